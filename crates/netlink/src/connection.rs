@@ -1,0 +1,448 @@
+//! Requests and answers on one socket.
+
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN,
+};
+
+use crate::message::{self, Message};
+use crate::transport::{KernelSocket, Transport};
+use crate::{AttributeWriter, Batch, Error, Namespace, Protocol, Reply};
+
+/// A blocking netlink connection to the kernel.
+///
+/// One request is under way at a time (`&mut self`); a connection may be moved between threads.
+/// It belongs to the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Connection {
+    transport: Box<dyn Transport>,
+    /// One buffer of one size for the connection's whole life: the kernel sizes the datagrams of a
+    /// dump by the largest buffer it has seen.
+    buffer: Box<[u8]>,
+    scratch: Vec<u8>,
+    sequence: u32,
+    timeout: Option<Duration>,
+    /// Sequence number of a dump that was dropped before its end.
+    unread_dump: Option<u32>,
+}
+
+/// Bytes of the receive buffer: a dump's datagrams have up to 32 KiB, an error that repeats a
+/// request of one full attribute a little over 64 KiB.
+const BUFFER: usize = 128 << 10;
+
+/// How long an answer may take unless [`Connection::set_timeout`] says otherwise. The kernel
+/// answers at once, but loading a module or waiting for its locks takes time.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often a dump that the kernel calls interrupted is started before it is given up.
+const DUMP_ATTEMPTS: u32 = 10;
+
+impl Connection {
+    /// Opens a connection in the calling thread's network namespace.
+    ///
+    /// Extended and capped acknowledgements are switched on, strict checking too for
+    /// [`Protocol::Route`], each where the kernel has it.
+    pub fn open(protocol: Protocol) -> Result<Self, Error> {
+        Self::over(Box::new(KernelSocket::open(protocol)?))
+    }
+
+    /// Opens a connection in another network namespace; the calling thread stays where it is.
+    pub fn open_in(protocol: Protocol, namespace: &Namespace) -> Result<Self, Error> {
+        namespace.run(|| Self::open(protocol))?
+    }
+
+    pub(crate) fn over(mut transport: Box<dyn Transport>) -> Result<Self, Error> {
+        transport.set_timeout(Some(TIMEOUT))?;
+        Ok(Connection {
+            transport,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            scratch: Vec::new(),
+            sequence: 0,
+            timeout: Some(TIMEOUT),
+            unread_dump: None,
+        })
+    }
+
+    /// How long to wait for the next answer before [`Error::TimedOut`]; `None` waits for ever.
+    /// 30 seconds unless set.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.transport.set_timeout(timeout)?;
+        self.timeout = timeout;
+        Ok(())
+    }
+
+    /// Sends one request and waits until the kernel has executed or refused it.
+    ///
+    /// `flags` are `NLM_F_*` bits beyond `NLM_F_REQUEST` and `NLM_F_ACK`.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the kernel's reason, or what went wrong on the socket.
+    pub fn acknowledged(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        write: impl FnOnce(&mut AttributeWriter<'_>),
+    ) -> Result<(), Error> {
+        self.request(message_type, flags, write, |_| Ok::<_, Error>(None::<()>))
+            .map(drop)
+    }
+
+    /// Sends one request and gives every message of the answer to `decode`, which returns `None`
+    /// for what it does not want. The answer ends with the kernel's acknowledgement.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with the kernel's reason, what went wrong on the socket, or the first
+    /// error of `decode`.
+    pub fn request<T, E: From<Error>>(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        write: impl FnOnce(&mut AttributeWriter<'_>),
+        mut decode: impl FnMut(Message<'_>) -> Result<Option<T>, E>,
+    ) -> Result<Vec<T>, E> {
+        self.finish_unread_dump()?;
+        let sequence = self.send_one(message_type, flags | NLM_F_ACK, write)?;
+        let mut items = Vec::new();
+        let mut first_error = None;
+        loop {
+            let Some(length) = self.transport.receive(&mut self.buffer)? else {
+                return Err(Error::TimedOut.into());
+            };
+            let mut rest = self.buffer.get(..length).unwrap_or(&[]);
+            while let Some(received) = message::take_message(&mut rest) {
+                let received = received?;
+                if received.sequence != sequence {
+                    continue;
+                }
+                match received.message_type {
+                    NLMSG_NOOP => {}
+                    NLMSG_ERROR | NLMSG_DONE => {
+                        let acknowledgement = message::acknowledgement(&received)?;
+                        acknowledgement.outcome.map_err(Error::Refused)?;
+                        return first_error.map_or(Ok(items), Err);
+                    }
+                    NLMSG_OVERRUN => return Err(Error::Overrun.into()),
+                    // The answer is read to its end even after an error.
+                    _ => match decode(received) {
+                        Ok(item) => items.extend(item),
+                        Err(error) => drop(first_error.get_or_insert(error)),
+                    },
+                }
+            }
+        }
+    }
+
+    /// Starts a dump and iterates over what `decode` makes of its messages, holding one datagram
+    /// at a time. An iterator that is dropped early costs the rest of the dump at the next request.
+    ///
+    /// A dump that the kernel calls interrupted ends with [`Error::DumpInterrupted`]: what came
+    /// before is then neither the state before nor the state after the change. Subsystems that
+    /// never say so (IPVS, ipset, conntrack) have to be checked by other means.
+    pub fn dump<T, E, F>(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        write: impl FnOnce(&mut AttributeWriter<'_>),
+        decode: F,
+    ) -> Result<Dump<'_, F>, Error>
+    where
+        E: From<Error>,
+        F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+    {
+        self.finish_unread_dump()?;
+        let sequence = self.send_one(message_type, flags | NLM_F_DUMP, write)?;
+        self.unread_dump = Some(sequence);
+        Ok(Dump {
+            connection: self,
+            decode,
+            sequence,
+            received: 0..0,
+            is_finished: false,
+            was_interrupted: false,
+        })
+    }
+
+    /// A whole dump in memory, started anew (at most ten times) when the kernel says that the
+    /// table changed meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::DumpInterrupted`] if every attempt was interrupted, the first error of `decode`,
+    /// [`Error::Refused`], or what went wrong on the socket.
+    pub fn dump_all<T, E: From<Error>>(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        write: impl Fn(&mut AttributeWriter<'_>),
+        mut decode: impl FnMut(Message<'_>) -> Result<Option<T>, E>,
+    ) -> Result<Vec<T>, E> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let mut items = Vec::new();
+            let mut dump = self.dump(message_type, flags, &write, &mut decode)?;
+            while let Some(item) = dump.step() {
+                items.push(item?);
+            }
+            if !dump.was_interrupted {
+                return Ok(items);
+            }
+        }
+        Err(Error::DumpInterrupted {
+            attempts: DUMP_ATTEMPTS,
+        }
+        .into())
+    }
+
+    /// Executes the requests of a batch in order, in few system calls, and returns one outcome for
+    /// each, in order. A refused request does not stop those behind it.
+    ///
+    /// The requests go out in sends whose answers fit the receive buffer even if all of them are
+    /// refused. Only the last request of a send asks for an acknowledgement: the kernel reports
+    /// refusals unasked, so silence before the last acknowledgement is success. Should answers be
+    /// lost all the same, the requests concerned come back as [`Error::Overrun`], never as success.
+    pub fn execute(&mut self, batch: &mut Batch) -> Vec<Result<(), Error>> {
+        self.execute_with(batch, |_, _| {})
+    }
+
+    /// As [`execute`](Self::execute), and shows `observe` every reply with the index of its request.
+    pub fn execute_with(
+        &mut self,
+        batch: &mut Batch,
+        mut observe: impl FnMut(usize, Reply<'_>),
+    ) -> Vec<Result<(), Error>> {
+        let mut outcomes = vec![Ok(()); batch.len()];
+        if let Err(error) = self.finish_unread_dump() {
+            outcomes.fill(Err(error));
+            return outcomes;
+        }
+        let limits = self.transport.limits();
+        let mut first = 0;
+        while first < batch.len() {
+            let count = batch.chunk(first, limits.requests, limits.bytes);
+            let range = first..first + count;
+            if let Some(chunk) = outcomes.get_mut(range.clone()) {
+                self.execute_chunk(batch, first, chunk, &mut observe);
+            }
+            first = range.end;
+        }
+        outcomes
+    }
+
+    fn execute_chunk(
+        &mut self,
+        batch: &mut Batch,
+        first: usize,
+        outcomes: &mut [Result<(), Error>],
+        observe: &mut impl FnMut(usize, Reply<'_>),
+    ) {
+        let sequence = self.take_sequences(outcomes.len());
+        let bounds = batch.start(first)..batch.start(first + outcomes.len());
+        for index in 0..outcomes.len() {
+            let message = batch.start(first + index)..batch.start(first + index + 1);
+            let more_flags = if index + 1 == outcomes.len() { NLM_F_ACK } else { 0 };
+            if let Some(message) = batch.bytes.get_mut(message) {
+                message::set_sequence(message, sequence.wrapping_add(index as u32), more_flags);
+            }
+        }
+        let sent = self.transport.send(batch.bytes.get(bounds).unwrap_or(&[]));
+        if let Err(error) = sent {
+            outcomes.fill(Err(error));
+            return;
+        }
+        let mut answered = vec![false; outcomes.len()];
+        let read = self.read_outcomes(sequence, first, outcomes, &mut answered, observe);
+        if let Err(error) = read {
+            // After an overrun the socket was read without waiting.
+            let restored = self.transport.set_timeout(self.timeout);
+            let error = restored.err().unwrap_or(error);
+            for (outcome, _) in outcomes
+                .iter_mut()
+                .zip(&answered)
+                .filter(|(_, answered)| !**answered)
+            {
+                *outcome = Err(error.clone());
+            }
+        }
+    }
+
+    /// Reads until the last request of a chunk is acknowledged or refused. An error is about the
+    /// requests that are not `answered` then.
+    fn read_outcomes(
+        &mut self,
+        sequence: u32,
+        first: usize,
+        outcomes: &mut [Result<(), Error>],
+        answered: &mut [bool],
+        observe: &mut impl FnMut(usize, Reply<'_>),
+    ) -> Result<(), Error> {
+        let mut failure = Ok(());
+        loop {
+            let length = match self.transport.receive(&mut self.buffer) {
+                Ok(Some(length)) => length,
+                Ok(None) => return failure.and(Err(Error::TimedOut)),
+                // What was queued before the overrun can still be read, but the last
+                // acknowledgement may be among what was lost: do not wait for it.
+                Err(Error::Overrun) => {
+                    failure = Err(Error::Overrun);
+                    self.transport.set_timeout(Some(Duration::ZERO))?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let mut rest = self.buffer.get(..length).unwrap_or(&[]);
+            while let Some(received) = message::take_message(&mut rest) {
+                let received = received?;
+                let index = received.sequence.wrapping_sub(sequence) as usize;
+                let (Some(outcome), Some(answered)) = (outcomes.get_mut(index), answered.get_mut(index))
+                else {
+                    continue;
+                };
+                match received.message_type {
+                    NLMSG_NOOP => continue,
+                    NLMSG_ERROR | NLMSG_DONE => {
+                        let acknowledgement = message::acknowledgement(&received)?;
+                        *answered = true;
+                        if let Err(refusal) = acknowledgement.outcome {
+                            let echo = acknowledgement.echo;
+                            observe(
+                                first + index,
+                                Reply::Refused {
+                                    refusal: &refusal,
+                                    echo,
+                                },
+                            );
+                            *outcome = Err(Error::Refused(refusal));
+                        }
+                        if index + 1 == outcomes.len() {
+                            return failure;
+                        }
+                    }
+                    _ => observe(first + index, Reply::Message(received)),
+                }
+            }
+        }
+    }
+
+    fn send_one(
+        &mut self,
+        message_type: u16,
+        flags: u16,
+        write: impl FnOnce(&mut AttributeWriter<'_>),
+    ) -> Result<u32, Error> {
+        let sequence = self.take_sequences(1);
+        self.scratch.clear();
+        message::append(&mut self.scratch, message_type, flags, write)?;
+        message::set_sequence(&mut self.scratch, sequence, 0);
+        self.transport.send(&self.scratch)?;
+        Ok(sequence)
+    }
+
+    /// The first of `count` sequence numbers in a row, none of which is 0: that is the
+    /// notifications' number.
+    fn take_sequences(&mut self, count: usize) -> u32 {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let first = match self.sequence.checked_add(1) {
+            Some(first) if first.checked_add(count).is_some() => first,
+            _ => 1,
+        };
+        self.sequence = first.saturating_add(count.saturating_sub(1));
+        first
+    }
+
+    /// The kernel refuses a second dump on a socket (`EBUSY`) while one is unread.
+    fn finish_unread_dump(&mut self) -> Result<(), Error> {
+        while let Some(sequence) = self.unread_dump {
+            let Some(length) = self.transport.receive(&mut self.buffer)? else {
+                return Err(Error::TimedOut);
+            };
+            let mut rest = self.buffer.get(..length).unwrap_or(&[]);
+            while let Some(received) = message::take_message(&mut rest) {
+                let received = received?;
+                if received.sequence == sequence && matches!(received.message_type, NLMSG_DONE | NLMSG_ERROR)
+                {
+                    self.unread_dump = None;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The messages of a dump, decoded as they arrive; see [`Connection::dump`].
+#[derive(Debug)]
+pub struct Dump<'c, F> {
+    connection: &'c mut Connection,
+    decode: F,
+    sequence: u32,
+    /// What is left of the datagram in the connection's buffer.
+    received: std::ops::Range<usize>,
+    is_finished: bool,
+    was_interrupted: bool,
+}
+
+impl<F> Dump<'_, F> {
+    /// The next item, `None` at the end, whether or not the dump was interrupted.
+    fn step<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
+    where
+        F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+    {
+        while !self.is_finished {
+            let mut rest = self.connection.buffer.get(self.received.clone()).unwrap_or(&[]);
+            let Some(received) = message::take_message(&mut rest) else {
+                match self.connection.transport.receive(&mut self.connection.buffer) {
+                    Ok(Some(length)) => self.received = 0..length,
+                    Ok(None) => return Some(Err(self.fail(Error::TimedOut).into())),
+                    Err(error) => return Some(Err(self.fail(error).into())),
+                }
+                continue;
+            };
+            self.received.start = self.received.end - rest.len();
+            let received = match received {
+                Ok(received) if received.sequence != self.sequence => continue,
+                Ok(received) => received,
+                Err(error) => return Some(Err(self.fail(error).into())),
+            };
+            self.was_interrupted |= received.flags & NLM_F_DUMP_INTR != 0;
+            match received.message_type {
+                NLMSG_NOOP => {}
+                NLMSG_OVERRUN => return Some(Err(self.fail(Error::Overrun).into())),
+                NLMSG_DONE | NLMSG_ERROR => {
+                    self.is_finished = true;
+                    self.connection.unread_dump = None;
+                    return match message::acknowledgement(&received) {
+                        Ok(acknowledgement) => acknowledgement
+                            .outcome
+                            .err()
+                            .map(|refusal| Err(Error::Refused(refusal).into())),
+                        Err(error) => Some(Err(error.into())),
+                    };
+                }
+                _ => {
+                    if let Some(item) = (self.decode)(received).transpose() {
+                        return Some(item);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        self.is_finished = true;
+        error
+    }
+}
+
+impl<T, E, F> Iterator for Dump<'_, F>
+where
+    E: From<Error>,
+    F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+{
+    type Item = Result<T, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step().or_else(|| {
+            std::mem::take(&mut self.was_interrupted)
+                .then(|| Err(Error::DumpInterrupted { attempts: 1 }.into()))
+        })
+    }
+}

@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+
+mod attributes;
+mod batch;
+mod connection;
+mod error;
+pub mod generic;
+mod message;
+mod namespace;
+pub mod netfilter;
+#[cfg(feature = "fake")]
+mod script;
+mod subscription;
+mod transport;
+
+pub use attributes::{Attribute, AttributeReader, AttributeWriter};
+pub use batch::{Batch, Reply};
+pub use connection::{Connection, Dump};
+pub use error::{Errno, Error, Refusal};
+pub use message::Message;
+pub use namespace::Namespace;
+#[cfg(feature = "fake")]
+pub use script::Script;
+pub use subscription::{Event, Events, Subscription};
+pub use transport::Protocol;
+
+/// Bits of a request's flags that its sender chooses
+/// ([`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h#L52)).
+pub mod flags {
+    pub use netlink_packet_core::{
+        NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP_FILTERED, NLM_F_EXCL, NLM_F_NONREC, NLM_F_REPLACE,
+    };
+}

@@ -1,0 +1,83 @@
+//! Doing something in another network namespace.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::{Errno, Error};
+
+/// An open network namespace.
+///
+/// A netlink socket belongs for ever to the namespace of the thread that created it, so entering,
+/// creating and leaving is enough. Here the entering is done by a thread that lives only for that:
+/// the calling thread never changes its namespace and so cannot be left in the wrong one.
+#[derive(Debug)]
+pub struct Namespace {
+    file: OwnedFd,
+}
+
+impl Namespace {
+    /// Opens a namespace by path: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let file = File::open(path).map_err(|error| Error::Namespace {
+            call: "open",
+            errno: Errno::of(&error),
+        })?;
+        Ok(Namespace { file: file.into() })
+    }
+
+    /// The calling thread's namespace.
+    pub fn current() -> Result<Self, Error> {
+        Self::open("/proc/thread-self/ns/net")
+    }
+
+    /// The same namespace, opened once more.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let file = self.file.try_clone().map_err(|error| Error::Namespace {
+            call: "open",
+            errno: Errno::of(&error),
+        })?;
+        Ok(Namespace { file })
+    }
+
+    /// Runs `work` on a thread of its own inside this namespace and returns its result. A panic of
+    /// `work` goes on in the caller.
+    ///
+    /// # Errors
+    /// [`Error::Namespace`] if the namespace cannot be entered, which takes `CAP_SYS_ADMIN` in the
+    /// user namespace that owns it and in the caller's.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("kernlink-netns".to_owned())
+                .spawn_scoped(scope, || {
+                    setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| Error::Namespace {
+                        call: "enter",
+                        errno: Errno(errno as i32),
+                    })?;
+                    Ok(work())
+                })
+                .map_err(|error| Error::Namespace {
+                    call: "start a thread for",
+                    errno: Errno::of(&error),
+                })?;
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl From<OwnedFd> for Namespace {
+    fn from(file: OwnedFd) -> Self {
+        Namespace { file }
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

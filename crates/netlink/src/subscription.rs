@@ -1,0 +1,153 @@
+//! Notifications of multicast groups.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN};
+
+use crate::message::{self, Message};
+use crate::transport::{KernelSocket, Transport};
+use crate::{Error, Namespace, Protocol};
+
+/// A socket that hears the kernel's notifications. Requests need a
+/// [`Connection`](crate::Connection) of their own.
+#[derive(Debug)]
+pub struct Subscription {
+    socket: KernelSocket,
+    buffer: Box<[u8]>,
+}
+
+/// What a subscription delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event<T> {
+    /// Something happened.
+    Notification(T),
+    /// The receive buffer was full and notifications were lost, nobody knows how many: whoever
+    /// keeps a picture of the state has to list it anew.
+    Overrun,
+}
+
+/// Bytes of the buffer that one datagram is read into.
+const BUFFER: usize = 64 << 10;
+
+impl Subscription {
+    /// Subscribes to multicast groups, by number, in the calling thread's network namespace.
+    pub fn open(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
+        let socket = KernelSocket::open(protocol)?;
+        for group in groups {
+            socket.join_group(*group)?;
+        }
+        Ok(Subscription {
+            socket,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+        })
+    }
+
+    /// Subscribes in another network namespace; the calling thread stays where it is.
+    pub fn open_in(protocol: Protocol, groups: &[u32], namespace: &Namespace) -> Result<Self, Error> {
+        namespace.run(|| Self::open(protocol, groups))?
+    }
+
+    /// Asks for a receive buffer of this many bytes, which the kernel doubles; without
+    /// `CAP_NET_ADMIN` at most `net.core.rmem_max`. 4 MiB are asked for unless set.
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
+        self.socket.set_receive_buffer(bytes)
+    }
+
+    /// Turns the subscription into an iterator over what `decode` makes of the notifications
+    /// (`None` for those it does not want).
+    ///
+    /// The iterator ends when nothing came for `timeout` (`None` waits for ever, zero takes what
+    /// is queued); calling `next` again then goes on waiting.
+    pub fn events<T, E, F>(self, timeout: Option<Duration>, decode: F) -> Events<T, F>
+    where
+        E: From<Error>,
+        F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+    {
+        Events {
+            subscription: self,
+            timeout,
+            decode,
+            queued: VecDeque::new(),
+        }
+    }
+}
+
+impl AsFd for Subscription {
+    /// For `poll`: readable when a notification, or the news of an overrun, waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Iterator over decoded notifications; see [`Subscription::events`].
+#[derive(Debug)]
+pub struct Events<T, F> {
+    subscription: Subscription,
+    timeout: Option<Duration>,
+    decode: F,
+    /// Decoded from the datagram read last.
+    queued: VecDeque<T>,
+}
+
+impl<T, F> Events<T, F> {
+    /// Changes how long `next` waits; see [`Subscription::events`].
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Asks for a receive buffer of this many bytes, as [`Subscription::set_receive_buffer`].
+    pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
+        self.subscription.set_receive_buffer(bytes)
+    }
+}
+
+impl<T, F> AsFd for Events<T, F> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.subscription.as_fd()
+    }
+}
+
+impl<T, E, F> Iterator for Events<T, F>
+where
+    E: From<Error>,
+    F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+{
+    type Item = Result<Event<T>, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let deadline = self
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(item) = self.queued.pop_front() {
+                return Some(Ok(Event::Notification(item)));
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let Subscription { socket, buffer } = &mut self.subscription;
+            let received = socket.set_timeout(left).and_then(|()| socket.receive(buffer));
+            let mut rest = match received {
+                Ok(Some(length)) => buffer.get(..length).unwrap_or(&[]),
+                Ok(None) => return None,
+                Err(Error::Overrun) => return Some(Ok(Event::Overrun)),
+                Err(error) => return Some(Err(error.into())),
+            };
+            while let Some(received) = message::take_message(&mut rest) {
+                let received = match received {
+                    Ok(received) => received,
+                    Err(error) => return Some(Err(error.into())),
+                };
+                match received.message_type {
+                    NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
+                    NLMSG_OVERRUN => return Some(Ok(Event::Overrun)),
+                    _ => match (self.decode)(received) {
+                        Ok(item) => self.queued.extend(item),
+                        Err(error) => return Some(Err(error)),
+                    },
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Against the running kernel, with what needs no privilege: generic netlink's controller and
+//! route netlink's links.
+
+use kernlink_netlink::generic::Family;
+use kernlink_netlink::{Batch, Connection, Errno, Error, Namespace, Protocol};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const IFINFO: [u8; 16] = [0; 16];
+
+#[test]
+fn the_controller_knows_itself() {
+    let mut connection = Connection::open(Protocol::Generic).unwrap();
+    let family = Family::resolve(&mut connection, "nlctrl").unwrap();
+    assert_eq!(family.id, 0x10);
+    assert!(
+        family.groups.iter().any(|(name, _)| &**name == "notify"),
+        "{family:?}"
+    );
+}
+
+#[test]
+fn an_unknown_family_is_named() {
+    let mut connection = Connection::open(Protocol::Generic).unwrap();
+    let error = Family::resolve(&mut connection, "kernlink-none").unwrap_err();
+    assert_eq!(
+        error,
+        Error::UnknownFamily {
+            name: "kernlink-none".into()
+        }
+    );
+    assert_eq!(
+        error.to_string(),
+        "the kernel has no generic-netlink family \"kernlink-none\""
+    );
+}
+
+#[test]
+fn ten_connections_on_ten_threads_get_their_own_answers() {
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let mut connection = Connection::open(Protocol::Generic).unwrap();
+                for _ in 0..50 {
+                    assert_eq!(Family::resolve(&mut connection, "nlctrl").unwrap().id, 0x10);
+                    assert!(Family::resolve(&mut connection, "absent").is_err());
+                }
+                // The same connection, moved to another thread.
+                scope.spawn(move || Family::resolve(&mut connection, "nlctrl").unwrap());
+            });
+        }
+    });
+}
+
+#[test]
+fn a_batch_in_which_every_request_fails_reports_every_failure() {
+    let mut connection = Connection::open(Protocol::Route).unwrap();
+    let mut batch = Batch::new();
+    for _ in 0..5000 {
+        // No such interface index; without privilege the refusal is another one.
+        batch
+            .push(RTM_NEWLINK, 0, |w| {
+                let mut header = IFINFO;
+                header[4..8].copy_from_slice(&0x7fff_fff0_i32.to_ne_bytes());
+                w.header(&header);
+            })
+            .unwrap();
+    }
+    let outcomes = connection.execute(&mut batch);
+    assert_eq!(outcomes.len(), 5000);
+    for outcome in &outcomes {
+        let errno = outcome.clone().unwrap_err().errno();
+        assert!(matches!(errno, Some(Errno::ENODEV | Errno::EPERM)), "{outcome:?}");
+    }
+}
+
+#[test]
+fn the_current_namespace_is_entered_by_another_thread() {
+    let namespace = Namespace::current().unwrap();
+    match Connection::open_in(Protocol::Route, &namespace) {
+        Ok(mut connection) => {
+            let links = connection.dump_all(
+                RTM_GETLINK,
+                0,
+                |w| {
+                    w.header(&IFINFO);
+                },
+                |_| Ok::<_, Error>(Some(())),
+            );
+            assert!(!links.unwrap().is_empty());
+        }
+        // Entering takes CAP_SYS_ADMIN even where one already is.
+        Err(error) => assert_eq!(
+            error,
+            Error::Namespace {
+                call: "enter",
+                errno: Errno::EPERM
+            }
+        ),
+    }
+}
+
+#[test]
+fn a_namespace_that_is_none_is_refused() {
+    let missing = Namespace::open("/run/netns/kernlink-none").unwrap_err();
+    assert_eq!(missing.errno(), Some(Errno::ENOENT));
+    let file = Namespace::open("/proc/self/ns/uts").unwrap();
+    let error = file.run(|| ()).unwrap_err();
+    assert!(
+        matches!(error, Error::Namespace { call: "enter", .. }),
+        "{error:?}"
+    );
+}

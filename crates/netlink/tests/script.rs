@@ -1,0 +1,253 @@
+//! Connections against a scripted peer: what the kernel does rarely, done on purpose.
+#![cfg(feature = "fake")]
+
+use kernlink_netlink::{Batch, Connection, Errno, Error, Message, Reply, Script};
+
+const MULTI: u16 = 2;
+const INTERRUPTED: u16 = 0x10;
+const DONE: u16 = 3;
+const ERROR: u16 = 2;
+const CAPPED: u16 = 0x100;
+const TLVS: u16 = 0x200;
+
+fn item(flags: u16, value: u32) -> Vec<u8> {
+    Script::message(0x20, MULTI | flags, &value.to_ne_bytes())
+}
+
+fn done(flags: u16, code: i32, tlvs: &[u8]) -> Vec<u8> {
+    Script::message(DONE, MULTI | flags, &[&code.to_ne_bytes(), tlvs].concat())
+}
+
+fn value(message: Message<'_>) -> Result<Option<u32>, Error> {
+    let bytes = message
+        .payload
+        .try_into()
+        .map_err(|_| Error::Malformed { what: "item" })?;
+    Ok(Some(u32::from_ne_bytes(bytes)))
+}
+
+fn batch(len: u32) -> Batch {
+    let mut batch = Batch::new();
+    for index in 0..len {
+        batch
+            .push(0x20, 0, |w| {
+                w.ne_u32(1, index);
+            })
+            .unwrap();
+    }
+    batch
+}
+
+fn dump_all(connection: &mut Connection) -> Result<Vec<u32>, Error> {
+    connection.dump_all(0x21, 0, |_| {}, value)
+}
+
+#[test]
+fn a_dump_comes_in_several_datagrams_of_several_messages() {
+    let script = Script::new()
+        .expect(&Script::message(0x21, 0x301, &[]))
+        .answer(&[item(0, 1), item(0, 2)].concat())
+        .answer(&item(0, 3))
+        .done();
+    assert_eq!(dump_all(&mut script.connect().unwrap()), Ok(vec![1, 2, 3]));
+}
+
+#[test]
+fn an_interrupted_dump_is_started_again_and_only_the_whole_one_counts() {
+    let script = Script::new()
+        .expect_anything()
+        .answer(&item(INTERRUPTED, 1))
+        .done()
+        .expect_anything()
+        .answer(&item(0, 5))
+        .answer(&done(0, 0, &[]));
+    assert_eq!(dump_all(&mut script.connect().unwrap()), Ok(vec![5]));
+}
+
+#[test]
+fn a_dump_that_is_always_interrupted_is_given_up() {
+    let script = (0..10).fold(Script::new(), |script, _| {
+        script.expect_anything().answer(&done(INTERRUPTED, 0, &[]))
+    });
+    assert_eq!(
+        dump_all(&mut script.connect().unwrap()),
+        Err(Error::DumpInterrupted { attempts: 10 })
+    );
+}
+
+#[test]
+fn a_streamed_dump_says_at_its_end_that_it_was_interrupted() {
+    let script = Script::new()
+        .expect_anything()
+        .answer(&item(INTERRUPTED, 1))
+        .done();
+    let mut connection = script.connect().unwrap();
+    let items: Vec<_> = connection.dump(0x21, 0, |_| {}, value).unwrap().collect();
+    assert_eq!(items, [Ok(1), Err(Error::DumpInterrupted { attempts: 1 })]);
+}
+
+#[test]
+fn an_error_inside_the_last_message_of_a_dump_is_seen() {
+    let text = b"\x12\x00\x01\x00No such dev\0\0\0\0\0";
+    let script = Script::new().expect_anything().answer(&done(TLVS, -19, text));
+    let error = dump_all(&mut script.connect().unwrap()).unwrap_err();
+    let Error::Refused(refusal) = error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (refusal.errno, refusal.message.as_deref()),
+        (Errno::ENODEV, Some("No such dev"))
+    );
+}
+
+#[test]
+fn extended_acknowledgement_is_found_behind_a_whole_and_a_capped_echo() {
+    let mut request = Script::message(0x20, 5, &7u32.to_ne_bytes());
+    let tlvs = b"\x08\x00\x02\x00\x2c\x00\x00\x00\x08\x00\x05\x00\x03\x00\x00\x00";
+    for flags in [TLVS, TLVS | CAPPED] {
+        let echo = if flags & CAPPED == 0 {
+            &request[..]
+        } else {
+            &request[..16]
+        };
+        let reply = Script::message(ERROR, flags, &[&(-22i32).to_ne_bytes(), echo, tlvs].concat());
+        let script = Script::new().expect_anything().answer(&reply);
+        let error = script
+            .connect()
+            .unwrap()
+            .acknowledged(0x20, 0, |_| {})
+            .unwrap_err();
+        let Error::Refused(refusal) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((refusal.offset, refusal.missing_attribute), (Some(44), Some(3)));
+    }
+    request.truncate(8);
+    let cut = Script::message(ERROR, 0, &[&(-22i32).to_ne_bytes(), &request[..]].concat());
+    let error = Script::new()
+        .expect_anything()
+        .answer(&cut)
+        .connect()
+        .unwrap()
+        .acknowledged(0x20, 0, |_| {});
+    assert!(matches!(error, Err(Error::Malformed { .. })), "{error:?}");
+}
+
+#[test]
+fn a_dropped_dump_is_read_to_its_end_before_the_next_request() {
+    let script = Script::new()
+        .expect_anything()
+        .answer(&item(0, 1))
+        .answer(&item(0, 2))
+        .done()
+        .expect_anything()
+        .acknowledge(0, Ok(()));
+    let mut connection = script.connect().unwrap();
+    assert_eq!(
+        connection.dump(0x21, 0, |_| {}, value).unwrap().next(),
+        Some(Ok(1))
+    );
+    assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+}
+
+#[test]
+fn answers_to_somebody_elses_sequence_number_are_passed_over() {
+    // An answer to request 9, which does not exist, keeps the number 0 of a notification.
+    let script = Script::new()
+        .expect_anything()
+        .answer_to(9, &item(0, 77))
+        .answer(&item(0, 1))
+        .acknowledge(0, Ok(()));
+    assert_eq!(
+        script.connect().unwrap().request(0x20, 0, |_| {}, value),
+        Ok(vec![1])
+    );
+}
+
+#[test]
+fn every_failure_of_a_batch_is_reported_at_its_place() {
+    let script = Script::new()
+        .requests_per_send(3)
+        .expect(&(0..3).flat_map(|n| request(n)).collect::<Vec<_>>())
+        .acknowledge(0, Err(Errno::EEXIST))
+        .acknowledge(2, Ok(()))
+        .expect(&(3..5).flat_map(|n| request(n)).collect::<Vec<_>>())
+        .acknowledge(0, Err(Errno::ENOENT))
+        .acknowledge(1, Err(Errno::ESRCH));
+    let outcomes = script.connect().unwrap().execute(&mut batch(5));
+    let errnos: Vec<_> = outcomes
+        .iter()
+        .map(|outcome| outcome.clone().err().and_then(|e| e.errno()))
+        .collect();
+    let expected = [
+        Some(Errno::EEXIST),
+        None,
+        None,
+        Some(Errno::ENOENT),
+        Some(Errno::ESRCH),
+    ];
+    assert_eq!(errnos, expected);
+}
+
+fn request(value: u32) -> Vec<u8> {
+    let mut payload = vec![8, 0, 1, 0];
+    payload.extend_from_slice(&value.to_ne_bytes());
+    Script::message(0x20, 1, &payload)
+}
+
+#[test]
+fn an_overrun_leaves_no_request_reported_as_done_without_an_answer() {
+    let script = Script::new()
+        .requests_per_send(4)
+        .expect_anything()
+        .acknowledge(1, Err(Errno::EEXIST))
+        .fail(Error::Overrun)
+        .acknowledge(2, Err(Errno::EEXIST))
+        .expect_anything()
+        .acknowledge(1, Ok(()));
+    let outcomes = script.connect().unwrap().execute(&mut batch(6));
+    let unknown = Err(Error::Overrun);
+    assert_eq!(
+        [&outcomes[0], &outcomes[3]],
+        [&unknown, &Err(Error::TimedOut)].map(|_| &unknown)
+    );
+    assert_eq!(outcomes[1].clone().unwrap_err().errno(), Some(Errno::EEXIST));
+    assert_eq!(outcomes[2].clone().unwrap_err().errno(), Some(Errno::EEXIST));
+    assert_eq!(outcomes[4..], [Ok(()), Ok(())]);
+}
+
+#[test]
+fn silence_is_a_time_out_of_all_that_has_no_answer() {
+    let script = Script::new().expect_anything().acknowledge(0, Err(Errno::EEXIST));
+    let outcomes = script.connect().unwrap().execute(&mut batch(2));
+    assert_eq!(outcomes[0].clone().unwrap_err().errno(), Some(Errno::EEXIST));
+    assert_eq!(outcomes[1], Err(Error::TimedOut));
+}
+
+#[test]
+fn the_echo_of_a_refused_request_is_shown() {
+    let reply = Script::message(ERROR, 0, &[&(-4103i32).to_ne_bytes()[..], &request(9)].concat());
+    let script = Script::new().expect_anything().answer(&reply);
+    let mut seen = Vec::new();
+    let outcomes = script
+        .connect()
+        .unwrap()
+        .execute_with(&mut batch(1), |index, reply| {
+            if let Reply::Refused { refusal, echo } = reply {
+                seen.push((index, refusal.errno, echo.to_vec()));
+            }
+        });
+    assert_eq!(outcomes[0].clone().unwrap_err().errno(), Some(Errno(4103)));
+    assert_eq!(seen, [(0, Errno(4103), request(9)[16..].to_vec())]);
+}
+
+#[test]
+fn leaving_the_script_shows_both_sides() {
+    let error = Script::new()
+        .expect(&request(1))
+        .connect()
+        .unwrap()
+        .acknowledged(0x20, 0, |_| {})
+        .unwrap_err();
+    assert!(matches!(error, Error::OffScript { .. }), "{error:?}");
+}
