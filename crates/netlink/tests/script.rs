@@ -1,5 +1,6 @@
 //! Connections against a scripted peer: what the kernel does rarely, done on purpose.
 #![cfg(feature = "fake")]
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
 
 use kernlink_netlink::{Batch, Connection, Errno, Error, Message, Reply, Script};
 
@@ -168,10 +169,10 @@ fn answers_to_somebody_elses_sequence_number_are_passed_over() {
 fn every_failure_of_a_batch_is_reported_at_its_place() {
     let script = Script::new()
         .requests_per_send(3)
-        .expect(&(0..3).flat_map(|n| request(n)).collect::<Vec<_>>())
+        .expect(&(0..3).flat_map(request).collect::<Vec<_>>())
         .acknowledge(0, Err(Errno::EEXIST))
         .acknowledge(2, Ok(()))
-        .expect(&(3..5).flat_map(|n| request(n)).collect::<Vec<_>>())
+        .expect(&(3..5).flat_map(request).collect::<Vec<_>>())
         .acknowledge(0, Err(Errno::ENOENT))
         .acknowledge(1, Err(Errno::ESRCH));
     let outcomes = script.connect().unwrap().execute(&mut batch(5));
