@@ -1,0 +1,27 @@
+//! Hostile datagrams as the answer to a request, a dump and a batch: an outcome always comes, no
+//! item holds more than was sent, and nothing panics.
+#![no_main]
+
+use kernlink_netlink::{Batch, Error, Script};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let connect = || Script::new().expect_anything().answer(data).connect();
+    let Ok(mut connection) = connect() else { return };
+    let copy = |message: kernlink_netlink::Message<'_>| Ok::<_, Error>(Some(message.payload.len()));
+    if let Ok(items) = connection.request(0x20, 0, |_| {}, copy) {
+        assert!(items.iter().sum::<usize>() <= data.len());
+    }
+    let Ok(mut connection) = connect() else { return };
+    if let Ok(items) = connection.dump_all(0x20, 0, |_| {}, copy) {
+        assert!(items.iter().sum::<usize>() <= data.len());
+    }
+    let Ok(mut connection) = connect() else { return };
+    let mut batch = Batch::new();
+    for value in 0..3 {
+        let _small = batch.push(0x20, 0, |w| {
+            w.ne_u32(1, value);
+        });
+    }
+    assert_eq!(connection.execute(&mut batch).len(), 3);
+});
