@@ -1,0 +1,399 @@
+//! The dimensions of an entry.
+
+use crate::family::Family;
+use crate::mac::MacAddress;
+use crate::name::{InterfaceName, SetName};
+use crate::network::{Address, Network};
+use crate::protocol::ProtocolPort;
+use crate::set_type::{Dimension, SetType};
+use std::fmt;
+use std::net::IpAddr;
+
+/// The dimensions of an entry: its identity in a set. Which set types take which element is [`SetType::dimensions`];
+/// all addresses in it are of the set's family.
+///
+/// Printed as `ipset save` prints it: `10.0.0.1,tcp:80,10.0.0.2`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Element {
+    /// Of `hash:ip` and `bitmap:ip`. A set with a netmask or bitmask keeps the masked address.
+    Ip(IpAddr),
+    /// Of `hash:ip,mac` and `bitmap:ip,mac`.
+    IpMac {
+        /// The address.
+        ip: IpAddr,
+        /// Its Ethernet address; `None` only in `bitmap:ip,mac`, where the first packet that matches fills it in.
+        mac: Option<MacAddress>,
+    },
+    /// Of `hash:ip,mark`.
+    IpMark {
+        /// The address.
+        ip: IpAddr,
+        /// The packet mark; a set with a markmask keeps the masked mark.
+        mark: u32,
+    },
+    /// Of `hash:ip,port`.
+    IpPort {
+        /// The address.
+        ip: IpAddr,
+        /// Protocol and port.
+        port: ProtocolPort,
+    },
+    /// Of `hash:ip,port,ip`.
+    IpPortIp {
+        /// The first address.
+        ip: IpAddr,
+        /// Protocol and port.
+        port: ProtocolPort,
+        /// The second address.
+        second: IpAddr,
+    },
+    /// Of `hash:ip,port,net`.
+    IpPortNet {
+        /// The address.
+        ip: IpAddr,
+        /// Protocol and port.
+        port: ProtocolPort,
+        /// The network; not `/0`.
+        net: Network,
+    },
+    /// Of `hash:mac`.
+    Mac(MacAddress),
+    /// Of `hash:net`; not `/0`.
+    Net(Network),
+    /// Of `hash:net,net`.
+    NetNet {
+        /// The first network.
+        net: Network,
+        /// The second network.
+        second: Network,
+    },
+    /// Of `hash:net,port`; not `/0`.
+    NetPort {
+        /// The network.
+        net: Network,
+        /// Protocol and port.
+        port: ProtocolPort,
+    },
+    /// Of `hash:net,port,net`.
+    NetPortNet {
+        /// The first network.
+        net: Network,
+        /// Protocol and port.
+        port: ProtocolPort,
+        /// The second network.
+        second: Network,
+    },
+    /// Of `hash:net,iface`.
+    NetIface {
+        /// The network.
+        net: Network,
+        /// The interface.
+        interface: Interface,
+    },
+    /// Of `bitmap:port`: a port number of no protocol.
+    Port(u16),
+    /// Of `list:set`: a member set.
+    Set(SetName),
+}
+
+/// The interface of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Interface {
+    /// The name, or the first part of the names that match.
+    pub name: InterfaceName,
+    /// Which of a packet's interfaces is compared.
+    pub side: InterfaceSide,
+    /// How names are compared.
+    pub matching: InterfaceMatching,
+}
+
+/// Which of a packet's interfaces is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InterfaceSide {
+    /// The one it came in by or leaves by.
+    #[default]
+    Device,
+    /// The port of the bridge, printed `physdev:`.
+    #[doc(alias = "IPSET_FLAG_PHYSDEV")]
+    BridgePort,
+}
+
+/// How interface names are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InterfaceMatching {
+    /// The whole name.
+    #[default]
+    Exact,
+    /// Every interface whose name begins so. Since Linux 5.5.
+    #[doc(alias = "wildcard")]
+    #[doc(alias = "IPSET_FLAG_IFACE_WILDCARD")]
+    Prefix,
+}
+
+impl Interface {
+    /// The interface of this name.
+    pub fn new(name: InterfaceName) -> Self {
+        Interface {
+            name,
+            side: InterfaceSide::Device,
+            matching: InterfaceMatching::Exact,
+        }
+    }
+
+    /// The port of a bridge instead of the bridge.
+    pub fn with_side(mut self, side: InterfaceSide) -> Self {
+        self.side = side;
+        self
+    }
+
+    /// How the name is compared.
+    pub fn with_matching(mut self, matching: InterfaceMatching) -> Self {
+        self.matching = matching;
+        self
+    }
+}
+
+/// Why an element cannot be in a set of a type and family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mismatch {
+    /// The dimension of the set that is wrong, counted from 0, and what it should be; `None` where the number of
+    /// dimensions is wrong or the type has none that this crate knows.
+    pub dimension: Option<(usize, Dimension)>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.dimension {
+            Some((index, dimension)) => write!(f, "dimension {} ({dimension}): {}", index + 1, self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl Element {
+    /// The kinds of its parts.
+    pub fn dimensions(&self) -> &'static [Dimension] {
+        match self {
+            Element::Ip(_) => SetType::HashIp,
+            Element::IpMac { .. } => SetType::HashIpMac,
+            Element::IpMark { .. } => SetType::HashIpMark,
+            Element::IpPort { .. } => SetType::HashIpPort,
+            Element::IpPortIp { .. } => SetType::HashIpPortIp,
+            Element::IpPortNet { .. } => SetType::HashIpPortNet,
+            Element::Mac(_) => SetType::HashMac,
+            Element::Net(_) => SetType::HashNet,
+            Element::NetNet { .. } => SetType::HashNetNet,
+            Element::NetPort { .. } => SetType::HashNetPort,
+            Element::NetPortNet { .. } => SetType::HashNetPortNet,
+            Element::NetIface { .. } => SetType::HashNetIface,
+            Element::Port(_) => SetType::BitmapPort,
+            Element::Set(_) => SetType::ListSet,
+        }
+        .dimensions()
+    }
+
+    /// Whether a set of this type and family can hold the element, as far as that does not depend on the set's
+    /// options or content.
+    ///
+    /// # Errors
+    ///
+    /// The dimension that is wrong, and why.
+    pub fn check(&self, set_type: SetType, family: Family) -> Result<(), Mismatch> {
+        let wanted = set_type.dimensions();
+        if self.dimensions() != wanted {
+            return Err(self.wrong_shape(set_type));
+        }
+        self.addresses(&mut |index, address| match family {
+            Family::Inet | Family::Inet6 if Family::of(address) != family => Err(mismatch(
+                wanted,
+                index,
+                format!("{} is no address of family {family}", Address(address)),
+            )),
+            _ => Ok(()),
+        })?;
+        self.networks(&mut |index, network| {
+            if network.prefix_len() == 0 && !takes_prefix_0(set_type) {
+                let advice = "a prefix length of 0 cannot be held; a range of it is split into two of 1";
+                return Err(mismatch(wanted, index, format!("{network}: {advice}")));
+            }
+            Ok(())
+        })?;
+        if let Some(port) = self.port() {
+            self.check_port(wanted, port, family)?;
+        }
+        match self {
+            Element::IpMac { mac: None, .. } if set_type == SetType::HashIpMac => {
+                Err(mismatch(wanted, 1, "an Ethernet address is wanted".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_port(
+        &self,
+        wanted: &'static [Dimension],
+        port: ProtocolPort,
+        family: Family,
+    ) -> Result<(), Mismatch> {
+        let index = wanted
+            .iter()
+            .position(|dimension| *dimension == Dimension::Port)
+            .unwrap_or_default();
+        let icmp_of_family = match family {
+            Family::Inet6 => crate::Protocol::ICMPV6,
+            _ => crate::Protocol::ICMP,
+        };
+        if port.protocol.0 == 0 {
+            return Err(mismatch(wanted, index, "protocol 0 cannot be held".to_owned()));
+        }
+        if port.port != 0 && !port.protocol.has_ports() && port.protocol != icmp_of_family {
+            let reason = format!(
+                "with {} of family {family} the kernel keeps no port, which must be 0 then",
+                port.protocol
+            );
+            return Err(mismatch(wanted, index, reason));
+        }
+        Ok(())
+    }
+
+    fn wrong_shape(&self, set_type: SetType) -> Mismatch {
+        let (wanted, given) = (set_type.dimensions(), self.dimensions());
+        if wanted.is_empty() {
+            return Mismatch {
+                dimension: None,
+                reason: format!("entries of type {set_type} are not known here"),
+            };
+        }
+        let differing = wanted
+            .iter()
+            .zip(given)
+            .position(|(wanted, given)| wanted != given);
+        match differing {
+            Some(index) => {
+                let given = given.get(index).copied().unwrap_or(Dimension::Set);
+                mismatch(wanted, index, format!("the entry has {given} there"))
+            }
+            None => Mismatch {
+                dimension: None,
+                reason: format!(
+                    "the entry has {} dimensions, the set {}",
+                    given.len(),
+                    wanted.len()
+                ),
+            },
+        }
+    }
+
+    /// Protocol and port, of those that have both.
+    pub(crate) fn port(&self) -> Option<ProtocolPort> {
+        match self {
+            Element::IpPort { port, .. }
+            | Element::IpPortIp { port, .. }
+            | Element::IpPortNet { port, .. }
+            | Element::NetPort { port, .. }
+            | Element::NetPortNet { port, .. } => Some(*port),
+            _ => None,
+        }
+    }
+
+    /// Calls with each address and the index of its dimension, up to the first failure.
+    fn addresses(&self, each: &mut dyn FnMut(usize, IpAddr) -> Result<(), Mismatch>) -> Result<(), Mismatch> {
+        match self {
+            Element::Ip(ip)
+            | Element::IpMac { ip, .. }
+            | Element::IpMark { ip, .. }
+            | Element::IpPort { ip, .. } => each(0, *ip),
+            Element::IpPortIp { ip, second, .. } => {
+                each(0, *ip)?;
+                each(2, *second)
+            }
+            Element::IpPortNet { ip, net, .. } => {
+                each(0, *ip)?;
+                each(2, net.address())
+            }
+            Element::Mac(_) | Element::Port(_) | Element::Set(_) => Ok(()),
+            _ => self.networks(&mut |index, network| each(index, network.address())),
+        }
+    }
+
+    fn networks(&self, each: &mut dyn FnMut(usize, Network) -> Result<(), Mismatch>) -> Result<(), Mismatch> {
+        match self {
+            Element::Net(net) | Element::NetPort { net, .. } | Element::NetIface { net, .. } => each(0, *net),
+            Element::IpPortNet { net, .. } => each(2, *net),
+            Element::NetNet { net, second } => {
+                each(0, *net)?;
+                each(1, *second)
+            }
+            Element::NetPortNet { net, second, .. } => {
+                each(0, *net)?;
+                each(2, *second)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn wildcard(&self) -> &'static str {
+        match self {
+            Element::NetIface { interface, .. } if interface.matching == InterfaceMatching::Prefix => {
+                " wildcard"
+            }
+            _ => "",
+        }
+    }
+}
+
+/// `IP_SET_HASH_WITH_NET0` of the kernel's types.
+pub(crate) fn takes_prefix_0(set_type: SetType) -> bool {
+    matches!(set_type, SetType::HashNetIface | SetType::HashNetPortNet)
+}
+
+fn mismatch(wanted: &'static [Dimension], index: usize, reason: String) -> Mismatch {
+    Mismatch {
+        dimension: wanted.get(index).map(|dimension| (index, *dimension)),
+        reason,
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Ip(ip) => write!(f, "{}", Address(*ip)),
+            Element::IpMac { ip, mac: None } => write!(f, "{}", Address(*ip)),
+            Element::IpMac { ip, mac: Some(mac) } => write!(f, "{},{mac}", Address(*ip)),
+            Element::IpMark { ip, mark } => write!(f, "{},{mark:#010x}", Address(*ip)),
+            Element::IpPort { ip, port } => write!(f, "{},{port}", Address(*ip)),
+            Element::IpPortIp { ip, port, second } => {
+                write!(f, "{},{port},{}", Address(*ip), Address(*second))
+            }
+            Element::IpPortNet { ip, port, net } => write!(f, "{},{port},{net}", Address(*ip)),
+            Element::Mac(mac) => write!(f, "{mac}"),
+            Element::Net(net) => write!(f, "{net}"),
+            Element::NetNet { net, second } => write!(f, "{net},{second}"),
+            Element::NetPort { net, port } => write!(f, "{net},{port}"),
+            Element::NetPortNet { net, port, second } => write!(f, "{net},{port},{second}"),
+            Element::NetIface { net, interface } => write!(f, "{net},{interface}"),
+            Element::Port(port) => write!(f, "{port}"),
+            Element::Set(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}{}", self.wildcard())
+    }
+}
+
+/// The name, with `physdev:` in front where it applies; `wildcard` is printed among the options of the entry.
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.side {
+            InterfaceSide::Device => write!(f, "{}", self.name),
+            InterfaceSide::BridgePort => write!(f, "physdev:{}", self.name),
+        }
+    }
+}

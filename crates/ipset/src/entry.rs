@@ -1,0 +1,364 @@
+//! A member of a set.
+
+use crate::element::{Element, Interface};
+use crate::entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
+use crate::family::Family;
+use crate::mac::MacAddress;
+use crate::name::SetName;
+use crate::network::Network;
+use crate::parse::ParseError;
+use crate::protocol::ProtocolPort;
+use crate::range::EntryRange;
+use crate::set_type::SetType;
+use std::fmt;
+use std::net::IpAddr;
+
+/// A member of a set: its dimensions, and what it carries besides. Without options it holds no memory of its own.
+///
+/// Printed and read in the notation of `ipset save`: `10.0.0.1,tcp:80 timeout 30 comment "web"`.
+///
+/// ```
+/// use kernlink_ipset::{Entry, Family, ProtocolPort, SetType};
+/// let entry = Entry::ip_port([10, 0, 0, 1].into(), ProtocolPort::tcp(80));
+/// assert_eq!(entry.to_string(), "10.0.0.1,tcp:80");
+/// assert_eq!(Entry::parse("10.0.0.1,80", SetType::HashIpPort, Family::Inet), Ok(entry));
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    element: Element,
+    /// `None` where all are at their defaults, so that equality is equality of values.
+    options: Option<Box<EntryOptions>>,
+}
+
+impl Entry {
+    /// An entry without options.
+    pub fn new(element: Element) -> Self {
+        Entry {
+            element,
+            options: None,
+        }
+    }
+
+    /// Of `hash:ip` and `bitmap:ip`.
+    pub fn ip(ip: IpAddr) -> Self {
+        Element::Ip(ip).into()
+    }
+
+    /// Of `hash:ip,mac` and `bitmap:ip,mac`.
+    pub fn ip_mac(ip: IpAddr, mac: MacAddress) -> Self {
+        Element::IpMac { ip, mac: Some(mac) }.into()
+    }
+
+    /// Of `hash:ip,mark`.
+    pub fn ip_mark(ip: IpAddr, mark: u32) -> Self {
+        Element::IpMark { ip, mark }.into()
+    }
+
+    /// Of `hash:ip,port`.
+    pub fn ip_port(ip: IpAddr, port: ProtocolPort) -> Self {
+        Element::IpPort { ip, port }.into()
+    }
+
+    /// Of `hash:ip,port,ip`.
+    pub fn ip_port_ip(ip: IpAddr, port: ProtocolPort, second: IpAddr) -> Self {
+        Element::IpPortIp { ip, port, second }.into()
+    }
+
+    /// Of `hash:ip,port,net`.
+    pub fn ip_port_net(ip: IpAddr, port: ProtocolPort, net: Network) -> Self {
+        Element::IpPortNet { ip, port, net }.into()
+    }
+
+    /// Of `hash:mac`.
+    pub fn mac(mac: MacAddress) -> Self {
+        Element::Mac(mac).into()
+    }
+
+    /// Of `hash:net`.
+    pub fn net(net: Network) -> Self {
+        Element::Net(net).into()
+    }
+
+    /// Of `hash:net,net`.
+    pub fn net_net(net: Network, second: Network) -> Self {
+        Element::NetNet { net, second }.into()
+    }
+
+    /// Of `hash:net,port`.
+    pub fn net_port(net: Network, port: ProtocolPort) -> Self {
+        Element::NetPort { net, port }.into()
+    }
+
+    /// Of `hash:net,port,net`.
+    pub fn net_port_net(net: Network, port: ProtocolPort, second: Network) -> Self {
+        Element::NetPortNet { net, port, second }.into()
+    }
+
+    /// Of `hash:net,iface`.
+    pub fn net_iface(net: Network, interface: Interface) -> Self {
+        Element::NetIface { net, interface }.into()
+    }
+
+    /// Of `bitmap:port`.
+    pub fn port(port: u16) -> Self {
+        Element::Port(port).into()
+    }
+
+    /// Of `list:set`.
+    pub fn set(name: SetName) -> Self {
+        Element::Set(name).into()
+    }
+
+    /// Its dimensions, which say which member of a set it is.
+    pub fn element(&self) -> &Element {
+        &self.element
+    }
+
+    /// What it carries besides.
+    pub fn options(&self) -> &EntryOptions {
+        self.options.as_deref().unwrap_or(&EntryOptions::NONE)
+    }
+
+    /// With these options in place of its own. Values that the kernel does not tell apart from none become none: a
+    /// mark of `0x0/0x0`, class `0:0`, queue 0, an empty comment.
+    pub fn with_options(mut self, options: EntryOptions) -> Self {
+        let options = options.normalised();
+        self.options = (options != EntryOptions::NONE).then(|| Box::new(options));
+        self
+    }
+
+    /// Goes by itself after this time.
+    pub fn with_timeout(self, timeout: Timeout) -> Self {
+        self.with(|options| options.timeout = Some(timeout))
+    }
+
+    /// Counters to start with.
+    pub fn with_counters(self, packets: u64, bytes: u64) -> Self {
+        self.with(|options| (options.packets, options.bytes) = (Some(packets), Some(bytes)))
+    }
+
+    /// With a remark.
+    pub fn with_comment(self, comment: Comment) -> Self {
+        self.with(|options| options.comment = Some(comment))
+    }
+
+    /// With a mark for packets.
+    pub fn with_skb_mark(self, mark: SkbMark) -> Self {
+        self.with(|options| options.skb_mark = Some(mark))
+    }
+
+    /// With a traffic class for packets.
+    pub fn with_skb_priority(self, priority: SkbPriority) -> Self {
+        self.with(|options| options.skb_priority = Some(priority))
+    }
+
+    /// With a hardware queue for packets.
+    pub fn with_skb_queue(self, queue: u16) -> Self {
+        self.with(|options| options.skb_queue = Some(queue))
+    }
+
+    /// As an exception.
+    pub fn with_nomatch(self) -> Self {
+        self.with(|options| options.nomatch = true)
+    }
+
+    /// At this place of a `list:set`.
+    pub fn with_position(self, position: Position) -> Self {
+        self.with(|options| options.position = Some(position))
+    }
+
+    /// Reads the notation of ipset(8) for a set of this type and family: the element and any options behind it.
+    ///
+    /// # Errors
+    ///
+    /// The word that is wrong; a range or block of addresses that is many entries is [`EntryRange::parse`]'s.
+    pub fn parse(text: &str, set_type: SetType, family: Family) -> Result<Self, ParseError> {
+        EntryRange::parse(text, set_type, family)?
+            .into_single()
+            .map_err(|range| ParseError::new("entry", range, "is a range of entries where one is wanted"))
+    }
+
+    /// The entry without what changes by itself, counters and what is left of its time-out.
+    pub fn configured(&self) -> Self {
+        match &self.options {
+            None => self.clone(),
+            Some(options) => Entry::new(self.element).with_options(options.configured()),
+        }
+    }
+
+    fn with(self, change: impl FnOnce(&mut EntryOptions)) -> Self {
+        let mut options = self.options.as_deref().cloned().unwrap_or_default();
+        change(&mut options);
+        self.with_options(options)
+    }
+}
+
+impl From<Element> for Entry {
+    fn from(element: Element) -> Self {
+        Entry::new(element)
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.element)?;
+        self.options().write(f, self.element.wildcard())
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(set_type: SetType, text: &str) -> Entry {
+        let family = if text.contains("::") {
+            Family::Inet6
+        } else {
+            Family::Inet
+        };
+        Entry::parse(text, set_type, family).unwrap_or_else(|error| panic!("{set_type} {text}: {error}"))
+    }
+
+    #[test]
+    fn entries_print_as_ipset_save_prints_them_and_read_back() {
+        for (set_type, text) in [
+            (SetType::BitmapIp, "10.0.0.1"),
+            (SetType::BitmapIpMac, "10.0.0.1"),
+            (SetType::BitmapIpMac, "10.0.0.1,0A:0B:CC:01:02:03"),
+            (SetType::BitmapPort, "80"),
+            (SetType::HashIp, "fe80::1"),
+            (SetType::HashMac, "0A:0B:CC:01:02:03"),
+            (SetType::HashIpMac, "10.0.0.1,0A:0B:CC:01:02:03"),
+            (SetType::HashIpMark, "10.0.0.1,0x00001234"),
+            (SetType::HashIpPort, "10.0.0.1,tcp:80"),
+            (SetType::HashIpPort, "fe80::1,ipv6-icmp:echo-request"),
+            (SetType::HashIpPortIp, "10.0.0.1,udp:53,10.0.0.2"),
+            (SetType::HashIpPortNet, "10.0.0.1,sctp:80,10.0.0.0/8"),
+            (SetType::HashIpPortNet, "10.0.0.1,sctp:80,10.0.0.7"),
+            (SetType::HashNet, "10.0.0.0/8 nomatch"),
+            (SetType::HashNetNet, "10.0.0.0/8,192.168.1.1"),
+            (SetType::HashNetPort, "10.0.0.0/8,tcp:0"),
+            (SetType::HashNetPortNet, "::/0,tcp:1,fe80::/10"),
+            (
+                SetType::HashNetIface,
+                "0.0.0.0/0,physdev:eth timeout 7 nomatch wildcard",
+            ),
+            (SetType::ListSet, "other before third"),
+            (
+                SetType::HashIp,
+                "10.0.0.1 timeout 0 packets 5 bytes 6 comment \"hello x\" skbmark 0x1/0xff skbprio 1:10 skbqueue 3",
+            ),
+        ] {
+            assert_eq!(entry(set_type, text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn spellings_of_one_entry_are_one_value() {
+        assert_eq!(
+            entry(SetType::HashNet, "10.0.0.1/32"),
+            entry(SetType::HashNet, "10.0.0.1")
+        );
+        assert_eq!(
+            entry(SetType::HashNet, "10.0.0.0-10.0.0.255"),
+            entry(SetType::HashNet, "10.0.0.9/24")
+        );
+        assert_eq!(
+            entry(SetType::HashIp, "10.0.0.1-10.0.0.1"),
+            entry(SetType::HashIp, "10.0.0.1/32")
+        );
+        assert_eq!(
+            entry(SetType::HashIp, "10.0.0.1 skbmark 0x0/0x0 skbprio 0:0 skbqueue 0"),
+            entry(SetType::HashIp, "10.0.0.1")
+        );
+        assert_eq!(
+            entry(SetType::BitmapPort, "tcp:80"),
+            entry(SetType::BitmapPort, "80")
+        );
+    }
+
+    #[test]
+    fn an_entry_without_options_takes_no_more_than_64_bytes() {
+        assert!(size_of::<Entry>() <= 64, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn an_entry_of_the_wrong_shape_is_refused_with_dimension_and_reason() {
+        let check = |text: &str, as_type, set_type, family| {
+            entry(as_type, text)
+                .element()
+                .check(set_type, family)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            check("10.0.0.1", SetType::HashIp, SetType::HashIpPort, Family::Inet),
+            "the entry has 1 dimensions, the set 2"
+        );
+        assert_eq!(
+            check(
+                "10.0.0.1,tcp:1,10.0.0.2",
+                SetType::HashIpPortIp,
+                SetType::HashIpPortNet,
+                Family::Inet
+            ),
+            "dimension 3 (net): the entry has ip there"
+        );
+        assert_eq!(
+            check(
+                "10.0.0.1,tcp:1",
+                SetType::HashIpPort,
+                SetType::HashIpPort,
+                Family::Inet6
+            ),
+            "dimension 1 (ip): 10.0.0.1 is no address of family inet6"
+        );
+        let all = Entry::net("0.0.0.0/0".parse().unwrap());
+        assert_eq!(
+            all.element()
+                .check(SetType::HashNet, Family::Inet)
+                .unwrap_err()
+                .to_string(),
+            "dimension 1 (net): 0.0.0.0/0: a prefix length of 0 cannot be held; a range of it is split into two of 1"
+        );
+    }
+
+    #[test]
+    fn text_that_is_no_entry_says_why() {
+        let error = |set_type, text: &str| {
+            Entry::parse(text, set_type, Family::Inet)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            error(SetType::HashIpPort, "10.0.0.1"),
+            "entry \"10.0.0.1\" has 1 dimensions, a set of type hash:ip,port has 2"
+        );
+        assert_eq!(
+            error(SetType::HashIp, "10.0.0.0/30"),
+            "entry \"10.0.0.0-10.0.0.3\" is a range of entries where one is wanted"
+        );
+        assert_eq!(
+            error(SetType::HashIp, "10.0.0.1 timeout"),
+            "option \"timeout\" wants a value"
+        );
+        assert_eq!(
+            error(SetType::HashIp, "10.0.0.1 wildcard"),
+            "entry option \"wildcard\" is not known"
+        );
+        assert_eq!(
+            error(SetType::HashIp, "10.0.0.1 comment \"x"),
+            "line \"10.0.0.1 comment \\\"x\" has an open quotation mark"
+        );
+        assert_eq!(
+            error(SetType::HashIp, ""),
+            "address \"\" is neither an IPv4 nor an IPv6 address"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Names that the kernel limits: of sets, of set types and of interfaces.
+
+use crate::inline::Inline;
+use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
+use std::fmt;
+use std::str::FromStr;
+
+/// The name of a set: 1 to 31 bytes without NUL. Too long a name is refused, never cut.
+///
+/// The kernel takes any bytes but NUL; names that other programs chose may hold spaces or be no UTF-8, and are
+/// listed as they are. The notation of `ipset save` cannot carry a name with a space in it.
+#[doc(alias = "SETNAME")]
+#[doc(alias = "IPSET_ATTR_SETNAME")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetName(Inline<{ IPSET_MAXNAMELEN - 1 }>);
+
+/// The name of a set type as the kernel spells it, such as `hash:ip,port`: 1 to 31 bytes without NUL.
+#[doc(alias = "IPSET_ATTR_TYPENAME")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeName(Inline<{ IPSET_MAXNAMELEN - 1 }>);
+
+/// The name of a network interface, or the first part of one: 1 to 15 bytes without NUL.
+#[doc(alias = "IFNAMSIZ")]
+#[doc(alias = "IPSET_ATTR_IFACE")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceName(Inline<{ IFNAMSIZ - 1 }>);
+
+/// Why a text is not a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("a {what} must not be empty")]
+    Empty {
+        /// The kind of name.
+        what: &'static str,
+    },
+    /// Longer than the kernel's buffer.
+    #[error("{what} {name:?} has {len} bytes, the kernel takes at most {limit} ({constant} with its NUL)")]
+    TooLong {
+        /// The kind of name.
+        what: &'static str,
+        /// What was given.
+        name: String,
+        /// Its length; bytes.
+        len: usize,
+        /// The most that fits; bytes, without the NUL.
+        limit: usize,
+        /// The constant of the kernel that the limit comes from.
+        constant: &'static str,
+    },
+    /// A NUL inside.
+    #[error("{what} {name:?} must not hold a NUL byte")]
+    Nul {
+        /// The kind of name.
+        what: &'static str,
+        /// What was given.
+        name: String,
+    },
+}
+
+macro_rules! name {
+    ($name:ident, $what:literal, $limit:expr, $constant:literal) => {
+        impl $name {
+            #[doc = concat!("Checks the length of a ", $what, ".\n\n# Errors\n\nEmpty, too long (`", $constant, "`), or a NUL inside.")]
+            pub fn new(name: &str) -> Result<Self, NameError> {
+                Self::from_bytes(name.as_bytes())
+            }
+
+            #[doc = concat!("A ", $what, " that need not be UTF-8.\n\n# Errors\n\nAs for [`Self::new`].")]
+            pub fn from_bytes(name: &[u8]) -> Result<Self, NameError> {
+                let text = || String::from_utf8_lossy(name).into_owned();
+                if name.is_empty() {
+                    return Err(NameError::Empty { what: $what });
+                }
+                if name.len() > $limit {
+                    return Err(NameError::TooLong { what: $what, name: text(), len: name.len(), limit: $limit, constant: $constant });
+                }
+                Inline::new(name).map($name).ok_or_else(|| NameError::Nul { what: $what, name: text() })
+            }
+
+            /// The bytes, without a NUL.
+            pub fn as_bytes(&self) -> &[u8] {
+                self.0.as_bytes()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", String::from_utf8_lossy(self.as_bytes()))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<&str> for $name {
+            type Error = NameError;
+
+            fn try_from(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                self.as_bytes() == other.as_bytes()
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                self.as_bytes() == other.as_bytes()
+            }
+        }
+    };
+}
+
+name!(SetName, "set name", IPSET_MAXNAMELEN - 1, "IPSET_MAXNAMELEN");
+name!(
+    TypeName,
+    "set type name",
+    IPSET_MAXNAMELEN - 1,
+    "IPSET_MAXNAMELEN"
+);
+name!(InterfaceName, "interface name", IFNAMSIZ - 1, "IFNAMSIZ");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_31_bytes_fits_and_one_of_32_is_refused_with_the_limit() {
+        let name = SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CID").unwrap();
+        assert_eq!(name.to_string(), "KUBE-6-LOAD-BALANCER-SOURCE-CID");
+        let error = SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CIDR").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "set name \"KUBE-6-LOAD-BALANCER-SOURCE-CIDR\" has 32 bytes, the kernel takes at most 31 (IPSET_MAXNAMELEN with its NUL)"
+        );
+    }
+
+    #[test]
+    fn empty_names_and_names_with_a_nul_are_refused() {
+        assert_eq!(
+            SetName::new("").unwrap_err().to_string(),
+            "a set name must not be empty"
+        );
+        assert_eq!(
+            SetName::new("a\0b").unwrap_err().to_string(),
+            "set name \"a\\0b\" must not hold a NUL byte"
+        );
+    }
+
+    #[test]
+    fn names_are_ordered_as_text() {
+        let mut names = ["b", "ab", "a", "B", "aa"].map(|name| SetName::new(name).unwrap());
+        names.sort();
+        assert_eq!(names.map(|name| name.to_string()), ["B", "a", "aa", "ab", "b"]);
+    }
+}

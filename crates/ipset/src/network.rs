@@ -1,0 +1,291 @@
+//! An address block, in the one form in which the kernel keeps it.
+
+use crate::family::Family;
+use crate::parse::ParseError;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A block of addresses: the bits behind the prefix are zero, so two networks are equal when they hold the same
+/// addresses. `10.1.2.3/8` becomes `10.0.0.0/8`, as in the kernel; a block of one address prints without prefix length.
+#[doc(alias = "CIDR")]
+#[doc(alias = "IPSET_ATTR_CIDR")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Network {
+    address: IpAddr,
+    prefix_len: u8,
+}
+
+impl Network {
+    /// The block of `address` with `prefix_len` leading bits: 0 to 32, or 0 to 128 for IPv6.
+    ///
+    /// # Errors
+    ///
+    /// A prefix longer than the address.
+    pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, ParseError> {
+        let bits = Family::of(address).address_bits();
+        if prefix_len > bits {
+            return Err(ParseError::new(
+                "prefix length",
+                format_args!("{address}/{prefix_len}"),
+                format_args!("is more than {bits}"),
+            ));
+        }
+        Ok(Network {
+            address: masked(address, prefix_len),
+            prefix_len,
+        })
+    }
+
+    /// The first address of the block.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// The number of leading bits that all addresses of the block share; 0 is all addresses.
+    pub fn prefix_len(&self) -> u8 {
+        self.prefix_len
+    }
+
+    /// The last address of the block.
+    pub fn last_address(&self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(address) => {
+                let host = u32::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() | host))
+            }
+            IpAddr::V6(address) => {
+                let host = u128::MAX.checked_shr(u32::from(self.prefix_len)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() | host))
+            }
+        }
+    }
+
+    /// Whether the block is one address.
+    pub fn is_host(&self) -> bool {
+        self.prefix_len == self.family().address_bits()
+    }
+
+    /// Whether `address` lies in the block.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        Family::of(address) == self.family() && masked(address, self.prefix_len) == self.address
+    }
+
+    /// The family of its addresses.
+    pub fn family(&self) -> Family {
+        Family::of(self.address)
+    }
+
+    /// The two halves of a block, which together mean the same; `None` for a single address.
+    ///
+    /// Most set types cannot hold `0.0.0.0/0` and hold `0.0.0.0/1` with `128.0.0.0/1` in its place.
+    pub fn halves(&self) -> Option<[Network; 2]> {
+        if self.is_host() {
+            return None;
+        }
+        let prefix_len = self.prefix_len + 1;
+        let upper = masked(self.last_address(), prefix_len);
+        Some([
+            Network {
+                address: self.address,
+                prefix_len,
+            },
+            Network {
+                address: upper,
+                prefix_len,
+            },
+        ])
+    }
+
+    /// The fewest blocks that hold exactly the addresses from `first` to `last`; empty where `last` comes before
+    /// `first` or the families differ.
+    pub fn cover(first: IpAddr, last: IpAddr) -> Vec<Network> {
+        match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                // Widened by 96 bits of ones, so that one loop serves both families.
+                let high = u128::MAX << 32;
+                cover(
+                    high | u128::from(first.to_bits()),
+                    high | u128::from(last.to_bits()),
+                    32,
+                )
+                .map(|(bits, prefix_len)| Network {
+                    address: IpAddr::V4(Ipv4Addr::from_bits((bits & u128::from(u32::MAX)) as u32)),
+                    prefix_len,
+                })
+                .collect()
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => cover(first.to_bits(), last.to_bits(), 128)
+                .map(|(bits, prefix_len)| Network {
+                    address: IpAddr::V6(Ipv6Addr::from_bits(bits)),
+                    prefix_len,
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl From<IpAddr> for Network {
+    /// The block of this one address.
+    fn from(address: IpAddr) -> Self {
+        Network {
+            address,
+            prefix_len: Family::of(address).address_bits(),
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Address(self.address))?;
+        if self.is_host() {
+            Ok(())
+        } else {
+            write!(f, "/{}", self.prefix_len)
+        }
+    }
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Network {
+    type Err = ParseError;
+
+    /// `address` or `address/prefix length`.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text.split_once('/') {
+            None => Ok(Network::from(parse_address(text)?)),
+            Some((address, prefix_len)) => {
+                let number = prefix_len
+                    .parse()
+                    .map_err(|_| ParseError::new("prefix length", text, "is not a number from 0 to 128"))?;
+                Network::new(parse_address(address)?, number)
+            }
+        }
+    }
+}
+
+/// An address as `inet_ntop(3)`, and so ipset, prints it: unlike the standard library's, `::1.2.3.4` keeps its dots.
+pub(crate) struct Address(pub(crate) IpAddr);
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let IpAddr::V6(address) = self.0
+            && let bits = address.to_bits()
+            && bits >> 32 == 0
+            && bits >> 16 != 0
+        {
+            return write!(
+                f,
+                "::{}",
+                Ipv4Addr::from_bits((bits & u128::from(u32::MAX)) as u32)
+            );
+        }
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+pub(crate) fn parse_address(text: &str) -> Result<IpAddr, ParseError> {
+    text.parse()
+        .map_err(|_| ParseError::new("address", text, "is neither an IPv4 nor an IPv6 address"))
+}
+
+pub(crate) fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & !host))
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(u32::from(prefix_len)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !host))
+        }
+    }
+}
+
+/// From the front, the largest aligned block that does not pass the end, again and again.
+fn cover(first: u128, last: u128, address_bits: u8) -> impl Iterator<Item = (u128, u8)> {
+    let mut next = (first <= last).then_some(first);
+    std::iter::from_fn(move || {
+        let start = next?;
+        let mut size_bits = start.trailing_zeros().min(u32::from(address_bits));
+        let end = loop {
+            let end = start | 1_u128.checked_shl(size_bits).map_or(u128::MAX, |size| size - 1);
+            if end <= last {
+                break end;
+            }
+            size_bits -= 1;
+        };
+        next = end.checked_add(1).filter(|&next| next <= last);
+        Some((start, address_bits - size_bits as u8))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn spellings_of_one_block_are_one_value() {
+        assert_eq!(network("10.0.0.1/32"), network("10.0.0.1"));
+        assert_eq!(network("10.1.2.3/8"), network("10.0.0.0/8"));
+        assert_eq!(network("fe80::1/10").to_string(), "fe80::/10");
+        assert_eq!(network("::1/128").to_string(), "::1");
+        assert_eq!(network("1.2.3.4/0").to_string(), "0.0.0.0/0");
+        assert_eq!(
+            network("::/0").last_address(),
+            IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))
+        );
+    }
+
+    #[test]
+    fn a_prefix_longer_than_the_address_is_refused() {
+        assert_eq!(
+            "10.0.0.0/33".parse::<Network>().unwrap_err().to_string(),
+            "prefix length \"10.0.0.0/33\" is more than 32"
+        );
+    }
+
+    #[test]
+    fn addresses_print_like_inet_ntop() {
+        let print = |text: &str| Address(text.parse().unwrap()).to_string();
+        for text in [
+            "::1.2.3.4",
+            "::ffff:1.2.3.4",
+            "::1",
+            "::",
+            "1:0:0:2::3",
+            "::0.1.0.2",
+            "fe80::1",
+        ] {
+            assert_eq!(print(text), text);
+        }
+    }
+
+    #[test]
+    fn a_range_is_covered_by_the_fewest_blocks() {
+        let cover = |first: &str, last: &str| -> Vec<String> {
+            Network::cover(first.parse().unwrap(), last.parse().unwrap())
+                .iter()
+                .map(Network::to_string)
+                .collect()
+        };
+        assert_eq!(
+            cover("10.0.0.1", "10.0.0.6"),
+            ["10.0.0.1", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6"]
+        );
+        assert_eq!(cover("0.0.0.0", "255.255.255.255"), ["0.0.0.0/0"]);
+        assert_eq!(cover("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), ["::/0"]);
+        assert_eq!(cover("255.255.255.255", "255.255.255.255"), ["255.255.255.255"]);
+        assert_eq!(cover("10.0.0.2", "10.0.0.1"), [""; 0]);
+    }
+}

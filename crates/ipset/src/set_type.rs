@@ -1,0 +1,241 @@
+//! The types of sets and what an entry of each consists of.
+
+use crate::family::Family;
+use crate::name::TypeName;
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of a set: how it is stored, and which dimensions its entries have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SetType {
+    /// `bitmap:ip`: IPv4 addresses, or blocks of one size, from one range.
+    BitmapIp,
+    /// `bitmap:ip,mac`: IPv4 addresses from one range, each with its Ethernet address.
+    BitmapIpMac,
+    /// `bitmap:port`: port numbers from one range.
+    BitmapPort,
+    /// `hash:ip`: addresses, or blocks of one size.
+    HashIp,
+    /// `hash:mac`: Ethernet addresses.
+    HashMac,
+    /// `hash:ip,mac`: an address with an Ethernet address.
+    HashIpMac,
+    /// `hash:ip,mark`: an address with a packet mark.
+    HashIpMark,
+    /// `hash:ip,port`: an address with protocol and port.
+    HashIpPort,
+    /// `hash:ip,port,ip`: an address, protocol and port, and a second address.
+    HashIpPortIp,
+    /// `hash:ip,port,net`: an address, protocol and port, and a network.
+    HashIpPortNet,
+    /// `hash:net`: networks.
+    HashNet,
+    /// `hash:net,net`: a pair of networks.
+    HashNetNet,
+    /// `hash:net,port`: a network with protocol and port.
+    HashNetPort,
+    /// `hash:net,port,net`: a network, protocol and port, and a second network.
+    HashNetPortNet,
+    /// `hash:net,iface`: a network with an interface.
+    HashNetIface,
+    /// `list:set`: other sets, in order.
+    ListSet,
+    /// A type that this crate does not know; its sets can be destroyed, flushed, renamed and swapped.
+    Unknown(TypeName),
+}
+
+/// One part of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Dimension {
+    /// An address.
+    Ip,
+    /// A network.
+    Net,
+    /// A port number; with a protocol except in `bitmap:port`.
+    Port,
+    /// An Ethernet address.
+    Mac,
+    /// A packet mark.
+    Mark,
+    /// An interface.
+    Iface,
+    /// Another set.
+    Set,
+}
+
+impl SetType {
+    /// All the types that this crate knows.
+    pub const ALL: [SetType; 16] = [
+        SetType::BitmapIp,
+        SetType::BitmapIpMac,
+        SetType::BitmapPort,
+        SetType::HashIp,
+        SetType::HashMac,
+        SetType::HashIpMac,
+        SetType::HashIpMark,
+        SetType::HashIpPort,
+        SetType::HashIpPortIp,
+        SetType::HashIpPortNet,
+        SetType::HashNet,
+        SetType::HashNetNet,
+        SetType::HashNetPort,
+        SetType::HashNetPortNet,
+        SetType::HashNetIface,
+        SetType::ListSet,
+    ];
+
+    /// The kernel's name of the type.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            SetType::Unknown(name) => name.as_bytes(),
+            known => known.known_name().as_bytes(),
+        }
+    }
+
+    /// The parts of an entry, in order; empty for a type that this crate does not know.
+    pub fn dimensions(&self) -> &'static [Dimension] {
+        use Dimension::{Iface, Ip, Mac, Mark, Net, Port, Set};
+        match self {
+            SetType::BitmapIp | SetType::HashIp => &[Ip],
+            SetType::BitmapIpMac | SetType::HashIpMac => &[Ip, Mac],
+            SetType::BitmapPort => &[Port],
+            SetType::HashMac => &[Mac],
+            SetType::HashIpMark => &[Ip, Mark],
+            SetType::HashIpPort => &[Ip, Port],
+            SetType::HashIpPortIp => &[Ip, Port, Ip],
+            SetType::HashIpPortNet => &[Ip, Port, Net],
+            SetType::HashNet => &[Net],
+            SetType::HashNetNet => &[Net, Net],
+            SetType::HashNetPort => &[Net, Port],
+            SetType::HashNetPortNet => &[Net, Port, Net],
+            SetType::HashNetIface => &[Net, Iface],
+            SetType::ListSet => &[Set],
+            SetType::Unknown(_) => &[],
+        }
+    }
+
+    /// The families a set of this type can have; the first is what ipset(8) takes when none is named.
+    pub fn families(&self) -> &'static [Family] {
+        match self {
+            SetType::BitmapIp | SetType::BitmapIpMac => &[Family::Inet],
+            SetType::BitmapPort | SetType::HashMac | SetType::ListSet => &[Family::Unspecified],
+            SetType::Unknown(_) => &[Family::Unspecified, Family::Inet, Family::Inet6],
+            _ => &[Family::Inet, Family::Inet6],
+        }
+    }
+
+    /// Whether the set is a hash table, which has `hashsize`, `maxelem` and a private error table in common.
+    pub fn is_hash(&self) -> bool {
+        self.known_name().starts_with("hash:")
+    }
+
+    /// Whether the set is a bitmap over a range.
+    pub fn is_bitmap(&self) -> bool {
+        self.known_name().starts_with("bitmap:")
+    }
+
+    pub(crate) fn known_name(&self) -> &'static str {
+        match self {
+            SetType::BitmapIp => "bitmap:ip",
+            SetType::BitmapIpMac => "bitmap:ip,mac",
+            SetType::BitmapPort => "bitmap:port",
+            SetType::HashIp => "hash:ip",
+            SetType::HashMac => "hash:mac",
+            SetType::HashIpMac => "hash:ip,mac",
+            SetType::HashIpMark => "hash:ip,mark",
+            SetType::HashIpPort => "hash:ip,port",
+            SetType::HashIpPortIp => "hash:ip,port,ip",
+            SetType::HashIpPortNet => "hash:ip,port,net",
+            SetType::HashNet => "hash:net",
+            SetType::HashNetNet => "hash:net,net",
+            SetType::HashNetPort => "hash:net,port",
+            SetType::HashNetPortNet => "hash:net,port,net",
+            SetType::HashNetIface => "hash:net,iface",
+            SetType::ListSet => "list:set",
+            SetType::Unknown(_) => "",
+        }
+    }
+}
+
+impl From<TypeName> for SetType {
+    fn from(name: TypeName) -> Self {
+        SetType::ALL
+            .into_iter()
+            .find(|known| name == known.known_name())
+            .unwrap_or(SetType::Unknown(name))
+    }
+}
+
+impl fmt::Display for SetType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetType::Unknown(name) => name.fmt(f),
+            known => f.pad(known.known_name()),
+        }
+    }
+}
+
+impl FromStr for SetType {
+    type Err = crate::name::NameError;
+
+    /// The kernel's name, or one of the old spellings that ipset(8) takes: `iphash`, `nethash`, `ipporthash`,
+    /// `ipportiphash`, `ipportnethash`, `setlist`, `ipmap`, `macipmap`, `portmap`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "ipmap" => SetType::BitmapIp,
+            "macipmap" => SetType::BitmapIpMac,
+            "portmap" => SetType::BitmapPort,
+            "iphash" => SetType::HashIp,
+            "nethash" => SetType::HashNet,
+            "ipporthash" => SetType::HashIpPort,
+            "ipportiphash" => SetType::HashIpPortIp,
+            "ipportnethash" => SetType::HashIpPortNet,
+            "setlist" => SetType::ListSet,
+            _ => SetType::from(TypeName::new(text)?),
+        })
+    }
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Dimension::Ip => "ip",
+            Dimension::Net => "net",
+            Dimension::Port => "port",
+            Dimension::Mac => "mac",
+            Dimension::Mark => "mark",
+            Dimension::Iface => "iface",
+            Dimension::Set => "set",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_reads_back_from_its_name_and_the_name_spells_its_dimensions() {
+        for set_type in SetType::ALL {
+            assert_eq!(set_type.to_string().parse(), Ok(set_type));
+            assert_eq!(
+                SetType::from(TypeName::from_bytes(set_type.as_bytes()).unwrap()),
+                set_type
+            );
+            let dimensions: Vec<_> = set_type.dimensions().iter().map(Dimension::to_string).collect();
+            assert_eq!(
+                set_type.to_string().split_once(':').unwrap().1,
+                dimensions.join(",")
+            );
+        }
+    }
+
+    #[test]
+    fn a_type_of_another_kernel_keeps_its_name() {
+        let set_type: SetType = "hash:ip,vlan".parse().unwrap();
+        assert_eq!(set_type.to_string(), "hash:ip,vlan");
+        assert_eq!(set_type.dimensions(), []);
+    }
+}
