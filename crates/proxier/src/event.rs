@@ -1,0 +1,305 @@
+//! What a service proxy has to tell an operator about the objects it was given.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::family::Family;
+use crate::model::{FrontendKind, ServicePortName};
+use crate::source::{Kind, ObjectName, Policy, Protocol, SourceId};
+
+/// Something about one object, or about the configuration, that is not as its author may expect.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Event {
+    /// What it is about.
+    pub subject: Subject,
+    /// What is not as expected, and what is done about it.
+    pub reason: Reason,
+}
+
+/// What an [`Event`] is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Subject {
+    /// An object.
+    Object(Kind, ObjectName),
+    /// The configuration of the proxier.
+    Configuration,
+}
+
+/// The reason of an [`Event`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Two sources have an object of this name; the one with the lower id counts.
+    SeveralSources {
+        /// The source whose object counts.
+        effective: SourceId,
+        /// The source whose object does not.
+        ignored: SourceId,
+    },
+    /// A field has a value that cannot be used.
+    Invalid {
+        /// The path of the field.
+        field: String,
+        /// The value as written.
+        value: String,
+        /// What is wrong, and what is done instead.
+        problem: String,
+    },
+    /// An address is of a family that the Service has no cluster IP of, or that this field may not have here.
+    OtherFamily {
+        /// The path of the field.
+        field: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// `loadBalancerSourceRanges` has ranges of other families only, which in this family restricts nothing.
+    SourceRangesOfOtherFamily(Family),
+    /// A source range of prefix length 0 lets everybody in, whatever the other ranges.
+    SourceRangeOfEverything(Family),
+    /// A virtual IP is an address of this node: it is served, but stays on the link it is on.
+    AddressOfThisNode(IpAddr),
+    /// A virtual IP is an address of another node; serving it here would cut that node off.
+    AddressOfOtherNode {
+        /// The virtual IP.
+        address: IpAddr,
+        /// The node that has it.
+        node: ObjectName,
+    },
+    /// A virtual IP that nobody may serve.
+    UnusableAddress {
+        /// The virtual IP.
+        address: IpAddr,
+        /// Why.
+        scope: AddressScope,
+    },
+    /// An older claim holds this address, port and protocol.
+    Conflict {
+        /// The kind of the frontend that is left out.
+        kind: FrontendKind,
+        /// The address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+        /// The protocol.
+        protocol: Protocol,
+        /// Who holds it.
+        owner: ServicePortName,
+    },
+    /// Another Service holds the health-check node port.
+    HealthCheckConflict {
+        /// The port.
+        port: u16,
+        /// Who holds it.
+        owner: ObjectName,
+    },
+    /// A traffic policy of `Local` found no endpoint on this node, so all endpoints are used.
+    LocalPolicyFallsBack {
+        /// The name of the Service's port.
+        port: ServicePortName,
+        /// The family.
+        family: Family,
+        /// The kind of traffic.
+        traffic: Traffic,
+    },
+    /// `externalTrafficPolicy: Local` of a load balancer without a health-check node port.
+    NoHealthCheckNodePort,
+    /// No address of this node takes node ports in this family.
+    NoNodePortAddress(Family),
+    /// `nodePortAddresses` names no network of this family, so all addresses of it take node ports.
+    NodePortAddressesOfOtherFamily(Family),
+    /// Two ports of a Service are the same.
+    DuplicatePort(ServicePortName),
+    /// An option is given where it has no effect.
+    OptionWithoutEffect {
+        /// The annotation, or the field of the configuration.
+        option: String,
+        /// Why it has none.
+        why: String,
+    },
+    /// An option works, with a consequence that is easily overlooked.
+    OptionCaveat {
+        /// The annotation.
+        option: String,
+        /// The consequence.
+        consequence: String,
+    },
+}
+
+/// Traffic that a policy is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Traffic {
+    /// To the cluster IP.
+    Internal,
+    /// To external IPs, load balancers and node ports.
+    External,
+}
+
+/// Why an address cannot be a virtual IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AddressScope {
+    /// 127.0.0.0/8, ::1.
+    Loopback,
+    /// 169.254.0.0/16, fe80::/10.
+    LinkLocal,
+    /// 224.0.0.0/4, ff00::/8, and 255.255.255.255.
+    Multicast,
+    /// 0.0.0.0/8, ::.
+    Unspecified,
+}
+
+impl AddressScope {
+    /// Why this address cannot be a virtual IP, or `None` if it can.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Option<Self> {
+        if address.is_loopback() {
+            return Some(AddressScope::Loopback);
+        }
+        if address.is_multicast() {
+            return Some(AddressScope::Multicast);
+        }
+        match address {
+            IpAddr::V4(v4) if v4.is_link_local() => Some(AddressScope::LinkLocal),
+            IpAddr::V4(v4) if v4.is_broadcast() => Some(AddressScope::Multicast),
+            // The whole of 0.0.0.0/8 means "this host on this network" (RFC 1122, 3.2.1.3).
+            IpAddr::V4(v4) if v4.octets()[0] == 0 => Some(AddressScope::Unspecified),
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(AddressScope::LinkLocal),
+            IpAddr::V6(v6) if v6.is_unspecified() => Some(AddressScope::Unspecified),
+            _ => None,
+        }
+    }
+}
+
+impl Event {
+    /// An event about a Service.
+    #[must_use]
+    pub fn service(name: ObjectName, reason: Reason) -> Self {
+        Self {
+            subject: Subject::Object(Kind::Service, name),
+            reason,
+        }
+    }
+
+    /// An event about the configuration.
+    #[must_use]
+    pub fn configuration(reason: Reason) -> Self {
+        Self {
+            subject: Subject::Configuration,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject, self.reason)
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Object(kind, name) => write!(f, "{kind} {name}"),
+            Subject::Configuration => f.write_str("configuration"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::SeveralSources { effective, ignored } => {
+                write!(f, "{ignored} has it as well as {effective}, whose object counts")
+            }
+            Reason::Invalid {
+                field,
+                value,
+                problem,
+            } => write!(f, "{field}: {value:?}: {problem}"),
+            Reason::OtherFamily { field, address } => {
+                let family = Family::of(*address);
+                write!(
+                    f,
+                    "{field}: {address} is left out: the Service has no {family} cluster IP"
+                )
+            }
+            Reason::SourceRangesOfOtherFamily(family) => write!(
+                f,
+                "loadBalancerSourceRanges: no range is {family}, so {family} sources are not restricted"
+            ),
+            Reason::SourceRangeOfEverything(family) => {
+                write!(
+                    f,
+                    "loadBalancerSourceRanges: a /0 range lets every {family} source in"
+                )
+            }
+            Reason::AddressOfThisNode(address) => {
+                write!(
+                    f,
+                    "{address} is an address of this node: it is served, but not bound to the dummy link"
+                )
+            }
+            Reason::AddressOfOtherNode { address, node } => write!(
+                f,
+                "{address} is an address of node {node}: it is not served, because that would cut the node off"
+            ),
+            Reason::UnusableAddress { address, scope } => {
+                write!(f, "{address} is {scope}: it is not served")
+            }
+            Reason::Conflict {
+                kind,
+                address,
+                port,
+                protocol,
+                owner,
+            } => {
+                let address = std::net::SocketAddr::new(*address, *port);
+                write!(f, "{kind} {address}/{protocol} is left out: {owner} holds it")
+            }
+            Reason::HealthCheckConflict { port, owner } => {
+                write!(f, "health-check node port {port} is left out: {owner} holds it")
+            }
+            Reason::LocalPolicyFallsBack {
+                port,
+                family,
+                traffic,
+            } => {
+                let field = match traffic {
+                    Traffic::Internal => "internalTrafficPolicy",
+                    Traffic::External => "externalTrafficPolicy",
+                };
+                let policy = Policy::Local;
+                write!(
+                    f,
+                    "{field}: {policy}: {port} has no {family} endpoint on this node, so all are used"
+                )
+            }
+            Reason::NoHealthCheckNodePort => {
+                f.write_str("healthCheckNodePort: is 0 although externalTrafficPolicy is Local")
+            }
+            Reason::NoNodePortAddress(family) => {
+                write!(f, "nodePort: this node has no {family} address for node ports")
+            }
+            Reason::NodePortAddressesOfOtherFamily(family) => write!(
+                f,
+                "nodePortAddresses: no network is {family}, so all {family} addresses take node ports"
+            ),
+            Reason::DuplicatePort(port) => {
+                write!(f, "ports: {port} occurs twice; only the first is used")
+            }
+            Reason::OptionWithoutEffect { option, why } => write!(f, "{option}: has no effect: {why}"),
+            Reason::OptionCaveat { option, consequence } => write!(f, "{option}: {consequence}"),
+        }
+    }
+}
+
+impl fmt::Display for AddressScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddressScope::Loopback => "a loopback address",
+            AddressScope::LinkLocal => "a link-local address",
+            AddressScope::Multicast => "a multicast or broadcast address",
+            AddressScope::Unspecified => "an unspecified address",
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! The two address families, and addresses as Kubernetes writes them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+
+/// An address family. Every key of the desired state belongs to exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, IPv4 first.
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    /// The family of an address.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+
+    /// The family of a network.
+    #[must_use]
+    pub fn of_net(net: &IpNet) -> Self {
+        Self::of(net.addr())
+    }
+
+    /// The prefix length that names a single address: 32 or 128.
+    #[must_use]
+    pub fn host_prefix(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+
+    /// The position of the family in [`Family::ALL`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        match self {
+            Family::V4 => 0,
+            Family::V6 => 1,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        })
+    }
+}
+
+/// Reads an address the way Kubernetes does: an IPv4 part may have leading zeros (still decimal), and an IPv4-mapped
+/// IPv6 address is the IPv4 address in it.
+#[must_use]
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address.to_canonical());
+    }
+    parse_padded_ipv4(text).map(IpAddr::V4)
+}
+
+/// Reads a network, its address as in [`parse_address`], and clears the bits beyond the prefix.
+#[must_use]
+pub fn parse_net(text: &str) -> Option<IpNet> {
+    let (address, prefix) = text.split_once('/')?;
+    if prefix.is_empty() || prefix.len() > 3 || !prefix.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let prefix: u8 = prefix.parse().ok()?;
+    // The prefix length counts the bits of the address as written, so a mapped address is not turned into IPv4 here.
+    let address = address
+        .parse::<IpAddr>()
+        .ok()
+        .or_else(|| parse_padded_ipv4(address).map(IpAddr::V4))?;
+    IpNet::new(address, prefix).ok().map(|net| net.trunc())
+}
+
+fn parse_padded_ipv4(text: &str) -> Option<Ipv4Addr> {
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        if part.is_empty() || !part.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        *octet = part
+            .trim_start_matches('0')
+            .parse()
+            .or_else(|_| {
+                // Nothing but zeros is left empty by the trim.
+                if part.bytes().all(|b| b == b'0') {
+                    Ok(0)
+                } else {
+                    Err(())
+                }
+            })
+            .ok()?;
+    }
+    parts.next().is_none().then(|| octets.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_zeros_are_decimal() {
+        assert_eq!(parse_address("010.096.00.9"), Some("10.96.0.9".parse().unwrap()));
+        assert_eq!(parse_address("10.96.0.256"), None);
+        assert_eq!(parse_address("10.96.0"), None);
+        assert_eq!(parse_address(""), None);
+    }
+
+    #[test]
+    fn a_mapped_address_is_ipv4() {
+        assert_eq!(
+            parse_address("::ffff:192.0.2.7"),
+            Some("192.0.2.7".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn a_network_is_masked() {
+        assert_eq!(parse_net("10.244.3.9/16"), Some("10.244.0.0/16".parse().unwrap()));
+        assert_eq!(parse_net("10.244.0.0/33"), None);
+        assert_eq!(parse_net("10.244.0.0"), None);
+        assert_eq!(parse_net("10.244.0.0/+8"), None);
+    }
+}

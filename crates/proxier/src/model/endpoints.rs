@@ -1,0 +1,63 @@
+//! EndpointSlices merged to the endpoints of a service port.
+
+use std::collections::BTreeSet;
+
+use super::endpoint::{Endpoint, without_duplicates};
+use crate::family::Family;
+use crate::source::{AddressType, EndpointPort, EndpointSlice, Protocol};
+
+/// Whether a slice holds addresses of this family for a service proxy.
+fn is_of(slice: &EndpointSlice, family: Family) -> bool {
+    !slice.headless && slice.address_type == AddressType::Ip(family)
+}
+
+/// Whether a slice's port exists.
+fn is_open(port: &EndpointPort) -> bool {
+    port.port != 0 && port.name.is_some()
+}
+
+/// The endpoints of a service port, sorted by address and port, each once. Slices come in the order of their names.
+pub(crate) fn of_port<'a>(
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    family: Family,
+    name: &str,
+    protocol: Protocol,
+    this_node: &str,
+) -> Vec<Endpoint<'a>> {
+    let mut endpoints = Vec::new();
+    for slice in slices.filter(|slice| is_of(slice, family)) {
+        let wanted = |port: &&EndpointPort| {
+            is_open(port) && port.protocol == protocol && port.name.as_deref() == Some(name)
+        };
+        for port in slice.ports.iter().filter(wanted) {
+            endpoints.reserve(slice.endpoints.len());
+            for endpoint in &slice.endpoints {
+                // A source of its own making may mix families; the kernel cannot.
+                if Family::of(endpoint.address) == family {
+                    endpoints.push(Endpoint::new(endpoint, port.port, this_node));
+                }
+            }
+        }
+    }
+    without_duplicates(&mut endpoints);
+    endpoints
+}
+
+/// How many distinct addresses of a Service are on this node and ready, whatever their ports.
+pub(crate) fn local_ready_addresses<'a>(
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    family: Family,
+    this_node: &str,
+) -> usize {
+    let mut addresses = BTreeSet::new();
+    for slice in slices.filter(|slice| is_of(slice, family)) {
+        for port in slice.ports.iter().filter(|port| is_open(port)) {
+            let endpoints = slice
+                .endpoints
+                .iter()
+                .map(|endpoint| Endpoint::new(endpoint, port.port, this_node));
+            addresses.extend(endpoints.filter(|e| e.local && e.ready()).map(|e| e.address));
+        }
+    }
+    addresses.len()
+}

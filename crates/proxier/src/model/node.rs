@@ -1,0 +1,172 @@
+//! This node, as far as Services depend on it, and the addresses of the others.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::config::{Config, NodePortAddresses};
+use crate::family::Family;
+use crate::source::{Node, NodeAddressType};
+
+/// An address of an interface of this node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceAddress {
+    /// The interface.
+    pub interface: Arc<str>,
+    /// The address.
+    pub address: IpAddr,
+}
+
+impl InterfaceAddress {
+    /// An address of an interface.
+    pub fn new(interface: impl Into<Arc<str>>, address: IpAddr) -> Self {
+        Self {
+            interface: interface.into(),
+            address,
+        }
+    }
+}
+
+/// This node: everything that the meaning of a Service takes from it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThisNode {
+    zone: Option<Arc<str>>,
+    node_ips: [Option<IpAddr>; 2],
+    pod_cidrs: [Option<IpNet>; 2],
+    on_other_links: BTreeSet<IpAddr>,
+    node_port_addresses: [Vec<IpAddr>; 2],
+    primary: Option<Family>,
+}
+
+impl ThisNode {
+    /// Takes what matters from the configuration, this node's own Node object if there is one, and its interfaces.
+    pub(crate) fn new(config: &Config, node: Option<&Node>, interfaces: &[InterfaceAddress]) -> Self {
+        let mut this = ThisNode {
+            zone: config
+                .zone
+                .clone()
+                .or_else(|| node.and_then(|node| node.zone.clone())),
+            ..ThisNode::default()
+        };
+        let cidrs: &[IpNet] = if config.pod_cidrs.is_empty() {
+            node.map_or(&[], |node| &node.pod_cidrs)
+        } else {
+            &config.pod_cidrs
+        };
+        for family in Family::ALL {
+            this.pod_cidrs[family.index()] = cidrs.iter().find(|net| Family::of_net(net) == family).copied();
+        }
+        this.take_node_ips(config, node);
+        let on_link = |address: &InterfaceAddress| *address.interface == *config.dummy_link;
+        this.on_other_links = interfaces
+            .iter()
+            .filter(|a| !on_link(a) && counts_as_bound(a.address))
+            .map(|a| a.address)
+            .collect();
+        for family in Family::ALL {
+            this.node_port_addresses[family.index()] =
+                this.take_node_port_addresses(config, family, interfaces);
+        }
+        this
+    }
+
+    /// First the configured addresses, then the bind address, then internal before external addresses of the Node.
+    fn take_node_ips(&mut self, config: &Config, node: Option<&Node>) {
+        let mut candidates: Vec<IpAddr> = Vec::new();
+        candidates.extend(config.bind_address.filter(|address| !address.is_unspecified()));
+        candidates.extend(&config.node_ips);
+        if let Some(node) = node.filter(|_| config.node_ips.is_empty()) {
+            let mut addresses = node.addresses.clone();
+            addresses.sort_by_key(|address| address.address_type);
+            debug_assert!(NodeAddressType::Internal < NodeAddressType::External);
+            candidates.extend(addresses.iter().map(|address| address.address));
+        }
+        self.primary = candidates.first().map(|&address| Family::of(address));
+        for family in Family::ALL {
+            let first = candidates.iter().find(|&&address| Family::of(address) == family);
+            self.node_ips[family.index()] = first.copied();
+        }
+    }
+
+    fn take_node_port_addresses(
+        &self,
+        config: &Config,
+        family: Family,
+        interfaces: &[InterfaceAddress],
+    ) -> Vec<IpAddr> {
+        let nets: Vec<IpNet> = match &config.node_port_addresses {
+            NodePortAddresses::All => Vec::new(),
+            NodePortAddresses::Networks(nets) => nets
+                .iter()
+                .filter(|net| Family::of_net(net) == family)
+                .copied()
+                .collect(),
+            NodePortAddresses::Primary => self.node_ips[family.index()]
+                .into_iter()
+                .filter(|address| !address.is_loopback())
+                .map(IpNet::from)
+                .collect(),
+        };
+        let everything = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
+        let own = interfaces.iter().filter(|a| Family::of(a.address) == family);
+        let addresses: BTreeSet<IpAddr> = if everything {
+            own.filter(|a| *a.interface != *config.dummy_link && counts_as_bound(a.address))
+                .map(|a| a.address)
+                .collect()
+        } else {
+            own.map(|a| a.address)
+                .filter(|address| !address.is_loopback() && nets.iter().any(|net| net.contains(address)))
+                .collect()
+        };
+        addresses.into_iter().collect()
+    }
+
+    /// The zone, if known.
+    #[must_use]
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_deref()
+    }
+
+    /// The node's address in a family; the loopback address where it has none.
+    #[must_use]
+    pub fn node_ip(&self, family: Family) -> IpAddr {
+        self.node_ips[family.index()].unwrap_or(match family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        })
+    }
+
+    /// The family of the node's first address; IPv4 where it has none.
+    #[must_use]
+    pub fn primary_family(&self) -> Family {
+        self.primary.unwrap_or(Family::V4)
+    }
+
+    /// The network of the node's pods in a family.
+    #[must_use]
+    pub fn pod_cidr(&self, family: Family) -> Option<IpNet> {
+        self.pod_cidrs[family.index()]
+    }
+
+    /// Whether an address sits on a link of this node other than the dummy link. An address on both counts.
+    #[must_use]
+    pub fn has_on_other_link(&self, address: IpAddr) -> bool {
+        self.on_other_links.contains(&address)
+    }
+
+    /// The addresses that take node ports, sorted.
+    #[must_use]
+    pub fn node_port_addresses(&self, family: Family) -> &[IpAddr] {
+        &self.node_port_addresses[family.index()]
+    }
+}
+
+/// Which addresses of links count: neither loopback nor IPv6 link-local ones, but IPv4 link-local ones do.
+fn counts_as_bound(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_loopback(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,382 @@
+//! From a Service to its service ports.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::annotations;
+use super::service_port::{ServiceFacts, ServicePort, ServicePortName};
+use crate::event::{Event, Reason};
+use crate::family::{Family, parse_address, parse_net};
+use crate::source::{IngressMode, Policy, Service, ServiceType, SessionAffinity};
+
+/// What a Service comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ServicePorts {
+    /// Its ports in each family, in the order of the Service, IPv4 first.
+    pub(crate) ports: Box<[ServicePort]>,
+    /// What is wrong with it.
+    pub(crate) events: Vec<Event>,
+    /// Why it has no ports, where that is as it should be.
+    pub(crate) left_out: Option<LeftOut>,
+}
+
+/// Why a Service is no business of a service proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum LeftOut {
+    /// It has no cluster IP.
+    Headless,
+    /// It is of type `ExternalName`.
+    ExternalName,
+    /// Another service proxy takes care of it.
+    OtherProxy,
+}
+
+/// The label that gives a Service to another service proxy.
+const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+
+/// Reads a Service for the given families. `proxy_name` is the value of the label that a Service must have to be ours; `None`
+/// takes those without the label.
+pub(crate) fn service_ports(
+    service: &Service,
+    families: &[Family],
+    proxy_name: Option<&str>,
+) -> ServicePorts {
+    let left_out = |reason| ServicePorts {
+        ports: Box::default(),
+        events: Vec::new(),
+        left_out: Some(reason),
+    };
+    if service.labels.get(PROXY_NAME_LABEL).map(String::as_str) != proxy_name {
+        return left_out(LeftOut::OtherProxy);
+    }
+    if service.service_type == ServiceType::ExternalName {
+        return left_out(LeftOut::ExternalName);
+    }
+    if matches!(service.cluster_ip.as_str(), "" | "None") {
+        return left_out(LeftOut::Headless);
+    }
+    let mut reader = Reader {
+        service,
+        events: Vec::new(),
+    };
+    let options = Arc::new(annotations::options(&service.annotations, |reason| {
+        reader.events.push(Event::service(service.name.clone(), reason));
+    }));
+    let mut ports = Vec::with_capacity(service.ports.len() * families.len());
+    let mut served = Vec::with_capacity(2);
+    for &family in families {
+        let Some(cluster_ip) = reader.cluster_ip(family) else {
+            continue;
+        };
+        served.push(family);
+        let facts = Arc::new(reader.facts(family, &options));
+        let mut seen: BTreeSet<ServicePortName> = BTreeSet::new();
+        for port in &service.ports {
+            let name = ServicePortName {
+                service: service.name.clone(),
+                port: Arc::clone(&port.name),
+                protocol: port.protocol,
+            };
+            if service.ports.len() > 1 && !seen.insert(name.clone()) {
+                reader.say(Reason::DuplicatePort(name));
+                continue;
+            }
+            ports.push(ServicePort {
+                name,
+                cluster_ip,
+                port: port.port,
+                node_port: NonZeroU16::new(port.node_port),
+                service: Arc::clone(&facts),
+            });
+        }
+    }
+    if !served.is_empty() {
+        reader.addresses_of_other_families(families, &served);
+    }
+    let mut events = reader.events;
+    events.sort();
+    events.dedup();
+    ServicePorts {
+        ports: ports.into_boxed_slice(),
+        events,
+        left_out: None,
+    }
+}
+
+struct Reader<'a> {
+    service: &'a Service,
+    events: Vec<Event>,
+}
+
+impl Reader<'_> {
+    fn say(&mut self, reason: Reason) {
+        self.events
+            .push(Event::service(self.service.name.clone(), reason));
+    }
+
+    fn invalid(&mut self, field: String, value: &str, problem: &str) {
+        self.say(Reason::Invalid {
+            field,
+            value: value.to_owned(),
+            problem: problem.to_owned(),
+        });
+    }
+
+    /// The cluster IP of a family: the one at the family's position in `ipFamilies`, or `clusterIP` where the API server left
+    /// that list empty.
+    fn cluster_ip(&mut self, family: Family) -> Option<IpAddr> {
+        let service = self.service;
+        let (field, text) = if service.ip_families.is_empty() {
+            ("clusterIP".to_owned(), service.cluster_ip.as_str())
+        } else {
+            let position = service.ip_families.iter().position(|&f| f == family)?;
+            match service.cluster_ips.get(position) {
+                Some(text) => (format!("clusterIPs[{position}]"), text.as_str()),
+                // An object written by hand may have `clusterIP` alone.
+                None if position == 0 => ("clusterIP".to_owned(), service.cluster_ip.as_str()),
+                None => return None,
+            }
+        };
+        match parse_address(text) {
+            Some(address) if Family::of(address) == family => Some(address),
+            Some(_) if service.ip_families.is_empty() => None,
+            Some(_) => {
+                self.invalid(
+                    field,
+                    text,
+                    &format!("not an {family} address, although ipFamilies says so; left out"),
+                );
+                None
+            }
+            None => {
+                self.invalid(field, text, "not an IP address; left out");
+                None
+            }
+        }
+    }
+
+    fn facts(&mut self, family: Family, options: &Arc<annotations::Options>) -> ServiceFacts {
+        let service = self.service;
+        let external_ips = self.external_ips(family);
+        let load_balancer_ips = self.load_balancer_ips(family);
+        let source_ranges = self.source_ranges(family, !load_balancer_ips.is_empty());
+        // A policy for external traffic means something only where external traffic can come from (as in kube-proxy).
+        let external = service.service_type != ServiceType::ClusterIp || !service.external_ips.is_empty();
+        let local = external && service.external_traffic_policy == Policy::Local;
+        let balanced = service.service_type == ServiceType::LoadBalancer;
+        let health_check_node_port = if balanced && service.external_traffic_policy == Policy::Local {
+            let port = NonZeroU16::new(service.health_check_node_port);
+            if port.is_none() {
+                self.say(Reason::NoHealthCheckNodePort);
+            }
+            port
+        } else {
+            None
+        };
+        ServiceFacts {
+            created: service.created,
+            affinity: match service.session_affinity {
+                SessionAffinity::None => None,
+                SessionAffinity::ClientIp(timeout) => Some(timeout),
+            },
+            external_ips,
+            load_balancer_ips,
+            source_ranges,
+            external_policy: if local { Policy::Local } else { Policy::Cluster },
+            internal_policy: service.internal_traffic_policy,
+            health_check_node_port,
+            options: Arc::clone(options),
+        }
+    }
+
+    fn external_ips(&mut self, family: Family) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for (position, text) in self.service.external_ips.iter().enumerate() {
+            match parse_address(text.trim()) {
+                Some(address) if Family::of(address) != family => {}
+                Some(address) if addresses.contains(&address) => {}
+                Some(address) => addresses.push(address),
+                None if text.trim().is_empty() => {}
+                None => self.invalid(
+                    format!("externalIPs[{position}]"),
+                    text,
+                    "not an IP address; left out",
+                ),
+            }
+        }
+        addresses
+    }
+
+    fn load_balancer_ips(&mut self, family: Family) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for (position, ingress) in self.service.ingress.iter().enumerate() {
+            if ingress.mode == IngressMode::Proxy || ingress.ip.is_empty() {
+                continue;
+            }
+            match parse_address(&ingress.ip) {
+                Some(address) if Family::of(address) != family => {}
+                Some(address) if addresses.contains(&address) => {}
+                Some(address) => addresses.push(address),
+                None => self.invalid(
+                    format!("status.loadBalancer.ingress[{position}].ip"),
+                    &ingress.ip,
+                    "not an IP address; left out",
+                ),
+            }
+        }
+        addresses
+    }
+
+    fn source_ranges(&mut self, family: Family, balanced: bool) -> Arc<[IpNet]> {
+        let mut ranges = BTreeSet::new();
+        let mut others = false;
+        for (position, text) in self.service.load_balancer_source_ranges.iter().enumerate() {
+            match parse_net(text.trim()) {
+                Some(net) if Family::of_net(&net) == family => {
+                    ranges.insert(net);
+                }
+                Some(_) => others = true,
+                None if text.trim().is_empty() => {}
+                None => self.invalid(
+                    format!("loadBalancerSourceRanges[{position}]"),
+                    text,
+                    "not a network such as 192.0.2.0/24; left out",
+                ),
+            }
+        }
+        if ranges.iter().any(|net| net.prefix_len() == 0) {
+            if balanced {
+                self.say(Reason::SourceRangeOfEverything(family));
+            }
+            ranges.clear();
+        } else if ranges.is_empty() && others && balanced {
+            self.say(Reason::SourceRangesOfOtherFamily(family));
+        }
+        ranges.into_iter().collect()
+    }
+
+    /// Names the external and load-balancer IPs of a family that the Service is not served in.
+    fn addresses_of_other_families(&mut self, families: &[Family], served: &[Family]) {
+        let service = self.service;
+        let external = service
+            .external_ips
+            .iter()
+            .enumerate()
+            .map(|(n, text)| (format!("externalIPs[{n}]"), text));
+        let ingress = service
+            .ingress
+            .iter()
+            .enumerate()
+            .filter(|(_, ingress)| ingress.mode == IngressMode::Vip)
+            .map(|(n, ingress)| (format!("status.loadBalancer.ingress[{n}].ip"), &ingress.ip));
+        for (field, text) in external.chain(ingress) {
+            if let Some(address) = parse_address(text.trim()) {
+                let family = Family::of(address);
+                if families.contains(&family) && !served.contains(&family) {
+                    self.say(Reason::OtherFamily { field, address });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Ingress, ObjectName, Port};
+
+    fn web() -> Service {
+        Service::new(ObjectName::new("shop", "web"))
+            .with_cluster_ip("10.96.0.9")
+            .with_port(Port::new("http", 80))
+    }
+
+    fn read(service: &Service) -> ServicePorts {
+        service_ports(service, &Family::ALL, None)
+    }
+
+    fn events(read: &ServicePorts) -> Vec<String> {
+        read.events.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_service_without_families_is_of_the_family_of_its_address() {
+        let ports = read(&web()).ports;
+        assert_eq!(
+            ports.iter().map(ServicePort::family).collect::<Vec<_>>(),
+            [Family::V4]
+        );
+    }
+
+    #[test]
+    fn each_family_takes_the_address_at_its_position() {
+        let mut service = web();
+        service.ip_families = vec![Family::V6, Family::V4];
+        service.cluster_ips = vec!["fd00::9".into(), "10.96.0.9".into()];
+        let ports = read(&service).ports;
+        let addresses: Vec<_> = ports.iter().map(|port| port.cluster_ip.to_string()).collect();
+        assert_eq!(addresses, ["10.96.0.9", "fd00::9"]);
+    }
+
+    #[test]
+    fn headless_external_name_and_foreign_services_are_left_out() {
+        assert_eq!(
+            read(&web().with_cluster_ip("None")).left_out,
+            Some(LeftOut::Headless)
+        );
+        assert_eq!(read(&web().with_cluster_ip("")).left_out, Some(LeftOut::Headless));
+        let mut service = web();
+        service.service_type = ServiceType::ExternalName;
+        assert_eq!(read(&service).left_out, Some(LeftOut::ExternalName));
+        let mut service = web();
+        service.labels.insert(PROXY_NAME_LABEL.into(), "other".into());
+        assert_eq!(read(&service).left_out, Some(LeftOut::OtherProxy));
+        assert_eq!(
+            service_ports(&service, &Family::ALL, Some("other")).ports.len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_zero_length_range_restricts_nothing() {
+        let mut service = web();
+        service.service_type = ServiceType::LoadBalancer;
+        service.ingress = vec![Ingress {
+            ip: "203.0.113.9".into(),
+            ..Ingress::default()
+        }];
+        service.load_balancer_source_ranges = vec![" 10.0.0.0/8".into(), "0.0.0.0/0".into()];
+        let read = read(&service);
+        assert!(read.ports[0].service.source_ranges.is_empty());
+        assert_eq!(
+            events(&read),
+            ["Service shop/web: loadBalancerSourceRanges: a /0 range lets every IPv4 source in"]
+        );
+    }
+
+    #[test]
+    fn an_address_of_a_family_without_cluster_ip_is_said() {
+        let mut service = web();
+        service.external_ips = vec!["2001:db8::1".into(), "203.0.113.1".into(), "x".into()];
+        service.ingress = vec![Ingress {
+            ip: "2001:db8::2".into(),
+            ..Ingress::default()
+        }];
+        let read = read(&service);
+        assert_eq!(read.ports[0].service.external_ips.len(), 1);
+        assert_eq!(
+            events(&read),
+            [
+                "Service shop/web: externalIPs[2]: \"x\": not an IP address; left out",
+                "Service shop/web: externalIPs[0]: 2001:db8::1 is left out: the Service has no IPv6 cluster IP",
+                "Service shop/web: status.loadBalancer.ingress[0].ip: 2001:db8::2 is left out: \
+                 the Service has no IPv6 cluster IP",
+            ]
+        );
+    }
+}

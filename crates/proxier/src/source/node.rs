@@ -1,0 +1,75 @@
+//! The Node, as far as a service proxy needs it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::ObjectName;
+
+/// A `v1` Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The name, in the empty namespace.
+    pub name: ObjectName,
+    /// The label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
+    /// `status.addresses` that are IP addresses, in their order.
+    pub addresses: Vec<NodeAddress>,
+    /// `spec.podCIDRs`, at most one of each family.
+    pub pod_cidrs: Vec<IpNet>,
+}
+
+impl Node {
+    /// A Node of this name without anything else.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: ObjectName::new("", name),
+            zone: None,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+        }
+    }
+
+    /// In this zone.
+    #[must_use]
+    pub fn with_zone(mut self, zone: impl Into<Arc<str>>) -> Self {
+        self.zone = Some(zone.into());
+        self
+    }
+
+    /// With one more internal address.
+    #[must_use]
+    pub fn with_internal_address(mut self, address: IpAddr) -> Self {
+        self.addresses.push(NodeAddress {
+            address,
+            address_type: NodeAddressType::Internal,
+        });
+        self
+    }
+
+    /// With one more pod network.
+    #[must_use]
+    pub fn with_pod_cidr(mut self, net: IpNet) -> Self {
+        self.pod_cidrs.push(net);
+        self
+    }
+}
+
+/// One address of a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Its type.
+    pub address_type: NodeAddressType,
+}
+
+/// The types of Node address that are IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeAddressType {
+    /// `InternalIP`.
+    Internal,
+    /// `ExternalIP`.
+    External,
+}
