@@ -1,0 +1,206 @@
+//! What can be done with an IPVS table, the kernel's or another.
+
+use crate::daemon::{Daemon, DaemonRole};
+use crate::error::Error;
+use crate::info::Info;
+use crate::operation::Operation;
+use crate::real_server::{RealServer, RealServerKey};
+use crate::snapshot::Snapshot;
+use crate::stats::{RealServerStatus, VirtualServerStatus};
+use crate::timeouts::Timeouts;
+use crate::virtual_server::{VirtualServer, VirtualServerKey};
+
+/// An IPVS table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature `fake`).
+///
+/// Changes go through [`execute`](Self::execute), the single verbs are made of it.
+pub trait Ipvs: Send {
+    /// Executes operations in order, in as few system calls as possible, and returns one outcome for each, in order. A
+    /// failed operation does not stop those behind it.
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
+    ///
+    /// If others change the table meanwhile, virtual servers that exist can be missing; [`snapshot`](Self::snapshot) notices.
+    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
+
+    /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
+    fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error>;
+
+    /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
+    /// virtual server is absent: the kernel does not tell these apart.
+    fn list_real_servers(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+    ) -> Result<Vec<RealServerStatus>, Error>;
+
+    /// All virtual servers with their real servers, the cheapest way there is, and whether it is of one moment.
+    fn snapshot(&mut self) -> Result<Snapshot, Error>;
+
+    /// The time-outs of idle connections. `ipvsadm -L --timeout` shows them.
+    fn timeouts(&mut self) -> Result<Timeouts, Error>;
+
+    /// The connection-synchronisation daemons that run, the master first. `ipvsadm -L --daemon` shows them.
+    fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error>;
+
+    /// Version and connection table size.
+    fn info(&mut self) -> Result<Info, Error>;
+
+    /// Every virtual server with all settings of its real servers, in the order of the keys: what
+    /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
+    /// is cheaper and knows less.
+    fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
+        let mut table = Vec::new();
+        for status in self.list_virtual_servers()? {
+            let real_servers = self.list_real_servers(&status.server.key)?;
+            table.push((
+                status.server,
+                real_servers.into_iter().map(|status| status.server).collect(),
+            ));
+        }
+        Ok(table)
+    }
+
+    /// Adds a virtual server: `ipvsadm -A`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if it is there, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn add_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        self.execute_one(Operation::AddVirtualServer(server.clone()))
+    }
+
+    /// Replaces all settings of a virtual server and leaves its real servers and connections alone: `ipvsadm -E`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn update_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        self.execute_one(Operation::UpdateVirtualServer(server.clone()))
+    }
+
+    /// Adds a virtual server, or updates it if it is there. May be repeated.
+    ///
+    /// # Errors
+    /// [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn ensure_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        match self.add_virtual_server(server) {
+            Err(error) if error.is_already_exists() => self.update_virtual_server(server),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes a virtual server and its real servers: `ipvsadm -D`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent.
+    fn delete_virtual_server(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteVirtualServer(*key))
+    }
+
+    /// Adds a real server: `ipvsadm -a`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if it is there, [`Error::is_virtual_server_absent`] if its virtual server is not,
+    /// [`Error::is_invalid`] if the kernel takes no real server with these settings.
+    fn add_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::AddRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Replaces all settings of a real server and leaves its connections alone: `ipvsadm -e`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent, [`Error::is_invalid`] if the kernel takes no real server
+    /// with these settings.
+    fn update_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::UpdateRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Adds a real server, or updates it if it is there. May be repeated.
+    ///
+    /// # Errors
+    /// [`Error::is_virtual_server_absent`] if its virtual server is not there, [`Error::is_invalid`] if the kernel takes no
+    /// real server with these settings.
+    fn ensure_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        match self.add_real_server(virtual_server, server) {
+            Err(error) if error.is_already_exists() => self.update_real_server(virtual_server, server),
+            outcome => outcome,
+        }
+    }
+
+    /// Deletes a real server: `ipvsadm -d`. To let its connections end first, give it weight 0 and wait.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent.
+    fn delete_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        real_server: &RealServerKey,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteRealServer {
+            virtual_server: *virtual_server,
+            real_server: *real_server,
+        })
+    }
+
+    /// Deletes every virtual server: `ipvsadm -C`. May be repeated.
+    fn flush(&mut self) -> Result<(), Error> {
+        self.execute_one(Operation::Flush)
+    }
+
+    /// Zeroes the counters of a virtual server and its real servers: `ipvsadm -Z -t ADDRESS:PORT`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent.
+    fn zero(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
+        self.execute_one(Operation::Zero(*key))
+    }
+
+    /// Zeroes all counters: `ipvsadm -Z`.
+    fn zero_all(&mut self) -> Result<(), Error> {
+        self.execute_one(Operation::ZeroAll)
+    }
+
+    /// Sets time-outs; those of zero stay as they are: `ipvsadm --set`.
+    fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
+        self.execute_one(Operation::SetTimeouts(timeouts))
+    }
+
+    /// Starts a connection-synchronisation daemon: `ipvsadm --start-daemon`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if one of its role runs.
+    fn start_daemon(&mut self, daemon: &Daemon) -> Result<(), Error> {
+        self.execute_one(Operation::StartDaemon(daemon.clone()))
+    }
+
+    /// Stops a connection-synchronisation daemon: `ipvsadm --stop-daemon`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if none of this role runs.
+    fn stop_daemon(&mut self, role: DaemonRole) -> Result<(), Error> {
+        self.execute_one(Operation::StopDaemon(role))
+    }
+
+    /// Executes one operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        self.execute(&[operation])
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
+    }
+}

@@ -1,0 +1,170 @@
+//! Connection-synchronisation daemons: one load balancer tells others of its connections, so that they can take over.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::name::{InvalidName, ShortName};
+use crate::uapi;
+
+/// What a daemon does. A network namespace has at most one of each.
+#[doc(alias = "IPVS_DAEMON_ATTR_STATE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DaemonRole {
+    /// Sends this host's connections.
+    #[doc(alias = "IP_VS_STATE_MASTER")]
+    Master,
+    /// Takes in connections of others.
+    #[doc(alias = "IP_VS_STATE_BACKUP")]
+    Backup,
+}
+
+impl DaemonRole {
+    /// The kernel's number.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Master => uapi::IP_VS_STATE_MASTER,
+            Self::Backup => uapi::IP_VS_STATE_BACKUP,
+        }
+    }
+
+    /// The role with the kernel's number.
+    pub fn from_number(number: u32) -> Option<Self> {
+        match number {
+            uapi::IP_VS_STATE_MASTER => Some(Self::Master),
+            uapi::IP_VS_STATE_BACKUP => Some(Self::Backup),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for DaemonRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Master => "master",
+            Self::Backup => "backup",
+        })
+    }
+}
+
+/// The name of a network interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceName(ShortName);
+
+impl InterfaceName {
+    /// An interface by name.
+    ///
+    /// # Errors
+    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    pub fn new(name: &str) -> Result<Self, InvalidName> {
+        ShortName::new("interface", "IP_VS_IFNAME_MAXLEN", name).map(Self)
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InterfaceName({:?})", self.0)
+    }
+}
+
+impl FromStr for InterfaceName {
+    type Err = InvalidName;
+
+    fn from_str(name: &str) -> Result<Self, InvalidName> {
+        Self::new(name)
+    }
+}
+
+/// A connection-synchronisation daemon and its settings.
+///
+/// A setting of `None` lets the kernel choose; a listed daemon has them all.
+#[doc(alias = "--start-daemon")]
+#[doc(alias = "IPVS_CMD_ATTR_DAEMON")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Daemon {
+    /// What it does.
+    pub role: DaemonRole,
+    /// The interface it sends and receives on; it must exist, be up and have an address of the group's family.
+    #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_IFN")]
+    #[doc(alias = "--mcast-interface")]
+    pub interface: InterfaceName,
+    /// Tells groups of load balancers on one network apart: 0 to 255; a backup with 0 takes in every id.
+    #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_ID")]
+    #[doc(alias = "--syncid")]
+    pub sync_id: u32,
+    /// The largest UDP payload in bytes; `None` (or 0) lets the kernel fit it to the interface. The kernel lifts small
+    /// values to its least one. Since Linux 4.3.
+    #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_MAXLEN")]
+    #[doc(alias = "--sync-maxlen")]
+    pub max_length: Option<u16>,
+    /// The multicast group, IPv4 or IPv6; `None` is 224.0.0.81. Since Linux 4.3.
+    #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_GROUP")]
+    #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_GROUP6")]
+    #[doc(alias = "--mcast-group")]
+    pub group: Option<IpAddr>,
+    /// The first UDP port; `None` (or 0) is 8848. Since Linux 4.3.
+    #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_PORT")]
+    #[doc(alias = "--mcast-port")]
+    pub port: Option<u16>,
+    /// Time to live or hop limit of what it sends; `None` (or 0) is 1. Since Linux 4.3.
+    #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_TTL")]
+    #[doc(alias = "--mcast-ttl")]
+    pub ttl: Option<u8>,
+}
+
+impl Daemon {
+    /// A daemon for which the kernel chooses group, port, time to live and packet size; sync id 0.
+    pub fn new(role: DaemonRole, interface: InterfaceName) -> Self {
+        Self {
+            role,
+            interface,
+            sync_id: 0,
+            max_length: None,
+            group: None,
+            port: None,
+            ttl: None,
+        }
+    }
+
+    /// The same with another sync id, 0 to 255.
+    pub fn with_sync_id(mut self, sync_id: u32) -> Self {
+        self.sync_id = sync_id;
+        self
+    }
+
+    /// The same with another largest payload.
+    pub fn with_max_length(mut self, max_length: u16) -> Self {
+        self.max_length = Some(max_length);
+        self
+    }
+
+    /// The same with another multicast group.
+    pub fn with_group(mut self, group: impl Into<IpAddr>) -> Self {
+        self.group = Some(group.into());
+        self
+    }
+
+    /// The same with another port.
+    pub fn with_port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// The same with another time to live.
+    pub fn with_ttl(mut self, ttl: u8) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+}

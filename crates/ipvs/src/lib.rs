@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+#![allow(dead_code, reason = "the client is about to use it")]
+
+mod backend;
+mod daemon;
+mod error;
+mod forwarding;
+mod info;
+mod name;
+pub mod notation;
+mod operation;
+mod real_server;
+mod scheduler;
+mod snapshot;
+mod stats;
+mod timeouts;
+pub mod uapi;
+mod virtual_server;
+
+pub use backend::Ipvs;
+pub use daemon::{Daemon, DaemonRole, InterfaceName};
+pub use error::{Error, InvalidOperation, Reason, Unavailable};
+pub use forwarding::ForwardingMethod;
+pub use info::{Info, Version};
+pub use name::InvalidName;
+pub use operation::Operation;
+pub use real_server::{
+    InvalidThresholds, InvalidWeight, RealServer, RealServerKey, Thresholds, Tunnel, TunnelFlags, TunnelKind,
+    Weight,
+};
+pub use scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
+pub use snapshot::{Consistency, ForwardingSummary, RealServerSummary, Snapshot, SnapshotEntry};
+pub use stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};
+pub use timeouts::Timeouts;
+pub use virtual_server::{
+    Family, Granularity, InvalidPersistence, Persistence, Protocol, VirtualServer, VirtualServerKey,
+};

@@ -1,0 +1,128 @@
+//! Everything that changes the kernel's state, as plain data.
+
+use crate::daemon::{Daemon, DaemonRole};
+use crate::real_server::{RealServer, RealServerKey};
+use crate::timeouts::Timeouts;
+use crate::virtual_server::{VirtualServer, VirtualServerKey};
+
+/// One change, as [`Ipvs::execute`](crate::Ipvs::execute) takes it. Prints as the options of the `ipvsadm` command that
+/// does the same.
+///
+/// ```
+/// use kernlink_ipvs::{Operation, RealServer, RealServerKey, VirtualServerKey};
+/// use std::net::Ipv4Addr;
+///
+/// let operation = Operation::AddRealServer {
+///     virtual_server: VirtualServerKey::tcp(Ipv4Addr::new(10, 96, 0, 10), 80),
+///     real_server: RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 1, 2, 3), 8080)),
+/// };
+/// let line = operation.to_string();
+/// assert_eq!(line, "-a -t 10.96.0.10:80 -r 10.1.2.3:8080 -m -w 1");
+/// assert_eq!(line.parse(), Ok(operation));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Adds a virtual server without real servers; fails if it is there.
+    #[doc(alias = "IPVS_CMD_NEW_SERVICE")]
+    AddVirtualServer(VirtualServer),
+    /// Replaces all settings of a virtual server; fails if it is absent. Connections and real servers stay.
+    #[doc(alias = "IPVS_CMD_SET_SERVICE")]
+    UpdateVirtualServer(VirtualServer),
+    /// Deletes a virtual server together with its real servers; fails if it is absent.
+    #[doc(alias = "IPVS_CMD_DEL_SERVICE")]
+    DeleteVirtualServer(VirtualServerKey),
+    /// Adds a real server; fails if it is there or the virtual server is absent. One that was deleted while it had
+    /// connections comes back with its old counters.
+    #[doc(alias = "IPVS_CMD_NEW_DEST")]
+    AddRealServer {
+        /// The virtual server it belongs to.
+        virtual_server: VirtualServerKey,
+        /// The real server.
+        real_server: RealServer,
+    },
+    /// Replaces all settings of a real server; fails if it or the virtual server is absent.
+    #[doc(alias = "IPVS_CMD_SET_DEST")]
+    UpdateRealServer {
+        /// The virtual server it belongs to.
+        virtual_server: VirtualServerKey,
+        /// The real server.
+        real_server: RealServer,
+    },
+    /// Deletes a real server; fails if it or the virtual server is absent. Its connections end.
+    #[doc(alias = "IPVS_CMD_DEL_DEST")]
+    DeleteRealServer {
+        /// The virtual server it belongs to.
+        virtual_server: VirtualServerKey,
+        /// Which real server.
+        real_server: RealServerKey,
+    },
+    /// Deletes every virtual server of the network namespace. Does nothing if there is none.
+    #[doc(alias = "IPVS_CMD_FLUSH")]
+    Flush,
+    /// Zeroes the counters of a virtual server and of its real servers; fails if it is absent.
+    #[doc(alias = "IPVS_CMD_ZERO")]
+    Zero(VirtualServerKey),
+    /// Zeroes all counters of the network namespace.
+    ZeroAll,
+    /// Sets time-outs; those of zero stay as they are.
+    #[doc(alias = "IPVS_CMD_SET_CONFIG")]
+    SetTimeouts(Timeouts),
+    /// Starts a connection-synchronisation daemon; fails if one of its role runs.
+    #[doc(alias = "IPVS_CMD_NEW_DAEMON")]
+    StartDaemon(Daemon),
+    /// Stops the daemon of a role; fails if none runs.
+    #[doc(alias = "IPVS_CMD_DEL_DAEMON")]
+    StopDaemon(DaemonRole),
+}
+
+impl Operation {
+    /// The virtual server that it is about, if it is about one.
+    pub fn virtual_server(&self) -> Option<VirtualServerKey> {
+        match self {
+            Self::AddVirtualServer(server) | Self::UpdateVirtualServer(server) => Some(server.key),
+            Self::DeleteVirtualServer(key) | Self::Zero(key) => Some(*key),
+            Self::AddRealServer { virtual_server, .. }
+            | Self::UpdateRealServer { virtual_server, .. }
+            | Self::DeleteRealServer { virtual_server, .. } => Some(*virtual_server),
+            Self::Flush
+            | Self::ZeroAll
+            | Self::SetTimeouts(_)
+            | Self::StartDaemon(_)
+            | Self::StopDaemon(_) => None,
+        }
+    }
+
+    /// What is attempted on what, for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::AddVirtualServer(server) => format!("add virtual server {}", server.key),
+            Self::UpdateVirtualServer(server) => format!("update virtual server {}", server.key),
+            Self::DeleteVirtualServer(key) => format!("delete virtual server {key}"),
+            Self::AddRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                format!("add real server {} of {virtual_server}", real_server.key)
+            }
+            Self::UpdateRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                format!("update real server {} of {virtual_server}", real_server.key)
+            }
+            Self::DeleteRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                format!("delete real server {real_server} of {virtual_server}")
+            }
+            Self::Flush => "delete all virtual servers".to_owned(),
+            Self::Zero(key) => format!("zero the counters of {key}"),
+            Self::ZeroAll => "zero all counters".to_owned(),
+            Self::SetTimeouts(_) => "set the time-outs".to_owned(),
+            Self::StartDaemon(daemon) => format!("start the {} daemon on {}", daemon.role, daemon.interface),
+            Self::StopDaemon(role) => format!("stop the {role} daemon"),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Schedulers and their flags, and persistence engines.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::name::{InvalidName, ShortName};
+use crate::uapi;
+
+/// The rule by which a virtual server picks a real server for a new connection.
+///
+/// The set is open: a scheduler `x` is the kernel module `ip_vs_x`, which the kernel loads when the first virtual server
+/// asks for it. A name that no module answers to is refused by the kernel, which shows as
+/// [`Error::is_scheduler_unavailable`](crate::Error::is_scheduler_unavailable).
+///
+/// ```
+/// use kernlink_ipvs::Scheduler;
+/// assert_eq!(Scheduler::new("rr").unwrap(), Scheduler::RR);
+/// assert!(Scheduler::new("a-name-much-too-long").is_err());
+/// ```
+#[doc(alias = "IPVS_SVC_ATTR_SCHED_NAME")]
+#[doc(alias = "--scheduler")]
+#[doc(alias = "-s")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scheduler(ShortName);
+
+impl Scheduler {
+    /// Round robin.
+    pub const RR: Self = Self(ShortName::known("rr"));
+    /// Weighted round robin.
+    pub const WRR: Self = Self(ShortName::known("wrr"));
+    /// Least connections.
+    pub const LC: Self = Self(ShortName::known("lc"));
+    /// Weighted least connections.
+    pub const WLC: Self = Self(ShortName::known("wlc"));
+    /// Locality-based least connections.
+    pub const LBLC: Self = Self(ShortName::known("lblc"));
+    /// Locality-based least connections with replication.
+    pub const LBLCR: Self = Self(ShortName::known("lblcr"));
+    /// Destination hashing.
+    pub const DH: Self = Self(ShortName::known("dh"));
+    /// Source hashing; takes [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
+    pub const SH: Self = Self(ShortName::known("sh"));
+    /// Maglev hashing; takes [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
+    pub const MH: Self = Self(ShortName::known("mh"));
+    /// Shortest expected delay.
+    pub const SED: Self = Self(ShortName::known("sed"));
+    /// Never queue.
+    pub const NQ: Self = Self(ShortName::known("nq"));
+    /// Weighted fail-over.
+    pub const FO: Self = Self(ShortName::known("fo"));
+    /// Weighted overflow.
+    pub const OVF: Self = Self(ShortName::known("ovf"));
+    /// Power of two random choices.
+    pub const TWOS: Self = Self(ShortName::known("twos"));
+    /// No scheduler: the virtual server exists and takes no connections.
+    pub const NONE: Self = Self(ShortName::known("none"));
+
+    /// Every scheduler that is a module of its own in the mainline kernel, by name. [`NONE`](Self::NONE) is not one.
+    pub const KNOWN: [Self; 14] = [
+        Self::DH,
+        Self::FO,
+        Self::LBLC,
+        Self::LBLCR,
+        Self::LC,
+        Self::MH,
+        Self::NQ,
+        Self::OVF,
+        Self::RR,
+        Self::SED,
+        Self::SH,
+        Self::TWOS,
+        Self::WLC,
+        Self::WRR,
+    ];
+
+    /// A scheduler by name.
+    ///
+    /// # Errors
+    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    pub fn new(name: &str) -> Result<Self, InvalidName> {
+        ShortName::new("scheduler", "IP_VS_SCHEDNAME_MAXLEN", name).map(Self)
+    }
+
+    /// The name as the kernel and `ipvsadm -s` know it.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The kernel module that brings it, for example `ip_vs_rr`; `None` for [`NONE`](Self::NONE).
+    pub fn module(&self) -> Option<String> {
+        (*self != Self::NONE).then(|| format!("ip_vs_{self}"))
+    }
+}
+
+impl fmt::Display for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scheduler({:?})", self.0)
+    }
+}
+
+impl FromStr for Scheduler {
+    type Err = InvalidName;
+
+    fn from_str(name: &str) -> Result<Self, InvalidName> {
+        Self::new(name)
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags that a scheduler gives its own meaning to. Empty is the usual case.
+    ///
+    /// The kernel keeps them for every scheduler; only [`Scheduler::SH`] and [`Scheduler::MH`] read them.
+    #[doc(alias = "--sched-flags")]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct SchedulerFlags: u32 {
+        /// The first flag. `sh` and `mh`: take another real server when the chosen one is overloaded or draining.
+        #[doc(alias = "IP_VS_SVC_F_SCHED1")]
+        #[doc(alias = "IP_VS_SVC_F_SCHED_SH_FALLBACK")]
+        #[doc(alias = "sh-fallback")]
+        #[doc(alias = "mh-fallback")]
+        const FALLBACK = uapi::IP_VS_SVC_F_SCHED1;
+        /// The second flag. `sh` and `mh`: hash the client's port besides its address.
+        #[doc(alias = "IP_VS_SVC_F_SCHED2")]
+        #[doc(alias = "IP_VS_SVC_F_SCHED_SH_PORT")]
+        #[doc(alias = "sh-port")]
+        #[doc(alias = "mh-port")]
+        const PORT = uapi::IP_VS_SVC_F_SCHED2;
+        /// The third flag; no mainline scheduler reads it.
+        #[doc(alias = "IP_VS_SVC_F_SCHED3")]
+        const THIRD = uapi::IP_VS_SVC_F_SCHED3;
+    }
+}
+
+/// A module that finds a persistence key in the packet itself. The mainline kernel has `sip`, which keeps one SIP call on
+/// one real server; it works for UDP virtual servers with [`Persistence`](crate::Persistence).
+#[doc(alias = "IPVS_SVC_ATTR_PE_NAME")]
+#[doc(alias = "--pe")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersistenceEngine(ShortName);
+
+impl PersistenceEngine {
+    /// SIP calls by their Call-ID.
+    pub const SIP: Self = Self(ShortName::known("sip"));
+
+    /// A persistence engine by name.
+    ///
+    /// # Errors
+    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    pub fn new(name: &str) -> Result<Self, InvalidName> {
+        ShortName::new("persistence engine", "IP_VS_PENAME_MAXLEN", name).map(Self)
+    }
+
+    /// The name as the kernel and `ipvsadm --pe` know it.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for PersistenceEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for PersistenceEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PersistenceEngine({:?})", self.0)
+    }
+}
+
+impl FromStr for PersistenceEngine {
+    type Err = InvalidName;
+
+    fn from_str(name: &str) -> Result<Self, InvalidName> {
+        Self::new(name)
+    }
+}
