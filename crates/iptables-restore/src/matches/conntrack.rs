@@ -1,0 +1,342 @@
+//! `-m conntrack` and `-m state`: what connection tracking knows of the flow.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::condition::Condition;
+use crate::error::Error;
+use crate::family::Family;
+use crate::network::{Mask, Network, PortRange, Protocol};
+use crate::options::{Options, decimal, once};
+use crate::render::Printer;
+
+/// Properties of the flow a packet belongs to. At least one test is needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ConntrackMatch {
+    /// `--ctstate`
+    pub state: Option<Condition<ConntrackStates>>,
+    /// `--ctproto`: protocol of the flow.
+    pub protocol: Option<Condition<Protocol>>,
+    /// `--ctorigsrc`: source in the original direction.
+    pub original_source: Option<Condition<Network>>,
+    /// `--ctorigdst`: destination in the original direction.
+    pub original_destination: Option<Condition<Network>>,
+    /// `--ctreplsrc`: source in the reply direction.
+    pub reply_source: Option<Condition<Network>>,
+    /// `--ctrepldst`: destination in the reply direction.
+    pub reply_destination: Option<Condition<Network>>,
+    /// `--ctorigsrcport`
+    pub original_source_ports: Option<Condition<PortRange>>,
+    /// `--ctorigdstport`
+    pub original_destination_ports: Option<Condition<PortRange>>,
+    /// `--ctreplsrcport`
+    pub reply_source_ports: Option<Condition<PortRange>>,
+    /// `--ctrepldstport`
+    pub reply_destination_ports: Option<Condition<PortRange>>,
+    /// `--ctstatus`
+    pub status: Option<Condition<ConntrackStatuses>>,
+    /// `--ctexpire`: remaining life of the flow.
+    pub expire: Option<Condition<Expiry>>,
+    /// `--ctdir`: direction of the packet in the flow.
+    pub direction: Option<Direction>,
+}
+
+/// Remaining life of a flow: from `first` to `last` seconds, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Expiry {
+    /// Least, in seconds.
+    pub first: u32,
+    /// Most, in seconds; the same as `first` for a single value.
+    pub last: u32,
+}
+
+impl fmt::Display for Expiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}:{}", self.first, self.last)
+        }
+    }
+}
+
+impl FromStr for Expiry {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (first, last) = text.split_once(':').unwrap_or((text, text));
+        let expiry = decimal(first)
+            .zip(decimal(last))
+            .filter(|(first, last)| first <= last);
+        expiry
+            .map(|(first, last)| Expiry { first, last })
+            .ok_or_else(|| Error::invalid("ctexpire", text, "is not SECONDS or FIRST:LAST"))
+    }
+}
+
+/// Direction of a packet in its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// As the first packet.
+    Original,
+    /// As the answer to it.
+    Reply,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Direction::Original => "ORIGINAL",
+            Direction::Reply => "REPLY",
+        })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "ORIGINAL" => Ok(Direction::Original),
+            "REPLY" => Ok(Direction::Reply),
+            _ => Err(Error::invalid("direction", text, "is neither ORIGINAL nor REPLY")),
+        }
+    }
+}
+
+macro_rules! names {
+    (
+        $(#[$set_doc:meta])* $set:ident, $(#[$doc:meta])* $one:ident, $field:literal;
+        $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $one {
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $one {
+            const ALL: &[($one, &str)] = &[$(($one::$variant, $name),)*];
+
+            fn position(self) -> u8 {
+                // A handful of variants.
+                self as u8
+            }
+        }
+
+        $(#[$set_doc])*
+        ///
+        /// Keeps the order it was given in; the normal form has the order of the tools.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct $set {
+            // Positions plus one of the names, four bits each, the first in the lowest bits.
+            order: u32,
+        }
+
+        impl $set {
+            /// These, each once, in the order given.
+            pub fn new(names: impl IntoIterator<Item = $one>) -> Self {
+                let mut set = $set::default();
+                for name in names {
+                    set.insert(name);
+                }
+                set
+            }
+
+            fn insert(&mut self, name: $one) -> bool {
+                let absent = !self.contains(name);
+                if absent {
+                    let place = (32 - self.order.leading_zeros()).div_ceil(4) * 4;
+                    self.order |= u32::from(name.position() + 1) << place;
+                }
+                absent
+            }
+
+            /// Whether `name` is among them.
+            pub fn contains(self, name: $one) -> bool {
+                self.iter().any(|known| known == name)
+            }
+
+            /// Each of them, in order.
+            pub fn iter(self) -> impl Iterator<Item = $one> {
+                (0..8).filter_map(move |place| {
+                    let position = (self.order >> (place * 4)) & 0xf;
+                    let position = usize::try_from(position).ok()?.checked_sub(1)?;
+                    $one::ALL.get(position).map(|(name, _)| *name)
+                })
+            }
+
+            pub(super) fn normal_form(self) -> Self {
+                $set::new($one::ALL.iter().map(|(name, _)| *name).filter(|name| self.contains(*name)))
+            }
+        }
+
+        impl fmt::Display for $set {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut separator = "";
+                for one in self.iter() {
+                    let name = $one::ALL.iter().find(|(known, _)| *known == one).map_or("", |(_, name)| name);
+                    write!(f, "{separator}{name}")?;
+                    separator = ",";
+                }
+                Ok(())
+            }
+        }
+
+        impl FromStr for $set {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                let mut set = $set::default();
+                for word in text.split(',') {
+                    let known = $one::ALL.iter().find(|(_, name)| *name == word);
+                    if !known.is_some_and(|(name, _)| set.insert(*name)) {
+                        return Err(Error::invalid($field, text, "has an unknown or a repeated name"));
+                    }
+                }
+                Ok(set)
+            }
+        }
+    };
+}
+
+names! {
+    /// States of which the flow must be in one.
+    ConntrackStates,
+    /// State of a flow, in the order `iptables-save` prints them.
+    ConntrackState, "ctstate";
+    /// Belongs to no flow that can be tracked.
+    Invalid = "INVALID",
+    /// First packet of a flow.
+    New = "NEW",
+    /// First packet of a flow that another flow announced, or an ICMP error of a flow.
+    Related = "RELATED",
+    /// Packet of a flow seen in both directions.
+    Established = "ESTABLISHED",
+    /// Excused from tracking.
+    Untracked = "UNTRACKED",
+    /// Source translated.
+    Snat = "SNAT",
+    /// Destination translated.
+    Dnat = "DNAT",
+}
+
+names! {
+    /// Marks of which the flow must bear one.
+    ConntrackStatuses,
+    /// Mark that tracking has put on a flow, in the order `iptables-save` prints them.
+    ConntrackStatus, "ctstatus";
+    /// Announced by another flow.
+    Expected = "EXPECTED",
+    /// Answered.
+    SeenReply = "SEEN_REPLY",
+    /// Not to be dropped early.
+    Assured = "ASSURED",
+    /// Its first packet has left.
+    Confirmed = "CONFIRMED",
+    /// None of these.
+    None = "NONE",
+}
+
+impl ConntrackMatch {
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let mut ct = ConntrackMatch::default();
+        while let Some(flag) = options.flag() {
+            match flag.name {
+                "--ctstate" => once(&mut ct.state, flag.sign(options.value()?))?,
+                "--ctproto" => once(&mut ct.protocol, flag.sign(options.value()?))?,
+                "--ctorigsrc" => once(&mut ct.original_source, flag.sign(options.value()?))?,
+                "--ctorigdst" => once(&mut ct.original_destination, flag.sign(options.value()?))?,
+                "--ctreplsrc" => once(&mut ct.reply_source, flag.sign(options.value()?))?,
+                "--ctrepldst" => once(&mut ct.reply_destination, flag.sign(options.value()?))?,
+                "--ctorigsrcport" => once(&mut ct.original_source_ports, flag.sign(options.value()?))?,
+                "--ctorigdstport" => once(&mut ct.original_destination_ports, flag.sign(options.value()?))?,
+                "--ctreplsrcport" => once(&mut ct.reply_source_ports, flag.sign(options.value()?))?,
+                "--ctrepldstport" => once(&mut ct.reply_destination_ports, flag.sign(options.value()?))?,
+                "--ctstatus" => once(&mut ct.status, flag.sign(options.value()?))?,
+                "--ctexpire" => once(&mut ct.expire, flag.sign(options.value()?))?,
+                "--ctdir" => {
+                    flag.plain()?;
+                    once(&mut ct.direction, options.value()?)?;
+                }
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+        }
+        Some(ct)
+    }
+
+    pub(super) fn print(&self, out: &mut Printer<'_>) {
+        out.word("-m conntrack");
+        out.test("--ctstate", &self.state);
+        out.test("--ctproto", &self.protocol);
+        out.test("--ctorigsrc", &self.original_source);
+        out.test("--ctorigdst", &self.original_destination);
+        out.test("--ctreplsrc", &self.reply_source);
+        out.test("--ctrepldst", &self.reply_destination);
+        out.test("--ctorigsrcport", &self.original_source_ports);
+        out.test("--ctorigdstport", &self.original_destination_ports);
+        out.test("--ctreplsrcport", &self.reply_source_ports);
+        out.test("--ctrepldstport", &self.reply_destination_ports);
+        out.test("--ctstatus", &self.status);
+        out.test("--ctexpire", &self.expire);
+        out.option("--ctdir", &self.direction);
+    }
+
+    /// Lists in the order of the tools, the protocol as a number, single hosts without a mask.
+    pub(super) fn normal_form(&self) -> Self {
+        let network = |test: Option<Condition<Network>>| test.map(|test| test.map(bare_host));
+        ConntrackMatch {
+            state: self.state.map(|test| test.map(ConntrackStates::normal_form)),
+            protocol: self
+                .protocol
+                .map(|test| test.map(|protocol| Protocol::Number(protocol.number()))),
+            original_source: network(self.original_source),
+            original_destination: network(self.original_destination),
+            reply_source: network(self.reply_source),
+            reply_destination: network(self.reply_destination),
+            status: self.status.map(|test| test.map(ConntrackStatuses::normal_form)),
+            ..self.clone()
+        }
+    }
+}
+
+/// The normal form of a network where the tools print a single host without its mask.
+pub(super) fn bare_host(network: Network) -> Network {
+    let network = network.normal_form();
+    let single = Some(Mask::Prefix(Family::of(network.address).address_bits()));
+    Network {
+        mask: network.mask.filter(|mask| Some(*mask) != single),
+        ..network
+    }
+}
+
+/// States as `-m state` tests them: INVALID, NEW, RELATED, ESTABLISHED, UNTRACKED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StateMatch {
+    /// States of which the flow must be in one.
+    pub states: ConntrackStates,
+}
+
+impl StateMatch {
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Condition<Self>> {
+        let flag = options.flag()?;
+        (flag.name == "--state").then_some(())?;
+        Some(flag.sign(StateMatch {
+            states: options.value()?,
+        }))
+    }
+
+    pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
+        out.word("-m state");
+        out.required("--state", test, |out, test| out.value(test.states));
+    }
+
+    pub(super) fn normal_form(self) -> Self {
+        StateMatch {
+            states: self.states.normal_form(),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! `-m hashlimit`: a rate for each address or port.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::family::Family;
+use crate::matches::Rate;
+use crate::options::{Options, decimal, once, once_flag};
+use crate::render::Printer;
+use crate::text::HashlimitName;
+
+/// A token bucket for each group of packets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hashlimit {
+    /// The rate, and on which side of it a packet passes.
+    pub test: HashlimitTest,
+    /// `--hashlimit-burst`: size of a bucket, in packets or for a rate in bytes in that unit; none means
+    /// the tool's default (5 packets).
+    pub burst: Option<HashlimitBurst>,
+    /// `--hashlimit-mode`: what makes a group, in the order given; empty for one bucket for all.
+    pub mode: Vec<HashlimitMode>,
+    /// `--hashlimit-name`: name of the table in `/proc/net/ipt_hashlimit`.
+    pub name: HashlimitName,
+    /// `--hashlimit-htable-size`: buckets of the hash table; none means the kernel's choice.
+    pub table_size: Option<u32>,
+    /// `--hashlimit-htable-max`: most groups; none means the kernel's choice.
+    pub table_max: Option<u32>,
+    /// `--hashlimit-htable-gcinterval`: milliseconds between cleanings; none means 1000.
+    pub gc_interval: Option<u32>,
+    /// `--hashlimit-htable-expire`: milliseconds until an idle group goes; none follows from the rate.
+    pub expire: Option<u32>,
+    /// `--hashlimit-srcmask`: leading bits of the source that make a group; none means all.
+    pub source_prefix: Option<u8>,
+    /// `--hashlimit-dstmask`: leading bits of the destination that make a group; none means all.
+    pub destination_prefix: Option<u8>,
+    /// `--hashlimit-rate-match`: classify by rate, without a burst.
+    pub rate_match: bool,
+    /// `--hashlimit-rate-interval`: seconds over which the rate is measured; with `rate_match`.
+    pub rate_interval: Option<u32>,
+}
+
+/// Which packets pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashlimitTest {
+    /// `--hashlimit-upto`: those within the rate.
+    Upto(HashlimitRate),
+    /// `--hashlimit-above`: those beyond the rate.
+    Above(HashlimitRate),
+}
+
+/// A rate in packets or in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashlimitRate {
+    /// Packets.
+    Packets(Rate),
+    /// Bytes per second, in units.
+    Bytes(u32, ByteUnit),
+}
+
+/// Unit of a rate in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteUnit {
+    /// `b`
+    Byte,
+    /// `kb`: 1024 bytes.
+    Kilobyte,
+    /// `mb`: 1024 × 1024 bytes.
+    Megabyte,
+}
+
+impl ByteUnit {
+    fn as_str(self) -> &'static str {
+        match self {
+            ByteUnit::Byte => "b",
+            ByteUnit::Kilobyte => "kb",
+            ByteUnit::Megabyte => "mb",
+        }
+    }
+
+    fn read(text: &str) -> Option<(u32, Self)> {
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = match text.get(digits.len()..)? {
+            "b" => ByteUnit::Byte,
+            "kb" => ByteUnit::Kilobyte,
+            "mb" => ByteUnit::Megabyte,
+            _ => return None,
+        };
+        Some((decimal(digits)?, unit))
+    }
+}
+
+/// Size of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashlimitBurst {
+    /// Packets.
+    Packets(u32),
+    /// Bytes, in units.
+    Bytes(u32, ByteUnit),
+}
+
+/// A part of the packet that makes groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HashlimitMode {
+    /// `srcip`
+    SourceAddress,
+    /// `srcport`
+    SourcePort,
+    /// `dstip`
+    DestinationAddress,
+    /// `dstport`
+    DestinationPort,
+}
+
+/// In the order the tools print them.
+const MODES: [(HashlimitMode, &str); 4] = [
+    (HashlimitMode::SourceAddress, "srcip"),
+    (HashlimitMode::SourcePort, "srcport"),
+    (HashlimitMode::DestinationAddress, "dstip"),
+    (HashlimitMode::DestinationPort, "dstport"),
+];
+
+impl fmt::Display for HashlimitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HashlimitRate::Packets(rate) => rate.fmt(f),
+            HashlimitRate::Bytes(amount, unit) => write!(f, "{amount}{}/s", unit.as_str()),
+        }
+    }
+}
+
+impl FromStr for HashlimitRate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.strip_suffix("/s").and_then(ByteUnit::read) {
+            Some((amount, unit)) => Ok(HashlimitRate::Bytes(amount, unit)),
+            None => text.parse().map(HashlimitRate::Packets),
+        }
+    }
+}
+
+impl fmt::Display for HashlimitBurst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HashlimitBurst::Packets(packets) => packets.fmt(f),
+            HashlimitBurst::Bytes(amount, unit) => write!(f, "{amount}{}", unit.as_str()),
+        }
+    }
+}
+
+impl FromStr for HashlimitBurst {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bytes = ByteUnit::read(text).map(|(amount, unit)| HashlimitBurst::Bytes(amount, unit));
+        bytes
+            .or_else(|| decimal(text).map(HashlimitBurst::Packets))
+            .ok_or_else(|| Error::invalid("hashlimit burst", text, "is neither packets nor b, kb or mb"))
+    }
+}
+
+impl Hashlimit {
+    /// A rate for each group of `mode`, with the tool's defaults.
+    pub fn new(name: HashlimitName, test: HashlimitTest, mode: &[HashlimitMode]) -> Self {
+        Hashlimit {
+            test,
+            burst: None,
+            mode: mode.to_vec(),
+            name,
+            table_size: None,
+            table_max: None,
+            gc_interval: None,
+            expire: None,
+            source_prefix: None,
+            destination_prefix: None,
+            rate_match: false,
+            rate_interval: None,
+        }
+    }
+
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let (mut test, mut name, mut mode) = (None, None, None);
+        let (mut burst, mut rate_match, mut rate_interval) = (None, false, None);
+        let (mut table_size, mut table_max, mut gc_interval, mut expire) = (None, None, None, None);
+        let (mut source_prefix, mut destination_prefix) = (None, None);
+        while let Some(flag) = options.flag() {
+            match flag.name {
+                "--hashlimit-upto" => {
+                    let rate = options.value()?;
+                    let sided = if flag.negated {
+                        HashlimitTest::Above(rate)
+                    } else {
+                        HashlimitTest::Upto(rate)
+                    };
+                    once(&mut test, sided)?;
+                    continue;
+                }
+                "--hashlimit-above" => {
+                    let rate = options.value()?;
+                    let sided = if flag.negated {
+                        HashlimitTest::Upto(rate)
+                    } else {
+                        HashlimitTest::Above(rate)
+                    };
+                    once(&mut test, sided)?;
+                    continue;
+                }
+                "--hashlimit-burst" => once(&mut burst, options.value()?)?,
+                "--hashlimit-mode" => {
+                    let words = options.next()?.split(',');
+                    let modes: Option<Vec<_>> = words
+                        .map(|word| {
+                            MODES
+                                .iter()
+                                .find(|(_, name)| *name == word)
+                                .map(|(mode, _)| *mode)
+                        })
+                        .collect();
+                    once(&mut mode, modes?)?;
+                }
+                "--hashlimit-name" => once(&mut name, options.value()?)?,
+                "--hashlimit-htable-size" => once(&mut table_size, decimal(options.next()?)?)?,
+                "--hashlimit-htable-max" => once(&mut table_max, decimal(options.next()?)?)?,
+                "--hashlimit-htable-gcinterval" => once(&mut gc_interval, decimal(options.next()?)?)?,
+                "--hashlimit-htable-expire" => once(&mut expire, decimal(options.next()?)?)?,
+                "--hashlimit-srcmask" => once(&mut source_prefix, decimal(options.next()?)?)?,
+                "--hashlimit-dstmask" => once(&mut destination_prefix, decimal(options.next()?)?)?,
+                "--hashlimit-rate-match" => once_flag(&mut rate_match)?,
+                "--hashlimit-rate-interval" => once(&mut rate_interval, decimal(options.next()?)?)?,
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+            flag.plain()?;
+        }
+        Some(Hashlimit {
+            test: test?,
+            burst,
+            mode: mode.unwrap_or_default(),
+            name: name?,
+            table_size,
+            table_max,
+            gc_interval,
+            expire,
+            source_prefix,
+            destination_prefix,
+            rate_match,
+            rate_interval,
+        })
+    }
+
+    pub(super) fn print(&self, out: &mut Printer<'_>) {
+        out.word("-m hashlimit");
+        match self.test {
+            HashlimitTest::Upto(rate) => out.option("--hashlimit-upto", &Some(rate)),
+            HashlimitTest::Above(rate) => out.option("--hashlimit-above", &Some(rate)),
+        }
+        out.option("--hashlimit-burst", &self.burst);
+        let mut separator = " --hashlimit-mode ";
+        for mode in &self.mode {
+            out.out.push_str(separator);
+            out.out.push_str(
+                MODES
+                    .iter()
+                    .find(|(known, _)| known == mode)
+                    .map_or("", |(_, name)| name),
+            );
+            separator = ",";
+        }
+        out.word("--hashlimit-name");
+        out.name(self.name.as_str());
+        out.option("--hashlimit-htable-size", &self.table_size);
+        out.option("--hashlimit-htable-max", &self.table_max);
+        out.option("--hashlimit-htable-gcinterval", &self.gc_interval);
+        out.option("--hashlimit-htable-expire", &self.expire);
+        out.option("--hashlimit-srcmask", &self.source_prefix);
+        out.option("--hashlimit-dstmask", &self.destination_prefix);
+        out.flag("--hashlimit-rate-match", self.rate_match);
+        out.option("--hashlimit-rate-interval", &self.rate_interval);
+    }
+
+    /// Rates in the longest unit that shows them whole, the burst of a rate in packets written out,
+    /// defaults left out.
+    ///
+    /// A rate in bytes is kept by the kernel as a cost that not every amount divides; such a rate is
+    /// printed back a little different, and that is not followed here.
+    pub(super) fn normal_form(&self, family: Family) -> Self {
+        let mut normal = self.clone();
+        let (HashlimitTest::Upto(rate) | HashlimitTest::Above(rate)) = &mut normal.test;
+        match rate {
+            HashlimitRate::Packets(rate) => {
+                *rate = rate.normal_form(Self::SCALE);
+                normal.burst = Some(normal.burst.unwrap_or(HashlimitBurst::Packets(5)));
+            }
+            HashlimitRate::Bytes(amount, unit) => (*amount, *unit) = larger_unit(*amount, *unit),
+        }
+        normal.mode = MODES
+            .iter()
+            .map(|(mode, _)| *mode)
+            .filter(|mode| self.mode.contains(mode))
+            .collect();
+        let whole = Some(family.address_bits());
+        normal.gc_interval = normal.gc_interval.filter(|interval| *interval != 1000);
+        normal.source_prefix = normal.source_prefix.filter(|prefix| Some(*prefix) != whole);
+        normal.destination_prefix = normal.destination_prefix.filter(|prefix| Some(*prefix) != whole);
+        normal
+    }
+
+    /// Parts of a second in which the kernel keeps the time per packet: `XT_HASHLIMIT_SCALE_v2`.
+    const SCALE: u64 = 1_000_000;
+}
+
+fn larger_unit(amount: u32, unit: ByteUnit) -> (u32, ByteUnit) {
+    match unit {
+        ByteUnit::Byte if amount >= 1024 && amount.is_multiple_of(1024) => {
+            larger_unit(amount / 1024, ByteUnit::Kilobyte)
+        }
+        ByteUnit::Kilobyte if amount >= 1024 && amount.is_multiple_of(1024) => {
+            (amount / 1024, ByteUnit::Megabyte)
+        }
+        _ => (amount, unit),
+    }
+}

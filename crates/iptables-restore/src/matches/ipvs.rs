@@ -1,0 +1,125 @@
+//! `-m ipvs`: properties of an IPVS connection.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::condition::Condition;
+use crate::error::Error;
+use crate::family::Family;
+use crate::matches::Direction;
+use crate::network::{Mask, Network, Protocol};
+use crate::options::{Options, decimal, once};
+use crate::render::Printer;
+
+/// Properties of the IPVS connection a packet belongs to. At least one test is needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IpvsMatch {
+    /// `--ipvs`: belongs to an IPVS connection at all. A sign only; the other tests imply it.
+    pub is_ipvs: Option<Condition<()>>,
+    /// `--vproto`: protocol of the virtual server.
+    pub protocol: Option<Condition<Protocol>>,
+    /// `--vaddr`: address of the virtual server.
+    pub address: Option<Condition<Network>>,
+    /// `--vport`: port of the virtual server.
+    pub port: Option<Condition<u16>>,
+    /// `--vdir`: direction of the packet in the flow.
+    pub direction: Option<Direction>,
+    /// `--vmethod`: how packets are forwarded.
+    pub method: Option<Condition<IpvsMethod>>,
+    /// `--vportctl`: port of the controlling connection (21 for FTP).
+    pub control_port: Option<Condition<u16>>,
+}
+
+/// Packet-forwarding method, as this match names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IpvsMethod {
+    /// `GATE`: direct routing.
+    Gate,
+    /// `IPIP`: tunnel.
+    Ipip,
+    /// `MASQ`: masquerading.
+    Masq,
+}
+
+impl fmt::Display for IpvsMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IpvsMethod::Gate => "GATE",
+            IpvsMethod::Ipip => "IPIP",
+            IpvsMethod::Masq => "MASQ",
+        })
+    }
+}
+
+impl FromStr for IpvsMethod {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "GATE" => Ok(IpvsMethod::Gate),
+            "IPIP" => Ok(IpvsMethod::Ipip),
+            "MASQ" => Ok(IpvsMethod::Masq),
+            _ => Err(Error::invalid("ipvs method", text, "is none of GATE, IPIP, MASQ")),
+        }
+    }
+}
+
+impl IpvsMatch {
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let mut ipvs = IpvsMatch::default();
+        while let Some(flag) = options.flag() {
+            match flag.name {
+                "--ipvs" => once(&mut ipvs.is_ipvs, flag.sign(()))?,
+                "--vproto" => once(&mut ipvs.protocol, flag.sign(options.value()?))?,
+                "--vaddr" => once(&mut ipvs.address, flag.sign(options.value()?))?,
+                "--vport" => once(&mut ipvs.port, flag.sign(decimal(options.next()?)?))?,
+                "--vdir" => {
+                    flag.plain()?;
+                    once(&mut ipvs.direction, options.value()?)?;
+                }
+                "--vmethod" => once(&mut ipvs.method, flag.sign(options.value()?))?,
+                "--vportctl" => once(&mut ipvs.control_port, flag.sign(decimal(options.next()?)?))?,
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+        }
+        Some(ipvs)
+    }
+
+    pub(super) fn print(&self, out: &mut Printer<'_>) {
+        out.word("-m ipvs");
+        out.bare("--ipvs", &self.is_ipvs);
+        out.test("--vproto", &self.protocol);
+        out.test("--vaddr", &self.address);
+        out.test("--vport", &self.port);
+        out.option("--vdir", &self.direction);
+        out.test("--vmethod", &self.method);
+        out.test("--vportctl", &self.control_port);
+    }
+
+    /// The tools print the protocol as a number, and an address without the mask of a single host.
+    ///
+    /// Source: `ipvs_mt_dump` in `extensions/libxt_ipvs.c`, iptables 1.8.9.
+    pub(super) fn normal_form(&self, family: Family) -> Self {
+        let single = Some(Mask::Prefix(family.address_bits()));
+        let address = self.address.map(|test| {
+            test.map(|network| {
+                let network = network.normal_form();
+                Network {
+                    mask: network.mask.filter(|mask| Some(*mask) != single),
+                    ..network
+                }
+            })
+        });
+        let protocol = self
+            .protocol
+            .map(|test| test.map(|protocol| Protocol::Number(protocol.number())));
+        IpvsMatch {
+            address,
+            protocol,
+            ..self.clone()
+        }
+    }
+}

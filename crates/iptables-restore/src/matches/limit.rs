@@ -1,0 +1,153 @@
+//! `-m limit`: a rate for all packets together.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::options::{Options, decimal, once};
+use crate::render::Printer;
+
+/// A token bucket that all packets reaching the rule share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limit {
+    /// `--limit`: how fast the bucket fills.
+    pub rate: Rate,
+    /// `--limit-burst`: size of the bucket in packets; none means 5.
+    pub burst: Option<u32>,
+}
+
+/// Packets in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// Packets; at least 1.
+    pub packets: u32,
+    /// In which time.
+    pub per: RateUnit,
+}
+
+/// The time of a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RateUnit {
+    /// A second.
+    Second,
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
+    /// A day.
+    Day,
+}
+
+/// Longest time first, as the tools search.
+const UNITS: [(RateUnit, &str, u64); 4] = [
+    (RateUnit::Day, "day", 86_400),
+    (RateUnit::Hour, "hour", 3_600),
+    (RateUnit::Minute, "min", 60),
+    (RateUnit::Second, "sec", 1),
+];
+
+impl RateUnit {
+    fn seconds(self) -> u64 {
+        UNITS
+            .iter()
+            .find(|(unit, ..)| *unit == self)
+            .map_or(1, |(.., seconds)| *seconds)
+    }
+}
+
+impl Rate {
+    /// The rate as the kernel keeps it (a time per packet in parts of a second) and the tools print it
+    /// back: in the longest unit that shows it whole.
+    ///
+    /// Source: `parse_rate` and `print_rate` in `extensions/libxt_limit.c`, iptables 1.8.9.
+    pub(super) fn normal_form(self, scale: u64) -> Self {
+        let period = scale * self.per.seconds() / u64::from(self.packets.max(1));
+        if period == 0 {
+            return self;
+        }
+        let mut chosen = UNITS.len() - 1;
+        for (place, (.., seconds)) in UNITS.iter().enumerate().skip(1) {
+            let unit = seconds * scale;
+            if period > unit || unit / period < unit % period {
+                chosen = place - 1;
+                break;
+            }
+        }
+        let Some((per, _, seconds)) = UNITS.get(chosen) else {
+            return self;
+        };
+        // At most the number of packets written, times the units passed over.
+        u32::try_from(seconds * scale / period).map_or(self, |packets| Rate { packets, per: *per })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = UNITS
+            .iter()
+            .find(|(unit, ..)| *unit == self.per)
+            .map_or("sec", |(_, name, _)| name);
+        write!(f, "{}/{name}", self.packets)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Error;
+
+    /// `3/sec`, `3/minute`, `3/h`, or `3` for a second.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (packets, unit) = text.split_once('/').unwrap_or((text, "second"));
+        let names = [
+            (RateUnit::Second, "second"),
+            (RateUnit::Minute, "minute"),
+            (RateUnit::Hour, "hour"),
+            (RateUnit::Day, "day"),
+        ];
+        let unit = unit.to_ascii_lowercase();
+        let per = names
+            .iter()
+            .find(|(_, name)| !unit.is_empty() && name.starts_with(&unit));
+        let packets = decimal(packets).filter(|packets| *packets > 0);
+        match (packets, per) {
+            (Some(packets), Some((per, _))) => Ok(Rate { packets, per: *per }),
+            _ => Err(Error::invalid(
+                "rate",
+                text,
+                "is not PACKETS/UNIT with sec, min, hour or day",
+            )),
+        }
+    }
+}
+
+impl Limit {
+    /// Parts of a second in which the kernel keeps the time per packet: `XT_LIMIT_SCALE`.
+    const SCALE: u64 = 10_000;
+
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let (mut rate, mut burst) = (None, None);
+        while let Some(flag) = options.flag() {
+            match (flag.name, flag.negated) {
+                ("--limit", false) => once(&mut rate, options.value()?)?,
+                ("--limit-burst", false) => once(&mut burst, decimal(options.next()?)?)?,
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+        }
+        Some(Limit { rate: rate?, burst })
+    }
+
+    pub(super) fn print(&self, out: &mut Printer<'_>) {
+        out.word("-m limit");
+        out.option("--limit", &Some(self.rate));
+        out.option("--limit-burst", &self.burst);
+    }
+
+    pub(super) fn normal_form(self) -> Self {
+        Limit {
+            rate: self.rate.normal_form(Self::SCALE),
+            burst: self.burst.filter(|burst| *burst != 5),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `-m set`: membership in an ipset.
+
+use std::fmt;
+
+use crate::condition::Condition;
+use crate::error::Error;
+use crate::options::{Options, once, once_flag};
+use crate::render::Printer;
+use crate::text::SetName;
+
+/// Which address or port of the packet is looked up in a dimension of the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetDirection {
+    /// `src`
+    Source,
+    /// `dst`
+    Destination,
+}
+
+/// A set and one direction for each of its dimensions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetReference {
+    /// Name of the set; it must exist before the rule is written.
+    pub name: SetName,
+    /// Directions in the order of the set's dimensions: 1 to 6, `IPSET_DIM_MAX`.
+    pub directions: Vec<SetDirection>,
+}
+
+impl SetReference {
+    /// A reference to the set `name`.
+    pub fn new(name: SetName, directions: &[SetDirection]) -> Self {
+        SetReference {
+            name,
+            directions: directions.to_vec(),
+        }
+    }
+
+    /// Reads `NAME DIRECTIONS`.
+    pub(crate) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let name = options.value()?;
+        let directions: Option<Vec<_>> = options
+            .next()?
+            .split(',')
+            .map(|word| match word {
+                "src" => Some(SetDirection::Source),
+                "dst" => Some(SetDirection::Destination),
+                _ => None,
+            })
+            .collect();
+        let directions = directions.filter(|directions| directions.len() <= 6)?;
+        Some(SetReference { name, directions })
+    }
+
+    pub(crate) fn print(&self, out: &mut Printer<'_>) {
+        out.name(self.name.as_str());
+        let mut separator = ' ';
+        for direction in &self.directions {
+            out.out.push(separator);
+            out.out.push_str(match direction {
+                SetDirection::Source => "src",
+                SetDirection::Destination => "dst",
+            });
+            separator = ',';
+        }
+    }
+}
+
+/// Membership in a set, and what else must hold of the entry found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SetMatch {
+    /// The set and the test for membership.
+    pub set: Condition<SetReference>,
+    /// `--return-nomatch`: an entry flagged `nomatch` counts as a hit.
+    pub return_nomatch: bool,
+    /// `! --update-counters`: leave the entry's counters alone.
+    pub keep_counters: bool,
+    /// `! --update-subcounters`: leave the counters of entries of member sets alone (list sets).
+    pub keep_subcounters: bool,
+    /// `--packets-eq`, `--packets-lt`, `--packets-gt`: the entry's packet counter.
+    pub packets: Option<Comparison>,
+    /// `--bytes-eq`, `--bytes-lt`, `--bytes-gt`: the entry's byte counter.
+    pub bytes: Option<Comparison>,
+}
+
+/// A test of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Comparison {
+    /// Equal.
+    Equal(u64),
+    /// Not equal: `!` before the option.
+    NotEqual(u64),
+    /// Less.
+    Less(u64),
+    /// Greater.
+    Greater(u64),
+}
+
+impl SetMatch {
+    /// Plain membership.
+    pub fn new(set: SetReference) -> Self {
+        SetMatch {
+            set: Condition::Is(set),
+            return_nomatch: false,
+            keep_counters: false,
+            keep_subcounters: false,
+            packets: None,
+            bytes: None,
+        }
+    }
+
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let flag = options.flag()?;
+        (flag.name == "--match-set").then_some(())?;
+        let mut set = SetMatch::new(SetReference::read(options)?);
+        if flag.negated {
+            set.set = Condition::Not(set.set.value().clone());
+        }
+        while let Some(flag) = options.flag() {
+            match (flag.name, flag.negated) {
+                ("--return-nomatch", false) => once_flag(&mut set.return_nomatch)?,
+                ("--update-counters", true) => once_flag(&mut set.keep_counters)?,
+                ("--update-subcounters", true) => once_flag(&mut set.keep_subcounters)?,
+                ("--packets-eq", false) => once(&mut set.packets, Comparison::Equal(options.value()?))?,
+                ("--packets-eq", true) => once(&mut set.packets, Comparison::NotEqual(options.value()?))?,
+                ("--packets-lt", false) => once(&mut set.packets, Comparison::Less(options.value()?))?,
+                ("--packets-gt", false) => once(&mut set.packets, Comparison::Greater(options.value()?))?,
+                ("--bytes-eq", false) => once(&mut set.bytes, Comparison::Equal(options.value()?))?,
+                ("--bytes-eq", true) => once(&mut set.bytes, Comparison::NotEqual(options.value()?))?,
+                ("--bytes-lt", false) => once(&mut set.bytes, Comparison::Less(options.value()?))?,
+                ("--bytes-gt", false) => once(&mut set.bytes, Comparison::Greater(options.value()?))?,
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+        }
+        Some(set)
+    }
+
+    pub(super) fn print(&self, out: &mut Printer<'_>) {
+        out.word("-m set");
+        out.required("--match-set", &self.set, |out, set| set.print(out));
+        out.flag("--return-nomatch", self.return_nomatch);
+        out.flag("! --update-counters", self.keep_counters);
+        out.flag("! --update-subcounters", self.keep_subcounters);
+        comparison(
+            out,
+            ["! --packets-eq", "--packets-eq", "--packets-lt", "--packets-gt"],
+            self.packets,
+        );
+        comparison(
+            out,
+            ["! --bytes-eq", "--bytes-eq", "--bytes-lt", "--bytes-gt"],
+            self.bytes,
+        );
+    }
+}
+
+fn comparison(out: &mut Printer<'_>, [ne, eq, lt, gt]: [&str; 4], comparison: Option<Comparison>) {
+    let (option, value) = match comparison {
+        Some(Comparison::NotEqual(value)) => (ne, value),
+        Some(Comparison::Equal(value)) => (eq, value),
+        Some(Comparison::Less(value)) => (lt, value),
+        Some(Comparison::Greater(value)) => (gt, value),
+        None => return,
+    };
+    out.word(option);
+    out.value(value);
+}
+
+impl fmt::Display for SetDirection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SetDirection::Source => "src",
+            SetDirection::Destination => "dst",
+        })
+    }
+}
+
+impl SetReference {
+    /// Refuses what no set can have.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.directions.is_empty() || self.directions.len() > 6 {
+            let reason = "has no direction, or more than 6 (IPSET_DIM_MAX)";
+            return Err(Error::invalid("set directions", self.name.as_str(), reason));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,481 @@
+//! Addresses with masks, interfaces, protocols and ports: what a rule tests of the packet itself.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::family::Family;
+use crate::options::decimal;
+use crate::words::check_text;
+
+/// An address, with or without a mask, as `-s` and `-d` take it.
+///
+/// The value keeps what was written: `10.0.0.1` and `10.0.0.1/32` differ as values and are
+/// equal in the normal form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Network {
+    /// The address; bits outside the mask are kept as written and have no meaning.
+    pub address: IpAddr,
+    /// The mask; none means a single host.
+    pub mask: Option<Mask>,
+}
+
+/// Which bits of an address count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mask {
+    /// So many leading bits: 0 to 32, or 0 to 128.
+    Prefix(u8),
+    /// These bits, which need not be the leading ones; of the address's family.
+    Bits(IpAddr),
+}
+
+impl Network {
+    /// A single host, printed without a mask.
+    pub fn host(address: IpAddr) -> Self {
+        Network { address, mask: None }
+    }
+
+    /// A network of `prefix` leading bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the prefix is longer than the address.
+    pub fn new(address: IpAddr, prefix: u8) -> Result<Self, Error> {
+        if prefix > Family::of(address).address_bits() {
+            let value = format!("{address}/{prefix}");
+            return Err(Error::invalid(
+                "network",
+                &value,
+                "has a prefix longer than the address",
+            ));
+        }
+        Ok(Network {
+            address,
+            mask: Some(Mask::Prefix(prefix)),
+        })
+    }
+
+    /// With its mask in the shortest form and the bits outside it cleared, as `iptables-save` prints it.
+    pub(crate) fn normal_form(self) -> Self {
+        let bits = Family::of(self.address).address_bits();
+        let mask = match self.mask.unwrap_or(Mask::Prefix(bits)) {
+            Mask::Prefix(prefix) => Mask::Prefix(prefix.min(bits)),
+            Mask::Bits(mask) => prefix_of(mask).map_or(Mask::Bits(mask), Mask::Prefix),
+        };
+        let address = match (self.address, mask) {
+            (IpAddr::V4(address), Mask::Prefix(prefix)) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask))
+            }
+            (IpAddr::V6(address), Mask::Prefix(prefix)) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+            }
+            (IpAddr::V4(address), Mask::Bits(IpAddr::V4(mask))) => IpAddr::V4(address & mask),
+            (IpAddr::V6(address), Mask::Bits(IpAddr::V6(mask))) => IpAddr::V6(address & mask),
+            (address, Mask::Bits(_)) => address,
+        };
+        Network {
+            address,
+            mask: Some(mask),
+        }
+    }
+
+    /// Whether every address of the family is in it, so that testing for it tests nothing.
+    pub(crate) fn is_everything(self) -> bool {
+        matches!(self.normal_form().mask, Some(Mask::Prefix(0)))
+    }
+}
+
+/// The length of a mask whose set bits are the leading ones.
+fn prefix_of(mask: IpAddr) -> Option<u8> {
+    let (bits, width) = match mask {
+        IpAddr::V4(mask) => (u128::from(mask.to_bits()) << 96, 32),
+        IpAddr::V6(mask) => (mask.to_bits(), 128),
+    };
+    let leading = bits.leading_ones();
+    let contiguous = bits.count_ones() == leading;
+    // At most 128.
+    (contiguous && leading <= width).then_some(leading as u8)
+}
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        Network::host(address)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mask {
+            None => write!(f, "{}", self.address),
+            Some(Mask::Prefix(prefix)) => write!(f, "{}/{prefix}", self.address),
+            Some(Mask::Bits(mask)) => write!(f, "{}/{mask}", self.address),
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refused = |reason| Error::invalid("network", text, reason);
+        let (address, mask) = match text.split_once('/') {
+            Some((address, mask)) => (address, Some(mask)),
+            None => (text, None),
+        };
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| refused("does not start with an IP address"))?;
+        let Some(mask) = mask else {
+            return Ok(Network::host(address));
+        };
+        if let Some(prefix) = decimal(mask) {
+            return Network::new(address, prefix);
+        }
+        let bits: IpAddr = mask
+            .parse()
+            .map_err(|_| refused("has neither a prefix length nor a mask"))?;
+        if Family::of(bits) != Family::of(address) {
+            return Err(refused("has a mask of the other family"));
+        }
+        Ok(Network {
+            address,
+            mask: Some(Mask::Bits(bits)),
+        })
+    }
+}
+
+/// An interface name, or the beginning of one followed by `+`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InterfacePattern(Box<str>);
+
+impl InterfacePattern {
+    /// Longest pattern in bytes: `IFNAMSIZ` (16) less the closing NUL.
+    pub const LIMIT: usize = 15;
+
+    /// Takes a name, or a prefix and `+`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLong`] above [`InterfacePattern::LIMIT`] bytes; [`Error::Invalid`] if it is empty, is
+    /// `!`, starts with `-`, or holds a blank, a control character, a `/` or a double quote.
+    pub fn new(pattern: &str) -> Result<Self, Error> {
+        check_text("interface", pattern, Self::LIMIT, "IFNAMSIZ - 1")?;
+        let bad = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == '"';
+        let reason = if pattern.is_empty() {
+            "is empty"
+        } else if pattern == "!" || pattern.starts_with('-') {
+            "is '!' or starts with '-', which the tools read as something else"
+        } else if pattern.contains(bad) {
+            "holds a blank, a control character, a '/' or a double quote"
+        } else {
+            return Ok(InterfacePattern(pattern.into()));
+        };
+        Err(Error::invalid("interface", pattern, reason))
+    }
+
+    /// The pattern, with its `+`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InterfacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for InterfacePattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        InterfacePattern::new(text)
+    }
+}
+
+/// A protocol above IP, as `-p` takes it.
+///
+/// Protocols known by name here are printed by name. [`Protocol::Number`] keeps a number that was written
+/// as one; in the normal form it becomes a name where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// Any protocol (0): testing for it tests nothing.
+    All,
+    /// `icmp` (1).
+    Icmp,
+    /// `igmp` (2).
+    Igmp,
+    /// `ipencap` (4): IPv4 in IP.
+    Ipencap,
+    /// `tcp` (6).
+    Tcp,
+    /// `udp` (17).
+    Udp,
+    /// `dccp` (33).
+    Dccp,
+    /// `ipv6` (41): IPv6 in IP.
+    Ipv6,
+    /// `gre` (47).
+    Gre,
+    /// `esp` (50).
+    Esp,
+    /// `ah` (51).
+    Ah,
+    /// `ipv6-icmp` (58).
+    Icmpv6,
+    /// `ospf` (89).
+    Ospf,
+    /// `pim` (103).
+    Pim,
+    /// `vrrp` (112).
+    Vrrp,
+    /// `l2tp` (115).
+    L2tp,
+    /// `sctp` (132).
+    Sctp,
+    /// `mobility-header` (135).
+    MobilityHeader,
+    /// `udplite` (136).
+    Udplite,
+    /// Any other, or one of the above written as a number.
+    Number(u8),
+}
+
+impl Protocol {
+    const NAMED: [(Protocol, u8, &'static str); 19] = [
+        (Protocol::All, 0, "all"),
+        (Protocol::Icmp, 1, "icmp"),
+        (Protocol::Igmp, 2, "igmp"),
+        (Protocol::Ipencap, 4, "ipencap"),
+        (Protocol::Tcp, 6, "tcp"),
+        (Protocol::Udp, 17, "udp"),
+        (Protocol::Dccp, 33, "dccp"),
+        (Protocol::Ipv6, 41, "ipv6"),
+        (Protocol::Gre, 47, "gre"),
+        (Protocol::Esp, 50, "esp"),
+        (Protocol::Ah, 51, "ah"),
+        (Protocol::Icmpv6, 58, "ipv6-icmp"),
+        (Protocol::Ospf, 89, "ospf"),
+        (Protocol::Pim, 103, "pim"),
+        (Protocol::Vrrp, 112, "vrrp"),
+        (Protocol::L2tp, 115, "l2tp"),
+        (Protocol::Sctp, 132, "sctp"),
+        (Protocol::MobilityHeader, 135, "mobility-header"),
+        (Protocol::Udplite, 136, "udplite"),
+    ];
+
+    /// The number in the IP header; 0 for any.
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Number(number) => number,
+            named => Self::NAMED
+                .iter()
+                .find(|(known, ..)| *known == named)
+                .map_or(0, |(_, number, _)| *number),
+        }
+    }
+
+    pub(crate) fn normal_form(self) -> Self {
+        let number = self.number();
+        Self::NAMED
+            .iter()
+            .find(|(_, known, _)| *known == number)
+            .map_or(Protocol::Number(number), |(known, ..)| *known)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Protocol::Number(number) => write!(f, "{number}"),
+            named => {
+                let name = Self::NAMED
+                    .iter()
+                    .find(|(known, ..)| known == named)
+                    .map_or("all", |(.., name)| name);
+                f.write_str(name)
+            }
+        }
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = Error;
+
+    /// A name known here in any case (`icmpv6` and `mh` too), or a number.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "tcp" => return Ok(Protocol::Tcp),
+            "udp" => return Ok(Protocol::Udp),
+            "icmpv6" => return Ok(Protocol::Icmpv6),
+            "mh" => return Ok(Protocol::MobilityHeader),
+            _ => {}
+        }
+        if let Some((known, ..)) = Self::NAMED
+            .iter()
+            .find(|(.., name)| name.eq_ignore_ascii_case(text))
+        {
+            return Ok(*known);
+        }
+        decimal(text).map(Protocol::Number).ok_or_else(|| {
+            Error::invalid(
+                "protocol",
+                text,
+                "is neither a number up to 255 nor a name known here",
+            )
+        })
+    }
+}
+
+/// One port or a range of ports, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRange {
+    /// First port.
+    pub first: u16,
+    /// Last port; the same as the first for a single one.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Ports from `first` to `last`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if they are the wrong way round.
+    pub fn new(first: u16, last: u16) -> Result<Self, Error> {
+        if first > last {
+            return Err(Error::invalid(
+                "port range",
+                &format!("{first}:{last}"),
+                "ends before it starts",
+            ));
+        }
+        Ok(PortRange { first, last })
+    }
+
+    /// Reads `first SEPARATOR last`; an end left out is the first or last port there is.
+    pub(crate) fn read(text: &str, separator: char) -> Option<Self> {
+        match text.split_once(separator) {
+            Some((first, last)) => {
+                let first = if first.is_empty() { 0 } else { decimal(first)? };
+                let last = if last.is_empty() { u16::MAX } else { decimal(last)? };
+                PortRange::new(first, last).ok()
+            }
+            None => decimal::<u16>(text).map(PortRange::from),
+        }
+    }
+
+    /// With `-` between the ends, as targets write it.
+    pub(crate) fn dashed(self) -> Dashed {
+        Dashed(self)
+    }
+}
+
+/// A port range printed with `-`.
+pub(crate) struct Dashed(PortRange);
+
+impl fmt::Display for Dashed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.first == self.0.last {
+            write!(f, "{}", self.0.first)
+        } else {
+            write!(f, "{}-{}", self.0.first, self.0.last)
+        }
+    }
+}
+
+impl From<u16> for PortRange {
+    fn from(port: u16) -> Self {
+        PortRange {
+            first: port,
+            last: port,
+        }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}:{}", self.first, self.last)
+        }
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = Error;
+
+    /// `80`, `80:90`, `80:` or `:90`; no leading zeros, which the tools would take for octal.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        PortRange::read(text, ':').ok_or_else(|| {
+            Error::invalid(
+                "port range",
+                text,
+                "is not PORT or FIRST:LAST in decimal without leading zeros",
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_print_as_written_and_normalise_as_saved() {
+        for (written, saved) in [
+            ("10.0.0.1", "10.0.0.1/32"),
+            ("10.0.0.1/8", "10.0.0.0/8"),
+            ("10.0.0.1/255.255.0.0", "10.0.0.0/16"),
+            ("10.1.2.3/255.0.255.0", "10.0.2.0/255.0.255.0"),
+            ("2001:db8::1", "2001:db8::1/128"),
+            ("2001:db8::/ffff:0:ffff::", "2001::/ffff:0:ffff::"),
+            ("1.2.3.4/0", "0.0.0.0/0"),
+            ("::1/0", "::/0"),
+        ] {
+            let network: Network = written.parse().unwrap();
+            assert_eq!(network.to_string(), written);
+            assert_eq!(network.normal_form().to_string(), saved);
+        }
+        for bad in [
+            "",
+            "x",
+            "10.0.0.1/33",
+            "::/129",
+            "10.0.0.1/ffff::",
+            "10.0.0.1/08",
+            "host.example",
+        ] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_with_a_leading_zero_is_not_taken() {
+        assert!("0443".parse::<PortRange>().is_err());
+        assert_eq!("5:".parse::<PortRange>().unwrap().to_string(), "5:65535");
+        assert_eq!(":5".parse::<PortRange>().unwrap().to_string(), "0:5");
+        assert!("6:5".parse::<PortRange>().is_err());
+    }
+
+    #[test]
+    fn protocols_have_one_normal_form() {
+        for (written, saved) in [
+            ("6", "tcp"),
+            ("TCP", "tcp"),
+            ("icmpv6", "ipv6-icmp"),
+            ("47", "gre"),
+            ("250", "250"),
+        ] {
+            assert_eq!(
+                written.parse::<Protocol>().unwrap().normal_form().to_string(),
+                saved
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Reading what `iptables-save` prints.
+
+use std::str::FromStr;
+
+use crate::chain::ChainName;
+use crate::error::Error;
+use crate::rule::Rule;
+use crate::ruleset::{Chain, CountedRule, Ruleset};
+use crate::table::{Counters, Policy, Table};
+use crate::words::{RawWord, split};
+
+impl FromStr for Ruleset {
+    type Err = Error;
+
+    /// Reads the output of `iptables-save`, nft or legacy, with counters (`-c`) or without.
+    ///
+    /// Lines that begin with `#` are passed over. Matches and targets without a type are kept verbatim.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Parse`] with the line.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut reader = Reader {
+            ruleset: Ruleset::new(),
+            table: None,
+            words: Vec::new(),
+        };
+        for (number, line) in text.lines().enumerate() {
+            reader.line(line).map_err(|reason| Error::Parse {
+                line: number + 1,
+                text: line.into(),
+                reason,
+            })?;
+        }
+        match reader.table {
+            Some((table, _)) => Err(Error::Parse {
+                line: text.lines().count(),
+                text: text.lines().last().unwrap_or_default().into(),
+                reason: format!("is the last, but table {table} has no COMMIT"),
+            }),
+            None => Ok(reader.ruleset),
+        }
+    }
+}
+
+struct Reader<'t> {
+    ruleset: Ruleset,
+    table: Option<(Table, crate::ruleset::TableRules)>,
+    words: Vec<RawWord<'t>>,
+}
+
+impl<'t> Reader<'t> {
+    fn line(&mut self, line: &'t str) -> Result<(), String> {
+        let start = line.as_bytes().first();
+        match (start, &mut self.table) {
+            (None | Some(b'#'), _) => Ok(()),
+            (Some(b'*'), None) => {
+                let table = line
+                    .get(1..)
+                    .unwrap_or_default()
+                    .parse()
+                    .map_err(|error: Error| error.to_string())?;
+                if self.ruleset.table(table).is_some() {
+                    return Err("names a table for the second time".into());
+                }
+                self.table = Some((table, crate::ruleset::TableRules::new()));
+                Ok(())
+            }
+            (Some(b'*'), Some(_)) => Err("begins a table before the COMMIT of the one before".into()),
+            (Some(_), None) => Err("stands outside a table".into()),
+            (Some(b':'), Some((_, rules))) => {
+                let (name, chain) = declaration(line.get(1..).unwrap_or_default())?;
+                match rules.insert(name, chain) {
+                    Some(_) => Err("declares a chain for the second time".into()),
+                    None => Ok(()),
+                }
+            }
+            (Some(_), Some(_)) if line.trim_end() == "COMMIT" => {
+                if let Some((table, rules)) = self.table.take() {
+                    *self.ruleset.table_mut(table) = rules;
+                }
+                Ok(())
+            }
+            (Some(_), Some(_)) => self.rule(line),
+        }
+    }
+
+    fn rule(&mut self, line: &'t str) -> Result<(), String> {
+        let (counters, rest) = match line.strip_prefix('[').and_then(|_| line.split_once(' ')) {
+            Some((counters, rest)) => (
+                Some(counters.parse::<Counters>().map_err(|error| error.to_string())?),
+                rest,
+            ),
+            None => (None, line),
+        };
+        let rest = rest
+            .strip_prefix("-A ")
+            .ok_or("is neither a table, a chain, a rule nor COMMIT")?;
+        self.words.clear();
+        split(rest, &mut self.words)?;
+        let (name, words) = self.words.split_first().ok_or("names no chain")?;
+        let name = ChainName::new(&name.text).map_err(|error| error.to_string())?;
+        let rule = Rule::read(words);
+        let rules = self.table.as_mut().map(|(_, rules)| rules);
+        let chain = rules
+            .and_then(|rules| rules.known_mut(&name))
+            .ok_or("is a rule of a chain not declared")?;
+        chain.rules.push(CountedRule { rule, counters });
+        Ok(())
+    }
+}
+
+/// Reads `NAME POLICY [packets:bytes]`.
+fn declaration(text: &str) -> Result<(ChainName, Chain), String> {
+    let mut words = text.split_ascii_whitespace();
+    let name = ChainName::new(words.next().unwrap_or_default()).map_err(|error| error.to_string())?;
+    let policy = match words.next() {
+        Some("-") => None,
+        Some(policy) => Some(policy.parse::<Policy>().map_err(|error| error.to_string())?),
+        None => return Err("declares a chain without a policy or '-'".into()),
+    };
+    let counters = match words.next() {
+        Some(counters) => counters.parse().map_err(|error: Error| error.to_string())?,
+        None => Counters::default(),
+    };
+    if words.next().is_some() {
+        return Err("has more than a chain, a policy and counters".into());
+    }
+    Ok((
+        name,
+        Chain {
+            policy,
+            counters,
+            rules: Vec::new(),
+        },
+    ))
+}

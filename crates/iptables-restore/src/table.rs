@@ -1,0 +1,147 @@
+//! Tables, their built-in chains, policies and counters.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::chain::ChainName;
+use crate::error::Error;
+
+/// A table: one set of chains hooked into the packet path for one purpose.
+///
+/// One restore is atomic for one table only, never for several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Table {
+    /// `raw`: before connection tracking.
+    Raw,
+    /// `mangle`: changing packets and marks.
+    Mangle,
+    /// `nat`: address translation; sees the first packet of a flow.
+    Nat,
+    /// `filter`: accepting and dropping; the tool's default.
+    Filter,
+    /// `security`: marks of mandatory access control.
+    Security,
+}
+
+impl Table {
+    /// Every table, in the order in which a packet meets them at one hook.
+    pub const ALL: [Table; 5] = [
+        Table::Raw,
+        Table::Mangle,
+        Table::Nat,
+        Table::Filter,
+        Table::Security,
+    ];
+
+    /// The name after `*` in restore text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Table::Raw => "raw",
+            Table::Mangle => "mangle",
+            Table::Nat => "nat",
+            Table::Filter => "filter",
+            Table::Security => "security",
+        }
+    }
+
+    /// Names of the chains the kernel gives this table, in the order `iptables-save` (legacy)
+    /// prints them. They can be neither created nor deleted.
+    ///
+    /// Source: `valid_hooks` of the tables in `net/ipv4/netfilter/iptable_*.c`, Linux 6.1.
+    pub fn builtin_chains(self) -> &'static [&'static str] {
+        match self {
+            Table::Raw => &["PREROUTING", "OUTPUT"],
+            Table::Mangle => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+            Table::Nat => &["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"],
+            Table::Filter | Table::Security => &["INPUT", "FORWARD", "OUTPUT"],
+        }
+    }
+
+    /// Whether `chain` is one of [`builtin_chains`](Self::builtin_chains).
+    pub fn is_builtin(self, chain: &ChainName) -> bool {
+        self.builtin_chains().contains(&chain.as_str())
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Table {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Table::ALL
+            .into_iter()
+            .find(|table| table.as_str() == text)
+            .ok_or_else(|| Error::invalid("table", text, "is none of raw, mangle, nat, filter, security"))
+    }
+}
+
+/// What happens to a packet that reaches the end of a built-in chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Policy {
+    /// Goes on.
+    Accept,
+    /// Is dropped.
+    Drop,
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::Accept => "ACCEPT",
+            Policy::Drop => "DROP",
+        })
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "ACCEPT" => Ok(Policy::Accept),
+            "DROP" => Ok(Policy::Drop),
+            _ => Err(Error::invalid("policy", text, "is neither ACCEPT nor DROP")),
+        }
+    }
+}
+
+/// Packets and bytes that a rule or a policy has seen, printed `[packets:bytes]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Counters {
+    /// Packets since the rule was written or the counter reset.
+    pub packets: u64,
+    /// Bytes of those packets, headers of the network layer included.
+    pub bytes: u64,
+}
+
+impl Counters {
+    /// Counters with these values.
+    pub fn new(packets: u64, bytes: u64) -> Self {
+        Counters { packets, bytes }
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}:{}]", self.packets, self.bytes)
+    }
+}
+
+impl FromStr for Counters {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refused = || Error::invalid("counters", text, "is not of the form [packets:bytes]");
+        let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let (packets, bytes) = inner.and_then(|pair| pair.split_once(':')).ok_or_else(refused)?;
+        Ok(Counters {
+            packets: packets.parse().map_err(|_| refused())?,
+            bytes: bytes.parse().map_err(|_| refused())?,
+        })
+    }
+}

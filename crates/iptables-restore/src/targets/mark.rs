@@ -1,0 +1,182 @@
+//! `-j MARK` and `-j CONNMARK`.
+
+use crate::options::{Options, once};
+use crate::render::Printer;
+
+/// How the packet's mark changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MarkTarget {
+    /// `--set-xmark value/mask`: clear the bits of the mask, then exclusive-or the value. No mask means all.
+    SetXmark(u32, Option<u32>),
+    /// `--set-mark value/mask`: clear the bits of the mask, then or the value. No mask means all.
+    SetMark(u32, Option<u32>),
+    /// `--or-mark bits`: set these.
+    Or(u32),
+    /// `--and-mark bits`: clear all but these.
+    And(u32),
+    /// `--xor-mark bits`: turn these over.
+    Xor(u32),
+}
+
+/// How the flow's mark changes, or what is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnmarkTarget {
+    /// A change as of a packet's mark.
+    Change(MarkTarget),
+    /// `--save-mark`: from the packet to the flow.
+    Save(MarkCopy),
+    /// `--restore-mark`: from the flow to the packet.
+    Restore(MarkCopy),
+}
+
+/// Which bits are copied between packet and flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MarkCopy {
+    /// `--nfmask`: bits of the packet's mark; none means all.
+    pub packet_mask: Option<u32>,
+    /// `--ctmask`: bits of the flow's mark; none means all.
+    pub flow_mask: Option<u32>,
+    /// `--left-shift-mark`, `--right-shift-mark`.
+    pub shift: Option<MarkShift>,
+}
+
+/// By how many bits a copied mark is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MarkShift {
+    /// To the left.
+    Left(u8),
+    /// To the right.
+    Right(u8),
+}
+
+impl MarkTarget {
+    fn read_option(name: &str, options: &mut Options<'_, '_>) -> Option<Self> {
+        Some(match name {
+            "--set-xmark" => {
+                let (value, mask) = options.mark()?;
+                MarkTarget::SetXmark(value, mask)
+            }
+            "--set-mark" => {
+                let (value, mask) = options.mark()?;
+                MarkTarget::SetMark(value, mask)
+            }
+            "--or-mark" => MarkTarget::Or(options.number()?),
+            "--and-mark" => MarkTarget::And(options.number()?),
+            "--xor-mark" => MarkTarget::Xor(options.number()?),
+            _ => return None,
+        })
+    }
+
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let flag = options.flag()?;
+        flag.plain()?;
+        Self::read_option(flag.name, options)
+    }
+
+    pub(super) fn print(self, out: &mut Printer<'_>) {
+        out.word("-j MARK");
+        self.print_option(out);
+    }
+
+    fn print_option(self, out: &mut Printer<'_>) {
+        let (option, value, mask) = match self {
+            MarkTarget::SetXmark(value, mask) => ("--set-xmark", value, mask),
+            MarkTarget::SetMark(value, mask) => ("--set-mark", value, mask),
+            MarkTarget::Or(bits) => ("--or-mark", bits, None),
+            MarkTarget::And(bits) => ("--and-mark", bits, None),
+            MarkTarget::Xor(bits) => ("--xor-mark", bits, None),
+        };
+        out.word(option);
+        out.mark(value, mask);
+    }
+
+    /// All forms are one in the kernel: `--set-xmark value/mask`.
+    pub(super) fn normal_form(self) -> Self {
+        let (value, mask) = match self {
+            MarkTarget::SetXmark(value, mask) => (value, mask.unwrap_or(u32::MAX)),
+            MarkTarget::SetMark(value, mask) => (value, mask.map_or(u32::MAX, |mask| mask | value)),
+            MarkTarget::Or(bits) => (bits, bits),
+            MarkTarget::And(bits) => (0, !bits),
+            MarkTarget::Xor(bits) => (bits, 0),
+        };
+        MarkTarget::SetXmark(value, Some(mask))
+    }
+}
+
+impl ConnmarkTarget {
+    pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let flag = options.flag()?;
+        flag.plain()?;
+        Some(match flag.name {
+            "--save-mark" => ConnmarkTarget::Save(MarkCopy::read(options)?),
+            "--restore-mark" => ConnmarkTarget::Restore(MarkCopy::read(options)?),
+            name => ConnmarkTarget::Change(MarkTarget::read_option(name, options)?),
+        })
+    }
+
+    pub(super) fn print(self, out: &mut Printer<'_>) {
+        out.word("-j CONNMARK");
+        let (option, copy) = match self {
+            ConnmarkTarget::Change(change) => return change.print_option(out),
+            ConnmarkTarget::Save(copy) => ("--save-mark", copy),
+            ConnmarkTarget::Restore(copy) => ("--restore-mark", copy),
+        };
+        out.word(option);
+        for (option, mask) in [("--nfmask", copy.packet_mask), ("--ctmask", copy.flow_mask)] {
+            if let Some(mask) = mask {
+                out.word(option);
+                out.mark(mask, None);
+            }
+        }
+        match copy.shift {
+            Some(MarkShift::Left(bits)) => out.option("--left-shift-mark", &Some(bits)),
+            Some(MarkShift::Right(bits)) => out.option("--right-shift-mark", &Some(bits)),
+            None => {}
+        }
+    }
+
+    pub(super) fn normal_form(self) -> Self {
+        match self {
+            ConnmarkTarget::Change(change) => ConnmarkTarget::Change(change.normal_form()),
+            ConnmarkTarget::Save(copy) => ConnmarkTarget::Save(copy.normal_form()),
+            ConnmarkTarget::Restore(copy) => ConnmarkTarget::Restore(copy.normal_form()),
+        }
+    }
+}
+
+impl MarkCopy {
+    fn read(options: &mut Options<'_, '_>) -> Option<Self> {
+        let mut copy = MarkCopy {
+            packet_mask: None,
+            flow_mask: None,
+            shift: None,
+        };
+        while let Some(flag) = options.flag() {
+            flag.plain()?;
+            match flag.name {
+                "--nfmask" => once(&mut copy.packet_mask, options.number()?)?,
+                "--ctmask" => once(&mut copy.flow_mask, options.number()?)?,
+                "--mask" => {
+                    let mask = options.number()?;
+                    once(&mut copy.packet_mask, mask)?;
+                    once(&mut copy.flow_mask, mask)?;
+                }
+                "--left-shift-mark" => once(&mut copy.shift, MarkShift::Left(options.value()?))?,
+                "--right-shift-mark" => once(&mut copy.shift, MarkShift::Right(options.value()?))?,
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
+            }
+        }
+        Some(copy)
+    }
+
+    fn normal_form(self) -> Self {
+        MarkCopy {
+            packet_mask: Some(self.packet_mask.unwrap_or(u32::MAX)),
+            flow_mask: Some(self.flow_mask.unwrap_or(u32::MAX)),
+            shift: self.shift,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Texts of the real tools against values.
+
+use kernlink_iptables_restore::matches::SetDirection;
+use kernlink_iptables_restore::targets::MarkTarget;
+use kernlink_iptables_restore::{Edit, Family, Match, Network, Restore, Rule, Style, Table, Target};
+
+/// Each pair is a rule as it was given to `iptables-restore` 1.8.9 and the same rule as `iptables-save` printed
+/// it, legacy and nft alike.
+fn check_normal_form(family: Family, pairs: &str) {
+    let mut wrong = Vec::new();
+    let mut lines = pairs.lines();
+    let mut count = 0;
+    while let (Some(written), Some(saved)) = (lines.next(), lines.next()) {
+        let written = written.strip_prefix("written ").unwrap();
+        let saved = saved.strip_prefix("saved   ").unwrap();
+        count += 1;
+        let rule: Rule = written.parse().unwrap();
+        let read: Rule = saved.parse().unwrap();
+        if read.render(Style::SAVE) != saved {
+            wrong.push(format!("saved    {saved}\nrendered {read}"));
+        }
+        let normal = rule.normal_form(family);
+        if normal.render(Style::SAVE) != saved || normal != read.normal_form(family) {
+            wrong.push(format!("written {written}\nsaved   {saved}\nnormal  {normal}"));
+        }
+        if read.normal_form(family) != read {
+            wrong.push(format!(
+                "saved   {saved}\nnot its own normal form: {}",
+                read.normal_form(family)
+            ));
+        }
+    }
+    assert!(count > 10, "only {count} pairs");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn the_normal_form_is_what_the_tools_print_for_ipv4() {
+    check_normal_form(Family::Ipv4, include_str!("golden/normal_form_ipv4.txt"));
+}
+
+#[test]
+fn the_normal_form_is_what_the_tools_print_for_ipv6() {
+    check_normal_form(Family::Ipv6, include_str!("golden/normal_form_ipv6.txt"));
+}
+
+#[test]
+fn what_is_said_to_be_typed_is_typed() {
+    let pairs = concat!(
+        include_str!("golden/normal_form_ipv4.txt"),
+        include_str!("golden/normal_form_ipv6.txt")
+    );
+    // Targets and tests that are deliberately left verbatim.
+    let untyped = ["TCPMSS", "DSCP", "NETMAP", "TRACE"];
+    for line in pairs.lines() {
+        let text = line.split_once(' ').unwrap().1.trim_start();
+        let rule: Rule = text.parse().unwrap();
+        let verbatim = rule.matches.iter().any(|test| matches!(test, Match::Verbatim(_)))
+            || matches!(rule.target, Some(Target::Verbatim(_)));
+        assert_eq!(verbatim, untyped.iter().any(|name| text.contains(name)), "{text}");
+    }
+}
+
+/// The restore input that kube-proxy 1.36 writes in IPVS mode, rebuilt byte by byte from values.
+#[test]
+fn kube_proxys_restore_input_comes_out_byte_for_byte() {
+    let text = include_str!("golden/kube_proxy_ipvs.restore");
+    let mut restore = Restore::new(Family::Ipv4);
+    let mut table = Table::Filter;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name.parse().unwrap();
+        } else if let Some(declared) = line.strip_prefix(':') {
+            restore.push(
+                table,
+                Edit::declare(declared.strip_suffix(" - [0:0]").unwrap().parse().unwrap()),
+            );
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let (chain, rule) = rule.split_once(' ').unwrap();
+            let rule: Rule = rule.parse().unwrap();
+            assert!(
+                !rule.matches.iter().any(|test| matches!(test, Match::Verbatim(_))),
+                "{rule}"
+            );
+            restore.push(table, Edit::append(chain.parse().unwrap(), rule));
+        } else {
+            assert_eq!(line, "COMMIT");
+        }
+    }
+    assert_eq!(restore.render_checked(Style::KUBE_PROXY).unwrap(), text);
+}
+
+#[test]
+fn a_rule_built_from_values_prints_as_kube_proxy_writes_it() {
+    let rule = Rule::new()
+        .with_comment("Kubernetes service cluster ip + port for masquerade purpose")
+        .unwrap()
+        .with(Match::set(
+            "KUBE-CLUSTER-IP".parse().unwrap(),
+            &[SetDirection::Destination; 2],
+        ))
+        .with(
+            Match::source("10.244.0.0/16".parse::<Network>().unwrap())
+                .negated()
+                .unwrap(),
+        )
+        .jump("KUBE-MARK-MASQ".parse().unwrap());
+    assert_eq!(
+        Edit::append("KUBE-SERVICES".parse().unwrap(), rule).to_string(),
+        "-A KUBE-SERVICES -m comment --comment \"Kubernetes service cluster ip + port for masquerade purpose\" \
+         -m set --match-set KUBE-CLUSTER-IP dst,dst ! -s 10.244.0.0/16 -j KUBE-MARK-MASQ"
+    );
+    let mark = Rule::new().with_target(Target::Mark(MarkTarget::Or(0x4000)));
+    assert_eq!(mark.render(Style::KUBE_PROXY), "-j MARK --or-mark 0x00004000");
+    assert!(mark.means_the_same(
+        &"-j MARK --set-xmark 0x4000/0x4000".parse().unwrap(),
+        Family::Ipv4
+    ));
+}
