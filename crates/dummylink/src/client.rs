@@ -1,0 +1,599 @@
+//! The trait that the kernel and its in-memory twin share, and the kernel's implementation.
+
+use std::collections::BTreeMap;
+
+use kernlink_netlink::flags::{NLM_F_CREATE, NLM_F_EXCL};
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
+
+use crate::difference::{Ours, Replaced, difference};
+use crate::{AddressKey, selection::Selection};
+use crate::{DummyLink, Error, HostAddress, Link, LinkAddress, LinkName, LocalRoute, Operation, uapi, wire};
+
+/// Dummy links and the addresses of a network namespace.
+///
+/// [`execute`](Self::execute) is the core; the single verbs are that with one operation.
+pub trait DummyLinks: Send {
+    /// Executes operations in order and returns one outcome for each, in order. One that fails
+    /// does not stop those behind it.
+    ///
+    /// Only dummy links are changed: an operation on a link of another kind fails with
+    /// [`Error::is_wrong_kind`] and one on a link that is not there with
+    /// [`Error::is_link_missing`].
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// All links, ordered by index. As `ip -details link show`.
+    fn links(&mut self) -> Result<Vec<Link>, Error>;
+
+    /// The link of this name, of whatever kind; `None` if there is none.
+    fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error>;
+
+    /// Addresses of both families with their links: as many listings for thousands of links as
+    /// for one. As `ip address show`.
+    ///
+    /// In the order of the kernel, which is that of the links, then IPv4 before or behind IPv6;
+    /// the same address may lie on several links.
+    ///
+    /// # Errors
+    /// [`Error::is_link_missing`] if the addresses of one link are asked for and it is not there.
+    fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error>;
+
+    /// The local routes over a dummy link that somebody added, ordered by prefix; not those that
+    /// the kernel makes for each address. As `ip route show table local proto static dev LINK`.
+    ///
+    /// # Errors
+    /// [`Error::is_link_missing`] if the link is not there.
+    fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error>;
+
+    /// Whether a dummy link of this name is there.
+    ///
+    /// # Errors
+    /// [`Error::is_wrong_kind`] if a link of this name is of another kind.
+    fn exists(&mut self, name: &LinkName) -> Result<bool, Error> {
+        match self.link(name)? {
+            Some(link) => must_be_dummy(&link, name, &format!("link show {name}")).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Adds a dummy link. As `ip link add NAME type dummy`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if a link of that name is there, [`Error::is_module_missing`]
+    /// if the kernel has no dummy links.
+    fn add_link(&mut self, link: &DummyLink) -> Result<(), Error> {
+        self.execute_one(Operation::AddLink(link.clone()))
+    }
+
+    /// Adds a dummy link unless it is there, and gives it the settings asked for. Repeating it
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::is_wrong_kind`] if a link of that name is of another kind; that link stays as it
+    /// is. [`Error::is_module_missing`] if the kernel has no dummy links.
+    fn ensure_link(&mut self, link: &DummyLink) -> Result<(), Error> {
+        self.execute_one(Operation::EnsureLink(link.clone()))
+    }
+
+    /// Deletes a dummy link with its addresses. As `ip link delete NAME type dummy`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if there is none, [`Error::is_wrong_kind`] if the link of that name
+    /// is of another kind.
+    fn delete_link(&mut self, name: &LinkName) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteLink(*name))
+    }
+
+    /// Adds an address to a dummy link. As `ip address add ADDRESS dev LINK`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if its key is there.
+    fn add(&mut self, link: &LinkName, address: &LinkAddress) -> Result<(), Error> {
+        self.execute_one(Operation::AddAddress(*link, address.clone()))
+    }
+
+    /// Adds an address to a dummy link unless its key is there.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if an IPv6 address is there with another prefix length, which
+    /// the kernel allows once a link.
+    fn ensure(&mut self, link: &LinkName, address: &LinkAddress) -> Result<(), Error> {
+        self.execute_one(Operation::EnsureAddress(*link, address.clone()))
+    }
+
+    /// Deletes an address of a dummy link. As `ip address delete ADDRESS dev LINK`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is not there, also if it is there with another prefix length.
+    fn delete(&mut self, link: &LinkName, key: &AddressKey) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteAddress(*link, *key))
+    }
+
+    /// Makes every address of a prefix local by one route. As
+    /// `ip route add local PREFIX dev LINK table local proto static`; see [`LocalRoute`].
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if the prefix is local already.
+    fn add_route(&mut self, link: &LinkName, route: &LocalRoute) -> Result<(), Error> {
+        self.execute_one(Operation::AddRoute(*link, *route))
+    }
+
+    /// [`add_route`](Self::add_route) unless the route is there.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if the prefix is local by another link.
+    fn ensure_route(&mut self, link: &LinkName, route: &LocalRoute) -> Result<(), Error> {
+        self.execute_one(Operation::EnsureRoute(*link, *route))
+    }
+
+    /// Deletes a local route. Routes of the kernel and of other programs are not found.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is not there.
+    fn delete_route(&mut self, link: &LinkName, route: &LocalRoute) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteRoute(*link, *route))
+    }
+
+    /// Gives a dummy link exactly the wanted addresses among those that are ours, with the
+    /// smallest change: what is there stays, then what is missing is added, then what is ours and
+    /// not wanted is deleted. See [`Difference`](crate::Difference) for what is left alone and reported.
+    ///
+    /// Deleting an IPv4 address that came first in its prefix takes the later ones along
+    /// ([`AddressFlags::SECONDARY`](crate::AddressFlags::SECONDARY)); wanted ones are put back.
+    ///
+    /// # Errors
+    /// That of the listing; of single operations they are in the result.
+    fn replace(&mut self, link: &LinkName, wanted: &[LinkAddress], ours: &Ours) -> Result<Replaced, Error> {
+        let mut replaced = Replaced::default();
+        for round in 0..2 {
+            let observed = self.list(Selection::All)?;
+            if !observed.iter().any(|address| address.link == *link) {
+                // An empty link and no link look alike in a listing.
+                self.list(Selection::On(*link))?;
+            }
+            let difference = difference(link, &observed, wanted, ours);
+            let operations = difference.operations(link);
+            if round == 0 {
+                replaced.difference = difference;
+            }
+            // A second round only for what a deletion took along.
+            let operations: Vec<_> = operations
+                .into_iter()
+                .filter(|operation| {
+                    round == 0 || !replaced.failures.iter().any(|(failed, _)| failed == operation)
+                })
+                .collect();
+            if operations.is_empty() {
+                break;
+            }
+            let outcomes = self.execute(&operations);
+            for (operation, outcome) in operations.into_iter().zip(outcomes) {
+                match outcome {
+                    Ok(()) => replaced.done += 1,
+                    // Gone meanwhile, or taken along: what was wanted is so.
+                    Err(error) if error.is_not_found() && !error.is_link_missing() => {}
+                    Err(error) => replaced.failures.push((operation, error)),
+                }
+            }
+            if !replaced.difference.deletes_primary(&observed, link) {
+                break;
+            }
+        }
+        Ok(replaced)
+    }
+
+    /// [`execute`](Self::execute) with one operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        let mut outcomes = self.execute(std::slice::from_ref(&operation));
+        outcomes.pop().unwrap_or_else(|| {
+            Err(Error::Invalid {
+                operation: operation.to_string().into(),
+                reason: "the implementation returned no outcome",
+            })
+        })
+    }
+}
+
+/// An error if the link of a name is of another kind.
+pub(crate) fn must_be_dummy(link: &Link, name: &LinkName, operation: &str) -> Result<(), Error> {
+    if link.is_dummy() {
+        return Ok(());
+    }
+    let kind = link.kind.as_deref().unwrap_or("(none)").into();
+    Err(Error::WrongKind {
+        operation: operation.into(),
+        link: *name,
+        kind,
+    })
+}
+
+/// What the kernel would take for something else.
+pub(crate) fn validate(operation: &Operation) -> Result<(), Error> {
+    let reason = match operation {
+        Operation::AddLink(link) | Operation::EnsureLink(link) => match link.alias.as_deref() {
+            Some(alias) if alias.len() >= uapi::IFALIASZ => {
+                "the alias has more than the 255 bytes that IFALIASZ allows"
+            }
+            Some(alias) if alias.contains('\0') => "the alias holds a zero byte",
+            _ => return Ok(()),
+        },
+        Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
+            let is_ipv6 = address.key.address().is_ipv6();
+            match address {
+                address if address.peer.is_some() => "an address with a peer is read, not written",
+                address if is_ipv6 && address.label.is_some() => "the label is for IPv4 only",
+                address if is_ipv6 && address.broadcast.is_some() => "the broadcast address is for IPv4 only",
+                _ => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid {
+        operation: operation.to_string().into(),
+        reason,
+    })
+}
+
+/// The kernel's links and addresses, over a route-netlink socket.
+#[doc(alias = "rtnetlink")]
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+    batch: Batch,
+}
+
+impl Client {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Only if there are no file descriptors left: opening takes no privilege.
+    pub fn open() -> Result<Self, Error> {
+        Connection::open(Protocol::Route)
+            .map(Self::from)
+            .map_err(|error| Error::netlink("open a socket", error))
+    }
+
+    /// Opens a socket in another network namespace; the calling thread stays where it is.
+    ///
+    /// # Errors
+    /// [`Error::is_permission_denied`] if the namespace may not be entered.
+    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
+        Connection::open_in(Protocol::Route, namespace)
+            .map(Self::from)
+            .map_err(|error| Error::netlink("open a socket", error))
+    }
+
+    fn link_operation(&mut self, operation: &Operation) -> Result<(), Error> {
+        validate(operation)?;
+        match operation {
+            Operation::AddLink(link) => self.create_link(link, operation),
+            Operation::EnsureLink(link) => {
+                let Some(existing) = self.link(&link.name)? else {
+                    return match self.create_link(link, operation) {
+                        // Somebody was faster: take theirs, if it is a dummy link.
+                        Err(error) if error.is_already_exists() => match self.link(&link.name)? {
+                            Some(existing) => self.adapt_link(&existing, link, operation),
+                            None => Err(error),
+                        },
+                        outcome => outcome,
+                    };
+                };
+                self.adapt_link(&existing, link, operation)
+            }
+            Operation::DeleteLink(name) => {
+                let index = self.resolve(name, operation)?;
+                self.request(operation, uapi::RTM_DELLINK, 0, &wire::delete_link(index))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn create_link(&mut self, link: &DummyLink, operation: &Operation) -> Result<(), Error> {
+        self.request(
+            operation,
+            uapi::RTM_NEWLINK,
+            NLM_F_CREATE | NLM_F_EXCL,
+            &wire::new_link(link),
+        )?;
+        // The kernel takes no alias for a link that it creates.
+        if link.alias.as_deref().is_none_or(str::is_empty) {
+            return Ok(());
+        }
+        let index = self.resolve(&link.name, operation)?;
+        self.request(operation, uapi::RTM_NEWLINK, 0, &wire::change_link(index, link))
+    }
+
+    fn adapt_link(&mut self, existing: &Link, link: &DummyLink, operation: &Operation) -> Result<(), Error> {
+        must_be_dummy(existing, &link.name, &operation.to_string())?;
+        if link.is_met_by(existing) {
+            return Ok(());
+        }
+        self.request(
+            operation,
+            uapi::RTM_NEWLINK,
+            0,
+            &wire::change_link(existing.index, link),
+        )
+    }
+
+    fn request(&mut self, operation: &Operation, kind: u16, flags: u16, payload: &[u8]) -> Result<(), Error> {
+        self.connection
+            .acknowledged(kind, flags, |w| {
+                w.header(payload);
+            })
+            .map_err(|error| Error::netlink(operation, error))
+    }
+
+    /// The number of a dummy link.
+    fn resolve(&mut self, name: &LinkName, operation: &Operation) -> Result<u32, Error> {
+        match self.link(name)? {
+            None => Err(Error::LinkMissing {
+                operation: operation.to_string().into(),
+                link: *name,
+            }),
+            Some(link) => must_be_dummy(&link, name, &operation.to_string()).map(|()| link.index),
+        }
+    }
+
+    /// Addresses and routes: one message each, many messages a system call.
+    fn execute_run(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let mut outcomes = vec![Ok(()); operations.len()];
+        let mut links: BTreeMap<LinkName, Result<u32, Error>> = BTreeMap::new();
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        let mut sent = Vec::with_capacity(operations.len());
+        for (operation, outcome) in operations.iter().zip(&mut outcomes) {
+            let index = links
+                .entry(*operation.link())
+                .or_insert_with(|| self.resolve(operation.link(), operation))
+                .clone();
+            *outcome = validate(operation).and(index).and_then(|index| {
+                let exclusive = NLM_F_CREATE | NLM_F_EXCL;
+                let (kind, flags, payload) = match operation {
+                    Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
+                        (uapi::RTM_NEWADDR, exclusive, wire::new_address(index, address))
+                    }
+                    Operation::DeleteAddress(_, key) => {
+                        (uapi::RTM_DELADDR, 0, wire::delete_address(index, key))
+                    }
+                    Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => {
+                        (uapi::RTM_NEWROUTE, exclusive, wire::route(index, route))
+                    }
+                    Operation::DeleteRoute(_, route) => (uapi::RTM_DELROUTE, 0, wire::route(index, route)),
+                    Operation::AddLink(_) | Operation::EnsureLink(_) | Operation::DeleteLink(_) => {
+                        return Ok(());
+                    }
+                };
+                batch
+                    .push(kind, flags, |w| {
+                        w.header(&payload);
+                    })
+                    .map_err(|error| Error::netlink(operation, error))
+            });
+            sent.push(outcome.is_ok());
+        }
+        let mut answers = self.connection.execute(&mut batch).into_iter();
+        self.batch = batch;
+        for ((operation, outcome), sent) in operations.iter().zip(&mut outcomes).zip(sent) {
+            if sent {
+                let answer = answers.next().unwrap_or(Err(kernlink_netlink::Error::TimedOut));
+                *outcome = answer.map_err(|error| Error::netlink(operation, error));
+            }
+        }
+        self.forgive(operations, &mut outcomes);
+        outcomes
+    }
+
+    /// Turns "already exists" into success for what is to be ensured and is really there: of an
+    /// IPv6 address the kernel says so for any prefix length, of a route for any link.
+    fn forgive(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
+        let mut addresses: BTreeMap<LinkName, Vec<AddressKey>> = BTreeMap::new();
+        let mut routes: BTreeMap<LinkName, Vec<LocalRoute>> = BTreeMap::new();
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            if !outcome.as_ref().is_err_and(Error::is_already_exists) {
+                continue;
+            }
+            let is_there = match operation {
+                Operation::EnsureAddress(_, address) if address.key.address().is_ipv4() => true,
+                Operation::EnsureAddress(link, address) => addresses
+                    .entry(*link)
+                    .or_insert_with(|| {
+                        let mut keys: Vec<_> = self
+                            .list(Selection::On(*link))
+                            .into_iter()
+                            .flatten()
+                            .map(|address| address.address.key)
+                            .collect();
+                        keys.sort();
+                        keys
+                    })
+                    .binary_search(&address.key)
+                    .is_ok(),
+                Operation::EnsureRoute(link, route) => routes
+                    .entry(*link)
+                    .or_insert_with(|| self.routes(link).unwrap_or_default())
+                    .binary_search(route)
+                    .is_ok(),
+                _ => false,
+            };
+            if is_there {
+                *outcome = Ok(());
+            }
+        }
+    }
+
+    fn dump_addresses(&mut self, index: u32, operation: &str) -> Result<Vec<(u32, LinkAddress)>, Error> {
+        let payload = wire::addresses_query(index);
+        self.connection
+            .dump_all(
+                uapi::RTM_GETADDR,
+                0,
+                |w| {
+                    w.header(&payload);
+                },
+                |message| match message.message_type {
+                    uapi::RTM_NEWADDR => wire::decode_address(&message),
+                    _ => Ok(None),
+                },
+            )
+            .map_err(|error| Error::netlink(operation, error))
+    }
+}
+
+impl From<Connection> for Client {
+    /// Over an open connection of [`Protocol::Route`].
+    fn from(connection: Connection) -> Self {
+        Client {
+            connection,
+            batch: Batch::new(),
+        }
+    }
+}
+
+impl DummyLinks for Client {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let mut outcomes = Vec::with_capacity(operations.len());
+        while let Some(rest) = operations.get(outcomes.len()..).filter(|rest| !rest.is_empty()) {
+            let run = rest
+                .iter()
+                .take_while(|operation| {
+                    !matches!(
+                        operation,
+                        Operation::AddLink(_) | Operation::EnsureLink(_) | Operation::DeleteLink(_)
+                    )
+                })
+                .count();
+            match rest.split_at(run) {
+                ([], [link_operation, ..]) => outcomes.push(self.link_operation(link_operation)),
+                (run, _) => outcomes.extend(self.execute_run(run)),
+            }
+        }
+        outcomes
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, Error> {
+        let payload = wire::links_query();
+        let mut links = self
+            .connection
+            .dump_all(
+                uapi::RTM_GETLINK,
+                0,
+                |w| {
+                    w.header(&payload);
+                },
+                |message| match message.message_type {
+                    uapi::RTM_NEWLINK => wire::decode_link(&message),
+                    _ => Ok(None),
+                },
+            )
+            .map_err(|error| Error::netlink("link show", error))?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error> {
+        let payload = wire::link_query(name);
+        let found = self.connection.request(
+            uapi::RTM_GETLINK,
+            0,
+            |w| {
+                w.header(&payload);
+            },
+            |message| match message.message_type {
+                uapi::RTM_NEWLINK => wire::decode_link(&message),
+                _ => Ok(None),
+            },
+        );
+        match found {
+            Ok(mut links) => Ok(links.pop()),
+            Err(error) if error.errno() == Some(Errno::ENODEV) => Ok(None),
+            Err(error) => Err(Error::netlink(format_args!("link show {name}"), error)),
+        }
+    }
+
+    fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
+        let operation = selection.to_string();
+        if let Selection::On(name) = selection {
+            let link = self.link(&name)?.ok_or_else(|| Error::LinkMissing {
+                operation: operation.as_str().into(),
+                link: name,
+            })?;
+            let addresses = self.dump_addresses(link.index, &operation)?;
+            return Ok(addresses
+                .into_iter()
+                // Kernels before 4.20 ignore the link in the request.
+                .filter(|(index, _)| *index == link.index)
+                .map(|(index, address)| HostAddress::new(name, index, without_own_label(address, &name)))
+                .collect());
+        }
+        let mut links = self.link_names()?;
+        let addresses = self.dump_addresses(0, &operation)?;
+        if addresses.iter().any(|(index, _)| !links.contains_key(index)) {
+            // A link that came between the listings. Those that this one lacks too are gone, and
+            // their addresses with them.
+            links = self.link_names()?;
+        }
+        Ok(addresses
+            .into_iter()
+            .filter_map(|(index, address)| {
+                let name = *links.get(&index)?;
+                selection
+                    .includes(&name)
+                    .then(|| HostAddress::new(name, index, without_own_label(address, &name)))
+            })
+            .collect())
+    }
+
+    fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error> {
+        let operation = format!("route show table local dev {link}");
+        let Some(Link { index, .. }) = self.link(link)? else {
+            return Err(Error::LinkMissing {
+                operation: operation.into(),
+                link: *link,
+            });
+        };
+        let mut routes = Vec::new();
+        for family in [uapi::AF_INET, uapi::AF_INET6] {
+            let payload = wire::routes_query(index, family);
+            let listed = self.connection.dump_all(
+                uapi::RTM_GETROUTE,
+                0,
+                |w| {
+                    w.header(&payload);
+                },
+                |message| match message.message_type {
+                    uapi::RTM_NEWROUTE => wire::decode_route(&message),
+                    _ => Ok(None),
+                },
+            );
+            match listed {
+                Ok(listed) => routes.extend(listed),
+                // A strict filter for a table that has never been used.
+                Err(error) if error.errno() == Some(Errno::ENOENT) => {}
+                Err(error) => return Err(Error::netlink(&operation, error)),
+            }
+        }
+        let mut routes: Vec<_> = routes
+            .into_iter()
+            .filter(|(over, _)| *over == index)
+            .map(|(_, route)| route)
+            .collect();
+        routes.sort();
+        Ok(routes)
+    }
+}
+
+impl Client {
+    fn link_names(&mut self) -> Result<BTreeMap<u32, LinkName>, Error> {
+        Ok(self
+            .links()?
+            .into_iter()
+            .map(|link| (link.index, link.name))
+            .collect())
+    }
+}
+
+/// The kernel labels an IPv4 address with the link's name unless told otherwise.
+pub(crate) fn without_own_label(mut address: LinkAddress, link: &LinkName) -> LinkAddress {
+    address.label = address.label.filter(|label| label.as_bytes() != link.as_bytes());
+    address
+}

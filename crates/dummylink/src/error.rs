@@ -1,0 +1,121 @@
+//! What can go wrong.
+
+use kernlink_netlink::{Errno, Refusal};
+
+use crate::LinkName;
+
+/// Why an operation or a listing failed. The predicates tell the cases apart that callers treat
+/// differently.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no link of this name.
+    #[error("cannot {operation}: there is no link {link}")]
+    LinkMissing {
+        /// What was attempted.
+        operation: Box<str>,
+        /// The link.
+        link: LinkName,
+    },
+    /// There is a link of this name, but it is not a dummy link. It is never changed.
+    #[error("cannot {operation}: link {link} is of kind {kind}, not dummy")]
+    WrongKind {
+        /// What was attempted.
+        operation: Box<str>,
+        /// The link.
+        link: LinkName,
+        /// Its kind; `(none)` for hardware and the loopback link.
+        kind: Box<str>,
+    },
+    /// The kernel would take this for something else, so it is not sent.
+    #[error("cannot {operation}: {reason}")]
+    Invalid {
+        /// What was attempted.
+        operation: Box<str>,
+        /// The field, and what is wrong with it.
+        reason: &'static str,
+    },
+    /// The kernel refused.
+    #[error("cannot {operation}")]
+    Refused {
+        /// What was attempted.
+        operation: Box<str>,
+        /// The kernel's reason.
+        #[source]
+        refusal: Refusal,
+    },
+    /// No answer of the kernel, or none that makes sense.
+    #[error("cannot {operation}")]
+    Netlink {
+        /// What was attempted.
+        operation: Box<str>,
+        /// What went wrong.
+        #[source]
+        error: kernlink_netlink::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn netlink(operation: impl ToString, error: kernlink_netlink::Error) -> Self {
+        let operation = operation.to_string().into();
+        match error {
+            kernlink_netlink::Error::Refused(refusal) => Error::Refused { operation, refusal },
+            error => Error::Netlink { operation, error },
+        }
+    }
+
+    /// The kernel's error number, where there is one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Error::Refused { refusal, .. } => Some(refusal.errno),
+            Error::Netlink { error, .. } => error.errno(),
+            _ => None,
+        }
+    }
+
+    /// The link, the address or the route is not there.
+    ///
+    /// The kernel says `ENODEV` for a link, `EADDRNOTAVAIL` for an address that should go (and for
+    /// one that it will not add, which is something else) and `ESRCH` for a route.
+    pub fn is_not_found(&self) -> bool {
+        let is_address_deletion = matches!(self, Error::Refused { operation, .. }
+            if operation.starts_with("address delete"));
+        match self.errno() {
+            Some(Errno::EADDRNOTAVAIL) => is_address_deletion,
+            Some(Errno::ESRCH) => true,
+            _ => self.is_link_missing(),
+        }
+    }
+
+    /// The link is not there.
+    pub fn is_link_missing(&self) -> bool {
+        matches!(self, Error::LinkMissing { .. }) || self.errno() == Some(Errno::ENODEV)
+    }
+
+    /// A link of this name is there but is no dummy link.
+    pub fn is_wrong_kind(&self) -> bool {
+        matches!(self, Error::WrongKind { .. })
+    }
+
+    /// What should be added is there already. Of an IPv6 address the kernel says so for every
+    /// prefix length if one is there.
+    pub fn is_already_exists(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+
+    /// The kernel lacks what is needed: the dummy module, or the address family.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
+    }
+
+    /// The kernel has no dummy links and could not load a module for them.
+    pub fn is_module_missing(&self) -> bool {
+        matches!(self, Error::Refused { operation, refusal }
+            if refusal.errno == Errno::EOPNOTSUPP && operation.starts_with("link "))
+    }
+
+    /// The caller lacks `CAP_NET_ADMIN` in the network namespace's user namespace.
+    pub fn is_permission_denied(&self) -> bool {
+        self.errno() == Some(Errno::EPERM)
+    }
+}

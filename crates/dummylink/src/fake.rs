@@ -1,0 +1,401 @@
+//! The kernel's in-memory twin.
+
+use std::collections::BTreeMap;
+
+use ipnet::IpNet;
+use kernlink_netlink::{Errno, Refusal};
+
+use crate::client::{must_be_dummy, validate, without_own_label};
+use crate::{
+    AddressFlags, AddressKey, DummyLink, DummyLinks, Error, HostAddress, Link, LinkAddress, LinkFlags,
+    LinkName, LinkState, LocalRoute, Operation, Scope, Selection,
+};
+
+/// Links and addresses in memory, refusing what the kernel refuses with the same errors.
+///
+/// A new one holds what a fresh network namespace holds: the loopback link, here with its
+/// addresses. Not there: routes other than local ones, lifetimes that run out, IPv6 privacy and
+/// link-local addresses that the kernel makes.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    links: BTreeMap<u32, Held>,
+    next_index: u32,
+    has_module: bool,
+    is_privileged: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    link: Link,
+    addresses: BTreeMap<AddressKey, LinkAddress>,
+    routes: Vec<LocalRoute>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Fake {
+    /// A host with a loopback link.
+    pub fn new() -> Self {
+        let mut fake = Fake {
+            links: BTreeMap::new(),
+            next_index: 1,
+            has_module: true,
+            is_privileged: true,
+        };
+        if let Some(name) = LinkName::from_kernel(b"lo") {
+            fake.insert(name, None, LinkFlags::LOOPBACK | LinkFlags::UP, 65_536);
+            fake.put(
+                &name,
+                LinkAddress::new(AddressKey::from_kernel([127, 0, 0, 1].into(), 8)).with_scope(Scope::Host),
+            );
+            let loopback = AddressKey::from_kernel(std::net::Ipv6Addr::LOCALHOST.into(), 128);
+            fake.put(
+                &name,
+                LinkAddress::new(loopback)
+                    .with_scope(Scope::Host)
+                    .with_flags(AddressFlags::empty()),
+            );
+        }
+        fake
+    }
+
+    /// The same host with a link of a kind such as `veth`, or of none (hardware), that carries
+    /// these addresses. A link of that name is replaced.
+    pub fn with_link(mut self, name: LinkName, kind: Option<&str>, addresses: &[LinkAddress]) -> Self {
+        self.set_link(name, kind, addresses);
+        self
+    }
+
+    /// What somebody else does to the host: adds or replaces a link with its addresses.
+    pub fn set_link(&mut self, name: LinkName, kind: Option<&str>, addresses: &[LinkAddress]) {
+        self.links.retain(|_, held| held.link.name != name);
+        self.insert(name, kind, LinkFlags::UP, 1500);
+        for address in addresses {
+            self.put(&name, address.clone());
+        }
+    }
+
+    /// The same host on a kernel without the dummy module.
+    pub fn without_module(mut self) -> Self {
+        self.has_module = false;
+        self
+    }
+
+    /// The same host for a caller without `CAP_NET_ADMIN`.
+    pub fn without_privilege(mut self) -> Self {
+        self.is_privileged = false;
+        self
+    }
+
+    fn insert(&mut self, name: LinkName, kind: Option<&str>, flags: LinkFlags, mtu: u32) {
+        let index = self.next_index;
+        self.next_index += 1;
+        let mut link = Link::new(index, name, kind);
+        link.flags = flags;
+        link.mtu = mtu;
+        self.links.insert(
+            index,
+            Held {
+                link,
+                addresses: BTreeMap::new(),
+                routes: Vec::new(),
+            },
+        );
+    }
+
+    /// Adds an address without any check.
+    fn put(&mut self, link: &LinkName, mut address: LinkAddress) {
+        let Some(held) = self.held(link) else { return };
+        if address.lifetime == crate::Lifetime::FOREVER {
+            address.flags |= AddressFlags::PERMANENT;
+        }
+        if address.key.address().is_ipv6() {
+            address.scope = ipv6_scope(&address.key);
+        } else if held.has_neighbour(&address.key) {
+            address.flags |= AddressFlags::SECONDARY;
+        }
+        held.addresses
+            .insert(address.key, without_own_label(address, link));
+    }
+
+    fn held(&mut self, name: &LinkName) -> Option<&mut Held> {
+        self.links.values_mut().find(|held| held.link.name == *name)
+    }
+
+    fn execute_operation(&mut self, operation: &Operation) -> Result<(), Error> {
+        validate(operation)?;
+        let refuse = |errno, message: Option<&str>| {
+            let mut refusal = Refusal::new(errno);
+            refusal.message = message.map(Into::into);
+            Err(Error::Refused {
+                operation: operation.to_string().into(),
+                refusal,
+            })
+        };
+        let name = operation.link();
+        let (is_privileged, has_module) = (self.is_privileged, self.has_module);
+        match operation {
+            Operation::AddLink(link) | Operation::EnsureLink(link) => {
+                if let Some(held) = self.held(name) {
+                    if matches!(operation, Operation::AddLink(_)) {
+                        return refuse(
+                            if is_privileged {
+                                Errno::EEXIST
+                            } else {
+                                Errno::EPERM
+                            },
+                            None,
+                        );
+                    }
+                    must_be_dummy(&held.link, name, &operation.to_string())?;
+                    if !link.is_met_by(&held.link) {
+                        if !is_privileged {
+                            return refuse(Errno::EPERM, None);
+                        }
+                        held.configure(link);
+                    }
+                    return Ok(());
+                }
+                if !is_privileged {
+                    return refuse(Errno::EPERM, None);
+                }
+                if !has_module {
+                    return refuse(Errno::EOPNOTSUPP, Some("Unknown device type"));
+                }
+                self.insert(
+                    *name,
+                    Some(Link::DUMMY),
+                    LinkFlags::BROADCAST | LinkFlags::NO_ARP,
+                    1500,
+                );
+                if let Some(held) = self.held(name) {
+                    held.configure(link);
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        // A route of any link stands in the way of another of the same prefix.
+        let is_routed = match operation {
+            Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => self
+                .links
+                .values()
+                .any(|held| held.link.name != *name && held.routes.contains(route)),
+            _ => false,
+        };
+        let Some(held) = self.held(name) else {
+            return Err(Error::LinkMissing {
+                operation: operation.to_string().into(),
+                link: *name,
+            });
+        };
+        must_be_dummy(&held.link, name, &operation.to_string())?;
+        if !is_privileged {
+            return refuse(Errno::EPERM, None);
+        }
+        match operation {
+            Operation::AddLink(_) | Operation::EnsureLink(_) => {}
+            Operation::DeleteLink(_) => {
+                let index = held.link.index;
+                self.links.remove(&index);
+            }
+            Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
+                let is_there = held.addresses.contains_key(&address.key);
+                let is_there_otherwise = address.key.address().is_ipv6() && held.has_ipv6(&address.key);
+                if is_there && matches!(operation, Operation::EnsureAddress(..)) {
+                    return Ok(());
+                }
+                if is_there || is_there_otherwise {
+                    return refuse(Errno::EEXIST, None);
+                }
+                if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
+                    return refuse(Errno::EINVAL, Some("invalid lifetime"));
+                }
+                let is_multicast = address.key.address().is_multicast()
+                    && !address.flags.contains(AddressFlags::MULTICAST_AUTO_JOIN);
+                if address.key.address().is_ipv6() && is_multicast {
+                    return refuse(
+                        Errno::EADDRNOTAVAIL,
+                        Some("Cannot assign multicast address without \"IFA_F_MCAUTOJOIN\" flag"),
+                    );
+                }
+                if address.key.address().is_ipv6() && address.key.address().is_loopback() {
+                    return refuse(
+                        Errno::EADDRNOTAVAIL,
+                        Some("Cannot assign loopback address on this device"),
+                    );
+                }
+                self.put(name, address.clone());
+            }
+            Operation::DeleteAddress(_, key) => {
+                let Some(removed) = held.addresses.remove(key) else {
+                    return refuse(Errno::EADDRNOTAVAIL, None);
+                };
+                if !removed.flags.contains(AddressFlags::SECONDARY) && held.has_neighbour(key) {
+                    held.addresses.retain(|other, _| !is_same_prefix(other, key));
+                }
+            }
+            Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => {
+                if held.routes.contains(route) && matches!(operation, Operation::EnsureRoute(..)) {
+                    return Ok(());
+                }
+                if is_routed || held.routes.contains(route) {
+                    return refuse(Errno::EEXIST, None);
+                }
+                if matches!(route.prefix(), IpNet::V6(_)) && held.link.state() == LinkState::Down {
+                    return refuse(ENETDOWN, Some("Nexthop device is not up"));
+                }
+                held.routes.push(*route);
+            }
+            Operation::DeleteRoute(_, route) => {
+                let Some(index) = held.routes.iter().position(|other| other == route) else {
+                    return refuse(Errno::ESRCH, None);
+                };
+                held.routes.remove(index);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel says of an IPv6 route over a link that is down
+/// ([`errno.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/errno.h#L83)).
+const ENETDOWN: Errno = Errno(100);
+
+impl Held {
+    /// Whether an IPv4 address of the same prefix is there. A prefix of full length holds nothing
+    /// but the address itself.
+    fn has_neighbour(&self, key: &AddressKey) -> bool {
+        key.prefix_length() < 32 && self.addresses.keys().any(|other| is_same_prefix(other, key))
+    }
+
+    /// Whether an IPv6 address is there with any prefix length.
+    fn has_ipv6(&self, key: &AddressKey) -> bool {
+        let all = AddressKey::from_kernel(key.address(), 0)..=AddressKey::from_kernel(key.address(), 128);
+        self.addresses.range(all).next().is_some()
+    }
+
+    fn configure(&mut self, wanted: &DummyLink) {
+        self.link.flags |= LinkFlags::NO_ARP;
+        if let Some(state) = wanted.state {
+            self.link.flags.set(LinkFlags::UP, state == LinkState::Up);
+            if state == LinkState::Down {
+                self.routes.retain(|route| matches!(route.prefix(), IpNet::V4(_)));
+            }
+        }
+        if let Some(mtu) = wanted.mtu {
+            self.link.mtu = mtu;
+        }
+        if let Some(alias) = &wanted.alias {
+            self.link.alias = Some(alias.clone()).filter(|alias| !alias.is_empty());
+        }
+    }
+}
+
+/// IPv4 addresses of one prefix hang together: all but the first are secondary.
+fn is_same_prefix(one: &AddressKey, other: &AddressKey) -> bool {
+    let net = |key: &AddressKey| IpNet::new(key.address(), key.prefix_length()).map(|net| net.trunc());
+    one.address().is_ipv4() && other.address().is_ipv4() && net(one).is_ok() && net(one) == net(other)
+}
+
+/// The kernel derives the scope of an IPv6 address from the address.
+fn ipv6_scope(key: &AddressKey) -> Scope {
+    match key.address() {
+        std::net::IpAddr::V6(address) if address.is_loopback() => Scope::Host,
+        std::net::IpAddr::V6(address) if address.is_unicast_link_local() => Scope::Link,
+        _ => Scope::Universe,
+    }
+}
+
+impl DummyLinks for Fake {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        operations
+            .iter()
+            .map(|operation| self.execute_operation(operation))
+            .collect()
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, Error> {
+        Ok(self.links.values().map(|held| held.link.clone()).collect())
+    }
+
+    fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error> {
+        Ok(self.held(name).map(|held| held.link.clone()))
+    }
+
+    fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
+        if let Selection::On(name) = selection
+            && self.held(&name).is_none()
+        {
+            return Err(Error::LinkMissing {
+                operation: selection.to_string().into(),
+                link: name,
+            });
+        }
+        let all = self
+            .links
+            .values()
+            .filter(|held| selection.includes(&held.link.name))
+            .flat_map(|held| {
+                held.addresses
+                    .values()
+                    .map(|address| HostAddress::new(held.link.name, held.link.index, address.clone()))
+            });
+        // The kernel lists IPv4 of all links, then IPv6.
+        let (mut ipv4, ipv6): (Vec<_>, Vec<_>) = all.partition(|seen| seen.address.key.address().is_ipv4());
+        ipv4.extend(ipv6);
+        Ok(ipv4)
+    }
+
+    fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error> {
+        let Some(held) = self.held(link) else {
+            let operation = format!("route show table local dev {link}").into();
+            return Err(Error::LinkMissing {
+                operation,
+                link: *link,
+            });
+        };
+        let mut routes = held.routes.clone();
+        routes.sort();
+        Ok(routes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract;
+
+    #[test]
+    fn the_fake_keeps_the_contract() {
+        for (name, check) in contract::CHECKS {
+            println!("{name}");
+            check(&mut Fake::new());
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_the_module_says_so() {
+        let error = Fake::new()
+            .without_module()
+            .ensure_link(&DummyLink::new("d0".parse().unwrap()))
+            .unwrap_err();
+        assert!(error.is_module_missing() && error.is_unsupported(), "{error:?}");
+    }
+
+    #[test]
+    fn without_privilege_reading_works_and_changing_does_not() {
+        let link: LinkName = "d0".parse().unwrap();
+        let mut fake = Fake::new()
+            .with_link(link, Some("dummy"), &[])
+            .without_privilege();
+        let address = LinkAddress::host([10, 0, 0, 1].into()).unwrap();
+        assert!(fake.add(&link, &address).unwrap_err().is_permission_denied());
+        assert!(fake.delete_link(&link).unwrap_err().is_permission_denied());
+        assert_eq!(fake.list(Selection::On(link)).unwrap(), []);
+    }
+}
