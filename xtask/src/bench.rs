@@ -1,0 +1,260 @@
+//! Benchmarks: which there are stands in `benches/Cargo.toml`, what they found in lines `figure NAME VALUE UNIT`.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::{
+    step::{self, Records, Step, pass_through},
+    test::inherited,
+    vm::{self, Vm},
+    workspace::{BENCHES, Executable, Workspace},
+};
+
+/// Tells a benchmark which group was asked for, so that it can leave out the others.
+const GROUP_VARIABLE: &str = "KERNLINK_BENCH_GROUP";
+const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// One entry of `[package.metadata.benches]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    /// The groups of the figures it prints.
+    groups: Vec<String>,
+    /// Whether it needs the VM's kernel.
+    vm: bool,
+}
+
+/// Runs the benchmarks of a group, or all of them.
+pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Options) -> Result<bool> {
+    let entries = entries(workspace)?;
+    let chosen: BTreeMap<_, _> = entries
+        .iter()
+        .filter(|(_, entry)| group.is_none_or(|group| entry.groups.iter().any(|name| name == group)))
+        .collect();
+    ensure!(!chosen.is_empty(), "{}", nothing_chosen(&entries, group));
+    let mut arguments: Vec<_> = ["bench", "--package", BENCHES, "--no-run"]
+        .map(str::to_owned)
+        .to_vec();
+    arguments.extend(
+        chosen
+            .keys()
+            .flat_map(|name| ["--bench".to_owned(), (*name).clone()]),
+    );
+    let mut executables = workspace.build(&arguments)?;
+    executables.retain(|executable| executable.kind == "bench");
+    ensure!(
+        executables.len() == chosen.len(),
+        "cargo built {} of {} benchmarks",
+        executables.len(),
+        chosen.len()
+    );
+
+    let (in_vm, here): (Vec<_>, Vec<_>) = executables
+        .iter()
+        .partition(|executable| chosen.get(&executable.target).is_some_and(|entry| entry.vm));
+    let mut good = true;
+    if !here.is_empty() {
+        let folder = workspace.target().join("xtask/bench");
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        for (position, executable) in here.into_iter().enumerate() {
+            let records = Records::new(&folder, position);
+            step::run(&here_step(executable, group), &records, pass_through)?;
+            good &= judge(executable, &records, &chosen, group)?;
+        }
+    }
+    if !in_vm.is_empty() {
+        let vm = Vm::prepare(workspace, options)?;
+        let steps = in_vm
+            .iter()
+            .map(|executable| memory_step(executable, group))
+            .collect();
+        let run = vm.run(workspace, steps)?;
+        if let Some(problem) = &run.problem {
+            eprintln!("xtask: {problem}");
+            good = false;
+        }
+        for (position, executable) in in_vm.into_iter().enumerate() {
+            good &= judge(executable, &run.records(position), &chosen, group)?;
+        }
+    }
+    Ok(good)
+}
+
+fn entries(workspace: &Workspace) -> Result<BTreeMap<String, Entry>> {
+    let package = workspace.package(BENCHES)?;
+    let table = package.metadata.get("benches").cloned().unwrap_or_default();
+    let entries: BTreeMap<String, Entry> = if table.is_null() {
+        BTreeMap::new()
+    } else {
+        serde_json::from_value(table)
+            .with_context(|| format!("{}: [package.metadata.benches]", package.manifest_path))?
+    };
+    let targets: Vec<_> = package
+        .targets
+        .iter()
+        .filter(|target| target.is_bench())
+        .collect();
+    for target in &targets {
+        ensure!(
+            entries.contains_key(&target.name),
+            "{}: [package.metadata.benches] has no entry {}",
+            package.manifest_path,
+            target.name
+        );
+    }
+    for name in entries.keys() {
+        ensure!(
+            targets.iter().any(|target| target.name == *name),
+            "{}: [package.metadata.benches] names {name}, which is no [[bench]]",
+            package.manifest_path
+        );
+    }
+    Ok(entries)
+}
+
+fn nothing_chosen(entries: &BTreeMap<String, Entry>, group: Option<&str>) -> String {
+    let mut groups: Vec<_> = entries
+        .values()
+        .flat_map(|entry| entry.groups.iter().cloned())
+        .collect();
+    groups.sort();
+    groups.dedup();
+    match group {
+        Some(group) if !groups.is_empty() => format!(
+            "no benchmark has figures of the group {group}; there are: {}",
+            groups.join(", ")
+        ),
+        _ => format!("the package {BENCHES} has no benchmark"),
+    }
+}
+
+fn here_step(executable: &Executable, group: Option<&str>) -> Step {
+    let mut environment = inherited();
+    if let Some(group) = group {
+        environment.insert(GROUP_VARIABLE.to_owned(), group.to_owned());
+    }
+    Step {
+        name: executable.target.clone(),
+        program: executable.path.clone(),
+        // What `cargo bench` passes to a benchmark.
+        arguments: vec!["--bench".to_owned()],
+        folder: executable.folder.clone(),
+        environment,
+        time_limit: TIME_LIMIT,
+        show: true,
+    }
+}
+
+/// The same from the guest's memory: a page read over 9p in the middle of a measurement would be part of it.
+fn memory_step(executable: &Executable, group: Option<&str>) -> Step {
+    let copy_and_run = r#"cp "$0" /dev/shm/ && exec "/dev/shm/$(basename "$0")" "$@""#;
+    let step = here_step(executable, group);
+    let mut arguments = vec![
+        "-c".to_owned(),
+        copy_and_run.to_owned(),
+        executable.path.to_string_lossy().into_owned(),
+    ];
+    arguments.extend(step.arguments);
+    Step {
+        program: "/bin/sh".into(),
+        arguments,
+        ..step
+    }
+}
+
+/// A benchmark is good if it ended well and printed figures, all of groups that it declares.
+fn judge(
+    executable: &Executable,
+    records: &Records,
+    chosen: &BTreeMap<&String, &Entry>,
+    group: Option<&str>,
+) -> Result<bool> {
+    let name = &executable.target;
+    let groups = chosen
+        .get(name)
+        .map(|entry| entry.groups.as_slice())
+        .unwrap_or_default();
+    let verdict = match records.read_end()? {
+        Some(end) if end.is_success() => figures(&records.read_output(), groups, group),
+        Some(end) => Err(anyhow::anyhow!("it ended badly: {end:?}")),
+        None => Err(anyhow::anyhow!("it was not run to its end")),
+    };
+    match verdict {
+        Ok(count) => {
+            println!("{name}: {count} figures");
+            Ok(true)
+        }
+        Err(error) => {
+            eprintln!("xtask: benchmark {name}: {error:#}");
+            Ok(false)
+        }
+    }
+}
+
+/// Counts the figures in a benchmark's output and checks their form.
+fn figures(text: &str, groups: &[String], wanted: Option<&str>) -> Result<usize> {
+    let mut count = 0;
+    for line in text.lines().filter(|line| line.starts_with("figure ")) {
+        let [_, name, value, _unit] = line.split(' ').collect::<Vec<_>>()[..] else {
+            bail!("not `figure NAME VALUE UNIT`: {line}");
+        };
+        let number: f64 = value
+            .parse()
+            .with_context(|| format!("not a number in: {line}"))?;
+        ensure!(number.is_finite(), "not a finite number in: {line}");
+        let (group, _) = name
+            .split_once('.')
+            .with_context(|| format!("a name without a group in: {line}"))?;
+        ensure!(
+            groups.iter().any(|known| known == group),
+            "benches/Cargo.toml does not list the group of: {line}"
+        );
+        if wanted.is_none_or(|wanted| wanted == group) {
+            count += 1;
+        }
+    }
+    ensure!(
+        count > 0,
+        "it printed no figure{}",
+        wanted.map(|group| format!(" of {group}")).unwrap_or_default()
+    );
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(text: &str, wanted: Option<&str>) -> Result<usize> {
+        figures(text, &["ipvs".to_owned(), "ipset".to_owned()], wanted)
+    }
+
+    #[test]
+    fn figures_of_the_group_are_counted() {
+        let text = "warming up\nfigure ipvs.add 1.5 ops/s\nfigure ipset.add 2e6 entries/s\n";
+        assert_eq!(count(text, None).unwrap(), 2);
+        assert_eq!(count(text, Some("ipset")).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_benchmark_without_a_figure_of_the_group_is_bad() {
+        assert!(count("figure ipset.add 2 entries/s\n", Some("ipvs")).is_err());
+        assert!(count("", None).is_err());
+    }
+
+    #[test]
+    fn malformed_figures_are_refused() {
+        for line in [
+            "figure ipvs.add 1",
+            "figure ipvs.add fast ops/s",
+            "figure ipvs.add NaN ops/s",
+            "figure add 1 ops/s",
+            "figure other.add 1 ops/s",
+            "figure ipvs.add 1 ops per second",
+        ] {
+            assert!(count(line, None).is_err(), "{line}");
+        }
+    }
+}

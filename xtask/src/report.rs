@@ -1,0 +1,245 @@
+//! What ran where, and the closing lines of a test run.
+
+use std::fmt;
+
+use crate::libtest::{self, Verdict};
+
+/// A test that was not run to its end because something it needs is not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Skip {
+    pub(crate) test: String,
+    pub(crate) reason: String,
+}
+
+/// What became of one test binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binary {
+    pub(crate) name: String,
+    pub(crate) passed: usize,
+    /// Failed tests by name, and the binary itself where it did not come to its end.
+    pub(crate) failures: Vec<String>,
+    pub(crate) skipped: Vec<Skip>,
+}
+
+impl Binary {
+    /// A binary that did not run to its end counts as one failure with its cause.
+    pub(crate) fn broken(name: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self {
+            name: name.into(),
+            passed: 0,
+            failures: vec![cause.to_string()],
+            skipped: Vec::new(),
+        }
+    }
+
+    /// Reads the output of a finished binary. `success` is whether it exited with status 0.
+    pub(crate) fn read(name: impl Into<String>, text: &str, skips: Vec<Skip>, success: bool) -> Self {
+        let name = name.into();
+        let output = libtest::parse(text);
+        let total = output.total();
+        let mut failures = output.names(Verdict::Failed);
+        // A crash before the summary, or counts that do not agree with the names, must not look better than it is.
+        if let Some(cause) = output.incomplete() {
+            failures.push(format!("{name} did not run to its end: {cause}"));
+        } else if failures.len() < total.failed {
+            failures.push(format!("{name}: {} failures in its closing line", total.failed));
+        } else if !success && failures.is_empty() {
+            failures.push(format!("{name} exited with an error after its tests"));
+        }
+        let mut skipped = Vec::new();
+        let mut passed = total.passed;
+        for skip in skips {
+            // A test that asked to be skipped and then failed is a failure.
+            if !failures.contains(&skip.test) && passed > 0 {
+                passed -= 1;
+                skipped.push(skip);
+            }
+        }
+        skipped.extend(output.names(Verdict::Ignored).into_iter().map(|test| Skip {
+            test,
+            reason: "marked #[ignore]".to_owned(),
+        }));
+        Self {
+            name,
+            passed,
+            failures,
+            skipped,
+        }
+    }
+}
+
+/// The binaries of one tier.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tier {
+    pub(crate) name: &'static str,
+    pub(crate) binaries: Vec<Binary>,
+}
+
+impl Tier {
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            binaries: Vec::new(),
+        }
+    }
+
+    fn passed(&self) -> usize {
+        self.binaries.iter().map(|binary| binary.passed).sum()
+    }
+
+    fn failed(&self) -> usize {
+        self.binaries.iter().map(|binary| binary.failures.len()).sum()
+    }
+
+    fn skipped(&self) -> usize {
+        self.binaries.iter().map(|binary| binary.skipped.len()).sum()
+    }
+}
+
+/// All tiers of one run; prints as the closing lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) tiers: Vec<Tier>,
+}
+
+impl Report {
+    /// True where something ran and nothing failed: a run of no test is not a pass.
+    pub(crate) fn is_success(&self) -> bool {
+        self.tiers
+            .iter()
+            .all(|tier| tier.failed() == 0 && tier.passed() > 0)
+            && !self.tiers.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for tier in &self.tiers {
+            for binary in &tier.binaries {
+                for skip in &binary.skipped {
+                    writeln!(
+                        f,
+                        "skipped  {}: {}::{}: {}",
+                        tier.name, binary.name, skip.test, skip.reason
+                    )?;
+                }
+            }
+        }
+        for tier in &self.tiers {
+            for binary in &tier.binaries {
+                for failure in &binary.failures {
+                    writeln!(f, "FAILED   {}: {}: {failure}", tier.name, binary.name)?;
+                }
+            }
+            if tier.passed() + tier.failed() == 0 {
+                writeln!(f, "FAILED   {}: no test ran", tier.name)?;
+            }
+        }
+        writeln!(
+            f,
+            "\n{:<6} {:>8} {:>8} {:>8} {:>8}",
+            "tier", "ran", "passed", "failed", "skipped"
+        )?;
+        for tier in &self.tiers {
+            let (passed, failed, skipped) = (tier.passed(), tier.failed(), tier.skipped());
+            writeln!(
+                f,
+                "{:<6} {:>8} {passed:>8} {failed:>8} {skipped:>8}",
+                tier.name,
+                passed + failed
+            )?;
+        }
+        let sum = |count: fn(&Tier) -> usize| self.tiers.iter().map(count).sum::<usize>();
+        write!(
+            f,
+            "\n{} passed, {} failed, {} skipped",
+            sum(Tier::passed),
+            sum(Tier::failed),
+            sum(Tier::skipped)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(passed: usize, failed: usize) -> String {
+        format!(
+            "running {} tests\ntest result: ok. {passed} passed; {failed} failed; 0 ignored; 0 measured; 0 filtered out\n",
+            passed + failed
+        )
+    }
+
+    fn skip(test: &str) -> Skip {
+        Skip {
+            test: test.to_owned(),
+            reason: "no ip_vs".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_skipped_test_is_not_counted_as_passed() {
+        let binary = Binary::read("ipvs", &output(3, 0), vec![skip("a"), skip("b")], true);
+        assert_eq!(
+            (binary.passed, binary.skipped.len(), binary.failures.len()),
+            (1, 2, 0)
+        );
+    }
+
+    #[test]
+    fn a_crash_is_a_failure_even_when_all_printed_lines_are_good() {
+        let binary = Binary::read("ipvs", "running 3 tests\ntest a ... ok\n", Vec::new(), false);
+        assert_eq!(binary.failures.len(), 1);
+        assert!(
+            binary.failures[0].contains("did not run to its end"),
+            "{:?}",
+            binary.failures
+        );
+    }
+
+    #[test]
+    fn a_bad_exit_status_after_good_tests_is_a_failure() {
+        assert_eq!(
+            Binary::read("ipvs", &output(3, 0), Vec::new(), false)
+                .failures
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_failed_test_that_also_asked_to_be_skipped_is_failed() {
+        let text = "running 1 test\ntest a ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
+        let binary = Binary::read("ipvs", text, vec![skip("a")], false);
+        assert_eq!((binary.failures.len(), binary.skipped.len()), (1, 0));
+    }
+
+    #[test]
+    fn closing_lines_name_skips_and_failures_and_add_up() {
+        let mut unit = Tier::new("unit");
+        unit.binaries
+            .push(Binary::read("ipvs", &output(5, 0), Vec::new(), true));
+        let mut host = Tier::new("host");
+        host.binaries
+            .push(Binary::read("ipvs", &output(2, 0), vec![skip("a")], true));
+        host.binaries.push(Binary::broken("ipset", "time limit of 5 s"));
+        let report = Report {
+            tiers: vec![unit, host],
+        };
+        let text = report.to_string();
+        assert!(text.contains("skipped  host: ipvs::a: no ip_vs"), "{text}");
+        assert!(text.contains("FAILED   host: ipset: time limit of 5 s"), "{text}");
+        assert_eq!(text.lines().last(), Some("6 passed, 1 failed, 1 skipped"));
+        assert!(!report.is_success());
+    }
+
+    #[test]
+    fn a_tier_in_which_nothing_ran_is_no_success() {
+        let report = Report {
+            tiers: vec![Tier::new("vm")],
+        };
+        assert!(!report.is_success());
+        assert!(report.to_string().contains("FAILED   vm: no test ran"));
+    }
+}

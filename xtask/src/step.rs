@@ -1,0 +1,412 @@
+//! One program run with its output recorded, on the host and, through [`crate::guest`], in the VM alike.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Binary, Skip};
+
+/// The environment variable that names the file in which `kernlink-kernel-tests` notes skipped tests.
+pub(crate) const SKIP_FILE: &str = "KERNLINK_SKIP_FILE";
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) folder: PathBuf,
+    /// Added to the environment of whoever runs the step.
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) time_limit: Duration,
+    /// Whether the output is shown while it comes, or only recorded.
+    pub(crate) show: bool,
+}
+
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum End {
+    Exited(i32),
+    Killed(i32),
+    TimedOut,
+    NotStarted(String),
+}
+
+impl End {
+    pub(crate) fn is_success(&self) -> bool {
+        *self == Self::Exited(0)
+    }
+
+    fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Exited(code),
+            (None, Some(signal)) => Self::Killed(signal),
+            (None, None) => Self::NotStarted("neither an exit status nor a signal".to_owned()),
+        }
+    }
+}
+
+/// The files that a run of a step leaves in its folder, named by the step's position.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    stem: PathBuf,
+}
+
+impl Records {
+    pub(crate) fn new(folder: &Path, position: usize) -> Self {
+        Self {
+            stem: folder.join(position.to_string()),
+        }
+    }
+
+    /// Both streams, line by line as they came.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.stem.with_extension("out")
+    }
+
+    fn skips(&self) -> PathBuf {
+        self.stem.with_extension("skips")
+    }
+
+    fn end(&self) -> PathBuf {
+        self.stem.with_extension("end")
+    }
+
+    /// How the step ended, if it was run to an end.
+    pub(crate) fn read_end(&self) -> Result<Option<End>> {
+        match fs::read_to_string(self.end()) {
+            Ok(text) => Ok(Some(
+                serde_json::from_str(&text).with_context(|| format!("reading {text:?}"))?,
+            )),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {}", self.end().display())),
+        }
+    }
+
+    /// Everything printed so far; empty where nothing was.
+    pub(crate) fn read_output(&self) -> String {
+        fs::read(self.output())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// Reads what a test binary did from its records.
+    pub(crate) fn read_binary(&self, step: &Step) -> Result<Binary> {
+        let text = self.read_output();
+        let binary = match self.read_end()? {
+            None => Binary::broken(&step.name, "it was not run to its end"),
+            Some(End::NotStarted(cause)) => {
+                Binary::broken(&step.name, format!("it could not be started: {cause}"))
+            }
+            Some(End::TimedOut) => {
+                let last = text
+                    .lines()
+                    .rfind(|line| !line.trim().is_empty())
+                    .unwrap_or("nothing");
+                let limit = step.time_limit.as_secs();
+                Binary::broken(
+                    &step.name,
+                    format!("time limit of {limit} s; last line printed: {last}"),
+                )
+            }
+            Some(End::Killed(signal)) => Binary::broken(&step.name, format!("killed by signal {signal}")),
+            Some(end @ End::Exited(_)) => {
+                Binary::read(&step.name, &text, read_skips(&self.skips())?, end.is_success())
+            }
+        };
+        Ok(binary)
+    }
+}
+
+/// Reads the lines `kernlink-skip: TEST: REASON` that the kernel tests append.
+fn read_skips(file: &Path) -> Result<Vec<Skip>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+    };
+    text.lines()
+        .map(|line| skip(line).with_context(|| format!("{}: not a skip line: {line:?}", file.display())))
+        .collect()
+}
+
+fn skip(line: &str) -> Option<Skip> {
+    let (test, reason) = line.strip_prefix("kernlink-skip: ")?.split_once(": ")?;
+    Some(Skip {
+        test: test.to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// Where lines go while they come.
+pub(crate) type Sink = fn(Stream, &[u8]);
+
+/// Which stream of the program a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Out,
+    Err,
+}
+
+/// Lines go to the same stream of this process.
+pub(crate) fn pass_through(stream: Stream, line: &[u8]) {
+    // A reader that has gone away must not end a test run.
+    let _ = match stream {
+        Stream::Out => std::io::stdout()
+            .write_all(line)
+            .and_then(|()| std::io::stdout().flush()),
+        Stream::Err => std::io::stderr().write_all(line),
+    };
+}
+
+/// Runs a step to its end and leaves its records.
+pub(crate) fn run(step: &Step, records: &Records, sink: Sink) -> Result<End> {
+    let log =
+        File::create(records.output()).with_context(|| format!("creating {}", records.output().display()))?;
+    let mut command = Command::new(&step.program);
+    command
+        .args(&step.arguments)
+        .current_dir(&step.folder)
+        .envs(&step.environment)
+        .env(SKIP_FILE, records.skips())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let end = match Group::spawn(&mut command) {
+        Ok(mut group) => {
+            let log = Arc::new(Mutex::new(log));
+            let sink = step.show.then_some(sink);
+            let readers = [
+                group
+                    .child
+                    .stdout
+                    .take()
+                    .map(|pipe| copy_lines(pipe, Stream::Out, log.clone(), sink)),
+                group
+                    .child
+                    .stderr
+                    .take()
+                    .map(|pipe| copy_lines(pipe, Stream::Err, log, sink)),
+            ];
+            let end = group.wait(step.time_limit)?.map_or(End::TimedOut, End::of);
+            // What the program left behind would keep the pipes open for ever.
+            group.kill();
+            for reader in readers.into_iter().flatten() {
+                let _ = reader.join();
+            }
+            end
+        }
+        Err(error) => End::NotStarted(format!("{error:#}")),
+    };
+    fs::write(records.end(), serde_json::to_string(&end)?)
+        .with_context(|| format!("writing {}", records.end().display()))?;
+    Ok(end)
+}
+
+fn copy_lines(
+    pipe: impl Read + Send + 'static,
+    stream: Stream,
+    log: Arc<Mutex<File>>,
+    sink: Option<Sink>,
+) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        let mut reader = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+            // Lines of both streams stay whole.
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = log.write_all(&line);
+            if let Some(sink) = sink {
+                sink(stream, &line);
+            }
+            line.clear();
+        }
+    })
+}
+
+/// A child that leads a process group, so that it ends with all that it started.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) child: std::process::Child,
+    id: Pid,
+}
+
+/// Groups that end when this process is told to.
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+impl Group {
+    pub(crate) fn spawn(command: &mut Command) -> Result<Self> {
+        let child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("starting {}", command.get_program().display()))?;
+        let id = Pid::from_raw(child.id().try_into().context("a process number above 2^31")?);
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        Ok(Self { child, id })
+    }
+
+    /// Waits for the child; nothing after the time limit, with the whole group ended.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if start.elapsed() > limit {
+                self.kill();
+                self.child.wait()?;
+                return Ok(None);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&self) {
+        // An error means that the group is gone already.
+        let _ = killpg(self.id, Signal::SIGKILL);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+        RUNNING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|id| *id != self.id);
+    }
+}
+
+/// Makes Ctrl-C and SIGTERM end everything that is running, VM included.
+pub(crate) fn end_all_on_interrupt() -> Result<()> {
+    ctrlc::set_handler(|| {
+        for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = killpg(*id, Signal::SIGKILL);
+        }
+        std::process::exit(130);
+    })
+    .context("setting the handler for interrupts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Step {
+        Step {
+            name: "shell".to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            folder: "/".into(),
+            environment: BTreeMap::from([("WORD".to_owned(), "there".to_owned())]),
+            time_limit: Duration::from_secs(60),
+            show: false,
+        }
+    }
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("xtask-step-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn output_end_and_skips_are_recorded() {
+        let folder = folder("records");
+        let records = Records::new(&folder, 0);
+        let step = shell(
+            "echo 'running 2 tests'; echo hello $WORD >&2
+             echo 'kernlink-skip: a::b: kernel lacks x: y' >> $KERNLINK_SKIP_FILE
+             echo 'test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out'",
+        );
+        assert_eq!(run(&step, &records, pass_through).unwrap(), End::Exited(0));
+        assert!(records.read_output().contains("hello there\n"));
+        let binary = records.read_binary(&step).unwrap();
+        assert_eq!(binary.passed, 1);
+        assert_eq!(
+            binary.skipped,
+            [Skip {
+                test: "a::b".to_owned(),
+                reason: "kernel lacks x: y".to_owned()
+            }]
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_step_that_hangs_is_ended_and_named() {
+        let folder = folder("hang");
+        let records = Records::new(&folder, 0);
+        let step = Step {
+            time_limit: Duration::from_millis(200),
+            ..shell("echo begun; sleep 1000 & wait")
+        };
+        assert_eq!(run(&step, &records, pass_through).unwrap(), End::TimedOut);
+        let binary = records.read_binary(&step).unwrap();
+        assert!(
+            binary.failures[0].contains("last line printed: begun"),
+            "{:?}",
+            binary.failures
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_step_that_was_never_run_is_a_failure() {
+        let binary = Records::new(Path::new("/nonexistent"), 7)
+            .read_binary(&shell("true"))
+            .unwrap();
+        assert_eq!(binary.failures, ["it was not run to its end"]);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_a_failure() {
+        let folder = folder("absent");
+        let records = Records::new(&folder, 0);
+        let step = Step {
+            program: "/nonexistent".into(),
+            ..shell("")
+        };
+        assert!(matches!(
+            run(&step, &records, pass_through).unwrap(),
+            End::NotStarted(_)
+        ));
+        assert!(records.read_binary(&step).unwrap().failures[0].contains("could not be started"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_signal_is_a_failure_with_its_number() {
+        let folder = folder("signal");
+        let records = Records::new(&folder, 0);
+        let step = shell("kill -SEGV $$");
+        assert_eq!(run(&step, &records, pass_through).unwrap(), End::Killed(11));
+        assert_eq!(
+            records.read_binary(&step).unwrap().failures,
+            ["killed by signal 11"]
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_skip_lines_are_skip_lines() {
+        assert_eq!(skip("kernlink-skip: no reason"), None);
+        assert_eq!(skip("something else"), None);
+    }
+}

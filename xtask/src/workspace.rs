@@ -1,0 +1,192 @@
+//! The workspace as cargo sees it, and how its binaries are built.
+
+use std::{
+    ffi::OsString,
+    io::BufReader,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use cargo_metadata::{Message, Metadata, MetadataCommand, Package, PackageId, TargetKind};
+
+/// The package whose test binaries need a kernel and root.
+pub(crate) const KERNEL_TESTS: &str = "kernlink-kernel-tests";
+/// The package of the benchmarks.
+pub(crate) const BENCHES: &str = "kernlink-benches";
+
+/// Members, folders, and this program itself.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) metadata: Metadata,
+    /// This program; the VM runs it too.
+    pub(crate) xtask: PathBuf,
+}
+
+/// An executable that cargo made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Executable {
+    pub(crate) package: String,
+    pub(crate) target: String,
+    pub(crate) kind: String,
+    pub(crate) path: PathBuf,
+    /// Where cargo would run it.
+    pub(crate) folder: PathBuf,
+}
+
+impl Executable {
+    /// Short and unique: `kernlink-ipvs`, or `kernlink-ipvs/golden` for a test file.
+    pub(crate) fn name(&self) -> String {
+        match self.kind.as_str() {
+            "lib" => self.package.clone(),
+            _ if self.target == self.package => format!("{} ({})", self.package, self.kind),
+            _ => format!("{}/{}", self.package, self.target),
+        }
+    }
+}
+
+impl Workspace {
+    pub(crate) fn load() -> Result<Self> {
+        // Taken at the start: cargo may replace the file while this program runs, and the name would change with it.
+        let xtask = std::env::current_exe().context("finding this program")?;
+        let metadata = MetadataCommand::new()
+            .no_deps()
+            .exec()
+            .context("reading the workspace")?;
+        Ok(Self { metadata, xtask })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.metadata.workspace_root.as_std_path()
+    }
+
+    pub(crate) fn target(&self) -> &Path {
+        self.metadata.target_directory.as_std_path()
+    }
+
+    /// A cargo command in the workspace's root.
+    pub(crate) fn cargo(&self) -> Command {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+        let mut command = Command::new(cargo);
+        command.current_dir(self.root());
+        command
+    }
+
+    pub(crate) fn package(&self, name: &str) -> Result<&Package> {
+        self.metadata
+            .workspace_packages()
+            .into_iter()
+            .find(|package| package.name == name)
+            .with_context(|| format!("the workspace has no package {name}"))
+    }
+
+    /// Members that are meant for a registry, in the order of their names.
+    pub(crate) fn published(&self) -> Vec<&Package> {
+        let mut packages: Vec<_> = self
+            .metadata
+            .workspace_packages()
+            .into_iter()
+            .filter(|package| {
+                package
+                    .publish
+                    .as_ref()
+                    .is_none_or(|registries| !registries.is_empty())
+            })
+            .collect();
+        packages.sort_by_key(|package| package.name.clone());
+        packages
+    }
+
+    /// Runs a cargo command that builds and returns the executables it made.
+    pub(crate) fn build(&self, arguments: &[impl AsRef<str>]) -> Result<Vec<Executable>> {
+        let mut command = self.cargo();
+        command
+            .args(arguments.iter().map(AsRef::as_ref))
+            .arg("--message-format=json-render-diagnostics")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().context("starting cargo")?;
+        let stdout = child.stdout.take().context("cargo's output")?;
+        let mut executables = Vec::new();
+        for message in Message::parse_stream(BufReader::new(stdout)) {
+            if let Message::CompilerArtifact(artifact) = message.context("reading cargo's messages")?
+                && let Some(path) = artifact.executable
+            {
+                let kind = artifact.target.kind.first().map_or("?", kind_name);
+                executables.push(self.executable(
+                    &artifact.package_id,
+                    artifact.target.name,
+                    kind,
+                    path.into(),
+                )?);
+            }
+        }
+        let status = child.wait()?;
+        let words: Vec<_> = arguments.iter().map(AsRef::as_ref).collect();
+        ensure!(status.success(), "cargo {}: {status}", words.join(" "));
+        executables.sort_by_key(Executable::name);
+        Ok(executables)
+    }
+
+    fn executable(&self, id: &PackageId, target: String, kind: &str, path: PathBuf) -> Result<Executable> {
+        let package = self.metadata.packages.iter().find(|package| package.id == *id);
+        let package = package.with_context(|| format!("cargo built {id}, which is no member"))?;
+        let folder = package
+            .manifest_path
+            .parent()
+            .context("a manifest without a folder")?;
+        Ok(Executable {
+            package: package.name.to_string(),
+            target,
+            kind: kind.to_owned(),
+            path,
+            folder: folder.into(),
+        })
+    }
+}
+
+fn kind_name(kind: &TargetKind) -> &'static str {
+    match kind {
+        TargetKind::Lib => "lib",
+        TargetKind::Bin => "bin",
+        TargetKind::Test => "test",
+        TargetKind::Example => "example",
+        TargetKind::Bench => "bench",
+        _ => "?",
+    }
+}
+
+/// Runs a command to its end, its output shown; fails where it fails.
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("starting {}", display(command)))?;
+    ensure!(status.success(), "{}: {status}", display(command));
+    Ok(())
+}
+
+/// Runs a command to its end and returns what it printed; fails where it fails, with what it said.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("starting {}", display(command)))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{}: {}: {}",
+        display(command),
+        output.status,
+        said.trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn display(command: &Command) -> String {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
