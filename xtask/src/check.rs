@@ -1,6 +1,11 @@
 //! Everything about the code that is not a test.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fmt,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 
@@ -10,46 +15,96 @@ use crate::workspace::{Workspace, output, succeed};
 const CARGO_DENY: &str = "0.20.2";
 
 /// Format, lints, documentation, every published crate alone, licences and duplicate versions.
-pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let cargo = |arguments: &[&str]| {
-        println!("== cargo {} ==", arguments.join(" "));
-        let mut command = workspace.cargo();
-        command.args(arguments);
-        command
-    };
-    succeed(&mut cargo(&["fmt", "--all", "--check"]))?;
+///
+/// One thing that is wrong does not keep the others from being looked at. False where anything is wrong.
+pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
+    let mut checks = Checks::default();
+    checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",
         "--quiet",
+        "--keep-going",
         "--workspace",
         "--all-targets",
         "--all-features",
-        "--",
     ];
-    succeed(cargo(&clippy).args(["-D", "warnings"]))?;
-    let doc = ["doc", "--quiet", "--workspace", "--no-deps", "--all-features"];
-    succeed(cargo(&doc).env("RUSTDOCFLAGS", "-D warnings"))?;
+    checks.cargo(workspace, &clippy, &["--", "-D", "warnings"], &[]);
+    let doc = [
+        "doc",
+        "--quiet",
+        "--keep-going",
+        "--workspace",
+        "--no-deps",
+        "--all-features",
+    ];
+    checks.cargo(workspace, &doc, &[], &[("RUSTDOCFLAGS", "-D warnings")]);
     // Features of one member must not be what makes another one build.
     for package in workspace.published() {
-        let arguments = [
+        let check = [
             "check",
             "--quiet",
             "--no-default-features",
             "--package",
             package.name.as_str(),
         ];
-        succeed(&mut cargo(&arguments))?;
+        checks.cargo(workspace, &check, &[], &[]);
     }
-    let deny = cargo_deny(workspace)?;
-    println!("== cargo deny check licenses bans sources ==");
-    succeed(Command::new(deny).current_dir(workspace.root()).args([
-        "--workspace",
-        "--all-features",
-        "check",
-        "licenses",
-        "bans",
-        "sources",
-    ]))
+    checks.one("cargo deny", || {
+        let mut deny = Command::new(cargo_deny(workspace)?);
+        deny.current_dir(workspace.root())
+            .args(["--workspace", "--all-features", "check"]);
+        succeed(deny.args(["licenses", "bans", "sources"]))
+    });
+    println!("\n{checks}");
+    Ok(checks.failed().next().is_none())
+}
+
+/// Names, verdicts and times of the checks so far.
+#[derive(Debug, Default)]
+struct Checks(Vec<(String, Result<()>, Duration)>);
+
+impl Checks {
+    fn one(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
+        println!("== {name} ==");
+        let start = Instant::now();
+        let result = check();
+        self.0.push((name.to_owned(), result, start.elapsed()));
+    }
+
+    fn cargo(&mut self, workspace: &Workspace, named: &[&str], more: &[&str], environment: &[(&str, &str)]) {
+        self.one(&format!("cargo {}", named.join(" ")), || {
+            succeed(
+                workspace
+                    .cargo()
+                    .args(named)
+                    .args(more)
+                    .envs(environment.iter().copied()),
+            )
+        });
+    }
+
+    fn failed(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(|(_, result, _)| result.is_err())
+            .map(|(name, _, _)| name.as_str())
+    }
+}
+
+impl fmt::Display for Checks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, result, time) in &self.0 {
+            let verdict = if result.is_ok() { "good" } else { "FAILED" };
+            writeln!(f, "{verdict:<6} {:>6.1} s  {name}", time.as_secs_f64())?;
+        }
+        // A failure that printed nothing itself, such as a program that is not there, is said here.
+        for (_, result, _) in &self.0 {
+            if let Err(error) = result {
+                writeln!(f, "FAILED: {error:#}")?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// cargo-deny below the target folder; built if it is not there, unoptimised, because it runs for a second.
@@ -82,4 +137,22 @@ fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
     )?;
     Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_check_does_not_hide_the_next() {
+        let mut checks = Checks::default();
+        checks.one("first", || anyhow::bail!("it is crooked"));
+        checks.one("second", || Ok(()));
+        assert_eq!(checks.failed().collect::<Vec<_>>(), ["first"]);
+        let text = checks.to_string();
+        assert!(
+            text.contains("FAILED: it is crooked") && text.contains("good"),
+            "{text}"
+        );
+    }
 }

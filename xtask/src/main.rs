@@ -83,7 +83,7 @@ fn run() -> Result<ExitCode> {
     step::end_all_on_interrupt()?;
     let workspace = Workspace::load()?;
     let good = match verb {
-        Verb::Check => check::run(&workspace).map(|()| true)?,
+        Verb::Check => check::run(&workspace)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),

@@ -1,6 +1,11 @@
 //! The three tiers of tests and their order.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -56,11 +61,13 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options)
     let mut report = Report::default();
     for tier in tiers {
         println!("\n== {} ==", tier.name());
+        let start = Instant::now();
         report.tiers.push(match tier {
             Which::Unit => run_unit(workspace, &unit)?,
             Which::Host => host::run(workspace, &kernel_steps(&kernel, Which::Host, &[])?)?,
             Which::Vm => run_in_vm(workspace, kernel_steps(&kernel, Which::Vm, &[])?, options)?,
         });
+        println!("{} took {:.0} s", tier.name(), start.elapsed().as_secs_f64());
     }
     println!("\n{report}");
     Ok(report.is_success())
