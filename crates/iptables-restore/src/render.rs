@@ -21,8 +21,8 @@ impl Style {
         marks: MarkStyle::Shortest,
         texts: TextStyle::QuotedWhereNeeded,
     };
-    /// What restore input is written in: as [`Style::SAVE`], but texts always in quotes, because the
-    /// tools (1.8.9) refuse a bare word such as `-test` that `iptables-save` itself prints.
+    /// What restore input is written in: as [`Style::SAVE`], but texts always in quotes, so that none can
+    /// be taken for an option by any version.
     pub const RESTORE: Style = Style {
         marks: MarkStyle::Shortest,
         texts: TextStyle::Quoted,

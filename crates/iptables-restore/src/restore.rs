@@ -84,15 +84,6 @@ pub enum Edit {
         /// The rule.
         rule: Rule,
     },
-    /// `-R CHAIN POSITION RULE`: put in the place of the rule at `position`.
-    Replace {
-        /// The chain.
-        chain: ChainName,
-        /// Counted from 1.
-        position: NonZeroU32,
-        /// The rule.
-        rule: Rule,
-    },
     /// `-D CHAIN RULE`: take out the first rule that is the same.
     Delete {
         /// The chain.
@@ -163,7 +154,6 @@ impl Edit {
             Edit::Declare { chain, .. }
             | Edit::NewChain { chain }
             | Edit::Append { chain, .. }
-            | Edit::Replace { chain, .. }
             | Edit::Insert { chain, .. }
             | Edit::Delete { chain, .. }
             | Edit::DeleteAt { chain, .. }
@@ -175,10 +165,7 @@ impl Edit {
     /// The rule it writes or takes out, if it names one.
     pub fn rule(&self) -> Option<&Rule> {
         match self {
-            Edit::Append { rule, .. }
-            | Edit::Insert { rule, .. }
-            | Edit::Replace { rule, .. }
-            | Edit::Delete { rule, .. } => Some(rule),
+            Edit::Append { rule, .. } | Edit::Insert { rule, .. } | Edit::Delete { rule, .. } => Some(rule),
             _ => None,
         }
     }
@@ -221,16 +208,6 @@ impl Edit {
                 rule.render_into(out, style);
             }
             Edit::NewChain { chain } => command("-N ", chain),
-            Edit::Replace {
-                chain,
-                position,
-                rule,
-            } => {
-                command("-R ", chain);
-                out.push(' ');
-                out.push_str(&position.to_string());
-                rule.render_into(out, style);
-            }
             Edit::Delete { chain, rule } => {
                 command("-D ", chain);
                 rule.render_into(out, style);
@@ -351,12 +328,28 @@ impl Restore {
         }
     }
 
+    /// Tables of the input that are written before `table`.
+    pub(crate) fn tables_before(&self, table: Table) -> Vec<Table> {
+        self.sections()
+            .map(|(before, _)| *before)
+            .take_while(|before| *before != table)
+            .collect()
+    }
+
+    /// The tables that are written: all that are emptied or have edits.
+    fn sections(&self) -> impl Iterator<Item = (&Table, &Vec<Edit>)> {
+        self.tables
+            .iter()
+            .filter(|(_, edits)| self.mode == RestoreMode::Replace || !edits.is_empty())
+    }
+
     /// The text the tool is given, in `style`.
     ///
-    /// One line for each edit; the line numbers that the tools report count `*table` and `COMMIT` too.
+    /// One line for each edit; the line numbers that the tools report count `*table` and `COMMIT` too. A
+    /// table without edits is not named where what is there stays.
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
-        for (table, edits) in &self.tables {
+        for (table, edits) in self.sections() {
             out.push('*');
             out.push_str(table.as_str());
             out.push('\n');
@@ -411,19 +404,47 @@ impl Restore {
     /// Most words in a line, those between quotes counted one by one. Source: `iptables/xshared.h`, 1.8.9.
     pub const WORD_LIMIT: usize = 245;
 
-    /// The edit that line `line` of the rendered text holds, counted from 1, or the table whose `*` or
-    /// COMMIT line it is.
-    pub fn line(&self, line: usize) -> Option<(Table, Option<&Edit>)> {
+    /// What line `line` of the rendered text holds, counted from 1; none past its end.
+    pub fn line(&self, line: usize) -> Option<Line<'_>> {
         let mut before = 0;
-        for (table, edits) in &self.tables {
+        for (table, edits) in self.sections() {
             let within = line.checked_sub(before + 1)?;
             if within <= edits.len() + 1 {
-                return Some((*table, within.checked_sub(1).and_then(|place| edits.get(place))));
+                let edit = within
+                    .checked_sub(1)
+                    .and_then(|place| Some((place, edits.get(place)?)));
+                return Some(match edit {
+                    Some((place, edit)) => Line::Edit {
+                        table: *table,
+                        place,
+                        edit,
+                    },
+                    None if within == 0 => Line::Table(*table),
+                    None => Line::Commit(*table),
+                });
             }
             before += edits.len() + 2;
         }
         None
     }
+}
+
+/// A line of a rendered [`Restore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'r> {
+    /// `*TABLE`
+    Table(Table),
+    /// An edit.
+    Edit {
+        /// The table it belongs to.
+        table: Table,
+        /// Its place among the edits of the table, counted from 0.
+        place: usize,
+        /// The edit.
+        edit: &'r Edit,
+    },
+    /// `COMMIT` of this table.
+    Commit(Table),
 }
 
 /// Refuses what a value may hold and the tools would not take, or not as it is meant.

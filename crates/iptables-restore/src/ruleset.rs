@@ -176,6 +176,17 @@ impl Ruleset {
         out
     }
 
+    /// Takes the counters of all rules away; those of policies stay.
+    pub fn forget_rule_counters(&mut self) {
+        for table in self.tables.values_mut() {
+            for chain in table.chains.values_mut() {
+                for counted in &mut chain.rules {
+                    counted.counters = None;
+                }
+            }
+        }
+    }
+
     /// Every rule in its normal form.
     pub fn normal_form(&self, family: Family) -> Ruleset {
         let mut normal = self.clone();

@@ -1,5 +1,7 @@
 //! Texts of the real tools against values.
 
+#![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
+
 use kernlink_iptables_restore::matches::SetDirection;
 use kernlink_iptables_restore::targets::MarkTarget;
 use kernlink_iptables_restore::{Edit, Family, Match, Network, Restore, Rule, Style, Table, Target};

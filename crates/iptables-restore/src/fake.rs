@@ -1,0 +1,137 @@
+//! An in-memory twin of the tables.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+use crate::client::{Iptables, Operation, Save};
+use crate::error::{Error, Refused};
+use crate::family::Family;
+use crate::model::{Refusal, apply, empty_table};
+use crate::restore::{Edit, Restore};
+use crate::ruleset::Ruleset;
+use crate::table::Table;
+
+/// Tables in memory that take and refuse what the tools and the kernel do.
+///
+/// Refused, with the same kinds of error: chains that are not there, that are there already, that are in
+/// use or not empty; rules to delete that are not there; jumps to a missing chain; loops; targets in a
+/// table or behind a hook they are not for; matches without their protocol; sets that are not there (once
+/// [`set_sets`](Fake::set_sets) has named those that are). A table is changed whole or not at all, and the
+/// tables before it stand.
+///
+/// Not known: matches and targets kept verbatim are always taken.
+#[derive(Clone, Debug, Default)]
+pub struct Fake {
+    families: BTreeMap<Family, Ruleset>,
+    sets: Option<HashSet<String>>,
+    failures: VecDeque<Error>,
+    operations: Vec<Operation>,
+}
+
+impl Fake {
+    /// No table in either family; the first restore or read of one makes it.
+    pub fn new() -> Self {
+        Fake::default()
+    }
+
+    /// The tables as they would be in `family` after somebody else wrote them.
+    pub fn set_ruleset(&mut self, family: Family, ruleset: Ruleset) {
+        self.families.insert(family, ruleset.normal_form(family));
+    }
+
+    /// What is there, with counters.
+    pub fn ruleset(&self, family: Family) -> Ruleset {
+        self.families.get(&family).cloned().unwrap_or_default()
+    }
+
+    /// From now on only these sets exist. Before the first call every set does.
+    pub fn set_sets(&mut self, names: impl IntoIterator<Item = String>) {
+        self.sets = Some(names.into_iter().collect());
+    }
+
+    /// The next operation, or the next after those already given errors, fails with `error` and does nothing.
+    pub fn fail_next(&mut self, error: Error) {
+        self.failures.push_back(error);
+    }
+
+    /// Every operation tried since the start or since the last call, in order.
+    pub fn take_operations(&mut self) -> Vec<Operation> {
+        std::mem::take(&mut self.operations)
+    }
+
+    fn try_restore(&self, restore: &Restore) -> (Ruleset, Result<(), Error>) {
+        let mut ruleset = self.ruleset(restore.family);
+        let outcome = restore
+            .render_checked(crate::render::Style::RESTORE)
+            .and_then(|_| {
+                apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| error(restore, &refusal))
+            });
+        (ruleset, outcome)
+    }
+}
+
+fn error(restore: &Restore, refusal: &Refusal) -> Error {
+    let edits: &[Edit] = restore
+        .tables()
+        .find(|(table, _)| *table == refusal.table)
+        .map_or(&[], |(_, edits)| edits);
+    let refused = match refusal.place.and_then(|place| edits.get(place)) {
+        Some(edit) => Refused::Edit {
+            table: refusal.table,
+            edit: edit.clone(),
+        },
+        None => Refused::Table(refusal.table),
+    };
+    Error::Refused {
+        tool: format!("{}-restore (in memory)", restore.family.tool()),
+        refused: Box::new(refused),
+        kind: refusal.kind,
+        text: refusal.reason.into(),
+        status: Some(1),
+        applied: restore.tables_before(refusal.table),
+    }
+}
+
+impl Iptables for Fake {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        operations
+            .iter()
+            .map(|operation| {
+                self.operations.push(operation.clone());
+                if let Some(error) = self.failures.pop_front() {
+                    return Err(error);
+                }
+                match operation {
+                    Operation::Restore(restore) => {
+                        let (ruleset, outcome) = self.try_restore(restore);
+                        // What stands stands, refused or not.
+                        self.families.insert(restore.family, ruleset);
+                        outcome
+                    }
+                }
+            })
+            .collect()
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        let known = self.families.entry(request.family).or_default();
+        if let Some(table) = request.table
+            && known.table(table).is_none()
+        {
+            *known.table_mut(table) = empty_table(table);
+        }
+        let mut saved = Ruleset::new();
+        for (table, rules) in known.tables() {
+            if request.table.is_none_or(|wanted: Table| wanted == table) {
+                *saved.table_mut(table) = rules.clone();
+            }
+        }
+        if !request.counters {
+            saved.forget_rule_counters();
+        }
+        Ok(saved)
+    }
+
+    fn test(&mut self, restore: &Restore) -> Result<(), Error> {
+        self.try_restore(restore).1
+    }
+}

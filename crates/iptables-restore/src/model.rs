@@ -1,0 +1,349 @@
+//! What a restore makes of a rule set, and what the tools and the kernel refuse, without either.
+
+use std::collections::HashSet;
+
+use crate::chain::ChainName;
+use crate::condition::Condition;
+use crate::error::RefusedKind;
+use crate::family::Family;
+use crate::matches::{Match, SetReference};
+use crate::network::Protocol;
+use crate::restore::{Edit, Restore, RestoreMode};
+use crate::rule::Rule;
+use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
+use crate::table::{Policy, Table};
+use crate::targets::{RejectWith, Target};
+
+/// Why a restore is refused, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) table: Table,
+    /// Which edit of the table; none if it is the table as a whole.
+    pub(crate) place: Option<usize>,
+    pub(crate) kind: RefusedKind,
+    pub(crate) reason: &'static str,
+}
+
+type Step = Result<(), (RefusedKind, &'static str)>;
+
+const NO_CHAIN: (RefusedKind, &str) = (RefusedKind::NotFound, "No chain/target/match by that name.");
+
+/// Does `restore` on `ruleset`, table by table. A refused table is left as it was, and those after it too.
+pub(crate) fn apply(
+    ruleset: &mut Ruleset,
+    restore: &Restore,
+    sets: Option<&HashSet<String>>,
+) -> Result<(), Refusal> {
+    for (table, edits) in restore.tables() {
+        if edits.is_empty() && restore.mode == RestoreMode::Keep {
+            continue;
+        }
+        let mut rules = ruleset
+            .table(table)
+            .cloned()
+            .unwrap_or_else(|| empty_table(table));
+        if restore.mode == RestoreMode::Replace {
+            rules = emptied(table, &rules);
+        }
+        let mut work = Work {
+            family: restore.family,
+            table,
+            rules,
+            sets,
+        };
+        for (place, edit) in edits.iter().enumerate() {
+            work.edit(edit).map_err(|(kind, reason)| Refusal {
+                table,
+                place: Some(place),
+                kind,
+                reason,
+            })?;
+        }
+        work.commit(edits)?;
+        *ruleset.table_mut(table) = work.rules;
+    }
+    Ok(())
+}
+
+/// The table as the kernel makes it.
+pub(crate) fn empty_table(table: Table) -> TableRules {
+    let mut rules = TableRules::new();
+    for name in table.builtin_chains() {
+        if let Ok(name) = ChainName::new(name) {
+            rules.insert(name, Chain::default().with_policy(Policy::Accept));
+        }
+    }
+    rules
+}
+
+/// The built-in chains without rules, policies and counters as they are.
+fn emptied(table: Table, rules: &TableRules) -> TableRules {
+    let mut emptied = TableRules::new();
+    for (name, chain) in rules.chains().filter(|(name, _)| table.is_builtin(name)) {
+        emptied.insert(
+            *name,
+            Chain {
+                rules: Vec::new(),
+                ..*chain
+            },
+        );
+    }
+    emptied
+}
+
+struct Work<'s> {
+    family: Family,
+    table: Table,
+    rules: TableRules,
+    sets: Option<&'s HashSet<String>>,
+}
+
+impl Work<'_> {
+    fn edit(&mut self, edit: &Edit) -> Step {
+        if let Some(rule) = edit.rule() {
+            self.check_rule(edit.chain(), rule)?;
+        }
+        match edit {
+            Edit::Declare {
+                chain,
+                policy,
+                counters,
+            } if self.table.is_builtin(chain) => {
+                let known = self.rules.chain_mut(*chain);
+                known.policy = policy.or(known.policy);
+                known.counters = *counters;
+            }
+            Edit::Declare { policy: Some(_), .. } => {
+                return Err((RefusedKind::Other, "Bad built-in chain name"));
+            }
+            Edit::Declare { chain, .. } => *self.rules.chain_mut(*chain) = Chain::default(),
+            Edit::NewChain { chain } if self.rules.chain(chain).is_some() => {
+                return Err((RefusedKind::AlreadyExists, "Chain already exists."));
+            }
+            Edit::NewChain { chain } => *self.rules.chain_mut(*chain) = Chain::default(),
+            Edit::Append {
+                chain,
+                rule,
+                counters,
+            } => {
+                let rule = CountedRule {
+                    rule: rule.normal_form(self.family),
+                    counters: Some(counters.unwrap_or_default()),
+                };
+                self.chain(chain)?.rules.push(rule);
+            }
+            Edit::Insert {
+                chain,
+                position,
+                rule,
+            } => {
+                let place = position.map_or(0, |position| position.get() as usize - 1);
+                let rule = rule.normal_form(self.family);
+                let rules = &mut self.chain(chain)?.rules;
+                if place > rules.len() {
+                    return Err((RefusedKind::NotFound, "Index of insertion too big."));
+                }
+                rules.insert(
+                    place,
+                    CountedRule {
+                        rule,
+                        counters: Some(Default::default()),
+                    },
+                );
+            }
+            Edit::Delete { chain, rule } => {
+                let family = self.family;
+                let known = self.chain(chain)?;
+                let Some(place) = known.position(rule, family) else {
+                    let reason = "Bad rule (does a matching rule exist in that chain?).";
+                    return Err((RefusedKind::NotFound, reason));
+                };
+                known.rules.remove(place);
+            }
+            Edit::DeleteAt { chain, position } => {
+                let rules = &mut self.chain(chain)?.rules;
+                let place = position.get() as usize - 1;
+                if place >= rules.len() {
+                    return Err((RefusedKind::NotFound, "Index of deletion too big."));
+                }
+                rules.remove(place);
+            }
+            Edit::Flush { chain } => self.chain(chain)?.rules.clear(),
+            Edit::DeleteChain { chain } => {
+                if self.table.is_builtin(chain) {
+                    return Err(NO_CHAIN);
+                }
+                let used = !self.chain(chain)?.rules.is_empty()
+                    || self
+                        .rules
+                        .chains()
+                        .any(|(_, other)| other.rules().any(|rule| leads_to(rule, chain)));
+                if used {
+                    return Err((RefusedKind::InUse, "Device or resource busy"));
+                }
+                self.rules.remove(chain);
+            }
+        }
+        Ok(())
+    }
+
+    fn chain(&mut self, name: &ChainName) -> Result<&mut Chain, (RefusedKind, &'static str)> {
+        self.rules.known_mut(name).ok_or(NO_CHAIN)
+    }
+
+    /// What the tools refuse on reading a rule.
+    fn check_rule(&self, chain: &ChainName, rule: &Rule) -> Step {
+        const INVALID: RefusedKind = RefusedKind::Other;
+        if let Some(target) = rule.target.as_ref().and_then(Target::chain) {
+            if self.table.is_builtin(target) {
+                return Err((INVALID, "a built-in chain cannot be a target"));
+            }
+            self.rules
+                .chain(target)
+                .ok_or((RefusedKind::NotFound, "Chain does not exist"))?;
+        }
+        if self.table == Table::Nat && rule.target == Some(Target::Drop) {
+            return Err((INVALID, "The \"nat\" table is not intended for filtering"));
+        }
+        let protocol = rule.matches.iter().find_map(|test| match test {
+            Match::Protocol(Condition::Is(protocol)) => Some(protocol.number()),
+            _ => None,
+        });
+        for test in &rule.matches {
+            let needs = match test {
+                Match::InInterface(_) if matches!(chain.as_str(), "OUTPUT" | "POSTROUTING") => {
+                    return Err((INVALID, "Can't use -i with OUTPUT or POSTROUTING"));
+                }
+                Match::OutInterface(_) if matches!(chain.as_str(), "INPUT" | "PREROUTING") => {
+                    return Err((INVALID, "Can't use -o with INPUT or PREROUTING"));
+                }
+                Match::Tcp(_) => Protocol::Tcp,
+                Match::Udp(_) => Protocol::Udp,
+                Match::Sctp(_) => Protocol::Sctp,
+                Match::Icmp(_) => Protocol::Icmp,
+                Match::Icmpv6(_) => Protocol::Icmpv6,
+                Match::Source(test) | Match::Destination(test)
+                    if Family::of(test.value().address) != self.family =>
+                {
+                    return Err((INVALID, "host/network not found"));
+                }
+                Match::Set(set) => {
+                    self.check_set(set.set.value())?;
+                    continue;
+                }
+                _ => continue,
+            };
+            if protocol != Some(needs.number()) {
+                return Err((INVALID, "a match needs the protocol it belongs to"));
+            }
+        }
+        if let Some(Target::Set(set)) = &rule.target {
+            self.check_set(&set.set)?;
+        }
+        if rule.target == Some(Target::Reject(Some(RejectWith::TcpReset))) && protocol != Some(6) {
+            return Err((INVALID, "tcp-reset needs -p tcp"));
+        }
+        Ok(())
+    }
+
+    fn check_set(&self, set: &SetReference) -> Step {
+        match self.sets {
+            Some(sets) if !sets.contains(set.name.as_str()) => {
+                Err((RefusedKind::NotFound, "Set doesn't exist."))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the kernel refuses of the table as a whole.
+    fn commit(&self, edits: &[Edit]) -> Result<(), Refusal> {
+        let refused = |place, reason| Refusal {
+            table: self.table,
+            place,
+            kind: RefusedKind::Other,
+            reason,
+        };
+        for (place, edit) in edits.iter().enumerate() {
+            if let Some(target) = edit.rule().and_then(|rule| rule.target.as_ref())
+                && !tables_of(target).contains(&self.table)
+            {
+                return Err(refused(Some(place), "the target is not for this table"));
+            }
+        }
+        for hook in self.table.builtin_chains() {
+            let Ok(hook) = ChainName::new(hook) else { continue };
+            let mut path = Vec::new();
+            let mut seen = HashSet::new();
+            if !self.walk(&hook, &hook, &mut path, &mut seen) {
+                let culprit = edits.iter().position(|edit| {
+                    edit.rule().is_some_and(|rule| {
+                        rule.target.as_ref().is_some_and(|target| {
+                            target.chain().is_some() || !hooks_of(target).contains(&hook.as_str())
+                        })
+                    })
+                });
+                return Err(refused(
+                    culprit,
+                    "chains make a loop, or a target is not for this hook",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the jumps from a hook; false on a loop or on a target that may not be there.
+    fn walk(
+        &self,
+        hook: &ChainName,
+        name: &ChainName,
+        path: &mut Vec<ChainName>,
+        seen: &mut HashSet<ChainName>,
+    ) -> bool {
+        if path.contains(name) {
+            return false;
+        }
+        if !seen.insert(*name) {
+            return true;
+        }
+        path.push(*name);
+        let Some(chain) = self.rules.chain(name) else {
+            return true;
+        };
+        let fine = chain
+            .rules()
+            .filter_map(|rule| rule.target.as_ref())
+            .all(|target| match target.chain() {
+                Some(next) => self.walk(hook, next, path, seen),
+                None => hooks_of(target).contains(&hook.as_str()),
+            });
+        path.pop();
+        fine
+    }
+}
+
+fn leads_to(rule: &Rule, chain: &ChainName) -> bool {
+    rule.target.as_ref().and_then(Target::chain) == Some(chain)
+}
+
+/// Tables a target is for. Source: the `table` of each `xt_target` in `net/netfilter/`, Linux 6.1.
+fn tables_of(target: &Target) -> &'static [Table] {
+    match target {
+        Target::Dnat(_) | Target::Snat(_) | Target::Masquerade(_) | Target::Redirect(_) => &[Table::Nat],
+        Target::Notrack | Target::Ct(_) => &[Table::Raw],
+        Target::Tproxy(_) => &[Table::Mangle],
+        Target::Reject(_) => &[Table::Filter],
+        _ => &Table::ALL,
+    }
+}
+
+/// Hooks a target is for. Source: the `hooks` of each `xt_target` in `net/netfilter/`, Linux 6.1.
+fn hooks_of(target: &Target) -> &'static [&'static str] {
+    match target {
+        Target::Dnat(_) | Target::Redirect(_) => &["PREROUTING", "OUTPUT"],
+        Target::Snat(_) => &["POSTROUTING", "INPUT"],
+        Target::Masquerade(_) => &["POSTROUTING"],
+        Target::Tproxy(_) => &["PREROUTING"],
+        Target::Reject(_) => &["INPUT", "FORWARD", "OUTPUT"],
+        _ => &["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"],
+    }
+}
