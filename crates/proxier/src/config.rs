@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::family::Family;
+use crate::model::Options;
 
 /// The configuration of a proxier. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,8 @@ pub struct Config {
     /// Only Services whose label `service.kubernetes.io/service-proxy-name` has this value are served; `None` serves those
     /// without the label.
     pub service_proxy_name: Option<String>,
+    /// What Services get that ask for nothing else: scheduler and the like.
+    pub defaults: Options,
     /// Marks all traffic to cluster IPs for masquerading, wherever it comes from.
     pub masquerade_all: bool,
     /// The bit of the packet mark that asks for masquerading.
@@ -65,6 +68,7 @@ impl Config {
             pod_cidrs: Vec::new(),
             bind_address: None,
             service_proxy_name: None,
+            defaults: Options::default(),
             masquerade_all: false,
             masquerade_bit: MasqueradeBit::default(),
             local_detection: LocalDetection::ClusterCidr(Vec::new()),

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod config;
+pub mod desired;
 pub mod event;
 pub mod family;
 pub mod model;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use annotations::Options;
+pub use annotations::{AffinityMask, Options};
 pub use frontend::{ChosenEndpoint, ChosenEndpoints, Exposure, Frontend, FrontendKind, HealthCheck};
 pub use node::{InterfaceAddress, ThisNode};
 pub use service_port::{ServicePortKey, ServicePortName};
@@ -226,7 +226,8 @@ impl Model {
         match self.services.get(&name) {
             Some(service) => {
                 let proxy_name = self.config.service_proxy_name.as_deref();
-                let ports = services::service_ports(service, &self.families, proxy_name);
+                let ports =
+                    services::service_ports(service, &self.families, proxy_name, &self.config.defaults);
                 let known = self.ports.get(&name).map_or(&[][..], |ports| &ports.events);
                 events.extend(
                     ports

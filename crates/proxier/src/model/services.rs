@@ -64,7 +64,7 @@ pub(crate) fn service_ports(
         service,
         events: Vec::new(),
     };
-    let options = Arc::new(annotations::options(&service.annotations, |reason| {
+    let options = Arc::new(annotations::options(&service.annotations, defaults, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
     }));
     let mut ports = Vec::with_capacity(service.ports.len() * families.len());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     fn read(service: &Service) -> ServicePorts {
-        service_ports(service, &Family::ALL, None)
+        service_ports(service, &Family::ALL, None, &Default::default())
     }
 
     fn events(read: &ServicePorts) -> Vec<String> {
@@ -337,7 +337,9 @@ mod tests {
         service.labels.insert(PROXY_NAME_LABEL.into(), "other".into());
         assert_eq!(read(&service).left_out, Some(LeftOut::OtherProxy));
         assert_eq!(
-            service_ports(&service, &Family::ALL, Some("other")).ports.len(),
+            service_ports(&service, &Family::ALL, Some("other"), &Default::default())
+                .ports
+                .len(),
             1
         );
     }

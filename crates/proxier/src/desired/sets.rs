@@ -1,0 +1,297 @@
+//! The sets: what they are called, what they hold, and which entries a frontend needs.
+//!
+//! Names and types are kube-proxy's, so that a node can pass from one to the other while it serves.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
+
+use crate::family::Family;
+use crate::model::{Exposure, Frontend, FrontendKind};
+use crate::source::{Policy, Protocol};
+
+/// One of the sets, in either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetId {
+    /// Endpoints of this node that may reach themselves through their Service.
+    LoopBack,
+    /// Cluster IPs.
+    ClusterIp,
+    /// External IPs.
+    ExternalIp,
+    /// External IPs whose traffic stays on this node.
+    ExternalIpLocal,
+    /// Load-balancer IPs.
+    LoadBalancer,
+    /// Load-balancer IPs that only some sources may use.
+    LoadBalancerFirewall,
+    /// Load-balancer IPs whose traffic stays on this node.
+    LoadBalancerLocal,
+    /// Load-balancer IPs that this node itself may use although sources are restricted.
+    LoadBalancerSourceIp,
+    /// The sources that may use a load-balancer IP.
+    LoadBalancerSourceCidr,
+    /// TCP node ports.
+    NodePortTcp,
+    /// TCP node ports whose traffic stays on this node.
+    NodePortLocalTcp,
+    /// UDP node ports.
+    NodePortUdp,
+    /// UDP node ports whose traffic stays on this node.
+    NodePortLocalUdp,
+    /// SCTP node ports, with address.
+    NodePortSctp,
+    /// SCTP node ports whose traffic stays on this node, with address.
+    NodePortLocalSctp,
+    /// Health-check node ports.
+    HealthCheckNodePort,
+    /// The addresses on the dummy link.
+    IpvsIps,
+}
+
+impl SetId {
+    /// All sets, in kube-proxy's order.
+    pub const ALL: [SetId; 17] = [
+        SetId::LoopBack,
+        SetId::ClusterIp,
+        SetId::ExternalIp,
+        SetId::ExternalIpLocal,
+        SetId::LoadBalancer,
+        SetId::LoadBalancerFirewall,
+        SetId::LoadBalancerLocal,
+        SetId::LoadBalancerSourceIp,
+        SetId::LoadBalancerSourceCidr,
+        SetId::NodePortTcp,
+        SetId::NodePortLocalTcp,
+        SetId::NodePortUdp,
+        SetId::NodePortLocalUdp,
+        SetId::NodePortSctp,
+        SetId::NodePortLocalSctp,
+        SetId::HealthCheckNodePort,
+        SetId::IpvsIps,
+    ];
+
+    /// The position in [`SetId::ALL`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The name in a family. The two names that are too long for IPv6 are cut to the kernel's 31 characters, as kube-proxy
+    /// cuts them.
+    #[must_use]
+    pub fn text(self, family: Family) -> &'static str {
+        let (v4, v6) = match self {
+            SetId::LoopBack => ("KUBE-LOOP-BACK", "KUBE-6-LOOP-BACK"),
+            SetId::ClusterIp => ("KUBE-CLUSTER-IP", "KUBE-6-CLUSTER-IP"),
+            SetId::ExternalIp => ("KUBE-EXTERNAL-IP", "KUBE-6-EXTERNAL-IP"),
+            SetId::ExternalIpLocal => ("KUBE-EXTERNAL-IP-LOCAL", "KUBE-6-EXTERNAL-IP-LOCAL"),
+            SetId::LoadBalancer => ("KUBE-LOAD-BALANCER", "KUBE-6-LOAD-BALANCER"),
+            SetId::LoadBalancerFirewall => ("KUBE-LOAD-BALANCER-FW", "KUBE-6-LOAD-BALANCER-FW"),
+            SetId::LoadBalancerLocal => ("KUBE-LOAD-BALANCER-LOCAL", "KUBE-6-LOAD-BALANCER-LOCAL"),
+            SetId::LoadBalancerSourceIp => ("KUBE-LOAD-BALANCER-SOURCE-IP", "KUBE-6-LOAD-BALANCER-SOURCE-IP"),
+            SetId::LoadBalancerSourceCidr => (
+                "KUBE-LOAD-BALANCER-SOURCE-CIDR",
+                "KUBE-6-LOAD-BALANCER-SOURCE-CID",
+            ),
+            SetId::NodePortTcp => ("KUBE-NODE-PORT-TCP", "KUBE-6-NODE-PORT-TCP"),
+            SetId::NodePortLocalTcp => ("KUBE-NODE-PORT-LOCAL-TCP", "KUBE-6-NODE-PORT-LOCAL-TCP"),
+            SetId::NodePortUdp => ("KUBE-NODE-PORT-UDP", "KUBE-6-NODE-PORT-UDP"),
+            SetId::NodePortLocalUdp => ("KUBE-NODE-PORT-LOCAL-UDP", "KUBE-6-NODE-PORT-LOCAL-UDP"),
+            SetId::NodePortSctp => ("KUBE-NODE-PORT-SCTP-HASH", "KUBE-6-NODE-PORT-SCTP-HASH"),
+            SetId::NodePortLocalSctp => (
+                "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
+                "KUBE-6-NODE-PORT-LOCAL-SCTP-HAS",
+            ),
+            SetId::HealthCheckNodePort => ("KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-6-HEALTH-CHECK-NODE-PORT"),
+            SetId::IpvsIps => ("KUBE-IPVS-IPS", "KUBE-6-IPVS-IPS"),
+        };
+        match family {
+            Family::V4 => v4,
+            Family::V6 => v6,
+        }
+    }
+
+    /// The name in a family, as the kernel takes it.
+    #[must_use]
+    pub fn name(self, family: Family) -> SetName {
+        // The names above have at most 31 characters and no NUL; a test walks through them all.
+        #[expect(clippy::expect_used, reason = "constants that a test checks")]
+        SetName::new(self.text(family)).expect("a name of at most 31 characters")
+    }
+
+    /// The type of the set.
+    #[must_use]
+    pub fn set_type(self) -> SetType {
+        match self {
+            SetId::LoopBack | SetId::LoadBalancerSourceIp => SetType::HashIpPortIp,
+            SetId::LoadBalancerSourceCidr => SetType::HashIpPortNet,
+            SetId::NodePortTcp
+            | SetId::NodePortLocalTcp
+            | SetId::NodePortUdp
+            | SetId::NodePortLocalUdp
+            | SetId::HealthCheckNodePort => SetType::BitmapPort,
+            SetId::IpvsIps => SetType::HashIp,
+            _ => SetType::HashIpPort,
+        }
+    }
+
+    /// The set as it is to be created: kube-proxy's sizes, so that either takes the other's set for its own. Bitmaps have no
+    /// family, but each family has its own copy.
+    #[must_use]
+    pub fn definition(self, family: Family) -> Set {
+        let set = Set::new(self.name(family), self.set_type());
+        if self.set_type() == SetType::BitmapPort {
+            return set;
+        }
+        let family = match family {
+            Family::V4 => kernlink_ipset::Family::Inet,
+            Family::V6 => kernlink_ipset::Family::Inet6,
+        };
+        set.with_family(family).with_hashsize(1_024).with_maxelem(65_536)
+    }
+
+    /// The comment of the rules that read the set.
+    #[must_use]
+    pub fn comment(self) -> &'static str {
+        match self {
+            SetId::LoopBack => "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
+            SetId::ClusterIp => "Kubernetes service cluster ip + port for masquerade purpose",
+            SetId::ExternalIp => "Kubernetes service external ip + port for masquerade and filter purpose",
+            SetId::ExternalIpLocal => {
+                "Kubernetes service external ip + port with externalTrafficPolicy=local"
+            }
+            SetId::LoadBalancer => "Kubernetes service lb portal",
+            SetId::LoadBalancerFirewall => {
+                "Kubernetes service load balancer ip + port for load balancer with sourceRange"
+            }
+            SetId::LoadBalancerLocal => {
+                "Kubernetes service load balancer ip + port with externalTrafficPolicy=local"
+            }
+            SetId::LoadBalancerSourceIp => {
+                "Kubernetes service load balancer ip + port + source IP for packet filter purpose"
+            }
+            SetId::LoadBalancerSourceCidr => {
+                "Kubernetes service load balancer ip + port + source cidr for packet filter purpose"
+            }
+            SetId::NodePortTcp => "Kubernetes nodeport TCP port for masquerade purpose",
+            SetId::NodePortLocalTcp => "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
+            SetId::NodePortUdp => "Kubernetes nodeport UDP port for masquerade purpose",
+            SetId::NodePortLocalUdp => "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
+            SetId::NodePortSctp => {
+                "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'"
+            }
+            SetId::NodePortLocalSctp => {
+                "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'"
+            }
+            SetId::HealthCheckNodePort => "Kubernetes health check node port",
+            SetId::IpvsIps => "Addresses on the ipvs interface",
+        }
+    }
+}
+
+impl fmt::Display for SetId {
+    /// The IPv4 name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text(Family::V4))
+    }
+}
+
+/// The entries that exist only as long as a frontend is served.
+pub(crate) fn of_frontend(frontend: &Frontend) -> Vec<(SetId, Entry)> {
+    let port = protocol_port(frontend.protocol, frontend.port);
+    let own = Entry::ip_port(frontend.address, port);
+    let local = frontend.policy == Policy::Local;
+    match frontend.kind {
+        FrontendKind::ClusterIp => vec![(SetId::ClusterIp, own)],
+        FrontendKind::ExternalIp if local => vec![(SetId::ExternalIpLocal, own)],
+        FrontendKind::ExternalIp => vec![(SetId::ExternalIp, own)],
+        FrontendKind::LoadBalancer => load_balancer(frontend, port, own, local),
+        FrontendKind::NodePort => {
+            let (all, stays, entry) = match frontend.protocol {
+                Protocol::Tcp => (
+                    SetId::NodePortTcp,
+                    SetId::NodePortLocalTcp,
+                    Entry::port(frontend.port),
+                ),
+                Protocol::Udp => (
+                    SetId::NodePortUdp,
+                    SetId::NodePortLocalUdp,
+                    Entry::port(frontend.port),
+                ),
+                Protocol::Sctp => (SetId::NodePortSctp, SetId::NodePortLocalSctp, own),
+            };
+            if local {
+                vec![(all, entry.clone()), (stays, entry)]
+            } else {
+                vec![(all, entry)]
+            }
+        }
+    }
+}
+
+fn load_balancer(frontend: &Frontend, port: ProtocolPort, own: Entry, local: bool) -> Vec<(SetId, Entry)> {
+    let mut entries = vec![(SetId::LoadBalancer, own.clone())];
+    if local {
+        entries.push((SetId::LoadBalancerLocal, own.clone()));
+    }
+    if !frontend.source_ranges.is_empty() {
+        entries.push((SetId::LoadBalancerFirewall, own));
+        for range in frontend.source_ranges.iter() {
+            let entry = Entry::ip_port_net(frontend.address, port, network(range));
+            entries.push((SetId::LoadBalancerSourceCidr, entry));
+        }
+        if frontend.admits_node {
+            // A process of the node that talks to the virtual IP gets that very IP as its source address.
+            let entry = Entry::ip_port_ip(frontend.address, port, frontend.address);
+            entries.push((SetId::LoadBalancerSourceIp, entry));
+        }
+    }
+    entries
+}
+
+/// The entries of a service port that belong to no frontend: its endpoints here may reach themselves.
+pub(crate) fn of_endpoints(exposure: &Exposure) -> Vec<(SetId, Entry)> {
+    let protocol = exposure.key.name.protocol;
+    let hairpin = |&(address, port): &(IpAddr, u16)| {
+        (
+            SetId::LoopBack,
+            Entry::ip_port_ip(address, protocol_port(protocol, port), address),
+        )
+    };
+    exposure.local_endpoints.iter().map(hairpin).collect()
+}
+
+fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
+    let protocol = match protocol {
+        Protocol::Tcp => SetProtocol::TCP,
+        Protocol::Udp => SetProtocol::UDP,
+        Protocol::Sctp => SetProtocol::SCTP,
+    };
+    ProtocolPort::new(protocol, port)
+}
+
+fn network(net: &IpNet) -> Network {
+    // An IpNet never has a prefix longer than its address.
+    #[expect(clippy::expect_used, reason = "the same limit holds for both types")]
+    Network::new(net.network(), net.prefix_len()).expect("a prefix no longer than the address")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_the_kernel_and_are_cut_as_kube_proxy_cuts_them() {
+        for set in SetId::ALL {
+            assert_eq!(SetId::ALL[set.index()], set);
+            let six = set.text(Family::V4).replacen("KUBE-", "KUBE-6-", 1);
+            assert_eq!(set.text(Family::V6), &six[..six.len().min(31)]);
+            for family in Family::ALL {
+                assert_eq!(set.name(family).to_string(), set.text(family));
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Virtual servers and real servers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernlink_ipvs::{
+    ForwardingMethod, Granularity, Persistence, Protocol as IpvsProtocol, RealServer, RealServerKey,
+    Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
+};
+
+use crate::family::Family;
+use crate::model::{Exposure, Frontend, FrontendKind};
+use crate::source::{Policy, Protocol};
+
+/// The key of the virtual server of a frontend.
+pub(crate) fn key(frontend: &Frontend) -> VirtualServerKey {
+    let protocol = match frontend.protocol {
+        Protocol::Tcp => IpvsProtocol::Tcp,
+        Protocol::Udp => IpvsProtocol::Udp,
+        Protocol::Sctp => IpvsProtocol::Sctp,
+    };
+    VirtualServerKey::new(frontend.address, frontend.port, protocol)
+}
+
+/// The virtual server of a frontend.
+pub(crate) fn virtual_server(exposure: &Exposure, frontend: &Frontend) -> VirtualServer {
+    let options = &exposure.options;
+    let mut server = VirtualServer::new(key(frontend), options.scheduler);
+    server.scheduler_flags = scheduler_flags(options.scheduler, options.scheduler_flags);
+    server.one_packet = options.one_packet && frontend.protocol == Protocol::Udp;
+    server.persistence = frontend.affinity.and_then(|timeout| {
+        let persistence = Persistence::new(timeout).ok()?;
+        let prefix = options.affinity_mask.of(exposure.key.family);
+        Some(match Granularity::from_prefix_length(prefix) {
+            Ok(_) if prefix == exposure.key.family.host_prefix() => persistence,
+            Ok(granularity) => persistence.with_granularity(granularity),
+            Err(_) => persistence,
+        })
+    });
+    server
+}
+
+/// The flags asked for; without any, `mh` hashes the source port too, as kube-proxy sets it.
+fn scheduler_flags(scheduler: Scheduler, asked: Option<SchedulerFlags>) -> SchedulerFlags {
+    match asked {
+        Some(flags) => flags,
+        None if scheduler == Scheduler::MH => SchedulerFlags::PORT,
+        None => SchedulerFlags::empty(),
+    }
+}
+
+/// How packets of a frontend reach its endpoints.
+pub(crate) fn forwarding(exposure: &Exposure, frontend: &Frontend) -> ForwardingMethod {
+    match frontend.kind {
+        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => exposure.options.forwarding,
+        FrontendKind::ClusterIp | FrontendKind::NodePort => ForwardingMethod::Masquerade,
+    }
+}
+
+/// Makes the real servers of a service port's frontends, each list once.
+#[derive(Default)]
+pub(crate) struct RealServers(BTreeMap<(Policy, ForwardingMethod), Arc<[RealServer]>>);
+
+impl RealServers {
+    /// The real servers of a frontend, sorted by key.
+    pub(crate) fn of(&mut self, exposure: &Exposure, frontend: &Frontend) -> Arc<[RealServer]> {
+        let forwarding = forwarding(exposure, frontend);
+        // Without endpoints here a policy of `Local` takes the same list as one of `Cluster`.
+        let policy = if exposure.endpoints.local.is_empty() {
+            Policy::Cluster
+        } else {
+            frontend.policy
+        };
+        let servers = self.0.entry((policy, forwarding)).or_insert_with(|| {
+            let of_family = |address| Family::of(address) == exposure.key.family;
+            exposure
+                .endpoints
+                .of(policy)
+                .iter()
+                .filter(|endpoint| of_family(endpoint.address))
+                .map(|endpoint| {
+                    RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
+                        .with_forwarding(forwarding)
+                        .with_weight(Weight::from(endpoint.weight))
+                })
+                .collect()
+        });
+        Arc::clone(servers)
+    }
+}
