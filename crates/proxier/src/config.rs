@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use kernlink_iptables_restore::InterfacePattern;
 
 use crate::family::Family;
 use crate::model::Options;
@@ -139,9 +140,27 @@ pub enum LocalDetection {
     /// By the network of this node's pods.
     NodeCidr,
     /// By the bridge it comes in from.
-    BridgeInterface(String),
+    BridgeInterface(InterfacePattern),
+    /// By the beginning of the name of the interface it comes in from; the pattern ends in `+`.
+    InterfacePrefix(InterfacePattern),
+}
+
+impl LocalDetection {
     /// By the beginning of the name of the interface it comes in from.
-    InterfacePrefix(String),
+    ///
+    /// # Errors
+    /// Where an interface name cannot begin like this.
+    pub fn interface_prefix(prefix: &str) -> Result<Self, kernlink_iptables_restore::Error> {
+        InterfacePattern::new(&format!("{prefix}+")).map(LocalDetection::InterfacePrefix)
+    }
+
+    /// By the bridge it comes in from.
+    ///
+    /// # Errors
+    /// Where an interface cannot have this name.
+    pub fn bridge_interface(name: &str) -> Result<Self, kernlink_iptables_restore::Error> {
+        InterfacePattern::new(name).map(LocalDetection::BridgeInterface)
+    }
 }
 
 /// Which addresses of this node take node ports. Loopback addresses never do.

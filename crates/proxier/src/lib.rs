@@ -4,5 +4,11 @@ pub mod config;
 pub mod desired;
 pub mod event;
 pub mod family;
+#[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+mod field;
+#[cfg(feature = "kube-proxy-config")]
+pub mod kube_proxy_config;
 pub mod model;
 pub mod source;
+#[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+mod yaml;

@@ -99,12 +99,10 @@ fn a_stream_of_documents_is_read() {
 
 /// The text as one item of a YAML list.
 fn item(text: &str) -> String {
-    text.lines()
-        .enumerate()
-        .fold(String::new(), |mut all, (number, line)| {
-            writeln!(all, "{} {line}", if number == 0 { "-" } else { " " }).unwrap();
-            all
-        })
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(n, line)| format!("{} {line}\n", if n == 0 { "-" } else { " " }))
+        .collect()
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::family::Family;
 use crate::matches::Direction;
 use crate::network::{Mask, Network, Protocol};
 use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::render::{Printer, Style};
 
 /// Properties of the IPVS connection a packet belongs to. At least one test is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -91,8 +91,14 @@ impl IpvsMatch {
     pub(super) fn print(&self, out: &mut Printer<'_>) {
         out.word("-m ipvs");
         out.bare("--ipvs", &self.is_ipvs);
-        out.test("--vproto", &self.protocol);
-        out.test("--vaddr", &self.address);
+        // kube-proxy writes the address first; the tools print it second.
+        if out.style == Style::KUBE_PROXY {
+            out.test("--vaddr", &self.address);
+            out.test("--vproto", &self.protocol);
+        } else {
+            out.test("--vproto", &self.protocol);
+            out.test("--vaddr", &self.address);
+        }
         out.test("--vport", &self.port);
         out.option("--vdir", &self.direction);
         out.test("--vmethod", &self.method);

@@ -20,7 +20,9 @@ mod changes;
 mod claims;
 mod contribution;
 mod health_checks;
+pub mod rules;
 pub mod sets;
+mod sysctls;
 mod virtual_servers;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,6 +35,7 @@ use kernlink_ipvs::{RealServer, VirtualServer, VirtualServerKey};
 pub use changes::{ChangedKeys, Changes};
 pub use contribution::{Blocked, Contribution, FrontendClaim, contribution};
 pub use sets::SetId;
+pub use sysctls::{KernelVersion, ParseKernelVersionError, Sysctl};
 
 use crate::config::{Config, IpvsTimeouts};
 use crate::event::{Event, Reason};

@@ -169,7 +169,7 @@ impl Model {
                 let name = self.config.service_proxy_name.as_deref();
                 (
                     service.name.clone(),
-                    services::service_ports(service, &self.families, name),
+                    services::service_ports(service, &self.families, name, &self.config.defaults),
                 )
             })
             .collect();

@@ -45,6 +45,7 @@ pub(crate) fn service_ports(
     service: &Service,
     families: &[Family],
     proxy_name: Option<&str>,
+    defaults: &annotations::Options,
 ) -> ServicePorts {
     let left_out = |reason| ServicePorts {
         ports: Box::default(),

@@ -5,8 +5,6 @@
 
 mod endpoint_slice;
 #[cfg(feature = "manifest")]
-mod field;
-#[cfg(feature = "manifest")]
 pub mod manifest;
 mod node;
 mod service;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// A value and where it is in its object.
 #[derive(Clone, Copy)]
-pub(super) struct Field<'a> {
+pub(crate) struct Field<'a> {
     value: Option<&'a Value>,
     path: Path<'a>,
 }
@@ -22,13 +22,13 @@ enum Path<'a> {
 
 /// What was wrong with which field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FieldError {
-    pub(super) field: String,
-    pub(super) reason: String,
+pub(crate) struct FieldError {
+    pub(crate) field: String,
+    pub(crate) reason: String,
 }
 
 impl<'a> Field<'a> {
-    pub(super) fn root(value: &'a Value) -> Self {
+    pub(crate) fn root(value: &'a Value) -> Self {
         Self {
             value: Some(value),
             path: Path::Root,
@@ -36,7 +36,7 @@ impl<'a> Field<'a> {
     }
 
     /// The field of this name; absent where the object is absent.
-    pub(super) fn get(&'a self, name: &'a str) -> Result<Field<'a>, FieldError> {
+    pub(crate) fn get(&'a self, name: &'a str) -> Result<Field<'a>, FieldError> {
         let value = self.object()?.and_then(|object| object.get(name));
         Ok(Field {
             value,
@@ -56,11 +56,11 @@ impl<'a> Field<'a> {
         self.value.filter(|value| !value.is_null())
     }
 
-    pub(super) fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         self.present().is_none()
     }
 
-    pub(super) fn error(&self, reason: impl Into<String>) -> FieldError {
+    pub(crate) fn error(&self, reason: impl Into<String>) -> FieldError {
         FieldError {
             field: self.path.to_string(),
             reason: reason.into(),
@@ -79,8 +79,16 @@ impl<'a> Field<'a> {
         }
     }
 
+    /// The names of an object's fields; none where absent.
+    #[cfg(feature = "kube-proxy-config")]
+    pub(crate) fn names(&self) -> Result<Vec<&'a str>, FieldError> {
+        Ok(self
+            .object()?
+            .map_or_else(Vec::new, |object| object.keys().map(String::as_str).collect()))
+    }
+
     /// Names and values of an object whose values are strings; empty where absent.
-    pub(super) fn strings(&'a self) -> Result<Vec<(&'a str, &'a str)>, FieldError> {
+    pub(crate) fn strings(&'a self) -> Result<Vec<(&'a str, &'a str)>, FieldError> {
         let Some(object) = self.object()? else {
             return Ok(Vec::new());
         };
@@ -93,7 +101,7 @@ impl<'a> Field<'a> {
     }
 
     /// Reads each item of a list; none where absent.
-    pub(super) fn list<T>(
+    pub(crate) fn list<T>(
         &'a self,
         mut read: impl FnMut(Field<'_>) -> Result<T, FieldError>,
     ) -> Result<Vec<T>, FieldError> {
@@ -105,7 +113,7 @@ impl<'a> Field<'a> {
     }
 
     /// The items of a list as they are; none where absent.
-    pub(super) fn items(&self) -> Result<&'a [Value], FieldError> {
+    pub(crate) fn items(&self) -> Result<&'a [Value], FieldError> {
         match self.present() {
             None => Ok(&[]),
             Some(Value::Array(items)) => Ok(items),
@@ -113,7 +121,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn string(&self) -> Result<Option<&'a str>, FieldError> {
+    pub(crate) fn string(&self) -> Result<Option<&'a str>, FieldError> {
         match self.present() {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -122,7 +130,7 @@ impl<'a> Field<'a> {
     }
 
     /// A string that must be there and not be empty.
-    pub(super) fn required_string(&self) -> Result<&'a str, FieldError> {
+    pub(crate) fn required_string(&self) -> Result<&'a str, FieldError> {
         match self.string()? {
             Some(text) if !text.is_empty() => Ok(text),
             Some(_) => Err(self.error("must not be empty")),
@@ -130,7 +138,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn boolean(&self) -> Result<Option<bool>, FieldError> {
+    pub(crate) fn boolean(&self) -> Result<Option<bool>, FieldError> {
         match self.present() {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -138,7 +146,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    pub(super) fn integer(&self) -> Result<Option<i64>, FieldError> {
+    pub(crate) fn integer(&self) -> Result<Option<i64>, FieldError> {
         match self.present() {
             None => Ok(None),
             Some(value @ Value::Number(number)) => number
@@ -150,7 +158,7 @@ impl<'a> Field<'a> {
     }
 
     /// A port; 0 where absent, and 0 only where `zero` allows it.
-    pub(super) fn port(&self, zero: Zero) -> Result<u16, FieldError> {
+    pub(crate) fn port(&self, zero: Zero) -> Result<u16, FieldError> {
         match self.integer()? {
             None => Ok(0),
             Some(0) if zero == Zero::Allowed => Ok(0),
@@ -160,7 +168,7 @@ impl<'a> Field<'a> {
     }
 
     /// Reads a string with a function; absent stays absent.
-    pub(super) fn parse<T>(
+    pub(crate) fn parse<T>(
         &self,
         wanted: &str,
         parse: impl FnOnce(&str) -> Option<T>,
@@ -176,7 +184,7 @@ impl<'a> Field<'a> {
 
 /// Whether a port may be given as 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Zero {
+pub(crate) enum Zero {
     Allowed,
     Refused,
 }
@@ -212,10 +220,10 @@ fn describe(value: &Value) -> String {
 
 /// Gives out one allocation per distinct text: a manifest repeats node names, zones and namespaces over and over.
 #[derive(Default)]
-pub(super) struct Interner(std::collections::HashSet<Arc<str>>);
+pub(crate) struct Interner(std::collections::HashSet<Arc<str>>);
 
 impl Interner {
-    pub(super) fn intern(&mut self, text: &str) -> Arc<str> {
+    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.0.get(text) {
             return Arc::clone(known);
         }

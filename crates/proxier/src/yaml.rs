@@ -1,0 +1,49 @@
+//! One YAML or JSON document as a tree, with limits on what it may cost.
+
+use serde_json::Value;
+
+/// How deep a document may nest; Kubernetes objects need about ten levels.
+const MAX_DEPTH: usize = 64;
+
+/// How many nodes the aliases of a document may stand for together; `kubectl` writes none.
+const MAX_ALIASED_NODES: usize = 100_000;
+
+/// Reads one document; `None` if there is nothing in it. The error is a line within the document, from 0, and a reason.
+pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
+    let significant = text
+        .lines()
+        .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
+    if !significant {
+        return Ok(None);
+    }
+    // JSON is YAML too, but its own parser is several times faster on the megabytes a cluster prints.
+    if text.trim_start().starts_with(['{', '['])
+        && let Ok(value) = serde_json::from_str(text)
+    {
+        return Ok(Some(value));
+    }
+    let limit = text.len().max(1_000);
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: limit,
+            max_nodes: limit,
+            max_total_scalar_bytes: limit.saturating_mul(2),
+            max_depth: MAX_DEPTH,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_ALIASED_NODES,
+        },
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options::<Value>(text, options) {
+        Ok(Value::Null) => Ok(None),
+        Ok(value) => Ok(Some(value)),
+        Err(error) => {
+            let line = error.location().map_or(0, |location| {
+                usize::try_from(location.line()).unwrap_or(1).saturating_sub(1)
+            });
+            let reason = error.to_string();
+            Err((line, reason.lines().next().unwrap_or("not YAML").to_owned()))
+        }
+    }
+}
