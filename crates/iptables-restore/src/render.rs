@@ -87,7 +87,12 @@ impl Printer<'_> {
             TextStyle::Quoted => true,
             TextStyle::QuotedWhereNeeded => text.is_empty() || !text.bytes().all(bare),
         };
-        if quoted {
+        if quoted && self.style == Style::KUBE_PROXY && !text.contains(['"', '\\']) {
+            // kube-proxy leaves a single quote as it is, where the tools print a backslash before it.
+            self.out.push('"');
+            self.out.push_str(text);
+            self.out.push('"');
+        } else if quoted {
             push_quoted(self.out, text);
         } else {
             self.out.push_str(text);

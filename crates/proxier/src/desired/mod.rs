@@ -20,6 +20,7 @@ mod changes;
 mod claims;
 mod contribution;
 mod health_checks;
+mod listing;
 pub mod rules;
 pub mod sets;
 mod sysctls;
@@ -34,6 +35,7 @@ use kernlink_ipvs::{RealServer, VirtualServer, VirtualServerKey};
 
 pub use changes::{ChangedKeys, Changes};
 pub use contribution::{Blocked, Contribution, FrontendClaim, contribution};
+pub use listing::Listings;
 pub use sets::SetId;
 pub use sysctls::{KernelVersion, ParseKernelVersionError, Sysctl};
 

@@ -200,6 +200,19 @@ impl Model {
         self.ports.get(service).map_or(&[], |ports| &ports.events)
     }
 
+    /// What is odd about all Services by themselves, sorted.
+    #[must_use]
+    pub fn object_events(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = self
+            .ports
+            .values()
+            .flat_map(|ports| &ports.events)
+            .cloned()
+            .collect();
+        events.sort();
+        events
+    }
+
     /// What is odd about the configuration on this node.
     #[must_use]
     pub fn configuration_events(&self) -> Vec<Event> {

@@ -1,0 +1,133 @@
+//! The desired state in the notations that an operator knows, so that it can be reviewed and compared line by line.
+
+use std::fmt::Display;
+
+use kernlink_iptables_restore::Style;
+
+use super::{DesiredState, KernelVersion, rules};
+use crate::family::Family;
+
+/// The desired state as text, one listing for each thing in the kernel. Lines are sorted wherever their order means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listings {
+    /// Virtual servers and real servers, as `ipvsadm -S -n` prints them.
+    pub ipvs: String,
+    /// Sets and entries, as `ipset save` prints them, without the sizes of the sets.
+    pub ipset: String,
+    /// The IPv4 rules as input of `iptables-restore`, in kube-proxy's form.
+    pub iptables: String,
+    /// The IPv6 rules as input of `ip6tables-restore`, in kube-proxy's form.
+    pub ip6tables: String,
+    /// The commands that put the jumps in, in order; comments are not quoted.
+    pub jumps: String,
+    /// The addresses of the dummy link, with prefix length.
+    pub addresses: String,
+    /// The kernel settings that must have a value, as `sysctl` prints them.
+    pub sysctl: String,
+    /// The three IPVS timeouts as `ipvsadm --set` takes them, where one is configured; otherwise empty.
+    pub timeouts: String,
+}
+
+impl Listings {
+    /// The listings with the names of the files that they usually go to.
+    #[must_use]
+    pub fn files(&self) -> [(&'static str, &str); 8] {
+        [
+            ("ipvs.txt", &self.ipvs),
+            ("ipset.txt", &self.ipset),
+            ("iptables.txt", &self.iptables),
+            ("ip6tables.txt", &self.ip6tables),
+            ("jumps.txt", &self.jumps),
+            ("addresses.txt", &self.addresses),
+            ("sysctl.txt", &self.sysctl),
+            ("timeouts.txt", &self.timeouts),
+        ]
+    }
+}
+
+impl DesiredState {
+    /// The whole desired state as text.
+    #[must_use]
+    pub fn listings(&self, kernel: KernelVersion, processors: u32) -> Listings {
+        let families: Vec<Family> = self.families().collect();
+        let rules = |family: Family| {
+            if families.contains(&family) {
+                self.rules(family).render(Style::KUBE_PROXY)
+            } else {
+                String::new()
+            }
+        };
+        Listings {
+            ipvs: sorted(families.iter().flat_map(|&family| self.ipvs_lines(family))),
+            ipset: sorted(families.iter().flat_map(|&family| self.ipset_lines(family))),
+            iptables: rules(Family::V4),
+            ip6tables: rules(Family::V6),
+            jumps: families.iter().flat_map(|&family| jump_lines(family)).collect(),
+            addresses: sorted(families.iter().flat_map(|&family| {
+                self.addresses(family)
+                    .map(move |address| format!("{address}/{}", family.host_prefix()))
+            })),
+            sysctl: sorted(self.sysctls(kernel, processors)),
+            timeouts: self.timeouts_line(),
+        }
+    }
+
+    fn ipvs_lines(&self, family: Family) -> Vec<String> {
+        let mut lines = Vec::new();
+        for wanted in self.virtual_servers(family) {
+            lines.push(wanted.virtual_server.to_string());
+            let key = wanted.virtual_server.key;
+            lines.extend(
+                wanted
+                    .real_servers
+                    .iter()
+                    .map(|server| format!("-a {key} {server}")),
+            );
+        }
+        lines
+    }
+
+    fn ipset_lines(&self, family: Family) -> Vec<String> {
+        let mut lines = Vec::new();
+        for set in self.sets(family) {
+            let mut definition = set.definition.clone();
+            definition.options.hashsize = None;
+            definition.options.maxelem = None;
+            lines.push(format!("create {definition}"));
+            lines.extend(
+                set.entries()
+                    .map(|entry| format!("add {} {entry}", definition.name)),
+            );
+        }
+        lines
+    }
+
+    fn timeouts_line(&self) -> String {
+        let timeouts = self.ipvs_timeouts();
+        if timeouts.is_unset() {
+            return String::new();
+        }
+        let [tcp, tcp_fin, udp] =
+            [timeouts.tcp, timeouts.tcp_fin, timeouts.udp].map(|timeout| timeout.as_secs());
+        format!("{tcp} {tcp_fin} {udp}\n")
+    }
+}
+
+fn jump_lines(family: Family) -> Vec<String> {
+    let command = match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    };
+    let line = |jump: rules::Jump| {
+        let rule = jump.rule.render(Style::KUBE_PROXY).replace('"', "");
+        format!("{command} -I {} -t {} {rule}\n", jump.chain, jump.table)
+    };
+    rules::jumps().into_iter().map(line).collect()
+}
+
+fn sorted(lines: impl IntoIterator<Item = impl Display>) -> String {
+    let mut lines: Vec<String> = lines.into_iter().map(|line| format!("{line}\n")).collect();
+    lines.sort();
+    lines.concat()
+}

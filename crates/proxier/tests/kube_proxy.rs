@@ -1,0 +1,133 @@
+//! The desired state beside what kube-proxy 1.36.3 itself wrote: `tests/oracle` has 15 worlds, see its README.
+//!
+//! One difference is meant, and the comparison names it: in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule
+//! (docs/kube-proxy-parity.md, "node-port numbers").
+#![cfg(all(feature = "manifest", feature = "kube-proxy-config"))]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernlink_proxier::config::Config;
+use kernlink_proxier::desired::{DesiredState, Listings};
+use kernlink_proxier::kube_proxy_config;
+use kernlink_proxier::model::Model;
+use kernlink_proxier::source::manifest;
+use support::{build, by_chain, difference, lines, listings};
+
+/// What the worlds' node had on its links.
+const ADDRESSES: &str =
+    "lo=127.0.0.1,lo=::1,eth0=192.0.2.1,eth0=2001:db8::1,eth0=fe80::1,eth1=198.51.100.7,eth1=fe80::2";
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn worlds() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
+    let entries = fs::read_dir(folder).unwrap();
+    let mut worlds: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
+    worlds.sort();
+    worlds
+}
+
+fn config(world: &Path) -> Config {
+    let path = world.join("config.yaml");
+    let mut config = kube_proxy_config::read(&path.display().to_string(), &read(&path))
+        .unwrap()
+        .config;
+    let node: serde_json::Value = serde_json::from_str(&read(&world.join("node.json"))).unwrap();
+    let texts = |name: &str| -> Vec<&str> {
+        node[name]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|text| text.as_str().unwrap())
+            .collect()
+    };
+    config.node_name = Arc::from(node["name"].as_str().unwrap());
+    config.zone = node["zone"].as_str().map(Arc::from);
+    config.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
+    config.pod_cidrs = texts("pod_cidrs")
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    config
+}
+
+fn world(path: &Path) -> (Model, DesiredState) {
+    let objects = manifest::read("objects.yaml", &read(&path.join("objects.yaml")));
+    assert_eq!(objects.errors, []);
+    build(config(path), ADDRESSES, objects.into_changes())
+}
+
+/// The rules by chain, kube-proxy's with the jump to the node ports where we have it.
+fn rules(text: &str, moved: bool) -> Vec<(String, Vec<String>)> {
+    let mut chains = by_chain(text);
+    if moved && let Some(services) = chains.get_mut("nat KUBE-SERVICES") {
+        services.sort_by_key(|rule| rule.ends_with("-j KUBE-NODE-PORT"));
+    }
+    // The order among virtual servers is chance there.
+    if let Some(rules) = chains.get_mut("filter KUBE-IPVS-OUT-FILTER") {
+        rules.sort();
+    }
+    chains.into_iter().collect()
+}
+
+fn compare(path: &Path, ours: &Listings) -> String {
+    let mut differences = String::new();
+    let theirs = |file: &str| read(&path.join(file));
+    for (file, text) in [
+        ("ipvs.txt", &ours.ipvs),
+        ("ipset.txt", &ours.ipset),
+        ("addresses.txt", &ours.addresses),
+        ("jumps.txt", &ours.jumps),
+    ] {
+        differences += &difference(file, &lines(&theirs(file)), &lines(text));
+    }
+    for (file, text) in [
+        ("iptables.txt", &ours.iptables),
+        ("ip6tables.txt", &ours.ip6tables),
+    ] {
+        let want = rules(&theirs(file), true);
+        let have = rules(text, false);
+        let names =
+            |rules: &[(String, Vec<String>)]| rules.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&want), names(&have));
+        for ((chain, want), (_, have)) in want.iter().zip(&have) {
+            differences += &difference(&format!("{file} {chain}"), want, have);
+        }
+    }
+    // kube-proxy's listing has settings too that it left alone.
+    for line in lines(&ours.sysctl) {
+        if !lines(&theirs("sysctl.txt")).contains(&line) {
+            differences += &format!("sysctl.txt: extra   {line}\n");
+        }
+    }
+    let theirs = theirs("timeouts.txt");
+    let theirs = theirs.split_once(": ").map_or("", |(_, numbers)| numbers);
+    if !ours.timeouts.is_empty() && theirs.trim() != ours.timeouts.trim() {
+        differences += &format!("timeouts.txt: {theirs} and {}\n", ours.timeouts);
+    }
+    differences
+}
+
+#[test]
+fn all_worlds_of_kube_proxy_are_the_same_here() {
+    let worlds = worlds();
+    assert_eq!(worlds.len(), 15);
+    let mut differences = String::new();
+    for path in worlds {
+        let (_, desired) = world(&path);
+        let found = compare(&path, &listings(&desired));
+        if !found.is_empty() {
+            differences += &format!("{}\n{found}", path.display());
+        }
+    }
+    assert!(differences.is_empty(), "\n{differences}");
+}
