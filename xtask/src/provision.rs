@@ -230,14 +230,9 @@ fn download_kernel(folder: &Path) -> Result<()> {
         Err(error) => return Err(error),
     };
     eprintln!("xtask: fetching {} for the VM", packages.join(" "));
-    let fetch = || {
-        succeed(
-            apt_get()
-                .args(["download", "-qq"])
-                .args(&packages)
-                .current_dir(folder),
-        )
-    };
+    // The user that apt drops to may not write below the target folder.
+    let download = ["download", "-qq", "-o", "APT::Sandbox::User=root"];
+    let fetch = || succeed(apt_get().args(download).args(&packages).current_dir(folder));
     if let Err(error) = fetch() {
         // The package lists may be older than the archive.
         if !is_root() {
