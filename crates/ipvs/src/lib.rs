@@ -1,9 +1,13 @@
 #![doc = include_str!("../README.md")]
-#![allow(dead_code, reason = "the client is about to use it")]
 
 mod backend;
+mod client;
+#[cfg(feature = "fake")]
+pub mod contract;
 mod daemon;
 mod error;
+#[cfg(feature = "fake")]
+mod fake;
 mod forwarding;
 mod info;
 mod name;
@@ -13,13 +17,19 @@ mod real_server;
 mod scheduler;
 mod snapshot;
 mod stats;
+mod support;
+mod table;
 mod timeouts;
 pub mod uapi;
 mod virtual_server;
+mod wire;
 
 pub use backend::Ipvs;
+pub use client::Client;
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
 pub use error::{Error, InvalidOperation, Reason, Unavailable};
+#[cfg(feature = "fake")]
+pub use fake::Fake;
 pub use forwarding::ForwardingMethod;
 pub use info::{Info, Version};
 pub use name::InvalidName;
@@ -31,6 +41,7 @@ pub use real_server::{
 pub use scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 pub use snapshot::{Consistency, ForwardingSummary, RealServerSummary, Snapshot, SnapshotEntry};
 pub use stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};
+pub use support::{Availability, Support};
 pub use timeouts::Timeouts;
 pub use virtual_server::{
     Family, Granularity, InvalidPersistence, Persistence, Protocol, VirtualServer, VirtualServerKey,

@@ -538,7 +538,12 @@ impl Options {
             }
             "-f" | "--fwmark-service" => {
                 let word = arguments.argument(&option)?;
-                let mark = NonZeroU32::new(number("-f", word, u32::MAX)?)
+                // `ipvsadm` prints marks from 2^31 on as negative numbers.
+                let mark = word
+                    .parse::<u32>()
+                    .ok()
+                    .or_else(|| word.parse::<i32>().ok().map(i32::cast_unsigned))
+                    .and_then(NonZeroU32::new)
                     .ok_or_else(|| argument("-f", word, "a firewall mark from 1 to 4294967295"))?;
                 once("-f", &mut self.service, Service::Mark(mark))
             }
@@ -886,8 +891,8 @@ impl Options {
 /// What `ipvsadm -A` takes without `-s`.
 const DEFAULT_SCHEDULER: Scheduler = Scheduler::WLC;
 
-/// Seconds that `ipvsadm` takes for `-p` without an argument.
-const DEFAULT_PERSISTENCE: u32 = 300;
+/// Seconds that `ipvsadm` takes for `-p` without an argument; its manual page says 300.
+const DEFAULT_PERSISTENCE: u32 = 360;
 
 fn once<T>(option: &'static str, place: &mut Option<T>, value: T) -> Result<(), Problem> {
     if place.is_some() {

@@ -1,8 +1,14 @@
 //! The whole table at one moment.
 
+use std::collections::HashMap;
+
+use crate::backend::Ipvs;
+use crate::client::Client;
+use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
 use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::stats::{ConnectionCounts, RealServerStatus, VirtualServerStatus};
+use crate::table::{self, RowKey};
 use crate::virtual_server::VirtualServerKey;
 
 /// All virtual servers of a network namespace with their real servers.
@@ -167,4 +173,113 @@ impl From<ForwardingMethod> for ForwardingSummary {
             }
         }
     }
+}
+
+/// How often a snapshot is taken before it is called torn.
+const ATTEMPTS: u32 = 5;
+
+/// Takes a snapshot: virtual servers over netlink, their real servers in one pass over `/proc`, and the virtual servers once
+/// more.
+pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
+    let mut before = sorted(client.dump_virtual_servers()?);
+    let mut attempt = 1;
+    loop {
+        let mut real_servers = RealServers::read(client, &before)?;
+        let after = sorted(client.dump_virtual_servers()?);
+        let stood_still = real_servers.are_of_all
+            && before.len() == after.len()
+            && before
+                .iter()
+                .zip(&after)
+                .all(|(before, after)| before.server == after.server);
+        if stood_still || attempt == ATTEMPTS {
+            let entries = after.into_iter().map(|virtual_server| {
+                let found = real_servers.by_key.remove(&virtual_server.server.key);
+                SnapshotEntry::new(virtual_server, found.unwrap_or_default())
+            });
+            let consistency = if stood_still {
+                Consistency::Verified
+            } else {
+                Consistency::Torn { attempts: attempt }
+            };
+            return Ok(Snapshot {
+                virtual_servers: entries.collect(),
+                consistency,
+            });
+        }
+        before = after;
+        attempt += 1;
+    }
+}
+
+fn sorted(mut servers: Vec<VirtualServerStatus>) -> Vec<VirtualServerStatus> {
+    servers.sort_by_key(|status| status.server.key);
+    servers
+}
+
+/// The real servers of a whole table.
+struct RealServers {
+    by_key: HashMap<VirtualServerKey, Vec<RealServerSummary>>,
+    /// Whether the table was of exactly the virtual servers it was read for.
+    are_of_all: bool,
+}
+
+impl RealServers {
+    fn read(client: &mut Client, virtual_servers: &[VirtualServerStatus]) -> Result<Self, Error> {
+        let mut by_key = HashMap::with_capacity(virtual_servers.len());
+        let mut is_each_known = true;
+        let rows = match client.inside(table::read)? {
+            Ok(rows) => rows,
+            // Without its files in `/proc`, as in some sandboxes, the table is dearer to have.
+            Err(Error::File { .. }) => {
+                for status in virtual_servers {
+                    by_key.insert(status.server.key, listed(client, &status.server.key)?);
+                }
+                return Ok(Self {
+                    by_key,
+                    are_of_all: true,
+                });
+            }
+            Err(error) => return Err(error),
+        };
+        // A row does not tell the family of a mark.
+        let mut marks: HashMap<u32, Vec<VirtualServerKey>> = HashMap::new();
+        for status in virtual_servers {
+            if let VirtualServerKey::Mark { mark, .. } = status.server.key {
+                marks.entry(mark.get()).or_default().push(status.server.key);
+            }
+        }
+        for row in rows {
+            match row.key {
+                RowKey::Address(key) => {
+                    by_key.insert(key, row.real_servers);
+                }
+                RowKey::Mark(mark) => match marks.get(&mark).map(Vec::as_slice) {
+                    Some([key]) => {
+                        by_key.insert(*key, row.real_servers);
+                    }
+                    Some(both) => {
+                        for key in both {
+                            by_key.insert(*key, listed(client, key)?);
+                        }
+                    }
+                    None => is_each_known = false,
+                },
+            }
+        }
+        let are_of_all = is_each_known
+            && by_key.len() == virtual_servers.len()
+            && virtual_servers
+                .iter()
+                .all(|status| by_key.contains_key(&status.server.key));
+        Ok(Self { by_key, are_of_all })
+    }
+}
+
+fn listed(client: &mut Client, key: &VirtualServerKey) -> Result<Vec<RealServerSummary>, Error> {
+    Ok(client
+        .list_real_servers(key)?
+        .iter()
+        .map(RealServerSummary::from)
+        .collect())
 }

@@ -1,0 +1,357 @@
+//! The kernel's table, over generic netlink.
+
+use std::io::Read;
+use std::os::linux::fs::MetadataExt;
+
+use kernlink_netlink::generic::Family;
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
+
+use crate::backend::Ipvs;
+use crate::daemon::Daemon;
+use crate::error::{Error, InvalidOperation, Reason, Unavailable};
+use crate::info::Info;
+use crate::operation::Operation;
+use crate::real_server::TunnelKind;
+use crate::scheduler::Scheduler;
+use crate::snapshot::Snapshot;
+use crate::stats::{RealServerStatus, VirtualServerStatus};
+use crate::support::{Availability, Modules, Support};
+use crate::timeouts::Timeouts;
+use crate::uapi::*;
+use crate::virtual_server::VirtualServerKey;
+use crate::wire;
+
+/// The IPVS table of one network namespace of the running kernel.
+///
+/// A client holds one netlink socket and belongs to the network namespace it was opened in, whichever thread uses it.
+/// Clients do not share anything: give each thread its own, or move one between threads.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+    family: u16,
+    /// Kept between calls for its memory.
+    batch: Batch,
+    /// Where the files of `/proc` are read.
+    namespace: Namespace,
+    /// Device and inode of the namespace, which tell whether a thread is in it.
+    identity: Option<(u64, u64)>,
+    /// The kernel's release, as far as it was needed.
+    release: Option<String>,
+}
+
+impl Client {
+    /// Opens the table of the calling thread's network namespace. The kernel loads the module `ip_vs` if it has it.
+    ///
+    /// Opening needs no privilege; everything else needs `CAP_NET_ADMIN` in the initial user namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_unavailable`] if there is no IPVS in the kernel.
+    pub fn open() -> Result<Self, Error> {
+        let namespace = Namespace::current().map_err(Error::request("open the network namespace"))?;
+        let mut connection =
+            Connection::open(Protocol::Generic).map_err(Error::request("open a netlink socket"))?;
+        let family = match Family::resolve(&mut connection, IPVS_GENL_NAME) {
+            Ok(family) => family.id,
+            Err(kernlink_netlink::Error::UnknownFamily { .. }) => {
+                return Err(Unavailable::diagnose().into());
+            }
+            Err(error) => return Err(Error::request("look up the netlink family IPVS")(error)),
+        };
+        Ok(Self {
+            connection,
+            family,
+            batch: Batch::new(),
+            namespace,
+            identity: current_namespace(),
+            release: None,
+        })
+    }
+
+    /// Opens the table of another network namespace; the calling thread stays where it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and what hinders entering the namespace.
+    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
+        namespace
+            .run(Self::open)
+            .map_err(Error::request("enter the network namespace"))?
+    }
+
+    /// How long to wait for the kernel's answer; `None` waits for ever. 30 seconds unless set.
+    ///
+    /// # Errors
+    /// What the socket says to it.
+    pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) -> Result<(), Error> {
+        self.connection
+            .set_timeout(timeout)
+            .map_err(Error::request("set the time-out"))
+    }
+
+    /// What the running kernel's IPVS can do.
+    ///
+    /// # Errors
+    /// [`Error::is_permission_denied`] without the right to ask.
+    pub fn support(&mut self) -> Result<Support, Error> {
+        let info = self.info()?;
+        let modules = Modules::of_running_kernel();
+        let schedulers = Scheduler::KNOWN
+            .into_iter()
+            .map(|scheduler| {
+                (
+                    scheduler,
+                    Availability::of(&format!("ip_vs_{scheduler}"), &modules),
+                )
+            })
+            .collect();
+        Ok(Support {
+            release: modules.release,
+            info,
+            schedulers,
+        })
+    }
+
+    /// The virtual servers in the kernel's order.
+    pub(crate) fn dump_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+        self.connection
+            .dump_all(
+                self.family,
+                0,
+                |writer| wire::write_header(writer, IPVS_CMD_GET_SERVICE),
+                |message| wire::read_virtual_server(message.payload).map(Some),
+            )
+            .map_err(Error::request("list the virtual servers"))
+    }
+
+    /// Does something in the client's network namespace: on this thread if it is there, else on one of its own.
+    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        if self.identity.is_some() && self.identity == current_namespace() {
+            return Ok(work());
+        }
+        self.namespace
+            .run(work)
+            .map_err(Error::request("enter the network namespace"))
+    }
+
+    /// What the kernel would ignore because it is too old for it.
+    fn check_age(&mut self, operation: &Operation) -> Result<(), InvalidOperation> {
+        let (Operation::AddRealServer { real_server, .. } | Operation::UpdateRealServer { real_server, .. }) =
+            operation
+        else {
+            return Ok(());
+        };
+        if real_server.tunnel.kind == TunnelKind::Ipip {
+            return Ok(());
+        }
+        let release = self.release.get_or_insert_with(kernel_release);
+        match release_number(release) {
+            Some(number) if number < (5, 3) => Err(InvalidOperation::TunnelKind {
+                release: release.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of a refused operation, explained with what the namespace shows besides the operation.
+    fn explain(&self, operation: &Operation, error: kernlink_netlink::Error) -> Error {
+        let kernlink_netlink::Error::Refused(refusal) = error else {
+            return Error::Transport {
+                operation: Box::new(operation.clone()),
+                source: error,
+            };
+        };
+        let reason = match (Reason::of(operation, refusal.errno), operation) {
+            (
+                Reason::Unexplained,
+                Operation::AddRealServer { real_server, .. }
+                | Operation::UpdateRealServer { real_server, .. },
+            ) if refusal.errno == Errno::EINVAL && real_server.key.address.is_ipv4() => {
+                match self.inside(has_local_table) {
+                    Ok(Some(false)) => Reason::LoopbackDown,
+                    // All that is left of what the kernel takes for no unicast address.
+                    Ok(Some(true)) => Reason::ForbiddenAddress {
+                        address: real_server.key.address,
+                        kind: "a broadcast address of this network namespace",
+                    },
+                    Ok(None) | Err(_) => Reason::Unexplained,
+                }
+            }
+            (reason, _) => reason,
+        };
+        Error::refused(operation, refusal.errno, reason)
+    }
+}
+
+impl Ipvs for Client {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        let mut outcomes = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let checked = wire::check(operation).and_then(|()| self.check_age(operation));
+            outcomes.push(match checked {
+                Ok(()) => batch
+                    .push(self.family, 0, |writer| wire::write_operation(writer, operation))
+                    .map_err(|source| Error::Transport {
+                        operation: Box::new(operation.clone()),
+                        source,
+                    }),
+                Err(problem) => Err(Error::Invalid {
+                    operation: Box::new(operation.clone()),
+                    problem,
+                }),
+            });
+        }
+        let answers = self.connection.execute(&mut batch);
+        let sent = operations
+            .iter()
+            .zip(&mut outcomes)
+            .filter(|(_, outcome)| outcome.is_ok());
+        for ((operation, outcome), answer) in sent.zip(answers) {
+            if let Err(error) = answer {
+                *outcome = Err(self.explain(operation, error));
+            }
+        }
+        self.batch = batch;
+        outcomes
+    }
+
+    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+        let mut servers = self.dump_virtual_servers()?;
+        servers.sort_by_key(|status| status.server.key);
+        Ok(servers)
+    }
+
+    fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
+        let found = self.connection.request(
+            self.family,
+            0,
+            |writer| {
+                wire::write_header(writer, IPVS_CMD_GET_SERVICE);
+                wire::write_service_key(writer, key);
+            },
+            |message| wire::read_virtual_server(message.payload).map(Some),
+        );
+        match found {
+            Ok(mut servers) => Ok(servers.pop()),
+            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
+            Err(error) => Err(Error::request("read a virtual server")(error)),
+        }
+    }
+
+    fn list_real_servers(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+    ) -> Result<Vec<RealServerStatus>, Error> {
+        let family = virtual_server.family();
+        let mut servers = self
+            .connection
+            .dump_all(
+                self.family,
+                0,
+                |writer| {
+                    wire::write_header(writer, IPVS_CMD_GET_DEST);
+                    wire::write_service_key(writer, virtual_server);
+                },
+                |message| wire::read_real_server(message.payload, family).map(Some),
+            )
+            .map_err(Error::request("list the real servers"))?;
+        servers.sort_by_key(|status| status.server.key);
+        Ok(servers)
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        crate::snapshot::take(self)
+    }
+
+    fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        self.ask("read the time-outs", IPVS_CMD_GET_CONFIG, wire::read_timeouts)
+    }
+
+    fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
+        let mut daemons = self
+            .connection
+            .dump_all(
+                self.family,
+                0,
+                |writer| wire::write_header(writer, IPVS_CMD_GET_DAEMON),
+                |message| wire::read_daemon(message.payload).map(Some),
+            )
+            .map_err(Error::request("list the daemons"))?;
+        daemons.sort_by_key(|daemon| daemon.role);
+        Ok(daemons)
+    }
+
+    fn info(&mut self) -> Result<Info, Error> {
+        self.ask("read version and table size", IPVS_CMD_GET_INFO, wire::read_info)
+    }
+}
+
+impl Client {
+    /// A request that is a bare command, with one message for an answer.
+    fn ask<T>(
+        &mut self,
+        attempt: &'static str,
+        command: u8,
+        read: fn(&[u8]) -> Result<T, kernlink_netlink::Error>,
+    ) -> Result<T, Error> {
+        self.connection
+            .request(
+                self.family,
+                0,
+                |writer| wire::write_header(writer, command),
+                |message| read(message.payload).map(Some),
+            )
+            .and_then(|mut answers| {
+                answers.pop().ok_or(kernlink_netlink::Error::Malformed {
+                    what: "answer: an acknowledgement and nothing else",
+                })
+            })
+            .map_err(Error::request(attempt))
+    }
+}
+
+/// Device and inode of the calling thread's network namespace.
+fn current_namespace() -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
+    Some((metadata.st_dev(), metadata.st_ino()))
+}
+
+/// Whether the thread's network namespace has a local routing table, which comes with the first interface that goes up.
+fn has_local_table() -> Option<bool> {
+    let mut file = std::fs::File::open("/proc/thread-self/net/fib_trie").ok()?;
+    let mut first = [0];
+    file.read(&mut first).ok().map(|length| length != 0)
+}
+
+/// The running kernel's release, as `uname -r` prints it; empty if `/proc` does not tell.
+pub(crate) fn kernel_release() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// The first two numbers of a release: (6, 1) of `6.1.0-56-amd64`.
+pub(crate) fn release_number(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|digits| digits.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        assert_eq!(release_number("6.1.0-56-amd64"), Some((6, 1)));
+        assert_eq!(release_number("5.10.0"), Some((5, 10)));
+        assert_eq!(release_number("7.0-rc1"), Some((7, 0)));
+        assert_eq!(release_number("unknown"), None);
+    }
+
+    #[test]
+    fn clients_may_move_between_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<Client>();
+    }
+}

@@ -1,0 +1,188 @@
+//! What the running kernel can do, and what to do about the rest.
+
+use std::path::{Path, PathBuf};
+
+use crate::client::kernel_release;
+use crate::error::Unavailable;
+use crate::info::Info;
+use crate::scheduler::Scheduler;
+
+/// What the running kernel's IPVS can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Support {
+    /// The kernel's release, as `uname -r` prints it.
+    pub release: String,
+    /// Version and table size.
+    pub info: Info,
+    /// Every scheduler of [`Scheduler::KNOWN`], in that order, and whether it can be had.
+    pub schedulers: Vec<(Scheduler, Availability)>,
+}
+
+/// Whether a kernel module can be had.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Availability {
+    /// It is in the kernel.
+    Loaded,
+    /// It is on disk; the kernel loads it on first use.
+    Loadable,
+    /// It is neither in the kernel nor on disk: install the kernel's full module package, or take a kernel built with it.
+    Missing,
+    /// It is not in the kernel, and this file system does not show the kernel's modules.
+    Unknown,
+}
+
+impl Availability {
+    /// Whether the kernel can be expected to have it when asked.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Loaded | Self::Loadable)
+    }
+
+    /// Whether a module can be had, by the kernel's list of loaded modules and its module directory.
+    pub(crate) fn of(module: &str, modules: &Modules) -> Self {
+        if modules.is_loaded(module) {
+            Self::Loaded
+        } else {
+            match modules.is_on_disk(module) {
+                Some(true) => Self::Loadable,
+                Some(false) => Self::Missing,
+                None => Self::Unknown,
+            }
+        }
+    }
+}
+
+/// The kernel's modules, read once.
+pub(crate) struct Modules {
+    pub(crate) release: String,
+    pub(crate) directory: PathBuf,
+    /// `/proc/modules`: a module's name begins each line.
+    loaded: String,
+    /// `modules.builtin` and `modules.dep` of the module directory: paths. `None` if neither is there.
+    on_disk: Option<(String, String)>,
+}
+
+impl Modules {
+    pub(crate) fn of_running_kernel() -> Self {
+        let release = kernel_release();
+        let directory = Path::new("/lib/modules").join(&release);
+        Self::read(release, directory, Path::new("/proc/modules"))
+    }
+
+    fn read(release: String, directory: PathBuf, loaded: &Path) -> Self {
+        let built_in = std::fs::read_to_string(directory.join("modules.builtin"));
+        let loadable = std::fs::read_to_string(directory.join("modules.dep"));
+        let on_disk = match (built_in, loadable) {
+            (Err(_), Err(_)) => None,
+            (built_in, loadable) => Some((built_in.unwrap_or_default(), loadable.unwrap_or_default())),
+        };
+        let loaded = std::fs::read_to_string(loaded).unwrap_or_default();
+        Self {
+            release,
+            directory,
+            loaded,
+            on_disk,
+        }
+    }
+
+    fn is_loaded(&self, module: &str) -> bool {
+        let is_listed = self
+            .loaded
+            .lines()
+            .any(|line| line.split(' ').next() == Some(module));
+        // What is built in is not listed.
+        is_listed
+            || self
+                .on_disk
+                .as_ref()
+                .is_some_and(|(built_in, _)| names(built_in, module))
+    }
+
+    fn is_on_disk(&self, module: &str) -> Option<bool> {
+        self.on_disk
+            .as_ref()
+            .map(|(built_in, loadable)| names(built_in, module) || names(loadable, module))
+    }
+}
+
+/// Whether a list of paths has a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
+fn names(list: &str, module: &str) -> bool {
+    list.lines().any(|line| {
+        let path = line.split(':').next().unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        file.strip_prefix(module)
+            .is_some_and(|rest| rest.starts_with(".ko"))
+    })
+}
+
+impl Unavailable {
+    /// Why the running kernel has no netlink family `IPVS`, although it was asked for it and so tried to load the module.
+    pub(crate) fn diagnose() -> Self {
+        Self::of(&Modules::of_running_kernel())
+    }
+
+    fn of(modules: &Modules) -> Self {
+        let release = modules.release.clone();
+        let directory = modules.directory.display().to_string();
+        match modules.is_on_disk("ip_vs") {
+            Some(true) => Self::NotLoaded,
+            Some(false) => Self::NotInstalled { release, directory },
+            None => Self::Unknown { release, directory },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn modules(loaded: &str, on_disk: Option<(&str, &str)>) -> Modules {
+        Modules {
+            release: "6.1.0-1-amd64".to_owned(),
+            directory: "/lib/modules/6.1.0-1-amd64".into(),
+            loaded: loaded.to_owned(),
+            on_disk: on_disk.map(|(built_in, loadable)| (built_in.to_owned(), loadable.to_owned())),
+        }
+    }
+
+    #[test]
+    fn kernel_without_the_family_says_what_to_do() {
+        let deps = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/libcrc32c.ko\n";
+        let texts = [
+            (
+                Some(("", deps)),
+                "the module ip_vs is not loaded and the kernel did not load it by itself: run `modprobe ip_vs` as root of the host",
+            ),
+            (
+                Some(("", "kernel/net/netfilter/ipvs/ip_vs_rr.ko:\n")),
+                "the kernel 6.1.0-1-amd64 has no IPVS: there is no module ip_vs for it in /lib/modules/6.1.0-1-amd64; install the kernel's full module package or take a kernel with CONFIG_IP_VS",
+            ),
+            (
+                None,
+                "the kernel 6.1.0-1-amd64 has no IPVS now, and /lib/modules/6.1.0-1-amd64 is not here to tell whether it has the module: run `modprobe ip_vs` as root of the host",
+            ),
+        ];
+        for (on_disk, text) in texts {
+            let error = crate::Error::from(Unavailable::of(&modules("", on_disk)));
+            assert_eq!(error.to_string(), text);
+            assert!(error.is_unavailable() && error.is_unsupported() && !error.is_permission_denied());
+        }
+    }
+
+    #[test]
+    fn modules_are_found_by_their_whole_name() {
+        let modules = modules(
+            "ip_vs_rr 16384 2 - Live 0x0\nip_vs 200704 4 ip_vs_rr, Live 0x0\n",
+            Some((
+                "kernel/net/netfilter/ipvs/ip_vs_lc.ko\n",
+                "kernel/net/netfilter/ipvs/ip_vs_wrr.ko.zst: kernel/x.ko\n",
+            )),
+        );
+        assert_eq!(Availability::of("ip_vs_rr", &modules), Availability::Loaded);
+        assert_eq!(Availability::of("ip_vs_lc", &modules), Availability::Loaded);
+        assert_eq!(Availability::of("ip_vs_wrr", &modules), Availability::Loadable);
+        assert_eq!(Availability::of("ip_vs_r", &modules), Availability::Missing);
+        assert_eq!(Availability::of("ip_vs_wr", &modules), Availability::Missing);
+    }
+}

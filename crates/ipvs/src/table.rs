@@ -1,0 +1,166 @@
+//! The kernel's table as `/proc/net/ip_vs` prints it: real servers of all virtual servers in one pass.
+//!
+//! Source: [`ip_vs_info_seq_show` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c).
+//! Only keys and real servers are read: the settings of virtual servers, which it prints by halves (persistence in jiffies,
+//! one-packet scheduling for IPv4 only), come over netlink.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use kernlink_netlink::Errno;
+
+use crate::error::Error;
+use crate::real_server::{RealServerKey, Weight};
+use crate::snapshot::{ForwardingSummary, RealServerSummary};
+use crate::virtual_server::{Protocol, VirtualServerKey};
+
+/// The thread's own entry: the process's shows the namespace of its main thread.
+pub(crate) const PATH: &str = "/proc/thread-self/net/ip_vs";
+
+/// A virtual server's key as far as its row tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowKey {
+    Address(VirtualServerKey),
+    /// A mark, of either family.
+    Mark(u32),
+}
+
+/// A virtual server's row with the real servers below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) key: RowKey,
+    pub(crate) real_servers: Vec<RealServerSummary>,
+}
+
+/// Reads the table of the calling thread's network namespace.
+pub(crate) fn read() -> Result<Vec<Row>, Error> {
+    let file = File::open(PATH).map_err(|error| unreadable(PATH, &error))?;
+    parse(BufReader::with_capacity(64 << 10, file))
+}
+
+pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> Error {
+    Error::File {
+        attempt: "read",
+        path: path.to_owned(),
+        errno: Errno::of(error),
+    }
+}
+
+pub(crate) fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut line = String::new();
+    for number in 1.. {
+        line.clear();
+        if reader
+            .read_line(&mut line)
+            .map_err(|error| unreadable(PATH, &error))?
+            == 0
+        {
+            break;
+        }
+        // Version and two lines of headings.
+        if number <= 3 {
+            continue;
+        }
+        let parsed = match line.trim_start().strip_prefix("->") {
+            Some(rest) => parse_real_server(rest).and_then(|real_server| {
+                let row = rows
+                    .last_mut()
+                    .ok_or("a real server before the first virtual server")?;
+                row.real_servers.push(real_server);
+                Ok(())
+            }),
+            None => parse_virtual_server(&line).map(|key| {
+                rows.push(Row {
+                    key,
+                    real_servers: Vec::new(),
+                })
+            }),
+        };
+        parsed.map_err(|problem| Error::Syntax {
+            path: PATH,
+            line: number,
+            problem,
+        })?;
+    }
+    Ok(rows)
+}
+
+fn parse_virtual_server(line: &str) -> Result<RowKey, &'static str> {
+    let mut words = line.split_ascii_whitespace();
+    let (Some(protocol), Some(place)) = (words.next(), words.next()) else {
+        return Err("a virtual server's row has no protocol or no address");
+    };
+    if protocol == "FWM" {
+        let mark = u32::from_str_radix(place, 16).map_err(|_| "a firewall mark is not hexadecimal")?;
+        return Ok(RowKey::Mark(mark));
+    }
+    let protocol = parse_protocol(protocol).ok_or("the protocol is none that the kernel prints")?;
+    let (address, port) = parse_socket(place)?;
+    Ok(RowKey::Address(VirtualServerKey::new(address, port, protocol)))
+}
+
+fn parse_real_server(rest: &str) -> Result<RealServerSummary, &'static str> {
+    let mut words = rest.split_ascii_whitespace();
+    let mut next = || words.next().ok_or("a real server's row is cut");
+    let (address, port) = parse_socket(next()?)?;
+    let forwarding = match next()? {
+        "Masq" => ForwardingSummary::MasqueradeOrOther,
+        "Local" => ForwardingSummary::Local,
+        "Tunnel" => ForwardingSummary::Tunnel,
+        "Route" => ForwardingSummary::DirectRoute,
+        _ => return Err("the forwarding method is none that the kernel prints"),
+    };
+    let number = |word: &str| {
+        word.parse::<u32>()
+            .map_err(|_| "a number of a real server is none")
+    };
+    let weight = Weight::new(number(next()?)?).map_err(|_| "a weight is negative")?;
+    Ok(RealServerSummary {
+        key: RealServerKey::new(address, port),
+        forwarding,
+        weight,
+        // The kernel prints these counters as signed numbers; they never pass 2 147 483 647 connections.
+        active_connections: number(next()?)?,
+        inactive_connections: number(next()?)?,
+    })
+}
+
+/// `TCP`, `UDP`, `SCTP`, and for what IPVS does not balance `IP`, `ICMP`, `ICMPv6` or `IP_` and the number.
+pub(crate) fn parse_protocol(name: &str) -> Option<Protocol> {
+    Some(match name {
+        "TCP" => Protocol::Tcp,
+        "UDP" => Protocol::Udp,
+        "SCTP" => Protocol::Sctp,
+        "IP" => Protocol::from_number(0),
+        "ICMP" => Protocol::from_number(1),
+        "ICMPv6" => Protocol::from_number(58),
+        _ => Protocol::from_number(name.strip_prefix("IP_")?.parse().ok()?),
+    })
+}
+
+/// `0A000001:0050` or `[2001:0db8:0000:0000:0000:0000:0000:0001]:0050`.
+fn parse_socket(word: &str) -> Result<(IpAddr, u16), &'static str> {
+    let (address, port) = word.rsplit_once(':').ok_or("an address has no port")?;
+    Ok((parse_address(address)?, parse_port(port)?))
+}
+
+/// `0A000001`, `2001:0db8:...` or the same in brackets.
+pub(crate) fn parse_address(word: &str) -> Result<IpAddr, &'static str> {
+    if !word.contains(':') {
+        return u32::from_str_radix(word, 16)
+            .map(|bits| Ipv4Addr::from(bits).into())
+            .map_err(|_| "an IPv4 address is not hexadecimal");
+    }
+    word.strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(word)
+        .parse::<Ipv6Addr>()
+        .map(IpAddr::from)
+        .map_err(|_| "an IPv6 address does not read as one")
+}
+
+pub(crate) fn parse_port(word: &str) -> Result<u16, &'static str> {
+    u16::from_str_radix(word, 16).map_err(|_| "a port is not hexadecimal")
+}
