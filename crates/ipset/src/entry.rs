@@ -186,6 +186,15 @@ impl Entry {
         }
     }
 
+    /// Whether the other is the same entry, counters and what is left of time-outs aside.
+    pub(crate) fn is_configured_as(&self, other: &Entry) -> bool {
+        self.element == other.element
+            && match (&self.options, &other.options) {
+                (None, None) => true,
+                _ => self.options().configured() == other.options().configured(),
+            }
+    }
+
     fn with(self, change: impl FnOnce(&mut EntryOptions)) -> Self {
         let mut options = self.options.as_deref().cloned().unwrap_or_default();
         change(&mut options);

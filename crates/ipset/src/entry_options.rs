@@ -172,6 +172,11 @@ impl Timeout {
         Ok(Timeout(seconds))
     }
 
+    /// What a kernel lists, whatever it is.
+    pub(crate) fn listed(seconds: u32) -> Self {
+        Timeout(seconds)
+    }
+
     /// Seconds; 0 never ends.
     pub fn as_secs(self) -> u32 {
         self.0

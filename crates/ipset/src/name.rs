@@ -112,18 +112,6 @@ macro_rules! name {
                 Self::new(name)
             }
         }
-
-        impl PartialEq<str> for $name {
-            fn eq(&self, other: &str) -> bool {
-                self.as_bytes() == other.as_bytes()
-            }
-        }
-
-        impl PartialEq<&str> for $name {
-            fn eq(&self, other: &&str) -> bool {
-                self.as_bytes() == other.as_bytes()
-            }
-        }
     };
 }
 

@@ -163,7 +163,7 @@ impl From<TypeName> for SetType {
     fn from(name: TypeName) -> Self {
         SetType::ALL
             .into_iter()
-            .find(|known| name == known.known_name())
+            .find(|known| name.as_bytes() == known.known_name().as_bytes())
             .unwrap_or(SetType::Unknown(name))
     }
 }

@@ -1,0 +1,631 @@
+//! The operations on the kernel's sets, and the kernel's side of them.
+
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::family::Family;
+use crate::name::SetName;
+use crate::operation::{Attempt, OnRepeat, Operation};
+use crate::range::EntryRange;
+use crate::set::{Set, SetContents, SetHeader};
+use crate::set_type::SetType;
+use crate::support::Revisions;
+use crate::uapi::*;
+use crate::wire;
+use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
+use std::collections::HashMap;
+
+/// The sets of one network namespace.
+///
+/// Implemented by [`Client`] on the kernel and by `Fake` (feature `fake`) in memory.
+pub trait IpSets: Send {
+    /// Does the operations in order and returns one outcome for each, in order. One that fails does not stop those
+    /// behind it.
+    ///
+    /// Entries for one set that stand together travel together, thousands a message. The kernel stops a message at the
+    /// first entry that it refuses; the rest is sent again.
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// As [`execute`](Self::execute), and stops at the first failure: what is behind it is not attempted and comes
+    /// back as [`Error::NotAttempted`].
+    fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// All sets with their entries, lists of sets last. Command line: `ipset list`.
+    ///
+    /// The kernel does not say when a set changes while it is listed. The listing is therefore made twice and
+    /// compared, time-outs and counters aside, and made again while the two differ, a bounded number of times.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Changed`] where that did not help.
+    fn list(&mut self) -> Result<Vec<SetContents>, Error>;
+
+    /// One set with its entries, compared as in [`list`](Self::list). Command line: `ipset list NAME`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`; [`Error::Changed`].
+    fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error>;
+
+    /// All sets without their entries. Command line: `ipset list -terse`.
+    ///
+    /// # Errors
+    ///
+    /// `is_permission_denied`.
+    fn headers(&mut self) -> Result<Vec<SetHeader>, Error>;
+
+    /// One set without its entries. Command line: `ipset list -terse NAME`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`.
+    fn header(&mut self, name: &SetName) -> Result<SetHeader, Error>;
+
+    /// The names of all sets. Command line: `ipset list -name`.
+    ///
+    /// # Errors
+    ///
+    /// `is_permission_denied`.
+    fn names(&mut self) -> Result<Vec<SetName>, Error>;
+
+    /// Whether each entry is in the set, in order. An address counts as being in a set of networks that covers it, an
+    /// exception (`nomatch`) aside. Command line: `ipset test`.
+    ///
+    /// # Errors
+    ///
+    /// Of each: `is_not_found` where there is no such set, `is_invalid` where the set cannot hold such an entry.
+    fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>>;
+
+    /// The number of the set in the kernel, which rules refer to it by. A swap leaves the numbers with the names.
+    /// Since Linux 4.20.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`, `is_unsupported`.
+    #[doc(alias = "IPSET_CMD_GET_BYNAME")]
+    fn index_of(&mut self, name: &SetName) -> Result<u16, Error>;
+
+    /// The name of the set with this number. Since Linux 4.20.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`, `is_unsupported`.
+    #[doc(alias = "IPSET_CMD_GET_BYINDEX")]
+    fn name_of(&mut self, index: u16) -> Result<SetName, Error>;
+
+    /// The revisions of a set type that the kernel has, of this family; `None` where it has not the type.
+    ///
+    /// # Errors
+    ///
+    /// `is_permission_denied`.
+    #[doc(alias = "IPSET_CMD_TYPE")]
+    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error>;
+
+    /// Destroys all sets of the network namespace, or none where one of them is in use. Command line: `ipset destroy`.
+    ///
+    /// # Errors
+    ///
+    /// `is_busy`.
+    fn destroy_all(&mut self) -> Result<(), Error>;
+
+    /// Removes all entries of all sets of the network namespace. Command line: `ipset flush`.
+    ///
+    /// # Errors
+    ///
+    /// `is_permission_denied`.
+    fn flush_all(&mut self) -> Result<(), Error>;
+
+    /// Creates a set. Command line: `ipset create`.
+    ///
+    /// # Errors
+    ///
+    /// `is_already_exists`, `is_unsupported`, `is_invalid`.
+    fn create(&mut self, set: &Set) -> Result<(), Error> {
+        self.execute_one(Operation::create(set.clone()))
+    }
+
+    /// Creates a set unless it is there. Command line: `ipset create -exist`.
+    ///
+    /// # Errors
+    ///
+    /// `is_already_exists` where another set has its name, `is_unsupported`, `is_invalid`.
+    fn ensure_set(&mut self, set: &Set) -> Result<(), Error> {
+        self.execute_one(Operation::ensure_set(set.clone()))
+    }
+
+    /// Destroys a set. Command line: `ipset destroy NAME`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`, `is_busy`.
+    fn destroy(&mut self, set: &SetName) -> Result<(), Error> {
+        self.execute_one(Operation::destroy(*set))
+    }
+
+    /// Removes all entries of a set. Command line: `ipset flush NAME`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`.
+    fn flush(&mut self, set: &SetName) -> Result<(), Error> {
+        self.execute_one(Operation::Flush { set: *set })
+    }
+
+    /// Renames a set that is not in use. Command line: `ipset rename`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`, `is_already_exists`, `is_busy`.
+    fn rename(&mut self, from: &SetName, to: &SetName) -> Result<(), Error> {
+        self.execute_one(Operation::Rename { from: *from, to: *to })
+    }
+
+    /// Exchanges the content of two sets, also of sets in use. Command line: `ipset swap`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`; a refusal where type or family differ.
+    fn swap(&mut self, first: &SetName, second: &SetName) -> Result<(), Error> {
+        self.execute_one(Operation::Swap {
+            first: *first,
+            second: *second,
+        })
+    }
+
+    /// Adds an entry. Command line: `ipset add`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found` where there is no such set, `is_already_exists`, `is_full`, `is_invalid`.
+    fn add(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
+        self.execute_one(Operation::add(*set, entry.clone()))
+    }
+
+    /// Adds an entry, or gives the one that is there these options. Command line: `ipset add -exist`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found` where there is no such set, `is_full`, `is_invalid`.
+    fn ensure(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
+        self.execute_one(Operation::ensure(*set, entry.clone()))
+    }
+
+    /// Deletes an entry. Command line: `ipset del`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`, `is_invalid`.
+    fn delete(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
+        self.execute_one(Operation::delete(*set, entry.clone()))
+    }
+
+    /// Adds all entries of a range. Command line: `ipset add` with a range.
+    ///
+    /// # Errors
+    ///
+    /// As for [`add`](Self::add); the entries before the one refused stay.
+    fn add_range(&mut self, set: &SetName, range: &EntryRange) -> Result<(), Error> {
+        self.execute_one(Operation::AddRange {
+            set: *set,
+            range: Box::new(range.clone()),
+            on_repeat: OnRepeat::Fail,
+        })
+    }
+
+    /// Whether an entry is in the set; see [`test_all`](Self::test_all). Command line: `ipset test`.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found` where there is no such set, `is_invalid`.
+    fn test(&mut self, set: &SetName, entry: &Entry) -> Result<bool, Error> {
+        self.test_all(set, std::slice::from_ref(entry))
+            .pop()
+            .unwrap_or(Err(Error::NotAttempted))
+    }
+
+    /// Puts these entries in the place of a set's content in one step: packets see the old content or the new, never
+    /// a mixture. A second set is filled, swapped with the first and destroyed, also where filling it fails; then the
+    /// first is as it was.
+    ///
+    /// The second set has the options of the first, a hashsize that fits, and the name of the first (cut) with `~` and
+    /// a digit behind. It is left over only where the process dies in between.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`; of the first entry that fails: `is_full`, `is_invalid`, `is_already_exists` where it is given
+    /// twice.
+    fn replace(&mut self, set: &SetName, entries: &[Entry]) -> Result<(), Error> {
+        let header = self.header(set)?;
+        let (temporary, create) = self.create_beside(&header.set, entries.len())?;
+        create?;
+        let mut operations: Vec<Operation> = entries
+            .iter()
+            .map(|entry| Operation::add(temporary, entry.clone()))
+            .collect();
+        operations.push(Operation::Swap {
+            first: temporary,
+            second: *set,
+        });
+        let failure = self
+            .execute_until_failure(&operations)
+            .into_iter()
+            .find_map(Result::err);
+        let destroyed = self.destroy(&temporary);
+        match failure {
+            Some(error) => Err(error),
+            None => destroyed,
+        }
+    }
+
+    /// One operation.
+    #[doc(hidden)]
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        self.execute(std::slice::from_ref(&operation))
+            .pop()
+            .unwrap_or(Err(Error::NotAttempted))
+    }
+
+    /// An empty set like this one under another name, with room for so many entries.
+    #[doc(hidden)]
+    fn create_beside(&mut self, set: &Set, entries: usize) -> Result<(SetName, Result<(), Error>), Error> {
+        let mut last = Err(Error::NotAttempted);
+        let mut name = set.name;
+        for number in 0..10 {
+            name = temporary_name(&set.name, number);
+            let mut beside = set.clone();
+            beside.name = name;
+            beside.options.initval = None;
+            if set.set_type.is_hash() {
+                let wanted = u32::try_from(entries).unwrap_or(u32::MAX);
+                beside.options.hashsize = beside.options.hashsize.max(Some(wanted.min(1 << 24)));
+            }
+            last = self.create(&beside);
+            if !last.as_ref().is_err_and(Error::is_already_exists) {
+                break;
+            }
+        }
+        Ok((name, last))
+    }
+}
+
+/// The first bytes of the name, `~` and a digit.
+fn temporary_name(name: &SetName, number: u8) -> SetName {
+    let mut bytes: Vec<u8> = name
+        .as_bytes()
+        .iter()
+        .copied()
+        .take(IPSET_MAXNAMELEN - 3)
+        .collect();
+    bytes.extend([b'~', b'0' + number]);
+    // At most 31 bytes, none of them NUL.
+    SetName::from_bytes(&bytes).unwrap_or(*name)
+}
+
+/// The sets of a network namespace, over netlink.
+///
+/// Needs `CAP_NET_ADMIN` in the user namespace that owns the network namespace. Not to be shared between threads; open
+/// one for each.
+#[derive(Debug)]
+pub struct Client {
+    pub(crate) connection: Connection,
+    pub(crate) batch: Batch,
+    revisions: HashMap<(SetType, Family), Option<Revisions>>,
+}
+
+/// How often a listing is made before it is given up.
+const LIST_ATTEMPTS: u32 = 8;
+
+impl Client {
+    /// Opens a connection in the calling thread's network namespace. Loads `ip_set` where that is a module.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be opened.
+    pub fn open() -> Result<Self, Error> {
+        Connection::open(Protocol::Netfilter)
+            .map(Self::over)
+            .map_err(|error| Error::new(Attempt::Open, error, None))
+    }
+
+    /// Opens a connection in another network namespace.
+    ///
+    /// # Errors
+    ///
+    /// The namespace cannot be entered or the socket not opened.
+    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
+        Connection::open_in(Protocol::Netfilter, namespace)
+            .map(Self::over)
+            .map_err(|error| Error::new(Attempt::Open, error, None))
+    }
+
+    /// Over a connection of [`Protocol::Netfilter`], such as one to a script.
+    pub fn over(connection: Connection) -> Self {
+        Client {
+            connection,
+            batch: Batch::new(),
+            revisions: HashMap::new(),
+        }
+    }
+
+    /// One set with its entries, listed once: cheaper than [`IpSets::list_set`], and a mixture of before and after
+    /// where the set changes meanwhile. Right where the caller is the only writer, and for a set that never rests.
+    ///
+    /// # Errors
+    ///
+    /// `is_not_found`.
+    pub fn list_set_once(&mut self, name: &SetName) -> Result<SetContents, Error> {
+        let mut sets = self.dump(Some(name), 0)?;
+        match (sets.pop(), sets.is_empty()) {
+            (Some(set), true) => Ok(set),
+            _ => Err(Error::of_errno(Attempt::List(*name), Errno::ENOENT, None)),
+        }
+    }
+
+    /// All sets with their entries, listed once; see [`Self::list_set_once`].
+    ///
+    /// # Errors
+    ///
+    /// `is_permission_denied`.
+    pub fn list_once(&mut self) -> Result<Vec<SetContents>, Error> {
+        self.dump(None, 0)
+    }
+
+    /// Lists until two listings in a row are the same.
+    fn list_settled(&mut self, name: Option<&SetName>) -> Result<Vec<SetContents>, Error> {
+        let mut before = self.dump(name, 0)?;
+        for _ in 1..LIST_ATTEMPTS {
+            let after = self.dump(name, 0)?;
+            if is_same_content(&before, &after) {
+                return Ok(after);
+            }
+            before = after;
+        }
+        let attempt = Box::new(name.map_or(Attempt::ListAll, |name| Attempt::List(*name)));
+        Err(Error::Changed {
+            attempt,
+            attempts: LIST_ATTEMPTS,
+        })
+    }
+
+    /// One listing, the messages of a set put together.
+    fn dump(&mut self, name: Option<&SetName>, list_flags: u32) -> Result<Vec<SetContents>, Error> {
+        let mut sets: Vec<SetContents> = Vec::new();
+        let result = self.connection.dump_all(
+            wire::message_type(IPSET_CMD_LIST),
+            0,
+            |w| {
+                match name {
+                    Some(name) => wire::named(w, name),
+                    None => wire::preamble(w, IPSET_PROTOCOL_MIN),
+                }
+                if list_flags != 0 {
+                    w.net().be_u32(IPSET_ATTR_FLAGS, list_flags);
+                }
+            },
+            |message| merge(&mut sets, &message).map(|()| None::<()>),
+        );
+        match result {
+            Ok(_) => Ok(sets),
+            Err(error) => Err(Error::new(
+                name.map_or(Attempt::ListAll, |name| Attempt::List(*name)),
+                error,
+                None,
+            )),
+        }
+    }
+
+    /// Type and family of each set, `None` of those that are not there.
+    pub(crate) fn types_of(&mut self, names: &[SetName]) -> Vec<Result<(SetType, Family), Error>> {
+        self.batch.clear();
+        let mut types: Vec<Result<(SetType, Family), Error>> = Vec::with_capacity(names.len());
+        for name in names {
+            types.push(Err(Error::NotAttempted));
+            // A name always fits.
+            let _infallible = self
+                .batch
+                .push(wire::message_type(IPSET_CMD_HEADER), 0, |w| wire::named(w, name));
+        }
+        let outcomes = self.connection.execute_with(&mut self.batch, |index, reply| {
+            if let (Some(slot), Reply::Message(message), Some(name)) =
+                (types.get_mut(index), reply, names.get(index))
+            {
+                *slot = wire::read_type_and_family(message.payload)
+                    .map_err(|error| Error::new(Attempt::List(*name), error, None));
+            }
+        });
+        for ((slot, outcome), name) in types.iter_mut().zip(outcomes).zip(names) {
+            if let Err(error) = outcome {
+                *slot = Err(Error::new(Attempt::List(*name), error, None));
+            }
+        }
+        types
+    }
+
+    fn request<T>(
+        &mut self,
+        attempt: Attempt,
+        command: u8,
+        write: impl FnOnce(&mut kernlink_netlink::AttributeWriter<'_>),
+        mut read: impl FnMut(&[u8]) -> Result<T, kernlink_netlink::Error>,
+    ) -> Result<Option<T>, Error> {
+        self.connection
+            .request(wire::message_type(command), 0, write, |message| {
+                read(message.payload).map(Some)
+            })
+            .map(|mut answers| answers.pop())
+            .map_err(|error| Error::new(attempt, error, None))
+    }
+
+    /// A command without a name, which means all sets.
+    fn on_all(&mut self, command: u8, attempt: Attempt) -> Result<(), Error> {
+        self.connection
+            .acknowledged(wire::message_type(command), flags::NLM_F_EXCL, |w| {
+                wire::preamble(w, IPSET_PROTOCOL_MIN)
+            })
+            .map_err(|error| Error::new(attempt, error, None))
+    }
+}
+
+/// Adds one message of a listing to the sets read so far.
+fn merge(sets: &mut Vec<SetContents>, message: &Message<'_>) -> Result<(), kernlink_netlink::Error> {
+    let part = wire::read_list_part(message.payload)?;
+    if let Some(header) = part.header {
+        sets.push(SetContents {
+            header,
+            entries: Vec::new(),
+        });
+    }
+    let Some(nest) = part.entries else { return Ok(()) };
+    // What comes without a header belongs to the set before.
+    match sets.last_mut() {
+        Some(set) if set.header.set.name == part.name => {
+            if matches!(set.header.set.set_type, SetType::Unknown(_)) {
+                return Ok(());
+            }
+            set.entries.reserve(set.header.stats.elements as usize & 0xffff);
+            wire::read_entries(nest, set.header.set.set_type, &mut set.entries)
+        }
+        _ => Err(kernlink_netlink::Error::Malformed {
+            what: "list: entries of a set without its header",
+        }),
+    }
+}
+
+/// Whether two listings are the same but for what changes by itself.
+fn is_same_content(before: &[SetContents], after: &[SetContents]) -> bool {
+    let same_set = |(before, after): (&SetContents, &SetContents)| {
+        let same_entry = |(before, after): (&Entry, &Entry)| before.is_configured_as(after);
+        before.header.set == after.header.set
+            && before.entries.len() == after.entries.len()
+            && before.entries.iter().zip(&after.entries).all(same_entry)
+    };
+    before.len() == after.len() && before.iter().zip(after).all(same_set)
+}
+
+impl IpSets for Client {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.run(operations, crate::batch::OnFailure::Continue)
+    }
+
+    fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.run(operations, crate::batch::OnFailure::Stop)
+    }
+
+    fn list(&mut self) -> Result<Vec<SetContents>, Error> {
+        self.list_settled(None)
+    }
+
+    fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
+        let mut sets = self.list_settled(Some(name))?;
+        sets.pop()
+            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+    }
+
+    fn headers(&mut self) -> Result<Vec<SetHeader>, Error> {
+        let sets = self.dump(None, IPSET_FLAG_LIST_HEADER)?;
+        Ok(sets.into_iter().map(|set| set.header).collect())
+    }
+
+    fn header(&mut self, name: &SetName) -> Result<SetHeader, Error> {
+        let mut sets = self.dump(Some(name), IPSET_FLAG_LIST_HEADER)?;
+        let set = sets
+            .pop()
+            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))?;
+        Ok(set.header)
+    }
+
+    fn names(&mut self) -> Result<Vec<SetName>, Error> {
+        self.connection
+            .dump_all(
+                wire::message_type(IPSET_CMD_LIST),
+                0,
+                |w| {
+                    wire::preamble(w, IPSET_PROTOCOL_MIN);
+                    w.net().be_u32(IPSET_ATTR_FLAGS, IPSET_FLAG_LIST_SETNAME);
+                },
+                |message| wire::read_list_part(message.payload).map(|part| Some(part.name)),
+            )
+            .map_err(|error| Error::new(Attempt::ListAll, error, None))
+    }
+
+    fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
+        self.run_tests(set, entries)
+    }
+
+    fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
+        let attempt = Attempt::IndexOf(*name);
+        let answer = self.request(
+            attempt.clone(),
+            IPSET_CMD_GET_BYNAME,
+            |w| {
+                wire::preamble(w, IPSET_PROTOCOL);
+                wire::name(w, name);
+            },
+            wire::read_name_and_index,
+        );
+        let index = before_protocol_7(answer)?.and_then(|(_, index)| index);
+        index.ok_or_else(|| Error::of_errno(attempt, Errno::ENOENT, None))
+    }
+
+    fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
+        let attempt = Attempt::NameOf(index);
+        let answer = self.request(
+            attempt.clone(),
+            IPSET_CMD_GET_BYINDEX,
+            |w| wire::write_index_query(w, index),
+            wire::read_name_and_index,
+        );
+        let name = before_protocol_7(answer)?.and_then(|(name, _)| name);
+        name.ok_or_else(|| Error::of_errno(attempt, Errno::ENOENT, None))
+    }
+
+    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+        if let Some(known) = self.revisions.get(&(set_type, family)) {
+            return Ok(*known);
+        }
+        let answer = self.request(
+            Attempt::Revisions(set_type),
+            IPSET_CMD_TYPE,
+            |w| wire::write_type_query(w, set_type, family),
+            wire::read_revisions,
+        );
+        let revisions = match answer {
+            Err(error) if error.reason() == Some(crate::Reason::UnknownType) => None,
+            answer => answer?,
+        };
+        // A missing type may come with a module later.
+        if revisions.is_some() {
+            self.revisions.insert((set_type, family), revisions);
+        }
+        Ok(revisions)
+    }
+
+    fn destroy_all(&mut self) -> Result<(), Error> {
+        self.retry_while_listed(None, |client| {
+            client.on_all(IPSET_CMD_DESTROY, Attempt::DestroyAll)
+        })
+    }
+
+    fn flush_all(&mut self) -> Result<(), Error> {
+        self.on_all(IPSET_CMD_FLUSH, Attempt::FlushAll)
+    }
+}
+
+/// A kernel that does not know the look-ups says that the message is malformed.
+fn before_protocol_7<T>(answer: Result<T, Error>) -> Result<T, Error> {
+    match answer {
+        Err(Error::Refused { attempt, refusal })
+            if matches!(refusal.reason, crate::Reason::Protocol) || refusal.kernel.errno == Errno::EINVAL =>
+        {
+            Err(Error::Unsupported {
+                attempt,
+                unsupported: Box::new(crate::Unsupported {
+                    what: "looking up sets by name and index (protocol 7)".into(),
+                    needed_revision: None,
+                    kernel_revision: None,
+                    first_kernel: "4.20",
+                }),
+            })
+        }
+        answer => answer,
+    }
+}

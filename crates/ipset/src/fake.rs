@@ -1,0 +1,803 @@
+//! An in-memory twin of the kernel's sets.
+
+use crate::batch::check_options;
+use crate::client::IpSets;
+use crate::element::{Element, Interface, InterfaceMatching};
+use crate::entry::Entry;
+use crate::entry_options::{EntryOptions, Position};
+use crate::error::Error;
+use crate::family::Family;
+use crate::name::SetName;
+use crate::network::{Network, masked};
+use crate::operation::{Attempt, OnRepeat, Operation};
+use crate::range::EntryRange;
+use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
+use crate::set_type::SetType;
+use crate::support::{self, Revisions};
+use crate::uapi::*;
+use kernlink_netlink::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Sets in memory that refuse what the kernel refuses, for the same reasons. Time stands still: a time-out stays as it
+/// was given.
+#[derive(Clone, Debug, Default)]
+pub struct Fake {
+    /// By name; the kernel lists them by number, lists of sets last.
+    sets: BTreeMap<SetName, FakeSet>,
+    next_index: u16,
+    /// Kernels that differ from the newest that this crate knows.
+    revisions: HashMap<SetType, Option<Revisions>>,
+    /// Rules that use a set.
+    rules: HashMap<SetName, u32>,
+    /// Operations that still succeed before every one fails; `None` is no limit.
+    failing_after: Option<(usize, i32)>,
+}
+
+#[derive(Clone, Debug)]
+struct FakeSet {
+    set: Set,
+    revision: u8,
+    index: u16,
+    entries: Vec<Entry>,
+    /// Place in `entries` by identity; of a `list:set` not used.
+    places: HashMap<Element, usize>,
+}
+
+/// A number of the kernel, positive, as `Errno` has them.
+type Refused = Result<(), i32>;
+
+const ENOENT: i32 = Errno::ENOENT.0;
+const EEXIST: i32 = Errno::EEXIST.0;
+const EINVAL: i32 = Errno::EINVAL.0;
+
+impl Fake {
+    /// A namespace without sets, of a kernel that has all that this crate knows.
+    pub fn new() -> Self {
+        Fake::default()
+    }
+
+    /// Has only these revisions of a set type, or the type not at all.
+    pub fn set_revisions(&mut self, set_type: SetType, revisions: Option<Revisions>) {
+        self.revisions.insert(set_type, revisions);
+    }
+
+    /// Acts as if so many rules used the set of this name.
+    pub fn set_rules(&mut self, set: SetName, rules: u32) {
+        self.rules.insert(set, rules);
+    }
+
+    /// Refuses every operation with this error number once so many more have succeeded; `None` ends that.
+    pub fn fail_after(&mut self, operations: usize, errno: Option<Errno>) {
+        self.failing_after = errno.map(|errno| (operations, errno.0));
+    }
+
+    fn one(&mut self, operation: &Operation) -> Result<(), Error> {
+        let attempt = || Attempt::Change(operation.clone());
+        let set_type = self.sets.get(operation.set()).map(|set| set.set.set_type);
+        if let Some((left, errno)) = &mut self.failing_after {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => return Err(Error::of_errno(attempt(), Errno(*errno), set_type)),
+            }
+        }
+        let outcome = match operation {
+            Operation::Create { set, on_repeat } => {
+                support::check_set(set, &attempt)?;
+                match self.revisions(set.set_type, set.family)? {
+                    None => Err(IPSET_ERR_FIND_TYPE),
+                    Some(revisions) => {
+                        let revision = support::choose_revision(set, revisions, &attempt)?;
+                        self.create_set(set, revision, *on_repeat)
+                    }
+                }
+            }
+            Operation::Destroy { set, on_repeat } => self.destroy_set(set, *on_repeat),
+            Operation::Flush { set } => self.sets.get_mut(set).map(FakeSet::clear).ok_or(ENOENT),
+            Operation::Rename { from, to } => self.rename_set(from, to),
+            Operation::Swap { first, second } => self.swap_sets(first, second),
+            Operation::Add {
+                set,
+                entry,
+                on_repeat,
+            } => {
+                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
+                self.add_entry(set, entry, *on_repeat)
+            }
+            Operation::Delete {
+                set,
+                entry,
+                on_repeat,
+            } => {
+                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
+                self.delete_entry(set, entry, *on_repeat)
+            }
+            Operation::AddRange {
+                set,
+                range,
+                on_repeat,
+            } => {
+                self.check(set, range, true, &attempt)?;
+                range
+                    .entries()
+                    .try_for_each(|entry| self.add_entry(set, &entry, *on_repeat))
+            }
+            Operation::DeleteRange {
+                set,
+                range,
+                on_repeat,
+            } => {
+                self.check(set, range, true, &attempt)?;
+                range
+                    .entries()
+                    .try_for_each(|entry| self.delete_entry(set, &entry, *on_repeat))
+            }
+        };
+        let set_type = match operation {
+            Operation::Create { set, .. } => Some(set.set_type),
+            _ => set_type,
+        };
+        outcome.map_err(|errno| match Error::of_errno(attempt(), Errno(errno), set_type) {
+            Error::Refused { attempt, mut refusal }
+                if refusal.reason == (crate::Reason::Full { maxelem: None }) =>
+            {
+                let options = self.sets.get(operation.set()).map(|set| &set.set.options);
+                let maxelem = options.and_then(|options| options.maxelem.or(options.size));
+                refusal.reason = crate::Reason::Full { maxelem };
+                Error::Refused { attempt, refusal }
+            }
+            error => error,
+        })
+    }
+
+    /// What is noticed before the kernel is asked.
+    fn check(
+        &self,
+        set: &SetName,
+        range: &EntryRange,
+        is_range: bool,
+        attempt: &dyn Fn() -> Attempt,
+    ) -> Result<(), Error> {
+        let Some(set) = self.sets.get(set) else {
+            return Err(Error::of_errno(attempt(), Errno::ENOENT, None));
+        };
+        let (set_type, family) = (set.set.set_type, set.set.family);
+        let checked = if is_range {
+            range.check(set_type, family).map_err(|reason| crate::Mismatch {
+                dimension: None,
+                reason,
+            })
+        } else {
+            range.first.element().check(set_type, family)
+        };
+        checked.map_err(|mismatch| Error::WrongEntry {
+            attempt: Box::new(attempt()),
+            set_type,
+            mismatch: Box::new(mismatch),
+        })?;
+        check_options(&range.first, set_type, attempt)
+    }
+
+    fn create_set(&mut self, set: &Set, revision: u8, on_repeat: OnRepeat) -> Refused {
+        let mut created = set.clone();
+        complete(&mut created)?;
+        if let Some(existing) = self.sets.get(&set.name) {
+            return if on_repeat == OnRepeat::Succeed && is_same_set(&existing.set, &created) {
+                Ok(())
+            } else {
+                Err(EEXIST)
+            };
+        }
+        if self.sets.len() >= usize::from(IPSET_INVALID_ID - 1) {
+            return Err(IPSET_ERR_MAX_SETS);
+        }
+        while self.sets.values().any(|set| set.index == self.next_index) {
+            self.next_index = (self.next_index + 1) % IPSET_INVALID_ID;
+        }
+        let index = self.next_index;
+        self.next_index = (self.next_index + 1) % IPSET_INVALID_ID;
+        let set = FakeSet {
+            set: created,
+            revision,
+            index,
+            entries: Vec::new(),
+            places: HashMap::new(),
+        };
+        self.sets.insert(set.set.name, set);
+        Ok(())
+    }
+
+    fn destroy_set(&mut self, name: &SetName, on_repeat: OnRepeat) -> Refused {
+        if !self.sets.contains_key(name) {
+            return if on_repeat == OnRepeat::Succeed {
+                Ok(())
+            } else {
+                Err(ENOENT)
+            };
+        }
+        if self.references(name) > 0 {
+            return Err(IPSET_ERR_BUSY);
+        }
+        self.sets.remove(name);
+        Ok(())
+    }
+
+    fn rename_set(&mut self, from: &SetName, to: &SetName) -> Refused {
+        if !self.sets.contains_key(from) {
+            return Err(ENOENT);
+        }
+        if self.references(from) > 0 {
+            return Err(IPSET_ERR_REFERENCED);
+        }
+        if self.sets.contains_key(to) {
+            return Err(IPSET_ERR_EXIST_SETNAME2);
+        }
+        if let Some(mut set) = self.sets.remove(from) {
+            set.set.name = *to;
+            self.sets.insert(*to, set);
+        }
+        Ok(())
+    }
+
+    fn swap_sets(&mut self, first: &SetName, second: &SetName) -> Refused {
+        let a = self.sets.get(first).ok_or(ENOENT)?.clone();
+        let b = self.sets.get(second).ok_or(IPSET_ERR_EXIST_SETNAME2)?.clone();
+        if a.set.set_type != b.set.set_type || a.set.family != b.set.family {
+            return Err(IPSET_ERR_TYPE_MISMATCH);
+        }
+        for (mut set, other) in [(a.clone(), &b), (b.clone(), &a)] {
+            (set.set.name, set.index) = (other.set.name, other.index);
+            self.sets.insert(set.set.name, set);
+        }
+        Ok(())
+    }
+
+    fn add_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
+        let member = match entry.element() {
+            Element::Set(member) => Some(self.sets.get(member).map(|set| set.set.set_type)),
+            _ => None,
+        };
+        let reference = match &entry.options().position {
+            Some(Position::Before(name) | Position::After(name)) => {
+                Some((*name, self.sets.contains_key(name)))
+            }
+            None => None,
+        };
+        let set = self.sets.get_mut(name).ok_or(ENOENT)?;
+        match member {
+            Some(None) => return Err(IPSET_ERR_NAME),
+            Some(Some(SetType::ListSet)) => return Err(IPSET_ERR_LOOP),
+            _ => {}
+        }
+        if matches!(reference, Some((_, false))) {
+            return Err(IPSET_ERR_NAMEREF);
+        }
+        let entry = set.kept(entry)?;
+        if set.set.set_type == SetType::ListSet {
+            set.add_member(entry, on_repeat)
+        } else {
+            set.add(entry, on_repeat)
+        }
+    }
+
+    fn delete_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
+        if let Element::Set(member) = entry.element()
+            && !self.sets.contains_key(member)
+        {
+            return Err(IPSET_ERR_NAME);
+        }
+        let set = self.sets.get_mut(name).ok_or(ENOENT)?;
+        let entry = set.kept(entry)?;
+        match set.find(entry.element()) {
+            Some(place) => {
+                set.remove(place);
+                Ok(())
+            }
+            None if on_repeat == OnRepeat::Succeed => Ok(()),
+            None => Err(IPSET_ERR_EXIST),
+        }
+    }
+
+    fn references(&self, name: &SetName) -> u32 {
+        let member = Element::Set(*name);
+        let lists = self
+            .sets
+            .values()
+            .filter(|set| set.entries.iter().any(|entry| *entry.element() == member))
+            .count();
+        self.rules.get(name).copied().unwrap_or(0) + u32::try_from(lists).unwrap_or(u32::MAX)
+    }
+
+    fn header_of(&self, set: &FakeSet) -> SetHeader {
+        SetHeader {
+            set: set.set.clone(),
+            revision: set.revision,
+            stats: SetStats {
+                references: self.references(&set.set.name),
+                memory: u32::try_from(size_of::<FakeSet>() + set.entries.len() * size_of::<Entry>())
+                    .unwrap_or(u32::MAX),
+                elements: u32::try_from(set.entries.len()).unwrap_or(u32::MAX),
+            },
+        }
+    }
+
+    fn contents_of(&self, set: &FakeSet) -> SetContents {
+        let mut entries: Vec<Entry> = set.entries.iter().map(|entry| set.listed(entry)).collect();
+        if set.set.set_type != SetType::ListSet {
+            entries.sort();
+        }
+        SetContents {
+            header: self.header_of(set),
+            entries,
+        }
+    }
+
+    /// In the kernel's order: by number, lists of sets last.
+    fn in_order(&self) -> Vec<&FakeSet> {
+        let mut sets: Vec<&FakeSet> = self.sets.values().collect();
+        sets.sort_by_key(|set| (set.set.set_type == SetType::ListSet, set.index));
+        sets
+    }
+
+    fn get(&self, name: &SetName) -> Result<&FakeSet, Error> {
+        self.sets
+            .get(name)
+            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+    }
+}
+
+impl IpSets for Fake {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        operations.iter().map(|operation| self.one(operation)).collect()
+    }
+
+    fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let mut has_failed = false;
+        operations
+            .iter()
+            .map(|operation| {
+                if has_failed {
+                    return Err(Error::NotAttempted);
+                }
+                let outcome = self.one(operation);
+                has_failed = outcome.is_err();
+                outcome
+            })
+            .collect()
+    }
+
+    fn list(&mut self) -> Result<Vec<SetContents>, Error> {
+        Ok(self
+            .in_order()
+            .into_iter()
+            .map(|set| self.contents_of(set))
+            .collect())
+    }
+
+    fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
+        self.get(name).map(|set| self.contents_of(set))
+    }
+
+    fn headers(&mut self) -> Result<Vec<SetHeader>, Error> {
+        Ok(self
+            .in_order()
+            .into_iter()
+            .map(|set| self.header_of(set))
+            .collect())
+    }
+
+    fn header(&mut self, name: &SetName) -> Result<SetHeader, Error> {
+        self.get(name).map(|set| self.header_of(set))
+    }
+
+    fn names(&mut self) -> Result<Vec<SetName>, Error> {
+        Ok(self.in_order().into_iter().map(|set| set.set.name).collect())
+    }
+
+    fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
+        entries
+            .iter()
+            .map(|entry| {
+                let attempt = || Attempt::Test(*set, entry.clone());
+                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
+                if let Element::Set(member) = entry.element()
+                    && !self.sets.contains_key(member)
+                {
+                    return Err(Error::of_errno(
+                        attempt(),
+                        Errno(IPSET_ERR_NAME),
+                        Some(SetType::ListSet),
+                    ));
+                }
+                let set = self.get(set).map_err(|error| error.about(attempt()))?;
+                let kept = set.kept(entry);
+                let kept =
+                    kept.map_err(|errno| Error::of_errno(attempt(), Errno(errno), Some(set.set.set_type)))?;
+                Ok(set.matches(&kept))
+            })
+            .collect()
+    }
+
+    fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
+        self.get(name)
+            .map(|set| set.index)
+            .map_err(|error| error.about(Attempt::IndexOf(*name)))
+    }
+
+    fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
+        let set = self.sets.values().find(|set| set.index == index);
+        set.map(|set| set.set.name)
+            .ok_or_else(|| Error::of_errno(Attempt::NameOf(index), Errno::ENOENT, None))
+    }
+
+    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+        if let Some(revisions) = self.revisions.get(&set_type) {
+            return Ok(*revisions);
+        }
+        let is_known = !matches!(set_type, SetType::Unknown(_)) && set_type.families().contains(&family);
+        Ok(is_known.then(|| Revisions {
+            min: 0,
+            max: set_type.newest_known_revision(),
+        }))
+    }
+
+    fn destroy_all(&mut self) -> Result<(), Error> {
+        // Membership in lists does not count: the lists go as well.
+        if self
+            .rules
+            .iter()
+            .any(|(name, rules)| *rules > 0 && self.sets.contains_key(name))
+            || self.sets.keys().any(|name| self.references(name) > 0)
+        {
+            return Err(Error::of_errno(Attempt::DestroyAll, Errno(IPSET_ERR_BUSY), None));
+        }
+        self.sets.clear();
+        Ok(())
+    }
+
+    fn flush_all(&mut self) -> Result<(), Error> {
+        self.sets.values_mut().for_each(FakeSet::clear);
+        Ok(())
+    }
+}
+
+impl FakeSet {
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.places.clear();
+    }
+
+    /// The entry as the set keeps it, or why it cannot.
+    fn kept(&self, entry: &Entry) -> Result<Entry, i32> {
+        let options = &self.set.options;
+        let given = entry.options();
+        let set_type = self.set.set_type;
+        let mask = |ip: IpAddr| match (options.netmask, options.bitmask) {
+            (Some(prefix_len), _) => masked(ip, prefix_len),
+            (_, Some(bitmask)) => and(ip, bitmask),
+            _ => ip,
+        };
+        let mut element = *entry.element();
+        match &mut element {
+            Element::Ip(ip) => *ip = mask(*ip),
+            Element::IpPort { ip, .. } => *ip = mask(*ip),
+            Element::NetNet { net, second } if options.netmask.is_some() || options.bitmask.is_some() => {
+                let kept = |net: Network| Network::new(mask(net.address()), net.prefix_len()).unwrap_or(net);
+                (*net, *second) = (kept(*net), kept(*second));
+            }
+            Element::IpMark { mark, .. } => *mark &= options.markmask.unwrap_or(u32::MAX),
+            _ => {}
+        }
+        match (&element, options.range) {
+            (
+                Element::Ip(IpAddr::V4(ip))
+                | Element::IpMac {
+                    ip: IpAddr::V4(ip), ..
+                },
+                Some(SetRange::Addresses(first, last)),
+            ) if *ip < first || *ip > last => {
+                return Err(IPSET_ERR_BITMAP_RANGE);
+            }
+            (Element::Port(port), Some(SetRange::Ports(first, last))) if *port < first || *port > last => {
+                return Err(IPSET_ERR_BITMAP_RANGE);
+            }
+            _ => {}
+        }
+        if set_type.is_hash() {
+            match &element {
+                Element::Ip(ip) if ip.is_unspecified() => return Err(IPSET_ERR_HASH_ELEM),
+                Element::Mac(mac) if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
+                Element::IpMac { mac: Some(mac), .. } if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
+                _ => {}
+            }
+        }
+        if given.timeout.is_some() && options.timeout.is_none() {
+            return Err(IPSET_ERR_TIMEOUT);
+        }
+        if (given.packets.is_some() || given.bytes.is_some()) && !options.counters {
+            return Err(IPSET_ERR_COUNTER);
+        }
+        if given.comment.is_some() && !options.comment {
+            return Err(IPSET_ERR_COMMENT);
+        }
+        let skbinfo = given.skb_mark.is_some() || given.skb_priority.is_some() || given.skb_queue.is_some();
+        if skbinfo && !options.skbinfo {
+            return Err(IPSET_ERR_SKBINFO);
+        }
+        Ok(Entry::new(element).with_options(given.clone()))
+    }
+
+    /// What tells members apart.
+    fn identity(&self, element: &Element) -> Element {
+        match element {
+            Element::IpMac { ip, .. } if self.set.set_type == SetType::BitmapIpMac => {
+                Element::IpMac { ip: *ip, mac: None }
+            }
+            // A first part of a name is equal to every name that it matches.
+            Element::NetIface { net, interface } => {
+                let interface = Interface {
+                    matching: InterfaceMatching::Exact,
+                    ..*interface
+                };
+                Element::NetIface { net: *net, interface }
+            }
+            other => *other,
+        }
+    }
+
+    fn find(&self, element: &Element) -> Option<usize> {
+        if self.set.set_type == SetType::ListSet {
+            return self.entries.iter().position(|entry| entry.element() == element);
+        }
+        if let Some(place) = self.places.get(&self.identity(element)) {
+            return Some(*place);
+        }
+        let Element::NetIface { net, interface } = element else {
+            return None;
+        };
+        self.entries.iter().position(|entry| match entry.element() {
+            Element::NetIface {
+                net: there,
+                interface: kept,
+            } => {
+                there == net
+                    && kept.side == interface.side
+                    && kept.matching == InterfaceMatching::Prefix
+                    && interface.name.as_bytes().starts_with(kept.name.as_bytes())
+            }
+            _ => false,
+        })
+    }
+
+    fn add(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
+        if let Some(place) = self.find(entry.element()) {
+            let Some(existing) = self.entries.get_mut(place) else {
+                return Err(EINVAL);
+            };
+            let fills_mac = matches!(
+                (self.set.set_type, existing.element(), entry.element()),
+                (
+                    SetType::BitmapIpMac,
+                    Element::IpMac { mac: None, .. },
+                    Element::IpMac { mac: Some(_), .. }
+                )
+            );
+            if on_repeat == OnRepeat::Fail && !fills_mac {
+                return Err(IPSET_ERR_EXIST);
+            }
+            // Counters stay unless given; the rest is as given now.
+            let (packets, bytes) = (existing.options().packets, existing.options().bytes);
+            let mut options = entry.options().clone();
+            options.packets = options.packets.or(packets);
+            options.bytes = options.bytes.or(bytes);
+            let element = if self.set.set_type.is_bitmap() {
+                *entry.element()
+            } else {
+                *existing.element()
+            };
+            *existing = Entry::new(element).with_options(options);
+            return Ok(());
+        }
+        if self.set.set_type.is_hash()
+            && self.entries.len() >= self.set.options.maxelem.unwrap_or(65_536) as usize
+        {
+            if !self.set.options.forceadd || self.entries.is_empty() {
+                return Err(IPSET_ERR_HASH_FULL);
+            }
+            self.remove(0);
+        }
+        self.places
+            .insert(self.identity(entry.element()), self.entries.len());
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn add_member(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
+        let place = self.find(entry.element());
+        if place.is_some() && on_repeat == OnRepeat::Fail {
+            return Err(IPSET_ERR_EXIST);
+        }
+        let at = match entry.options().position {
+            None => self.entries.len(),
+            Some(Position::Before(name)) => self.find(&Element::Set(name)).ok_or(IPSET_ERR_REF_EXIST)?,
+            Some(Position::After(name)) => self.find(&Element::Set(name)).ok_or(IPSET_ERR_REF_EXIST)? + 1,
+        };
+        let options = EntryOptions {
+            position: None,
+            ..entry.options().clone()
+        };
+        let entry = Entry::new(*entry.element()).with_options(options);
+        match place.and_then(|place| self.entries.get_mut(place)) {
+            // One that is there stays where it is.
+            Some(existing) => *existing = entry,
+            None => self.entries.insert(at, entry),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, place: usize) {
+        if self.set.set_type == SetType::ListSet {
+            self.entries.remove(place);
+            return;
+        }
+        let removed = self.entries.swap_remove(place);
+        self.places.remove(&self.identity(removed.element()));
+        if let Some(moved) = self.entries.get(place) {
+            let identity = self.identity(moved.element());
+            self.places.insert(identity, place);
+        }
+    }
+
+    /// As the kernel tests: the smallest networks that cover the entry decide, and an exception is not in the set.
+    fn matches(&self, entry: &Entry) -> bool {
+        let wants_nomatch = entry.options().nomatch;
+        let found = match self.find(entry.element()) {
+            Some(place) => self.entries.get(place),
+            None => self
+                .entries
+                .iter()
+                .filter_map(|kept| covers(kept.element(), entry.element()).map(|rank| (rank, kept)))
+                .max_by_key(|(rank, _)| *rank)
+                .map(|(_, kept)| kept),
+        };
+        let Some(found) = found else { return false };
+        let is_same_mac = match (found.element(), entry.element()) {
+            (Element::IpMac { mac: Some(kept), .. }, Element::IpMac { mac: Some(given), .. }) => {
+                kept == given
+            }
+            _ => true,
+        };
+        found.options().nomatch == wants_nomatch && is_same_mac
+    }
+
+    /// With what the kernel lists for every entry of such a set.
+    fn listed(&self, entry: &Entry) -> Entry {
+        let options = &self.set.options;
+        if options.timeout.is_none() && !options.counters {
+            return entry.clone();
+        }
+        let mut listed = entry.options().clone();
+        if let Some(timeout) = options.timeout {
+            listed.timeout = Some(listed.timeout.unwrap_or(timeout));
+        }
+        if options.counters {
+            listed.packets = Some(listed.packets.unwrap_or(0));
+            listed.bytes = Some(listed.bytes.unwrap_or(0));
+        }
+        Entry::new(*entry.element()).with_options(listed)
+    }
+}
+
+/// Whether a member's networks cover those of an entry of single addresses, and how closely.
+fn covers(kept: &Element, given: &Element) -> Option<(u8, u8)> {
+    let cover = |kept: &Network, given: &Network| {
+        (given.is_host() && kept.contains(given.address())).then_some(kept.prefix_len())
+    };
+    match (kept, given) {
+        (Element::Net(kept), Element::Net(given)) => Some((cover(kept, given)?, 0)),
+        (
+            Element::NetPort { net: kept, port },
+            Element::NetPort {
+                net: given,
+                port: given_port,
+            },
+        ) if port == given_port => Some((cover(kept, given)?, 0)),
+        (
+            Element::NetNet { net, second },
+            Element::NetNet {
+                net: given,
+                second: given_second,
+            },
+        ) => Some((cover(net, given)?, cover(second, given_second)?)),
+        (
+            Element::NetPortNet { net, port, second },
+            Element::NetPortNet {
+                net: given,
+                port: given_port,
+                second: given_second,
+            },
+        ) if port == given_port => Some((cover(net, given)?, cover(second, given_second)?)),
+        (
+            Element::IpPortNet { ip, port, net },
+            Element::IpPortNet {
+                ip: given_ip,
+                port: given_port,
+                net: given,
+            },
+        ) if ip == given_ip && port == given_port => Some((cover(net, given)?, 0)),
+        (
+            Element::NetIface { net, interface },
+            Element::NetIface {
+                net: given,
+                interface: given_interface,
+            },
+        ) if interface.side == given_interface.side => {
+            let is_same = match interface.matching {
+                InterfaceMatching::Exact => interface.name == given_interface.name,
+                InterfaceMatching::Prefix => given_interface
+                    .name
+                    .as_bytes()
+                    .starts_with(interface.name.as_bytes()),
+            };
+            is_same.then_some(())?;
+            Some((cover(net, given)?, 0))
+        }
+        _ => None,
+    }
+}
+
+fn and(ip: IpAddr, mask: IpAddr) -> IpAddr {
+    match (ip, mask) {
+        (IpAddr::V4(ip), IpAddr::V4(mask)) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask.to_bits())),
+        (IpAddr::V6(ip), IpAddr::V6(mask)) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask.to_bits())),
+        _ => ip,
+    }
+}
+
+/// Fills in what the kernel chooses.
+fn complete(set: &mut Set) -> Refused {
+    let options = &mut set.options;
+    if set.set_type.is_hash() {
+        let hashsize = options.hashsize.unwrap_or(1024).max(64);
+        options.hashsize = Some(hashsize.checked_next_power_of_two().unwrap_or(1 << 31));
+        options.maxelem = Some(options.maxelem.unwrap_or(65_536));
+        options.bucketsize = Some(options.bucketsize.unwrap_or(12));
+        options.initval = Some(options.initval.unwrap_or(0x5eed_5eed));
+    }
+    if set.set_type == SetType::ListSet {
+        options.size = Some(options.size.unwrap_or(8).max(4));
+    }
+    if options.netmask == Some(set.family.address_bits()) {
+        options.netmask = None;
+    }
+    if options.markmask == Some(u32::MAX) {
+        options.markmask = None;
+    }
+    if let Some(SetRange::Addresses(first, last)) = &mut options.range {
+        let prefix_len = options.netmask.unwrap_or(32);
+        if let (IpAddr::V4(masked_first), IpAddr::V4(masked_last)) = (
+            masked((*first).into(), prefix_len),
+            masked((*last).into(), prefix_len),
+        ) {
+            let blocks =
+                (u64::from(masked_last.to_bits()) - u64::from(masked_first.to_bits())) >> (32 - prefix_len);
+            if blocks > 65_535 {
+                return Err(IPSET_ERR_BITMAP_RANGE_SIZE);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the kernel compares when a set is created again. It does not compare the hashsize.
+fn is_same_set(existing: &Set, created: &Set) -> bool {
+    let comparable = |set: &Set| {
+        let mut set = set.clone();
+        set.options.hashsize = None;
+        set.options.initval = None;
+        set.options.bucketsize = None;
+        set.options.forceadd = false;
+        set
+    };
+    comparable(existing) == comparable(created)
+}

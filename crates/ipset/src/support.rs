@@ -1,0 +1,288 @@
+//! Which options which set type takes, since which of its revisions, and since which kernel.
+
+use crate::error::{Error, Unsupported};
+use crate::family::Family;
+use crate::operation::Attempt;
+use crate::set::{Set, SetRange};
+use crate::set_type::SetType;
+use std::net::IpAddr;
+
+/// The revisions of a set type that the running kernel has, all from the first to the last.
+///
+/// A revision stands for a set of options: [`Set`]s are created with the newest that both the kernel and this crate know.
+#[doc(alias = "IPSET_CMD_TYPE")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revisions {
+    /// The oldest.
+    pub min: u8,
+    /// The newest.
+    pub max: u8,
+}
+
+impl SetType {
+    /// The newest revision that this crate knows; 0 for an unknown type.
+    pub fn newest_known_revision(&self) -> u8 {
+        match self {
+            SetType::BitmapIp | SetType::BitmapIpMac | SetType::BitmapPort | SetType::ListSet => 3,
+            SetType::HashMac | SetType::HashIpMac => 1,
+            SetType::HashIpMark | SetType::HashNetPortNet => 3,
+            SetType::HashNetNet => 4,
+            SetType::HashIp | SetType::HashIpPortIp => 6,
+            SetType::HashNet | SetType::HashIpPort => 7,
+            SetType::HashIpPortNet | SetType::HashNetPort | SetType::HashNetIface => 8,
+            SetType::Unknown(_) => 0,
+        }
+    }
+
+    /// The first kernel that has the type, as `major.minor`.
+    pub fn first_kernel(&self) -> &'static str {
+        match self {
+            SetType::HashNetIface => "3.1",
+            SetType::HashNetNet | SetType::HashNetPortNet => "3.13",
+            SetType::HashIpMark => "3.15",
+            SetType::HashMac => "3.18",
+            SetType::HashIpMac => "4.20",
+            _ => "2.6.39",
+        }
+    }
+
+    /// The revision of the type that brought an option, and the first kernel with it; `None` where the type has not the
+    /// option. From the comments at `IPSET_TYPE_REV_MAX` of
+    /// [the types' sources](https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/ipset).
+    fn option(&self, option: SetOption) -> Option<(u8, &'static str)> {
+        use SetType::*;
+        let since = |revision, kernel| Some((revision, kernel));
+        match (option, self) {
+            (_, Unknown(_)) => None,
+            (SetOption::Hashsize | SetOption::Maxelem, set_type) if set_type.is_hash() => {
+                since(0, self.first_kernel())
+            }
+            (SetOption::Netmask, HashIp | BitmapIp) | (SetOption::Markmask, HashIpMark) => {
+                since(0, self.first_kernel())
+            }
+            (SetOption::Range, BitmapIp | BitmapIpMac | BitmapPort) | (SetOption::Size, ListSet) => {
+                since(0, "2.6.39")
+            }
+            (SetOption::Bitmask, HashIp) => since(6, "6.3"),
+            (SetOption::Bitmask | SetOption::Netmask, HashIpPort) => since(7, "6.3"),
+            (SetOption::Bitmask | SetOption::Netmask, HashNetNet) => since(4, "6.3"),
+            (SetOption::Timeout, _) => since(0, self.first_kernel()),
+            (SetOption::Counters, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(1, "3.10"),
+            (SetOption::Counters, HashIpPort | HashIpPortIp) => since(2, "3.10"),
+            (SetOption::Counters, HashNet | HashNetIface) => since(3, "3.10"),
+            (SetOption::Counters, HashIpPortNet | HashNetPort) => since(4, "3.10"),
+            (SetOption::Counters, _) => since(0, self.first_kernel()),
+            (SetOption::Comment, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(2, "3.13"),
+            (SetOption::Comment, HashIpPort | HashIpPortIp) => since(3, "3.13"),
+            (SetOption::Comment, HashNet | HashNetIface) => since(4, "3.13"),
+            (SetOption::Comment, HashIpPortNet | HashNetPort) => since(5, "3.13"),
+            (SetOption::Comment, _) => since(0, self.first_kernel()),
+            (SetOption::Forceadd, HashIp) => since(3, "3.15"),
+            (SetOption::Forceadd, HashIpPort | HashIpPortIp) => since(4, "3.15"),
+            (SetOption::Forceadd, HashNet | HashNetIface) => since(5, "3.15"),
+            (SetOption::Forceadd, HashIpPortNet | HashNetPort) => since(6, "3.15"),
+            (SetOption::Forceadd, HashIpMark | HashNetNet | HashNetPortNet) => since(1, "3.15"),
+            (SetOption::Forceadd, HashMac | HashIpMac) => since(0, self.first_kernel()),
+            (SetOption::Skbinfo, BitmapIp | BitmapIpMac | BitmapPort | ListSet) => since(3, "3.18"),
+            (SetOption::Skbinfo, HashIp) => since(4, "3.18"),
+            (SetOption::Skbinfo, HashIpPort | HashIpPortIp) => since(5, "3.18"),
+            (SetOption::Skbinfo, HashNet | HashNetIface) => since(6, "3.18"),
+            (SetOption::Skbinfo, HashIpPortNet | HashNetPort) => since(7, "3.18"),
+            (SetOption::Skbinfo, HashIpMark | HashNetNet | HashNetPortNet) => since(2, "3.18"),
+            (SetOption::Skbinfo, HashMac | HashIpMac) => since(0, self.first_kernel()),
+            (SetOption::Bucketsize, HashIp) => since(5, "5.12"),
+            (SetOption::Bucketsize, HashIpPort | HashIpPortIp) => since(6, "5.12"),
+            (SetOption::Bucketsize, HashNet) => since(7, "5.12"),
+            (SetOption::Bucketsize, HashIpPortNet | HashNetPort | HashNetIface) => since(8, "5.12"),
+            (SetOption::Bucketsize, HashIpMark | HashNetNet | HashNetPortNet) => since(3, "5.12"),
+            (SetOption::Bucketsize, HashMac | HashIpMac) => since(1, "5.12"),
+            (SetOption::Initval, set_type) => set_type.option(SetOption::Bucketsize),
+            _ => None,
+        }
+    }
+}
+
+/// The options of a set, as the table above asks for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SetOption {
+    Hashsize,
+    Maxelem,
+    Bucketsize,
+    Initval,
+    Netmask,
+    Bitmask,
+    Markmask,
+    Range,
+    Size,
+    Timeout,
+    Counters,
+    Comment,
+    Skbinfo,
+    Forceadd,
+}
+
+impl SetOption {
+    fn name(self) -> &'static str {
+        match self {
+            SetOption::Hashsize => "hashsize",
+            SetOption::Maxelem => "maxelem",
+            SetOption::Bucketsize => "bucketsize",
+            SetOption::Initval => "initval",
+            SetOption::Netmask => "netmask",
+            SetOption::Bitmask => "bitmask",
+            SetOption::Markmask => "markmask",
+            SetOption::Range => "range",
+            SetOption::Size => "size",
+            SetOption::Timeout => "timeout",
+            SetOption::Counters => "counters",
+            SetOption::Comment => "comment",
+            SetOption::Skbinfo => "skbinfo",
+            SetOption::Forceadd => "forceadd",
+        }
+    }
+}
+
+/// Whether a set can be created as it is, whatever the kernel. The kernel ignores options that mean nothing for a type
+/// and corrects some values; both are errors here.
+pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), Error> {
+    let wrong = |option: SetOption, reason: String| {
+        Err(Error::WrongOption {
+            attempt: Box::new(attempt()),
+            option: option.name(),
+            reason: reason.into(),
+        })
+    };
+    if !set.set_type.families().contains(&set.family) {
+        let families: Vec<String> = set.set_type.families().iter().map(Family::to_string).collect();
+        let reason = format!(
+            "{} is not a family of {}, which has {}",
+            set.family,
+            set.set_type,
+            families.join(" and ")
+        );
+        return Err(Error::WrongOption {
+            attempt: Box::new(attempt()),
+            option: "family",
+            reason: reason.into(),
+        });
+    }
+    for option in given(set) {
+        if set.set_type.option(option).is_none() {
+            return wrong(
+                option,
+                format!("a set of type {} has no such option", set.set_type),
+            );
+        }
+    }
+    let options = &set.options;
+    let bits = set.family.address_bits();
+    match options.netmask {
+        Some(0) => return wrong(SetOption::Netmask, "must not be 0".to_owned()),
+        Some(netmask) if netmask > bits => {
+            return wrong(SetOption::Netmask, format!("{netmask} is more than {bits}"));
+        }
+        Some(_) if options.bitmask.is_some() => {
+            return wrong(SetOption::Netmask, "excludes a bitmask".to_owned());
+        }
+        _ => {}
+    }
+    match options.bitmask {
+        Some(bitmask) if Family::of(bitmask) != set.family => {
+            return wrong(
+                SetOption::Bitmask,
+                format!("{bitmask} is no address of family {}", set.family),
+            );
+        }
+        Some(IpAddr::V4(bitmask)) if bitmask.is_unspecified() => {
+            return wrong(SetOption::Bitmask, "must not be 0".to_owned());
+        }
+        Some(IpAddr::V6(bitmask)) if bitmask.is_unspecified() => {
+            return wrong(SetOption::Bitmask, "must not be 0".to_owned());
+        }
+        _ => {}
+    }
+    if options.markmask == Some(0) {
+        return wrong(SetOption::Markmask, "must not be 0".to_owned());
+    }
+    if let Some(bucketsize) = options.bucketsize
+        && !(2..=12).contains(&bucketsize)
+    {
+        return wrong(SetOption::Bucketsize, format!("{bucketsize} is not from 2 to 12"));
+    }
+    if options.bucketsize.is_some_and(|bucketsize| bucketsize % 2 == 1) {
+        return wrong(
+            SetOption::Bucketsize,
+            "is odd, which the kernel would round up".to_owned(),
+        );
+    }
+    match (set.set_type, options.range) {
+        (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(first, last)))
+            if first > last =>
+        {
+            wrong(SetOption::Range, "ends before it begins".to_owned())
+        }
+        (SetType::BitmapPort, Some(SetRange::Ports(first, last))) if first > last => {
+            wrong(SetOption::Range, "ends before it begins".to_owned())
+        }
+        (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(..)))
+        | (SetType::BitmapPort, Some(SetRange::Ports(..))) => Ok(()),
+        (SetType::BitmapPort, _) => wrong(SetOption::Range, "a range of ports is wanted".to_owned()),
+        (SetType::BitmapIp | SetType::BitmapIpMac, _) => {
+            wrong(SetOption::Range, "a range of IPv4 addresses is wanted".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The revision to create a set with, on a kernel with these.
+pub(crate) fn choose_revision(
+    set: &Set,
+    kernel: Revisions,
+    attempt: &dyn Fn() -> Attempt,
+) -> Result<u8, Error> {
+    for option in given(set) {
+        if let Some((needed, first_kernel)) = set.set_type.option(option)
+            && needed > kernel.max
+        {
+            return Err(Error::Unsupported {
+                attempt: Box::new(attempt()),
+                unsupported: Box::new(Unsupported {
+                    what: format!("{} of {}", option.name(), set.set_type).into(),
+                    needed_revision: Some(needed),
+                    kernel_revision: Some(kernel.max),
+                    first_kernel,
+                }),
+            });
+        }
+    }
+    Ok(set
+        .set_type
+        .newest_known_revision()
+        .clamp(kernel.min, kernel.max.max(kernel.min))
+        .min(kernel.max))
+}
+
+/// The revision of `hash:net,iface` that knows names' first parts, and the kernel that has it.
+pub(crate) const WILDCARD: (u8, &str) = (7, "5.5");
+
+fn given(set: &Set) -> impl Iterator<Item = SetOption> {
+    let options = &set.options;
+    [
+        (options.hashsize.is_some(), SetOption::Hashsize),
+        (options.maxelem.is_some(), SetOption::Maxelem),
+        (options.bucketsize.is_some(), SetOption::Bucketsize),
+        (options.initval.is_some(), SetOption::Initval),
+        (options.netmask.is_some(), SetOption::Netmask),
+        (options.bitmask.is_some(), SetOption::Bitmask),
+        (options.markmask.is_some(), SetOption::Markmask),
+        (options.range.is_some(), SetOption::Range),
+        (options.size.is_some(), SetOption::Size),
+        (options.timeout.is_some(), SetOption::Timeout),
+        (options.counters, SetOption::Counters),
+        (options.comment, SetOption::Comment),
+        (options.skbinfo, SetOption::Skbinfo),
+        (options.forceadd, SetOption::Forceadd),
+    ]
+    .into_iter()
+    .filter_map(|(given, option)| given.then_some(option))
+}
