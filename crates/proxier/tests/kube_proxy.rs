@@ -3,6 +3,12 @@
 //! One difference is meant, and the comparison names it: in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule
 //! (docs/kube-proxy-parity.md, "node-port numbers").
 #![cfg(all(feature = "manifest", feature = "kube-proxy-config"))]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test says what is wrong by panicking"
+)]
 
 mod support;
 
