@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+mod backend;
 mod chain;
 mod client;
+mod command;
 mod condition;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -9,23 +11,29 @@ mod error;
 #[cfg(feature = "fake")]
 mod fake;
 mod family;
+mod lock;
 pub mod matches;
 mod model;
 mod network;
 mod normal_form;
 mod options;
+mod outcome;
 mod parse;
 mod render;
 mod restore;
 mod rule;
 mod ruleset;
+mod runner;
 mod table;
 pub mod targets;
 mod text;
+mod trial;
 mod words;
 
+pub use backend::{Backend, Detection, Holding, Verdict, Version};
 pub use chain::ChainName;
 pub use client::{Iptables, Operation, Save};
+pub use command::Command;
 pub use condition::Condition;
 pub use error::{Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
@@ -37,9 +45,11 @@ pub use render::{MarkStyle, Style, TextStyle};
 pub use restore::{Edit, Line, Restore, RestoreMode};
 pub use rule::Rule;
 pub use ruleset::{Chain, CountedRule, Ruleset, TableRules};
+pub use runner::{Completion, Invocation, Local, Runner};
 pub use table::{Counters, Policy, Table};
 pub use targets::Target;
 pub use text::{
     Comment, ConntrackName, EventList, HashlimitName, LogPrefix, NflogPrefix, RecentName, SetName,
 };
+pub use trial::Trial;
 pub use words::Word;

@@ -1,0 +1,413 @@
+//! The tables of this host, changed and read by the iptables tools.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::backend::{Backend, Detection, Holding, Version};
+use crate::client::{Iptables, Operation, Save};
+use crate::error::{Error, Refused, RefusedKind};
+use crate::family::Family;
+use crate::lock::LOCK_FILE;
+use crate::model;
+use crate::outcome::{self, Place, Told};
+use crate::render::Style;
+use crate::restore::{Edit, Restore, RestoreMode};
+use crate::ruleset::Ruleset;
+use crate::runner::{Completion, Invocation, Local, Runner};
+use crate::table::Table;
+use crate::trial::{self, Trial};
+
+/// `iptables-restore`, `iptables-save` and their IPv6 twins, in the network namespace of the calling thread.
+///
+/// Needs the capability `CAP_NET_ADMIN`, and for legacy tables a lock file that can be written.
+pub struct Command {
+    runner: Box<dyn Runner>,
+    backend: Option<Backend>,
+    versions: BTreeMap<Family, Version>,
+    style: Style,
+    wait: Duration,
+    time_limit: Duration,
+    output_limit: usize,
+    lock_file: Option<PathBuf>,
+    environment: BTreeMap<String, String>,
+    trials: Trial,
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Command")
+            .field("backend", &self.backend)
+            .field("versions", &self.versions)
+            .field("style", &self.style)
+            .field("wait", &self.wait)
+            .field("time_limit", &self.time_limit)
+            .field("output_limit", &self.output_limit)
+            .field("lock_file", &self.lock_file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Command::new()
+    }
+}
+
+impl Command {
+    /// The tools that the host uses if nothing more is said: `iptables-restore` and so on.
+    ///
+    /// Nothing is started before the first use. Waits 5 seconds for the lock, gives a tool 60 seconds beside
+    /// that, and takes 256 MiB of its output.
+    pub fn new() -> Self {
+        Command::with_runner(Box::new(Local::new())).with_trials(Trial::InPrivateNamespace)
+    }
+
+    /// The same, started by `runner`, without [trials](Self::with_trials).
+    pub fn with_runner(runner: Box<dyn Runner>) -> Self {
+        Command {
+            runner,
+            backend: None,
+            versions: BTreeMap::new(),
+            style: Style::RESTORE,
+            wait: Duration::from_secs(5),
+            time_limit: Duration::from_secs(60),
+            output_limit: 256 << 20,
+            lock_file: None,
+            environment: BTreeMap::new(),
+            trials: Trial::None,
+        }
+    }
+
+    /// Uses the tools of one back end, by their full names (`iptables-nft-restore`).
+    pub fn with_backend(mut self, backend: Backend) -> Self {
+        self.backend = Some(backend);
+        self.versions.clear();
+        self
+    }
+
+    /// Writes restore input in this style.
+    pub fn with_style(mut self, style: Style) -> Self {
+        self.style = style;
+        self
+    }
+
+    /// Waits up to `wait` for the lock; zero gives up at once. The tools count whole seconds, a part counts
+    /// as one.
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Kills a tool that takes longer than this, the wait for the lock not counted.
+    pub fn with_time_limit(mut self, limit: Duration) -> Self {
+        self.time_limit = limit;
+        self
+    }
+
+    /// Kills a tool that writes more bytes than this.
+    pub fn with_output_limit(mut self, limit: usize) -> Self {
+        self.output_limit = limit;
+        self
+    }
+
+    /// Uses another lock file than `/run/xtables.lock` (`XTABLES_LOCKFILE`, known to the tools from 1.8.5 on).
+    /// All programs that change legacy tables must use the same.
+    pub fn with_lock_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.lock_file = Some(path.into());
+        self
+    }
+
+    /// Gives the tools one more variable. They get nothing of our environment but a `PATH` of our choice and these.
+    pub fn with_environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.insert(name.into(), value.into());
+        self
+    }
+
+    /// Whether the culprit of a refusal that names only a table is looked for by trials.
+    pub fn with_trials(mut self, trials: Trial) -> Self {
+        self.trials = trials;
+        self
+    }
+
+    /// Version of the tool of a family. Asked for once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::is_unsupported`] if the tool is not there; [`Error::Unexpected`] if it does not tell its version.
+    pub fn version(&mut self, family: Family) -> Result<Version, Error> {
+        if let Some(version) = self.versions.get(&family) {
+            return Ok(*version);
+        }
+        // Before 1.6.2 restore did not know --version; the other tool always did.
+        let infix = self.backend.map_or("", Backend::infix);
+        let mut version = Err(Error::Unexpected {
+            tool: family.tool().into(),
+            text: String::new(),
+        });
+        for program in [
+            self.program(family, "restore"),
+            format!("{}{infix}", family.tool()),
+        ] {
+            let completion = self.start(&program, vec!["--version".into()], Vec::new(), Duration::ZERO)?;
+            let text = String::from_utf8_lossy(&completion.output).into_owned();
+            version = text.parse().map_err(|_| Error::Unexpected {
+                tool: program,
+                text: format!("{} to --version", outcome::words(&completion)),
+            });
+            if version.is_ok() {
+                break;
+            }
+        }
+        let version = version?;
+        self.versions.insert(family, version);
+        Ok(version)
+    }
+
+    /// Looks into both back ends of a family.
+    ///
+    /// # Errors
+    ///
+    /// Only what keeps both from being read; a back end without tools or kernel part is simply not in the
+    /// answer.
+    pub fn detect(&mut self, family: Family) -> Result<Detection, Error> {
+        let chosen = self.backend;
+        let versions = std::mem::take(&mut self.versions);
+        self.backend = None;
+        let default = self.version(family).ok().map(|version| version.backend);
+        let mut holding = |backend| {
+            self.backend = Some(backend);
+            self.versions.clear();
+            let version = self.version(family)?;
+            Ok(Holding::of(version, &self.save(&Save::all(family))?))
+        };
+        let legacy: Result<Holding, Error> = holding(Backend::Legacy);
+        let nft: Result<Holding, Error> = holding(Backend::Nft);
+        self.backend = chosen;
+        self.versions = versions;
+        match (legacy, nft) {
+            (Err(error), Err(_)) => Err(error),
+            (legacy, nft) => Ok(Detection {
+                legacy: legacy.ok(),
+                nft: nft.ok(),
+                default,
+            }),
+        }
+    }
+
+    fn program(&self, family: Family, verb: &str) -> String {
+        format!(
+            "{}{}-{verb}",
+            family.tool(),
+            self.backend.map_or("", Backend::infix)
+        )
+    }
+
+    fn lock_path(&self) -> &Path {
+        self.lock_file.as_deref().unwrap_or(Path::new(LOCK_FILE))
+    }
+
+    fn start(
+        &mut self,
+        program: &str,
+        arguments: Vec<String>,
+        input: Vec<u8>,
+        wait: Duration,
+    ) -> Result<Completion, Error> {
+        let mut environment = self.environment.clone();
+        if let Some(path) = &self.lock_file {
+            environment.insert("XTABLES_LOCKFILE".into(), path.to_string_lossy().into_owned());
+        }
+        self.runner.run(Invocation {
+            program: program.into(),
+            arguments,
+            environment,
+            input,
+            time_limit: self.time_limit.saturating_add(wait),
+            output_limit: self.output_limit,
+        })
+    }
+
+    fn run_restore(&mut self, restore: &Restore, check: Check) -> Result<(), Error> {
+        let text = restore.render_checked(self.style)?;
+        if restore.is_empty() {
+            return Ok(());
+        }
+        let completion = self.give(restore, &text, check)?;
+        if completion.status == Some(0) {
+            return Ok(());
+        }
+        let words = outcome::words(&completion);
+        if outcome::is_locked(&words) {
+            let path = self.lock_path().to_owned();
+            return Err(Error::Locked {
+                waited: self.wait,
+                holder: self.runner.lock_holder(&path),
+            });
+        }
+        Err(self.refusal(restore, &completion, check))
+    }
+
+    /// One start of restore.
+    fn give(&mut self, restore: &Restore, text: &str, check: Check) -> Result<Completion, Error> {
+        let version = self.version(restore.family)?;
+        let mut arguments = Vec::new();
+        let mut held = None;
+        if version.restore_waits() {
+            let seconds = self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0);
+            if seconds > 0 {
+                arguments.extend(["--wait".into(), seconds.to_string()]);
+            }
+        } else {
+            let path = self.lock_path().to_owned();
+            held = Some(self.runner.lock(&path, self.wait)?);
+        }
+        if restore.mode == RestoreMode::Keep {
+            arguments.push("--noflush".into());
+        }
+        arguments.push("--counters".into());
+        if check == Check::Only {
+            arguments.push("--test".into());
+        }
+        let program = self.program(restore.family, "restore");
+        let completion = self.start(&program, arguments, text.into(), self.wait);
+        drop(held);
+        completion
+    }
+
+    /// Says what was refused, why, and what stands.
+    fn refusal(&mut self, restore: &Restore, completion: &Completion, check: Check) -> Error {
+        let mut told = outcome::read(completion);
+        let mut place = outcome::place(restore, &told);
+        if let Place::Edit(table, at) = place {
+            self.explain(restore, table, at, &mut told);
+        }
+        if let (Place::Table(table), Check::No) = (&place, check)
+            && let Some(at) = self.find_culprit(restore, *table)
+        {
+            place = Place::Edit(*table, at);
+        }
+        let edits = |wanted: Table| {
+            restore
+                .tables()
+                .find(|(table, _)| *table == wanted)
+                .map_or(&[][..], |(_, edits): (_, &[Edit])| edits)
+        };
+        let (refused, applied) = match place {
+            Place::Edit(table, at) => {
+                let refused = edits(table)
+                    .get(at)
+                    .map_or(Refused::Table(table), |edit| Refused::Edit {
+                        table,
+                        edit: edit.clone(),
+                    });
+                (refused, restore.tables_before(table))
+            }
+            Place::Table(table) => (Refused::Table(table), restore.tables_before(table)),
+            Place::Unknown => (Refused::Whole(restore.family), Vec::new()),
+        };
+        Error::Refused {
+            tool: self.program(restore.family, "restore"),
+            refused: Box::new(refused),
+            kind: told.kind,
+            text: told.text,
+            status: completion.status,
+            applied: if check == Check::Only { Vec::new() } else { applied },
+        }
+    }
+
+    /// Legacy gives no reason with a line; what the line would do to the tables as they are tells it.
+    fn explain(&mut self, restore: &Restore, table: Table, at: usize, told: &mut Told) {
+        if told.kind != RefusedKind::Other {
+            return;
+        }
+        let Ok(mut saved) = self.save(&Save::table(restore.family, table)) else {
+            return;
+        };
+        let mut only = Restore::new(restore.family);
+        only.mode = restore.mode;
+        for (_, edits) in restore.tables().filter(|(known, _)| *known == table) {
+            *only.table_mut(table) = edits.to_vec();
+        }
+        if let Err(refusal) = model::apply(&mut saved, &only, None)
+            && refusal.place == Some(at)
+        {
+            told.kind = refusal.kind;
+            told.text = format!("{} ({})", told.text, refusal.reason.trim_end_matches('.'));
+        }
+    }
+
+    /// Looks for the edit that the kernel refuses where the tool names only the table.
+    fn find_culprit(&mut self, restore: &Restore, table: Table) -> Option<usize> {
+        if self.trials == Trial::None {
+            return None;
+        }
+        let saved = self.save(&Save::table(restore.family, table)).ok()?;
+        trial::find(
+            restore,
+            table,
+            &saved,
+            self.time_limit,
+            &mut |attempt: &Restore| {
+                let text = attempt.render_checked(self.style).ok()?;
+                let completion = trial::aside(|| self.give(attempt, &text, Check::No))?.ok()?;
+                if completion.status == Some(0) {
+                    return Some(trial::Attempt::Taken);
+                }
+                let told = outcome::read(&completion);
+                match outcome::place(attempt, &told) {
+                    Place::Edit(_, at) => Some(trial::Attempt::RefusedAt(at)),
+                    _ => Some(trial::Attempt::Refused),
+                }
+            },
+        )
+    }
+}
+
+/// Whether an input is only checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    No,
+    Only,
+}
+
+impl Iptables for Command {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        operations
+            .iter()
+            .map(|operation| match operation {
+                Operation::Restore(restore) => self.run_restore(restore, Check::No),
+            })
+            .collect()
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        let program = self.program(request.family, "save");
+        let mut arguments = Vec::new();
+        if request.counters {
+            arguments.push("--counters".into());
+        }
+        if let Some(table) = request.table {
+            arguments.extend(["--table".into(), table.as_str().into()]);
+        }
+        let completion = self.start(&program, arguments, Vec::new(), Duration::ZERO)?;
+        if completion.status != Some(0) {
+            let told = outcome::read(&completion);
+            return Err(Error::Refused {
+                tool: program,
+                refused: Box::new(Refused::Whole(request.family)),
+                kind: told.kind,
+                text: told.text,
+                status: completion.status,
+                applied: Vec::new(),
+            });
+        }
+        // A comment cut in the middle of a character is somebody else's, and is not written again by us.
+        String::from_utf8_lossy(&completion.output).parse()
+    }
+
+    fn test(&mut self, restore: &Restore) -> Result<(), Error> {
+        self.run_restore(restore, Check::Only)
+    }
+}

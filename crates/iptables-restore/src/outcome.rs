@@ -1,0 +1,244 @@
+//! What the tools say when they refuse, and what it means.
+//!
+//! Texts are those of iptables 1.8.9 and 1.8.11, legacy and nft; older ones say the same where they say
+//! anything.
+
+use crate::error::RefusedKind;
+use crate::restore::{Edit, Line, Restore};
+use crate::runner::Completion;
+use crate::table::Table;
+use crate::targets::Target;
+
+/// A refusal as the tool told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The line it names, counted from 1.
+    pub(crate) line: Option<usize>,
+    /// The chain it says does not exist.
+    pub(crate) missing_chain: Option<String>,
+    pub(crate) kind: RefusedKind,
+    pub(crate) text: String,
+}
+
+/// What the tool wrote, the hints to its help left out.
+pub(crate) fn words(completion: &Completion) -> String {
+    let output = String::from_utf8_lossy(&completion.errors);
+    let more = String::from_utf8_lossy(&completion.output);
+    let lines = output.lines().chain(more.lines()).map(str::trim);
+    let mut text = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("Try `"))
+        .collect::<Vec<_>>()
+        .join("; ");
+    if let Some(signal) = completion.signal {
+        let separator = if text.is_empty() { "" } else { "; " };
+        text = format!("{text}{separator}ended by signal {signal}");
+    }
+    text
+}
+
+pub(crate) fn read(completion: &Completion) -> Told {
+    let text = words(completion);
+    let missing_chain = between(&text, "Chain '", "' does not exist")
+        .or_else(|| between(&text, "Couldn't load target `", "'"))
+        .map(str::to_owned);
+    Told {
+        line: line_number(&text),
+        missing_chain,
+        kind: kind(&text, completion.status),
+        text,
+    }
+}
+
+/// Whether it was the lock that kept the tool from doing anything.
+pub(crate) fn is_locked(text: &str) -> bool {
+    text.contains("holding the xtables lock") || text.contains("xtables lock; still")
+}
+
+fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(before)?;
+    rest.split_once(after).map(|(inner, _)| inner)
+}
+
+/// The number in `line 7 failed`, `line 7: RULE_APPEND failed`, `Error occurred at line: 7`, `at line 7`.
+fn line_number(text: &str) -> Option<usize> {
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once("line") {
+        let digits = after.trim_start_matches(':').trim_start_matches(' ');
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        if let Some(number) = digits.get(..end).and_then(|digits| digits.parse().ok()) {
+            return Some(number);
+        }
+        rest = after;
+    }
+    None
+}
+
+fn kind(text: &str, status: Option<i32>) -> RefusedKind {
+    let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    if says(&["Permission denied", "Operation not permitted", "you must be root"]) {
+        RefusedKind::PermissionDenied
+    } else if says(&[
+        "missing kernel module",
+        "Couldn't load match",
+        "unable to initialize table",
+        "Table does not exist",
+        "table name",
+        "Protocol not supported",
+        "Operation not supported",
+        "unknown option",
+    ]) {
+        RefusedKind::Unsupported
+    } else if says(&["already exists", "File exists"]) {
+        RefusedKind::AlreadyExists
+    } else if says(&["resource busy", "Directory not empty", "Too many references"]) {
+        RefusedKind::InUse
+    } else if says(&[
+        "does not exist",
+        "doesn't exist",
+        "No chain/target/match by that name",
+        "does a matching rule exist",
+        "Couldn't load target",
+        "No such file or directory",
+        "too big",
+    ]) {
+        RefusedKind::NotFound
+    } else if says(&[
+        "Resource temporarily unavailable",
+        "Cannot allocate memory",
+        "Out of memory",
+        "Interrupted",
+    ]) || (status == Some(4) && !text.contains("failed ("))
+    {
+        RefusedKind::Resource
+    } else {
+        RefusedKind::Other
+    }
+}
+
+/// Where in the input the refusal belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This edit of the table.
+    Edit(Table, usize),
+    /// Somewhere in the table: the tool named its COMMIT, or nothing more.
+    Table(Table),
+    /// Nowhere: the tool named no line.
+    Unknown,
+}
+
+/// Finds the edit that the words point to.
+pub(crate) fn place(restore: &Restore, told: &Told) -> Place {
+    let Some(line) = told.line.and_then(|line| restore.line(line)) else {
+        return Place::Unknown;
+    };
+    match line {
+        Line::Edit { table, place, .. } => Place::Edit(table, place),
+        Line::Table(table) => Place::Table(table),
+        Line::Commit(table) => match &told.missing_chain {
+            Some(chain) => first_jump(restore, table, chain)
+                .map_or(Place::Table(table), |place| Place::Edit(table, place)),
+            None => Place::Table(table),
+        },
+    }
+}
+
+/// nft finds out at the end that a chain is missing, and then names only the chain.
+fn first_jump(restore: &Restore, table: Table, chain: &str) -> Option<usize> {
+    let (_, edits) = restore.tables().find(|(known, _)| *known == table)?;
+    edits.iter().position(|edit| match edit {
+        Edit::Append { rule, .. } | Edit::Insert { rule, .. } => rule
+            .target
+            .as_ref()
+            .and_then(Target::chain)
+            .is_some_and(|name| name.as_str() == chain),
+        _ => edit.chain().as_str() == chain,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts captured from iptables 1.8.9, both back ends.
+    #[test]
+    fn lines_and_kinds_are_read_from_the_tools_words() {
+        for (text, status, line, kind) in [
+            ("iptables-restore: line 3 failed", 1, Some(3), RefusedKind::Other),
+            (
+                "iptables-nft-restore: line 3 failed: No chain/target/match by that name.",
+                1,
+                Some(3),
+                RefusedKind::NotFound,
+            ),
+            (
+                "iptables-nft-restore v1.8.9 (nf_tables): \nline 7: RULE_APPEND failed (Invalid argument): rule in chain A",
+                4,
+                Some(7),
+                RefusedKind::Other,
+            ),
+            (
+                "iptables-restore v1.8.9 (legacy): Couldn't load target `NOPE':No such file or directory\n\nError occurred at line: 4\nTry `iptables-restore -h' or 'iptables-restore --help' for more information.",
+                2,
+                Some(4),
+                RefusedKind::NotFound,
+            ),
+            (
+                "iptables-nft-restore v1.8.9 (nf_tables): \nline 4: CHAIN_DEL failed (Device or resource busy): chain A",
+                4,
+                Some(4),
+                RefusedKind::InUse,
+            ),
+            (
+                "Warning: Extension ipvs revision 0 not supported, missing kernel module?\niptables-restore: line 5 failed",
+                1,
+                Some(5),
+                RefusedKind::Unsupported,
+            ),
+            (
+                "iptables-restore v1.8.9 (legacy): Can't set policy `ACCEPT' on `A' line 2: Bad built-in chain name",
+                1,
+                Some(2),
+                RefusedKind::Other,
+            ),
+            (
+                "iptables-restore: COMMIT expected at line 3",
+                1,
+                Some(3),
+                RefusedKind::Other,
+            ),
+            (
+                "iptables-nft-restore: line 3 failed: Chain already exists.",
+                1,
+                Some(3),
+                RefusedKind::AlreadyExists,
+            ),
+            (
+                "Fatal: can't open lock file: Permission denied",
+                4,
+                None,
+                RefusedKind::PermissionDenied,
+            ),
+            ("something", 4, None, RefusedKind::Resource),
+        ] {
+            let told = read(&Completion {
+                status: Some(status),
+                signal: None,
+                output: Vec::new(),
+                errors: text.as_bytes().to_vec(),
+            });
+            assert_eq!((told.line, told.kind), (line, kind), "{text}");
+            assert!(!told.text.contains("Try `"));
+        }
+    }
+
+    #[test]
+    fn a_crash_is_told_too() {
+        let completion = Completion {
+            status: None,
+            signal: Some(11),
+            output: Vec::new(),
+            errors: Vec::new(),
+        };
+        assert_eq!(read(&completion).text, "ended by signal 11");
+    }
+}
