@@ -298,8 +298,13 @@ impl Client {
         if link.alias.as_deref().is_none_or(str::is_empty) {
             return Ok(());
         }
-        let index = self.resolve(&link.name, operation)?;
-        self.request(operation, uapi::RTM_NEWLINK, 0, &wire::change_link(index, link))
+        match self.link(&link.name)? {
+            Some(created) => self.adapt_link(&created, link, operation),
+            None => Err(Error::LinkMissing {
+                operation: operation.to_string().into(),
+                link: link.name,
+            }),
+        }
     }
 
     fn adapt_link(&mut self, existing: &Link, link: &DummyLink, operation: &Operation) -> Result<(), Error> {
@@ -311,7 +316,7 @@ impl Client {
             operation,
             uapi::RTM_NEWLINK,
             0,
-            &wire::change_link(existing.index, link),
+            &wire::change_link(existing, link),
         )
     }
 
@@ -583,7 +588,7 @@ impl DummyLinks for Client {
 }
 
 impl Client {
-    fn link_names(&mut self) -> Result<BTreeMap<u32, LinkName>, Error> {
+    pub(crate) fn link_names(&mut self) -> Result<BTreeMap<u32, LinkName>, Error> {
         Ok(self
             .links()?
             .into_iter()

@@ -353,7 +353,7 @@ pub fn settings_of_an_address_come_back(host: &mut dyn DummyLinks) {
     host.delete_link(&link).unwrap();
 }
 
-/// Multicast, loopback and what only IPv4 has.
+/// Multicast, loopback, what only IPv4 has, and two scopes in one IPv4 prefix.
 pub fn what_cannot_be_an_address_here_is_refused(host: &mut dyn DummyLinks) {
     let link = ensured(host, "contract7");
     for wanted in [
@@ -377,6 +377,10 @@ pub fn what_cannot_be_an_address_here_is_refused(host: &mut dyn DummyLinks) {
         );
     }
     assert_eq!(keys(host, link), set([]));
+    host.add(&link, &address("10.1.7.1/24")).unwrap();
+    host.add(&link, &address("10.1.7.2/24").with_scope(Scope::Host))
+        .unwrap_err();
+    assert_eq!(keys(host, link), set(["10.1.7.1/24"]));
     host.delete_link(&link).unwrap();
 }
 

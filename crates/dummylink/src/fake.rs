@@ -215,6 +215,13 @@ impl Fake {
                 if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
                     return refuse(Errno::EINVAL, Some("invalid lifetime"));
                 }
+                let mut neighbours = held.addresses.values();
+                if address.key.prefix_length() < 32
+                    && neighbours
+                        .any(|other| is_same_prefix(&other.key, &address.key) && other.scope != address.scope)
+                {
+                    return refuse(Errno::EINVAL, Some("Invalid scope value"));
+                }
                 let is_multicast = address.key.address().is_multicast()
                     && !address.flags.contains(AddressFlags::MULTICAST_AUTO_JOIN);
                 if address.key.address().is_ipv6() && is_multicast {

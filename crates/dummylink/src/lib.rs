@@ -6,6 +6,7 @@ mod client;
 pub mod contract;
 mod difference;
 mod error;
+mod events;
 #[cfg(feature = "fake")]
 mod fake;
 mod link;
@@ -22,6 +23,7 @@ pub use address::{
 pub use client::{Client, DummyLinks};
 pub use difference::{Difference, Ours, Replaced, difference};
 pub use error::Error;
+pub use events::{Event, Events, Snapshot};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use link::{DummyLink, Link, LinkFlags, LinkState};

@@ -11,7 +11,7 @@ use kernlink_netlink::{Attribute, AttributeReader, Error, Message};
 use netlink_packet_core::{DefaultNla, Emitable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{self, AddressAttribute, AddressMessage, CacheInfo};
-use netlink_packet_route::link::{self, InfoKind, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{self, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 
 use crate::address::{AddressFlags, AddressKey, Lifetime, LinkAddress, Owner, Scope};
@@ -55,21 +55,27 @@ fn name_attribute(name: &LinkName) -> LinkAttribute {
     LinkAttribute::Other(DefaultNla::new(uapi::IFLA_IFNAME, bytes))
 }
 
-/// A new dummy link (`RTM_NEWLINK`). The kernel ignores an alias in it.
+/// A new dummy link (`RTM_NEWLINK`): it does without ARP by itself. The kernel ignores an alias in
+/// this message.
 pub(crate) fn new_link(link: &DummyLink) -> Vec<u8> {
     let mut message = configured(link);
-    message.attributes.insert(0, name_attribute(&link.name));
+    message.attributes.push(name_attribute(&link.name));
+    let kind = DefaultNla::new(uapi::IFLA_INFO_KIND, Link::DUMMY.as_bytes().to_vec());
     message
         .attributes
-        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Dummy)]));
+        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Other(kind)]));
     emit(&message)
 }
 
 /// New settings for a link that exists (`RTM_NEWLINK`). Its name is left out: it would rename the
 /// link.
-pub(crate) fn change_link(index: u32, link: &DummyLink) -> Vec<u8> {
+pub(crate) fn change_link(existing: &Link, link: &DummyLink) -> Vec<u8> {
     let mut message = configured(link);
-    message.header.index = index;
+    message.header.index = existing.index;
+    if !existing.flags.contains(LinkFlags::NO_ARP) {
+        message.header.flags |= link::LinkFlags::Noarp;
+        message.header.change_mask |= link::LinkFlags::Noarp;
+    }
     if let Some(alias) = &link.alias {
         // Without a NUL behind it, which the kernel counts as a part of the text.
         let bytes = alias.as_bytes().to_vec();
@@ -82,12 +88,10 @@ pub(crate) fn change_link(index: u32, link: &DummyLink) -> Vec<u8> {
 
 fn configured(link: &DummyLink) -> LinkMessage {
     let mut message = LinkMessage::default();
-    message.header.flags = link::LinkFlags::Noarp;
-    message.header.change_mask = link::LinkFlags::Noarp;
     if let Some(state) = link.state {
-        message.header.change_mask |= link::LinkFlags::Up;
+        message.header.change_mask = link::LinkFlags::Up;
         if state == LinkState::Up {
-            message.header.flags |= link::LinkFlags::Up;
+            message.header.flags = link::LinkFlags::Up;
         }
     }
     if let Some(mtu) = link.mtu {
@@ -146,55 +150,55 @@ fn link_kind(attributes: AttributeReader<'_>) -> Result<Option<Box<str>>, Error>
     Ok(None)
 }
 
-/// An address for a link (`RTM_NEWADDR`).
+/// An address for a link (`RTM_NEWADDR`), attributes in the order in which `ip` sends them.
 pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
-    let mut message = address_message(link_index, &address.key);
+    let mut message = address_header(link_index, &address.key);
     message.header.scope = address.scope.number().into();
-    if let Some(broadcast) = address.broadcast {
-        message.attributes.push(AddressAttribute::Broadcast(broadcast));
-    }
+    let attributes = &mut message.attributes;
+    attributes.push(AddressAttribute::Local(address.key.address()));
+    attributes.extend(address.broadcast.map(AddressAttribute::Broadcast));
     if let Some(label) = address.label {
         let mut bytes = label.as_bytes().to_vec();
         bytes.push(0);
-        message
-            .attributes
-            .push(AddressAttribute::Other(DefaultNla::new(uapi::IFA_LABEL, bytes)));
+        attributes.push(AddressAttribute::Other(DefaultNla::new(uapi::IFA_LABEL, bytes)));
     }
-    if !address.flags.is_empty() {
-        let flags = address::AddressFlags::from_bits_retain(address.flags.bits());
-        message.attributes.push(AddressAttribute::Flags(flags));
+    if address.metric != 0 {
+        attributes.push(AddressAttribute::RoutePriority(address.metric));
     }
+    // What fits goes into the header, the rest needs an attribute, which then counts alone.
+    match u8::try_from(address.flags.bits()) {
+        Ok(flags) => message.header.flags = address::AddressHeaderFlags::from_bits_retain(flags),
+        Err(_) => {
+            let flags = address::AddressFlags::from_bits_retain(address.flags.bits());
+            attributes.push(AddressAttribute::Flags(flags));
+        }
+    }
+    attributes.push(AddressAttribute::Address(address.key.address()));
     if address.lifetime != Lifetime::FOREVER {
         let mut times = CacheInfo::default();
         times.ifa_valid = address.lifetime.valid;
         times.ifa_preferred = address.lifetime.preferred;
-        message.attributes.push(AddressAttribute::CacheInfo(times));
-    }
-    if address.metric != 0 {
-        message
-            .attributes
-            .push(AddressAttribute::RoutePriority(address.metric));
+        attributes.push(AddressAttribute::CacheInfo(times));
     }
     if address.owner != Owner::UNSPECIFIED {
-        message
-            .attributes
-            .push(AddressAttribute::Protocol(address.owner.0.into()));
+        attributes.push(AddressAttribute::Protocol(address.owner.0.into()));
     }
     emit(&message)
 }
 
 /// The end of an address (`RTM_DELADDR`).
 pub(crate) fn delete_address(link_index: u32, key: &AddressKey) -> Vec<u8> {
-    emit(&address_message(link_index, key))
+    let mut message = address_header(link_index, key);
+    message.attributes.push(AddressAttribute::Local(key.address()));
+    message.attributes.push(AddressAttribute::Address(key.address()));
+    emit(&message)
 }
 
-fn address_message(link_index: u32, key: &AddressKey) -> AddressMessage {
+fn address_header(link_index: u32, key: &AddressKey) -> AddressMessage {
     let mut message = AddressMessage::default();
     message.header.family = family(key.address());
     message.header.prefix_len = key.prefix_length();
     message.header.index = link_index;
-    message.attributes.push(AddressAttribute::Local(key.address()));
-    message.attributes.push(AddressAttribute::Address(key.address()));
     message
 }
 
