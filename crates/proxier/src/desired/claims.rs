@@ -94,6 +94,13 @@ pub(crate) enum Claimed {
     Behind(PortId),
 }
 
+impl Claimed {
+    /// Whether the key is the claimant's now.
+    pub(crate) fn is_first(self) -> bool {
+        !matches!(self, Claimed::Behind(_))
+    }
+}
+
 /// What giving up a claim came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Released {

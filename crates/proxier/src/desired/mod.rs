@@ -55,6 +55,8 @@ pub struct DesiredState {
     ports_of: HashMap<ObjectName, Vec<PortId>>,
     families: [FamilyState; 2],
     changes: Changes,
+    /// While folding: what was said about the virtual servers whose claims change.
+    noted: BTreeMap<VirtualServerKey, Vec<Event>>,
 }
 
 /// The claims on the keys of one family.
@@ -145,6 +147,7 @@ impl DesiredState {
             ports_of: HashMap::new(),
             families: [family.clone(), family],
             changes: Changes::Everything,
+            noted: BTreeMap::new(),
         }
     }
 
@@ -170,6 +173,16 @@ impl DesiredState {
             let contributions: Vec<_> = model.exposures(service).map(contribution).collect();
             folded.contributions += contributions.len();
             self.fold_service(service, contributions, &mut folded);
+        }
+        // Conflicts are said as they are in the end, whatever the order in which the claims came in.
+        for (key, before) in std::mem::take(&mut self.noted) {
+            let Some(family) = key.address().map(Family::of) else {
+                continue;
+            };
+            let now = self.families[family.index()].conflicts(key, &self.ledger);
+            folded
+                .events
+                .extend(now.into_iter().filter(|event| !before.contains(event)));
         }
         folded.events.sort();
         folded.events.dedup();
@@ -254,6 +267,7 @@ impl DesiredState {
         let state = &mut self.families[family.index()];
         let ledger = &self.ledger;
         let changes = &mut self.changes;
+        let noted = &mut self.noted;
         let keys = |c: Option<&Contribution>| -> Vec<VirtualServerKey> {
             c.into_iter()
                 .flat_map(|c| &c.frontends)
@@ -271,6 +285,9 @@ impl DesiredState {
         };
         for key in old_keys.iter().filter(|key| !new_keys.contains(key)) {
             folded.map_entries += 1;
+            if state.contested.contains(key) {
+                noted.entry(*key).or_insert_with(|| state.conflicts(*key, ledger));
+            }
             let next = state
                 .virtual_servers
                 .get(key)
@@ -293,20 +310,13 @@ impl DesiredState {
             folded.map_entries += 1;
             let holder = state.virtual_servers.get(key).map(Claims::first);
             if let Some(holder) = holder {
+                noted.entry(*key).or_insert_with(|| state.conflicts(*key, ledger));
                 note_other(state, holder);
                 state.contested.insert(*key);
             }
-            let (winner, loser) = match claim(&mut state.virtual_servers, *key, id, ledger) {
-                Claimed::Alone => (id, None),
-                Claimed::Over(displaced) => (id, Some(displaced)),
-                Claimed::Behind(winner) => (winner, Some(id)),
-            };
-            if winner == id {
+            if claim(&mut state.virtual_servers, *key, id, ledger).is_first() {
                 changes.note(|keys| _ = keys.virtual_servers.insert(*key));
             }
-            folded
-                .events
-                .extend(loser.and_then(|loser| conflict(ledger, *key, winner, loser)));
         }
         // The same key with other settings or servers.
         if let (Some(old), Some(new)) = (&before, ledger.get(id)) {
@@ -508,6 +518,17 @@ fn health_check_conflict(ledger: &Ledger, port: u16, winner: PortId, loser: Port
 }
 
 impl FamilyState {
+    /// What to say about all that want a virtual server and do not get it.
+    fn conflicts(&self, key: VirtualServerKey, ledger: &Ledger) -> Vec<Event> {
+        let Some(claims) = self.virtual_servers.get(&key) else {
+            return Vec::new();
+        };
+        let losers = claims.others().iter();
+        losers
+            .filter_map(|&loser| conflict(ledger, key, claims.first(), loser))
+            .collect()
+    }
+
     /// Which of these keys a place has.
     fn held_by(&self, id: PortId, keys: &[VirtualServerKey]) -> Vec<VirtualServerKey> {
         let held = |key: &&VirtualServerKey| self.virtual_servers.get(key).is_some_and(|c| c.first() == id);

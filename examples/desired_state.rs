@@ -1,0 +1,252 @@
+//! Reads manifests and writes what the kernel of a node should hold, in the notations of `ipvsadm`, `ipset`, `iptables` and
+//! `sysctl`, without touching any kernel.
+//!
+//! ```sh
+//! cargo run --example desired_state -- --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
+//! ```
+//!
+//! Two folders written with `--output-dir` can be compared with `diff -r`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use kernlink_proxier::config::{Config, LocalDetection};
+use kernlink_proxier::desired::{DesiredState, KernelVersion};
+use kernlink_proxier::event::Event;
+use kernlink_proxier::family::{parse_address, parse_net};
+use kernlink_proxier::kube_proxy_config;
+use kernlink_proxier::model::{InterfaceAddress, Model};
+use kernlink_proxier::source::SourceId;
+use kernlink_proxier::source::manifest::{self, Objects};
+
+const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,ADDRESS]] [OPTION]... FILE...
+
+  --node-name NAME             this node; default: hostnameOverride of the configuration
+  --node-ip A[,A6]             its addresses, the primary one first; default: those of its Node object
+  --cluster-cidr C[,C6]        the networks of all pods
+  --pod-cidr C[,C6]            the networks of this node's pods; default: those of its Node object
+  --zone ZONE                  its zone; default: that of its Node object
+  --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0
+  --config FILE                a KubeProxyConfiguration
+  --kernel-version VERSION     default: this machine's
+  --cpus N                     default: this machine's
+  --output-dir DIRECTORY       write one file for each listing; default: all to standard output
+
+An option wins over the configuration file, and over a Node object in the input.";
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("desired_state: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let options = Options::read(arguments)?;
+    if options.help {
+        println!("{USAGE}");
+        return Ok(());
+    }
+    let mut remarks = Vec::new();
+    let config = options.config(&mut remarks)?;
+    let objects = options.objects()?;
+    remarks.extend(objects.errors.iter().map(|error| format!("{error}")));
+    let addresses = options.interface_addresses(&config, &objects)?;
+    let kernel = options.kernel()?;
+    let processors = options.processors()?;
+
+    let mut model = Model::new(config);
+    model.set_interface_addresses(addresses);
+    let mut said: Vec<Event> = Vec::new();
+    for change in objects.into_changes() {
+        said.extend(model.change(SourceId(0), change));
+    }
+    let mut desired = DesiredState::new(&model);
+    let touched = model.take_touched();
+    desired.fold(&model, &touched);
+    said.extend(desired.events());
+    said.extend(model.configuration_events());
+    said.sort();
+    said.dedup();
+    remarks.extend(said.iter().map(ToString::to_string));
+
+    let mut events = remarks.join("\n");
+    if !events.is_empty() {
+        events.push('\n');
+    }
+    let listings = desired.listings(kernel, processors);
+    let files = listings
+        .files()
+        .into_iter()
+        .chain([("events.txt", events.as_str())]);
+    match options.one("--output-dir") {
+        Some(directory) => write(Path::new(directory), files),
+        None => {
+            for (name, text) in files {
+                print!("==> {name} <==\n{text}\n");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn write<'a>(directory: &Path, files: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    for (name, text) in files {
+        let path = directory.join(name);
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The command line.
+#[derive(Default)]
+struct Options {
+    values: BTreeMap<String, String>,
+    files: Vec<PathBuf>,
+    help: bool,
+}
+
+impl Options {
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut options = Options::default();
+        while let Some(argument) = arguments.next() {
+            if matches!(argument.as_str(), "-h" | "--help") {
+                options.help = true;
+                continue;
+            }
+            if !argument.starts_with("--") {
+                options.files.push(argument.into());
+                continue;
+            }
+            let (name, value) = match argument.split_once('=') {
+                // `--node-addresses eth0=…` has its sign in the next argument.
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (argument, None),
+            };
+            if !USAGE.contains(&format!("  {name} ")) {
+                return Err(format!("there is no option {name}\n{USAGE}"));
+            }
+            let value = value
+                .or_else(|| arguments.next())
+                .ok_or_else(|| format!("{name} needs a value"))?;
+            if options.values.insert(name.clone(), value).is_some() {
+                return Err(format!("{name} is there twice"));
+            }
+        }
+        Ok(options)
+    }
+
+    fn one(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// The parts of a value that are separated by commas, each read with a function.
+    fn list<T>(&self, name: &str, what: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
+        let parts = self.one(name).into_iter().flat_map(|value| value.split(','));
+        parts
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .map(|part| read(part).ok_or_else(|| format!("{name}: {part:?} is not {what}")))
+            .collect()
+    }
+
+    fn config(&self, remarks: &mut Vec<String>) -> Result<Config, String> {
+        let mut config = match self.one("--config") {
+            None => Config::new(""),
+            Some(file) => {
+                let text = read_file(Path::new(file))?;
+                let read = kube_proxy_config::read(file, &text).map_err(|error| error.to_string())?;
+                remarks.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
+                read.config
+            }
+        };
+        if let Some(name) = self.one("--node-name") {
+            config.node_name = name.into();
+        }
+        if config.node_name.is_empty() {
+            return Err(format!("which node? Give --node-name\n{USAGE}"));
+        }
+        config.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
+        config.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
+        config.zone = self.one("--zone").map(Into::into);
+        let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
+        if let LocalDetection::ClusterCidr(configured) = &mut config.local_detection
+            && self.one("--cluster-cidr").is_some()
+        {
+            *configured = cluster;
+        }
+        Ok(config)
+    }
+
+    fn objects(&self) -> Result<Objects, String> {
+        if self.files.is_empty() {
+            return Err(format!("no manifest is named\n{USAGE}"));
+        }
+        let mut objects = Objects::default();
+        for path in &self.files {
+            objects.extend(manifest::read(&path.display().to_string(), &read_file(path)?));
+        }
+        Ok(objects)
+    }
+
+    /// What is on the node's interfaces: as given, or else the node's addresses on an `eth0`.
+    fn interface_addresses(
+        &self,
+        config: &Config,
+        objects: &Objects,
+    ) -> Result<Vec<InterfaceAddress>, String> {
+        if self.one("--node-addresses").is_some() {
+            return self.list("--node-addresses", "INTERFACE=ADDRESS", |part| {
+                let (interface, address) = part.split_once('=')?;
+                Some(InterfaceAddress::new(interface, parse_address(address)?))
+            });
+        }
+        let mut addresses: Vec<IpAddr> = config.node_ips.clone();
+        if addresses.is_empty() {
+            let own = objects
+                .nodes
+                .iter()
+                .filter(|node| *node.name.name == *config.node_name);
+            addresses.extend(
+                own.flat_map(|node| &node.addresses)
+                    .map(|address| address.address),
+            );
+        }
+        Ok(addresses
+            .into_iter()
+            .map(|address| InterfaceAddress::new("eth0", address))
+            .collect())
+    }
+
+    fn kernel(&self) -> Result<KernelVersion, String> {
+        let version = match self.one("--kernel-version") {
+            Some(version) => version.to_owned(),
+            None => read_file(Path::new("/proc/sys/kernel/osrelease"))?,
+        };
+        KernelVersion::from_str(&version).map_err(|error| format!("--kernel-version: {error}"))
+    }
+
+    fn processors(&self) -> Result<u32, String> {
+        match self.one("--cpus") {
+            Some(number) => match number.parse() {
+                Ok(number) if number > 0 => Ok(number),
+                _ => Err(format!("--cpus: {number:?} is not a number of processors")),
+            },
+            None => {
+                Ok(std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)))
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
