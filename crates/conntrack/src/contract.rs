@@ -1,0 +1,663 @@
+//! What every [`Conntrack`] must do: run on the `Fake` in unit tests and on the kernel in kernel tests.
+//!
+//! Each check starts and ends with an empty table and panics where the contract is broken. It must be
+//! given a table of its own: in the kernel, a network namespace of its own.
+
+#![expect(clippy::panic, reason = "a check says what went wrong by panicking")]
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::flow::{FlowKey, Status};
+use crate::operation::{Changes, NewFlow, Operation, Scope};
+use crate::protocol::{Family, Protocol, ProtocolState, TcpState};
+use crate::stale::StaleFlows;
+use crate::table::Conntrack;
+use crate::tuple::{Tuple, Zone, ZoneScope};
+
+/// One check of the contract.
+#[derive(Clone, Copy, Debug)]
+pub struct Check {
+    /// What it checks, as a sentence.
+    pub name: &'static str,
+    check: fn(&mut dyn Conntrack),
+}
+
+impl Check {
+    /// Runs the check, between two flushes.
+    pub fn run(&self, table: &mut dyn Conntrack) {
+        ok(table.flush(Scope::Everything));
+        (self.check)(table);
+        ok(table.flush(Scope::Everything));
+    }
+}
+
+macro_rules! checks {
+    ($($name:ident),* $(,)?) => {
+        /// All checks.
+        pub const ALL: &[Check] = &[$(Check { name: stringify!($name), check: $name }),*];
+    };
+}
+
+checks![
+    an_empty_table_lists_nothing,
+    a_flow_is_added_once,
+    both_tuples_are_taken,
+    a_flow_is_found_by_either_tuple,
+    a_flow_is_listed_as_it_was_added,
+    translation_shows_in_the_reply,
+    an_absent_flow_is_not_found,
+    another_id_is_another_flow,
+    ensure_adds_and_then_changes,
+    a_mark_is_changed_bit_by_bit,
+    status_bits_are_set_and_not_taken_away,
+    a_tcp_state_is_changed,
+    a_flow_without_time_left_is_gone,
+    zones_are_tables_of_their_own,
+    zones_of_one_direction_share_the_other,
+    every_kind_of_tuple_goes_in_and_out,
+    an_outcome_for_each_operation_in_order,
+    what_cannot_be_is_refused_by_name,
+    a_helper_that_is_not_there_is_unsupported,
+    a_master_must_be_there,
+    deletion_by_filter_hits_what_the_filter_accepts,
+    deletion_by_filter_needs_a_condition,
+    deletion_by_address_spares_all_others,
+    deletion_by_port_spares_other_protocols,
+    flushing_a_part_spares_the_rest,
+    vanished_flows_are_counted_apart,
+    stale_flows_are_found_in_one_pass,
+    the_total_is_the_number_of_flows,
+];
+
+#[track_caller]
+fn ok<T>(result: Result<T, Error>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+}
+
+#[track_caller]
+fn refused<T: Debug>(result: Result<T, Error>, is: fn(&Error) -> bool) {
+    match result {
+        Err(error) if is(&error) => {}
+        other => panic!("another outcome was expected than {other:?}"),
+    }
+}
+
+fn socket(text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+fn network(text: &str) -> IpNet {
+    text.parse().unwrap_or_else(|_| panic!("{text}"))
+}
+
+fn udp(source: &str, destination: &str) -> Tuple {
+    Tuple::udp(socket(source), socket(destination))
+}
+
+fn new(tuple: Tuple) -> NewFlow {
+    NewFlow::new(tuple, Duration::from_secs(600))
+}
+
+/// The original tuples that a filter accepts, sorted.
+#[track_caller]
+fn listed(table: &mut dyn Conntrack, filter: &Filter) -> Vec<String> {
+    let mut tuples: Vec<String> = ok(table.list(filter))
+        .iter()
+        .map(|flow| flow.key().with_zone(flow.zone))
+        .map(|key| FlowKey { id: None, ..key }.to_string())
+        .collect();
+    tuples.sort();
+    tuples
+}
+
+fn an_empty_table_lists_nothing(table: &mut dyn Conntrack) {
+    assert_eq!(listed(table, &Filter::new()), [""; 0]);
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+fn a_flow_is_added_once(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.add(&flow));
+    refused(table.add(&flow), Error::is_already_exists);
+    assert_eq!(
+        listed(table, &Filter::new()),
+        ["udp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53"]
+    );
+}
+
+fn both_tuples_are_taken(table: &mut dyn Conntrack) {
+    ok(table.add(&new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_reply(udp("10.0.0.3:54", "10.0.0.1:4660"))));
+    // Another original tuple, the same reply tuple.
+    refused(
+        table.add(&new(udp("10.0.0.1:4660", "10.0.0.9:53")).with_reply(udp("10.0.0.3:54", "10.0.0.1:4660"))),
+        Error::is_already_exists,
+    );
+}
+
+fn a_flow_is_found_by_either_tuple(table: &mut dyn Conntrack) {
+    let original = udp("10.0.0.1:4660", "10.0.0.2:53");
+    let reply = udp("10.0.0.3:54", "10.0.0.1:4660");
+    ok(table.add(&new(original).with_reply(reply)));
+    let by_original = ok(table.flow(&FlowKey::new(original)));
+    let by_reply = ok(table.flow(&FlowKey::new(reply)));
+    assert_eq!(by_original.key(), by_reply.key());
+    assert_eq!((by_original.original, by_original.reply), (original, reply));
+    ok(table.delete(&FlowKey::new(reply)));
+    refused(table.flow(&FlowKey::new(original)), Error::is_not_found);
+}
+
+fn a_flow_is_listed_as_it_was_added(table: &mut dyn Conntrack) {
+    let new = new(udp("[fd00::1]:4660", "[fd00::2]:53"))
+        .with_mark(0x1234_5678)
+        .with_zone(Zone::new(0x1234))
+        .with_status(Status::SEEN_REPLY | Status::ASSURED);
+    ok(table.add(&new));
+    let flows = ok(table.list(&Filter::new()));
+    let [flow] = flows.as_slice() else {
+        panic!("one flow was expected: {flows:?}")
+    };
+    assert_eq!(flow.original, new.original);
+    assert_eq!(Some(flow.reply), new.original.inverted());
+    assert_eq!(flow.mark, new.mark);
+    assert_eq!(flow.zone, new.zone);
+    assert!(
+        flow.status
+            .contains(Status::SEEN_REPLY | Status::ASSURED | Status::CONFIRMED)
+    );
+    let left = flow.timeout.map_or(0, |timeout| timeout.as_secs());
+    assert!((540..=600).contains(&left), "{left} seconds left");
+    assert_eq!(ok(table.flow(&flow.key())).key(), flow.key());
+}
+
+fn translation_shows_in_the_reply(table: &mut dyn Conntrack) {
+    let backend = socket("10.0.1.1:5353");
+    let flow =
+        new(udp("10.0.0.1:4660", "10.96.0.10:53")).with_destination_nat(backend.ip(), Some(backend.port()));
+    ok(table.add(&flow));
+    let found = ok(table.flow(&flow.key()));
+    assert_eq!(found.reply, udp("10.0.1.1:5353", "10.0.0.1:4660"));
+    assert!(found.status.contains(Status::DST_NAT) && !found.status.contains(Status::SRC_NAT));
+    let masked =
+        new(udp("10.0.0.1:4661", "10.96.0.10:53")).with_source_nat(socket("10.0.0.7:0").ip(), Some(4662));
+    ok(table.add(&masked));
+    let found = ok(table.flow(&masked.key()));
+    assert_eq!(found.reply, udp("10.96.0.10:53", "10.0.0.7:4662"));
+    assert!(found.status.contains(Status::SRC_NAT) && !found.status.contains(Status::DST_NAT));
+    assert_eq!(
+        listed(table, &Filter::new().with_status(Status::DST_NAT)).len(),
+        1
+    );
+}
+
+fn an_absent_flow_is_not_found(table: &mut dyn Conntrack) {
+    let key = FlowKey::new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    refused(table.flow(&key), Error::is_not_found);
+    refused(table.delete(&key), Error::is_not_found);
+    refused(
+        table.update(&key, &Changes::new().with_mark(7)),
+        Error::is_not_found,
+    );
+}
+
+fn another_id_is_another_flow(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.add(&flow));
+    let key = ok(table.flow(&flow.key())).key();
+    let other = key.with_id(key.id.unwrap_or(0) ^ 1);
+    refused(table.flow(&other), Error::is_not_found);
+    refused(table.delete(&other), Error::is_not_found);
+    ok(table.delete(&key));
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+fn ensure_adds_and_then_changes(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.ensure(&flow));
+    let key = ok(table.flow(&flow.key())).key();
+    ok(table.ensure(&flow.clone().with_mark(9)));
+    let found = ok(table.flow(&flow.key()));
+    assert_eq!((found.mark, found.key()), (9, key));
+    assert_eq!(ok(table.totals()).entries, 1);
+}
+
+fn a_mark_is_changed_bit_by_bit(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_mark(0xff00_00ff);
+    ok(table.add(&flow));
+    ok(table.update(
+        &flow.key(),
+        &Changes::new().with_masked_mark(0x1234_5678, 0x00ff_ff00),
+    ));
+    assert_eq!(ok(table.flow(&flow.key())).mark, 0xff34_56ff);
+    ok(table.update(&flow.key(), &Changes::new().with_mark(3)));
+    assert_eq!(ok(table.flow(&flow.key())).mark, 3);
+}
+
+fn status_bits_are_set_and_not_taken_away(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.add(&flow));
+    let assured = Status::SEEN_REPLY | Status::ASSURED;
+    ok(table.update(&flow.key(), &Changes::new().with_status(assured)));
+    assert!(ok(table.flow(&flow.key())).status.contains(assured));
+    refused(
+        table.update(&flow.key(), &Changes::new().with_status(Status::SEEN_REPLY)),
+        Error::is_busy,
+    );
+    refused(
+        table.update(&flow.key(), &Changes::new().with_status(assured | Status::DYING)),
+        Error::is_busy,
+    );
+    assert!(ok(table.flow(&flow.key())).status.contains(assured));
+}
+
+fn a_tcp_state_is_changed(table: &mut dyn Conntrack) {
+    let state = |table: &mut dyn Conntrack, key: &FlowKey| match ok(table.flow(key)).protocol_state {
+        Some(ProtocolState::Tcp { state, .. }) => state,
+        other => panic!("no TCP state: {other:?}"),
+    };
+    let tuple = Tuple::tcp(socket("10.0.0.1:4660"), socket("10.0.0.2:80"));
+    let flow = new(tuple).with_tcp_state(TcpState::ESTABLISHED);
+    ok(table.add(&flow));
+    assert_eq!(state(table, &flow.key()), TcpState::ESTABLISHED);
+    ok(table.update(&flow.key(), &Changes::new().with_tcp_state(TcpState::TIME_WAIT)));
+    assert_eq!(state(table, &flow.key()), TcpState::TIME_WAIT);
+}
+
+fn a_flow_without_time_left_is_gone(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.add(&flow));
+    ok(table.update(&flow.key(), &Changes::new().with_timeout(Duration::ZERO)));
+    refused(table.flow(&flow.key()), Error::is_not_found);
+    assert_eq!(listed(table, &Filter::new()), [""; 0]);
+}
+
+fn zones_are_tables_of_their_own(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    for zone in [0, 5, 0x1234] {
+        ok(table.add(&flow.clone().with_zone(Zone::new(zone))));
+    }
+    assert_eq!(ok(table.totals()).entries, 3);
+    assert_eq!(
+        listed(table, &Filter::new().with_zone(5)),
+        ["udp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53 zone=5"]
+    );
+    assert_eq!(
+        listed(table, &Filter::new().with_zone(0)),
+        ["udp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53"]
+    );
+    ok(table.delete(&flow.key().with_zone(Zone::new(5))));
+    refused(
+        table.delete(&flow.key().with_zone(Zone::new(5))),
+        Error::is_not_found,
+    );
+    assert_eq!(ok(table.totals()).entries, 2);
+    assert_eq!(ok(table.flow(&flow.key())).zone, Zone::DEFAULT);
+}
+
+fn zones_of_one_direction_share_the_other(table: &mut dyn Conntrack) {
+    let scoped = |scope| Zone { id: 0x1234, scope };
+    let original = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_zone(scoped(ZoneScope::Original));
+    ok(table.add(&original));
+    // The reply direction is in zone 0, where its tuple is taken now.
+    refused(
+        table.add(&new(udp("10.0.0.1:4660", "10.0.0.2:53"))),
+        Error::is_already_exists,
+    );
+    assert_eq!(ok(table.flow(&original.key())).zone, original.zone);
+    let reply = new(udp("10.0.0.1:4661", "10.0.0.2:53")).with_zone(scoped(ZoneScope::Reply));
+    ok(table.add(&reply));
+    assert_eq!(ok(table.flow(&reply.key())).zone, reply.zone);
+    assert_eq!(listed(table, &Filter::new().with_zone(0x1234)).len(), 2);
+    for flow in ok(table.list(&Filter::new())) {
+        ok(table.delete(&flow.key()));
+    }
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+/// One tuple of each kind that every kernel tracks, both families.
+fn kinds() -> Vec<Tuple> {
+    let mut tuples = Vec::new();
+    for (client, server) in [("10.0.0.1", "10.0.0.2"), ("[fd00::1]", "[fd00::2]")] {
+        let [source, destination] =
+            [(client, 0x1234), (server, 0x2345)].map(|(address, port)| socket(&format!("{address}:{port}")));
+        for protocol in [Protocol::TCP, Protocol::UDP, Protocol::SCTP] {
+            tuples.push(Tuple::with_ports(protocol, source, destination));
+        }
+        tuples.push(Tuple::echo_request(source.ip(), destination.ip(), 0x1234));
+        tuples.push(Tuple {
+            protocol: Protocol(50),
+            part: crate::tuple::ProtocolPart::None,
+            ..Tuple::udp(source, destination)
+        });
+    }
+    tuples
+}
+
+fn every_kind_of_tuple_goes_in_and_out(table: &mut dyn Conntrack) {
+    let tuples = kinds();
+    for tuple in &tuples {
+        ok(table.add(&new(*tuple)));
+        let flow = ok(table.flow(&FlowKey::new(*tuple)));
+        assert_eq!((flow.original, Some(flow.reply)), (*tuple, tuple.inverted()));
+    }
+    assert_eq!(ok(table.list(&Filter::new())).len(), tuples.len());
+    assert_eq!(
+        listed(table, &Filter::new().with_family(Family::Ipv6)).len(),
+        tuples.len() / 2
+    );
+    assert_eq!(
+        listed(table, &Filter::new().with_protocol(Protocol::UDP)).len(),
+        2
+    );
+    for tuple in &tuples {
+        ok(table.delete(&FlowKey::new(*tuple)));
+    }
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+fn an_outcome_for_each_operation_in_order(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    let mixed = Tuple {
+        destination: socket("[::1]:53").ip(),
+        ..flow.original
+    };
+    let outcomes = table.execute(&[
+        Operation::Delete(flow.key()),
+        Operation::Add(flow.clone()),
+        Operation::Add(flow.clone()),
+        Operation::Delete(FlowKey::new(mixed)),
+        Operation::DeleteMatching(Filter::new().with_protocol(Protocol::UDP)),
+        Operation::DeleteMatching(Filter::new()),
+        Operation::Add(flow.clone()),
+        Operation::Flush(Scope::Everything),
+        Operation::Update(flow.key(), Changes::new().with_mark(1)),
+    ]);
+    let found: Vec<&str> = outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            Ok(()) => "done",
+            Err(error) if error.is_not_found() => "not found",
+            Err(error) if error.is_already_exists() => "exists",
+            Err(Error::Invalid { .. }) => "invalid",
+            Err(_) => "other",
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "not found",
+            "done",
+            "exists",
+            "invalid",
+            "done",
+            "invalid",
+            "done",
+            "done",
+            "not found"
+        ]
+    );
+    assert_eq!(table.execute(&[]), []);
+}
+
+fn what_cannot_be_is_refused_by_name(table: &mut dyn Conntrack) {
+    let tuple = udp("10.0.0.1:4660", "10.0.0.2:53");
+    let cases = [
+        (
+            new(Tuple {
+                protocol: Protocol::ICMP,
+                ..tuple
+            }),
+            "original tuple: its protocol-specific part is not one of icmp",
+        ),
+        (
+            new(tuple).with_reply(udp("[::1]:1", "[::1]:2")),
+            "reply tuple: its family and protocol are not those of the original tuple",
+        ),
+        (
+            NewFlow::new(tuple, Duration::from_millis(1500)),
+            "timeout: 1.5s is not a whole number of seconds up to 4294967295",
+        ),
+        (
+            new(tuple).with_helper("a name that is too long"),
+            "helper: a name has 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) and no NUL",
+        ),
+        (
+            new(tuple).with_source_nat(socket("[::1]:1").ip(), None),
+            "source translation: source and destination are of different families",
+        ),
+    ];
+    for (flow, text) in cases {
+        match table.add(&flow) {
+            Err(Error::Invalid { problem, .. }) => assert_eq!(problem.to_string(), text),
+            other => panic!("{text} was expected: {other:?}"),
+        }
+    }
+    let contradictory = Filter::new()
+        .with_source(network("10.0.0.0/8"))
+        .with_destination(network("fd00::/8"));
+    assert!(matches!(
+        table.list(&contradictory),
+        Err(Error::InvalidFilter { .. })
+    ));
+    assert!(matches!(
+        table.delete_matching(&contradictory),
+        Err(Error::Invalid { .. })
+    ));
+}
+
+fn a_helper_that_is_not_there_is_unsupported(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_helper("kernlink-none");
+    refused(table.add(&flow), Error::is_unsupported);
+}
+
+fn a_master_must_be_there(table: &mut dyn Conntrack) {
+    let master = udp("10.0.0.1:4660", "10.0.0.2:69");
+    let child = new(udp("10.0.0.2:2000", "10.0.0.1:4660")).with_master(master);
+    refused(table.add(&child), Error::is_not_found);
+    ok(table.add(&new(master)));
+    ok(table.add(&child));
+    let found = ok(table.flow(&child.key()));
+    assert_eq!(found.master.as_deref(), Some(&master));
+    assert!(found.status.contains(Status::EXPECTED));
+}
+
+/// Sixteen flows: two clients, two services, two ports, both families, marked by client.
+fn population(table: &mut dyn Conntrack) {
+    for (client, service) in [("10.0.0", "10.96.0"), ("[fd00::", "[fd96::")] {
+        let close = if client.starts_with('[') { "]" } else { "" };
+        let dot = if client.starts_with('[') { "" } else { "." };
+        for host in [1, 2] {
+            for target in [1, 2] {
+                for port in [53, 54] {
+                    let flow = new(udp(
+                        &format!("{client}{dot}{host}{close}:4660"),
+                        &format!("{service}{dot}{target}{close}:{port}"),
+                    ));
+                    ok(table.add(&flow.with_mark(host).with_zone(Zone::new(target))));
+                }
+            }
+        }
+    }
+}
+
+fn deletion_by_filter_hits_what_the_filter_accepts(table: &mut dyn Conntrack) {
+    let udp = Filter::new().with_protocol(Protocol::UDP);
+    let filters = [
+        (udp.clone().with_family(Family::Ipv4), 8),
+        (udp.clone().with_destination_port(53), 8),
+        (udp.clone().with_destination(network("10.96.0.1/32")), 4),
+        (udp.clone().with_destination(network("10.96.0.0/30")), 8),
+        (udp.clone().with_destination(network("fd96::1/128")), 4),
+        (
+            udp.clone()
+                .with_reply_source(network("fd96::2/128"))
+                .with_reply_source_port(54),
+            2,
+        ),
+        (Filter::new().with_mark(2), 8),
+        (Filter::new().with_masked_mark(1, 1), 8),
+        (Filter::new().with_zone(1), 8),
+        (Filter::new().with_zone(0), 0),
+        (
+            Filter::new().with_zone(1).with_mark(1).with_family(Family::Ipv6),
+            2,
+        ),
+        (Filter::new().with_status(Status::CONFIRMED), 16),
+        (Filter::new().with_status(Status::DST_NAT), 0),
+        (Filter::new().with_protocol(Protocol::TCP), 0),
+    ];
+    for (filter, hits) in filters {
+        population(table);
+        let before = listed(table, &Filter::new());
+        let accepted = listed(table, &filter);
+        assert_eq!(accepted.len(), hits, "-L {filter}");
+        let deletion = ok(table.delete_matching(&filter));
+        assert_eq!(deletion.failed, []);
+        if let Some(deleted) = deletion.deleted {
+            assert_eq!(deleted, hits as u64, "-D {filter}");
+        }
+        let mut left = listed(table, &Filter::new());
+        left.extend(accepted);
+        left.sort();
+        assert_eq!(left, before, "-D {filter}");
+        ok(table.flush(Scope::Everything));
+    }
+}
+
+fn deletion_by_filter_needs_a_condition(table: &mut dyn Conntrack) {
+    population(table);
+    for filter in [
+        Filter::new(),
+        Filter::new().with_masked_mark(0, 0),
+        Filter::new().with_status(Status::empty()),
+    ] {
+        assert!(matches!(
+            table.delete_matching(&filter),
+            Err(Error::Invalid { .. })
+        ));
+    }
+    assert_eq!(ok(table.totals()).entries, 16);
+    ok(table.flush(Scope::Everything));
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+/// Again and again, since an implementation may learn on the way what its kernel can do.
+fn deletion_by_address_spares_all_others(table: &mut dyn Conntrack) {
+    for source in [
+        "10.0.0.1/32",
+        "fd00::1/128",
+        "fd00::1/128",
+        "fd00::1/128",
+        "10.0.0.1/32",
+    ] {
+        population(table);
+        let filter = Filter::new().with_source(network(source));
+        ok(table.delete_matching(&filter));
+        assert_eq!(listed(table, &filter), [""; 0], "{source}");
+        assert_eq!(ok(table.list(&Filter::new())).len(), 12, "{source}");
+        ok(table.flush(Scope::Everything));
+    }
+}
+
+fn deletion_by_port_spares_other_protocols(table: &mut dyn Conntrack) {
+    let ends = (socket("10.0.0.1:4660"), socket("10.0.0.2:53"));
+    let other = socket("10.0.0.2:54");
+    for protocol in [Protocol::TCP, Protocol::UDP, Protocol::SCTP] {
+        ok(table.add(&new(Tuple::with_ports(protocol, ends.0, ends.1))));
+        ok(table.add(&new(Tuple::with_ports(protocol, ends.0, other))));
+    }
+    ok(table.add(&new(Tuple::echo_request(ends.0.ip(), ends.1.ip(), 53))));
+    for (protocol, left) in [(Protocol::SCTP, 6), (Protocol::UDP, 5)] {
+        let filter = Filter::new().with_protocol(protocol).with_destination_port(53);
+        ok(table.delete_matching(&filter));
+        assert_eq!(ok(table.list(&Filter::new())).len(), left, "{protocol}");
+    }
+    // Of any protocol: those with ports.
+    ok(table.delete_matching(&Filter::new().with_destination_port(54)));
+    assert_eq!(
+        listed(table, &Filter::new()),
+        [
+            "icmp src=10.0.0.1 dst=10.0.0.2 type=8 code=0 id=53",
+            "tcp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53",
+        ]
+    );
+}
+
+fn flushing_a_part_spares_the_rest(table: &mut dyn Conntrack) {
+    for (scope, left) in [
+        (Scope::Family(Family::Ipv4), 8),
+        (Scope::Family(Family::Ipv6), 8),
+        (Scope::Zone(1), 8),
+        (Scope::Zone(3), 16),
+        (Scope::FamilyInZone(Family::Ipv6, 2), 12),
+        (Scope::Everything, 0),
+    ] {
+        population(table);
+        ok(table.flush(scope));
+        let flows = ok(table.list(&Filter::new()));
+        assert_eq!(flows.len(), left, "{scope:?}");
+        assert!(
+            !flows.iter().any(|flow| scope.filter().matches(flow)),
+            "{scope:?}"
+        );
+        ok(table.flush(Scope::Everything));
+    }
+}
+
+fn vanished_flows_are_counted_apart(table: &mut dyn Conntrack) {
+    population(table);
+    let keys: Vec<FlowKey> = ok(table.list(&Filter::new()))
+        .iter()
+        .map(|flow| flow.key())
+        .collect();
+    ok(table.flush(Scope::Zone(1)));
+    let deletion = table.delete_all(&keys);
+    assert_eq!((deletion.deleted, deletion.vanished), (Some(8), 8));
+    assert_eq!(deletion.failed, []);
+    assert_eq!(ok(table.totals()).entries, 0);
+}
+
+fn stale_flows_are_found_in_one_pass(table: &mut dyn Conntrack) {
+    let flows = [
+        // To a service, answered by an endpoint that is still there, by one that left, and by nobody.
+        ("10.0.0.1:1", "10.96.0.10:53", "10.0.1.1:5353"),
+        ("10.0.0.1:2", "10.96.0.10:53", "10.0.1.2:5353"),
+        ("10.0.0.1:3", "10.96.0.10:53", "10.96.0.10:53"),
+        // To a service without endpoints.
+        ("10.0.0.1:4", "10.96.0.11:53", "10.0.1.1:5353"),
+        // To something else.
+        ("10.0.0.1:5", "192.0.2.1:53", "192.0.2.1:53"),
+        ("[fd00::1]:6", "[fd96::10]:53", "[fd01::2]:5353"),
+    ];
+    for (client, service, answerer) in flows {
+        let flow = new(udp(client, service)).with_reply(udp(answerer, client));
+        ok(table.add(&flow));
+    }
+    let question = StaleFlows::new()
+        .with_destination(Protocol::UDP, socket("10.96.0.10:53"), [socket("10.0.1.1:5353")])
+        .with_destination(Protocol::UDP, socket("10.96.0.11:53"), [])
+        .with_destination(Protocol::UDP, socket("[fd96::10]:53"), [socket("[fd01::1]:5353")]);
+    let mut stale: Vec<u16> = ok(table.stale(&question))
+        .iter()
+        .map(|flow| flow.original.source_socket().port())
+        .collect();
+    stale.sort_unstable();
+    assert_eq!(stale, [2, 3, 4, 6]);
+    let deletion = ok(table.delete_stale(&question));
+    assert_eq!((deletion.deleted, deletion.vanished), (Some(4), 0));
+    assert_eq!(ok(table.stale(&question)), []);
+    assert_eq!(ok(table.totals()).entries, 2);
+    assert_eq!(ok(table.stale(&StaleFlows::new())), []);
+}
+
+fn the_total_is_the_number_of_flows(table: &mut dyn Conntrack) {
+    population(table);
+    assert_eq!(ok(table.totals()).entries, 16);
+    ok(table.flush(Scope::Everything));
+    assert_eq!(ok(table.totals()).entries, 0);
+}

@@ -1,0 +1,179 @@
+//! What can go wrong, and how to tell it apart.
+
+use std::time::Duration;
+
+use kernlink_netlink::Errno;
+
+use crate::operation::Operation;
+use crate::protocol::{Family, Protocol};
+
+/// What can go wrong. Tell the cases apart by the predicates.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused an operation, or it did not get through; what it was is in the cause.
+    #[error("cannot do {operation}")]
+    Failed {
+        /// What was asked for.
+        operation: Box<Operation>,
+        /// Why it failed.
+        #[source]
+        source: kernlink_netlink::Error,
+    },
+    /// An operation that the kernel would take for something else; it was not sent.
+    #[error("cannot do {operation}")]
+    Invalid {
+        /// What was asked for.
+        operation: Box<Operation>,
+        /// What is wrong with it.
+        #[source]
+        problem: InvalidOperation,
+    },
+    /// A filter for reading is contradictory; nothing was read.
+    #[error("cannot filter by {filter}")]
+    InvalidFilter {
+        /// The filter, as it prints.
+        filter: String,
+        /// What is wrong with it.
+        #[source]
+        problem: InvalidOperation,
+    },
+    /// Some of the flows that were to be deleted are still there.
+    #[error("{failed} flows could not be deleted, {deleted} were and {vanished} had gone")]
+    Incomplete {
+        /// Flows that were deleted.
+        deleted: u64,
+        /// Flows that had ended before their turn came.
+        vanished: u64,
+        /// Flows that could not be deleted.
+        failed: u64,
+        /// Why the first of them could not.
+        #[source]
+        first: Box<Error>,
+    },
+    /// Something that changes nothing failed.
+    #[error("cannot {attempt}")]
+    Request {
+        /// What was attempted.
+        attempt: &'static str,
+        /// Why it failed.
+        #[source]
+        source: kernlink_netlink::Error,
+    },
+    /// The kernel has no connection tracking over netlink, and could not load it
+    /// (module `nf_conntrack_netlink`).
+    #[error("the kernel has no connection tracking over netlink (module nf_conntrack_netlink)")]
+    ModuleMissing {
+        /// What it said.
+        #[source]
+        source: kernlink_netlink::Error,
+    },
+    /// An implementation of [`Conntrack`](crate::Conntrack) returned fewer outcomes than it was given operations.
+    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    OutcomeMissing,
+}
+
+/// Why an operation was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidOperation {
+    /// An IPv4 address beside an IPv6 address.
+    #[error("{field}: source and destination are of different families")]
+    MixedFamilies {
+        /// Which part of the operation.
+        field: &'static str,
+    },
+    /// Ports for a protocol without ports, or the like.
+    #[error("{field}: its protocol-specific part is not one of {protocol}")]
+    ProtocolPart {
+        /// Which tuple.
+        field: &'static str,
+        /// Its protocol.
+        protocol: Protocol,
+    },
+    /// Original and reply tuple are of different families or protocols.
+    #[error("reply tuple: its family and protocol are not those of the original tuple")]
+    TuplesDiffer,
+    /// An ICMP type without an answer makes no flow.
+    #[error("original tuple: its ICMP type has no answer, and no reply tuple is given")]
+    NoInverse,
+    /// A time-out that the kernel cannot hold.
+    #[error("timeout: {timeout:?} is not a whole number of seconds up to {}", u32::MAX)]
+    Timeout {
+        /// The time-out.
+        timeout: Duration,
+    },
+    /// A name that no helper can have.
+    #[error("helper: a name has 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) and no NUL")]
+    HelperName,
+    /// The addresses of a filter are of different families.
+    #[error("filter, {field}: not an address of {family}, which the filter asks for elsewhere")]
+    FilterFamily {
+        /// Which condition.
+        field: &'static str,
+        /// The family of the others.
+        family: Family,
+    },
+    /// A deletion by a filter that accepts everything.
+    #[error("filter: it has no condition and would delete everything; flush everything to mean that")]
+    UnconditionalFilter,
+}
+
+impl Error {
+    /// The kernel's error number, where it refused or a system call failed.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Error::Failed { source, .. }
+            | Error::Request { source, .. }
+            | Error::ModuleMissing { source } => source.errno(),
+            Error::Incomplete { first, .. } => first.errno(),
+            _ => None,
+        }
+    }
+
+    /// The flow is not there (any more).
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Some(Errno::ENOENT)
+    }
+
+    /// A flow with one of the tuples is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+
+    /// The caller lacks `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
+    }
+
+    /// The running kernel does not have this: too old, or built without it.
+    pub fn is_unsupported(&self) -> bool {
+        self.errno() == Some(Errno::EOPNOTSUPP)
+    }
+
+    /// No room for one more flow: `net.netfilter.nf_conntrack_max` is reached, or memory is short.
+    pub fn is_table_full(&self) -> bool {
+        matches!(self, Error::Failed { operation, .. } if matches!(**operation, Operation::Add(_) | Operation::Ensure(_)))
+            && self.errno() == Some(Errno::ENOMEM)
+    }
+
+    /// A module of the kernel is missing: connection tracking itself.
+    pub fn is_module_missing(&self) -> bool {
+        matches!(self, Error::ModuleMissing { .. })
+    }
+
+    /// The kernel keeps what was to be changed: status bits cannot be taken away.
+    pub fn is_busy(&self) -> bool {
+        self.errno() == Some(Errno::EBUSY)
+    }
+
+    /// Whether the operation may have been carried out although this error came back.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Error::Failed { source, .. } => source.is_outcome_unknown(),
+            Error::Incomplete { first, .. } => first.is_outcome_unknown(),
+            Error::OutcomeMissing => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! A table in memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kernlink_netlink::{Errno, Refusal};
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::flow::{Flow, FlowKey, Status};
+use crate::operation::{Changes, NewFlow, Operation, Scope};
+use crate::protocol::{Protocol, ProtocolState, SctpState, TcpState};
+use crate::statistics::Totals;
+use crate::table::{Conntrack, Deletion, Flows};
+use crate::tuple::{ProtocolPart, Tuple, Zone, ZoneScope};
+
+/// A connection-tracking table in memory that refuses what the kernel refuses, with the same errors.
+///
+/// Time stands still in it: a flow ends only when it is deleted or its time-out is set to 0. No
+/// packets pass, so that nothing changes by itself either.
+#[derive(Clone, Debug)]
+pub struct Fake {
+    flows: BTreeMap<u32, Flow>,
+    /// Both tuples of every flow, with the zone as far as it concerns their direction.
+    index: HashMap<(u16, Tuple), u32>,
+    next_id: u32,
+    limit: u32,
+    helpers: Vec<(String, Protocol)>,
+    has_privilege: bool,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Fake::new()
+    }
+}
+
+impl Fake {
+    /// An empty table with room for 262 144 flows, no helpers, and a caller who may do everything.
+    pub fn new() -> Self {
+        Fake {
+            flows: BTreeMap::new(),
+            index: HashMap::new(),
+            next_id: 0x1234_0001,
+            limit: 262_144,
+            helpers: Vec::new(),
+            has_privilege: true,
+        }
+    }
+
+    /// With room for so many flows.
+    pub fn with_limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// With a helper of this name for a protocol.
+    pub fn with_helper(mut self, name: impl Into<String>, protocol: Protocol) -> Self {
+        self.helpers.push((name.into(), protocol));
+        self
+    }
+
+    /// With a caller who lacks `CAP_NET_ADMIN`.
+    pub fn without_privilege(mut self) -> Self {
+        self.has_privilege = false;
+        self
+    }
+
+    /// Puts a flow into the table as it is, as a packet might have made it: with counters, status
+    /// bits, labels. An `id` of 0 is replaced by the next free one.
+    ///
+    /// # Errors
+    /// [`is_already_exists`](Error::is_already_exists) if one of the tuples is taken.
+    pub fn insert(&mut self, mut flow: Flow) -> Result<FlowKey, Error> {
+        let taken = |errno| Error::Request {
+            attempt: "insert a flow",
+            source: refused(errno),
+        };
+        if self
+            .places(&flow)
+            .iter()
+            .any(|place| self.index.contains_key(place))
+        {
+            return Err(taken(Errno::EEXIST));
+        }
+        if flow.id == 0 || self.flows.contains_key(&flow.id) {
+            flow.id = self.next_id;
+            self.next_id = self.next_id.wrapping_add(1);
+        }
+        for place in self.places(&flow) {
+            self.index.insert(place, flow.id);
+        }
+        let key = flow.key();
+        self.flows.insert(flow.id, flow);
+        Ok(key)
+    }
+
+    fn places(&self, flow: &Flow) -> [(u16, Tuple); 2] {
+        [
+            (zone_of(&flow.zone, ZoneScope::Original), flow.original),
+            (zone_of(&flow.zone, ZoneScope::Reply), flow.reply),
+        ]
+    }
+
+    /// The kernel looks in the zone as it concerns the original direction, then as it concerns the
+    /// reply direction.
+    fn find(&self, key: &FlowKey) -> Option<u32> {
+        [ZoneScope::Original, ZoneScope::Reply]
+            .into_iter()
+            .find_map(|scope| self.index.get(&(zone_of(&key.zone, scope), key.tuple)))
+            .copied()
+    }
+
+    fn remove(&mut self, id: u32) {
+        if let Some(flow) = self.flows.remove(&id) {
+            for place in self.places(&flow) {
+                self.index.remove(&place);
+            }
+        }
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Result<(), Error> {
+        operation.check().map_err(|problem| Error::Invalid {
+            operation: Box::new(operation.clone()),
+            problem,
+        })?;
+        let done = match operation {
+            _ if !self.has_privilege => Err(Errno::EPERM),
+            Operation::Add(flow) => self.add_flow(flow),
+            Operation::Ensure(flow) => match self.find(&flow.key()) {
+                None => self.add_flow(flow),
+                Some(id) => {
+                    let mut changes = Changes::new()
+                        .with_timeout(flow.timeout)
+                        .with_mark(flow.mark)
+                        .with_status(flow.status);
+                    changes.tcp_state = flow.tcp_state;
+                    if flow.source_nat.is_some() || flow.destination_nat.is_some() || flow.master.is_some() {
+                        Err(Errno::EOPNOTSUPP)
+                    } else {
+                        self.change(id, &changes)
+                    }
+                }
+            },
+            Operation::Update(key, changes) => match self.find(key) {
+                Some(id) => self.change(id, changes),
+                None => Err(Errno::ENOENT),
+            },
+            Operation::Delete(key) => match self.find(key) {
+                Some(id) if key.id.is_none_or(|wanted| wanted == id) => {
+                    self.remove(id);
+                    Ok(())
+                }
+                _ => Err(Errno::ENOENT),
+            },
+            Operation::DeleteMatching(filter) => {
+                self.remove_matching(filter);
+                Ok(())
+            }
+            Operation::Flush(scope) => {
+                self.remove_matching(&scope.filter());
+                Ok(())
+            }
+        };
+        done.map_err(|errno| Error::Failed {
+            operation: Box::new(operation.clone()),
+            source: refused(errno),
+        })
+    }
+
+    fn remove_matching(&mut self, filter: &Filter) -> u64 {
+        let ids: Vec<u32> = self
+            .flows
+            .values()
+            .filter(|flow| filter.matches(flow))
+            .map(|flow| flow.id)
+            .collect();
+        for id in &ids {
+            self.remove(*id);
+        }
+        ids.len() as u64
+    }
+
+    fn add_flow(&mut self, new: &NewFlow) -> Result<(), Errno> {
+        let mut reply = new
+            .reply
+            .or_else(|| new.original.inverted())
+            .ok_or(Errno::EINVAL)?;
+        let mut status = change_status(Status::CONFIRMED, new.status)?;
+        if let Some(target) = new.destination_nat {
+            reply.source = target.address;
+            if let (ProtocolPart::Ports { source, .. }, Some(port)) = (&mut reply.part, target.port) {
+                *source = port;
+            }
+            status |= Status::DST_NAT;
+        }
+        if let Some(target) = new.source_nat {
+            reply.destination = target.address;
+            if let (ProtocolPart::Ports { destination, .. }, Some(port)) = (&mut reply.part, target.port) {
+                *destination = port;
+            }
+            status |= Status::SRC_NAT;
+        }
+        if status.intersects(Status::SRC_NAT | Status::DST_NAT) {
+            status |= Status::SRC_NAT_DONE | Status::DST_NAT_DONE;
+        }
+        let mut flow = Flow::new(new.original, reply);
+        flow.zone = match new.zone {
+            Zone { id: 0, .. } => Zone::DEFAULT,
+            zone => zone,
+        };
+        flow.timeout = Some(new.timeout);
+        flow.mark = new.mark;
+        flow.use_count = 1;
+        flow.protocol_state = match new.original.protocol {
+            Protocol::TCP => Some(ProtocolState::Tcp {
+                state: checked_state(new.tcp_state.unwrap_or(TcpState::NONE))?,
+                window_scale: [0; 2],
+                flags: [0; 2],
+            }),
+            Protocol::SCTP => Some(ProtocolState::Sctp {
+                state: SctpState::NONE,
+                verification_tags: [0; 2],
+            }),
+            _ => None,
+        };
+        if let Some(name) = &new.helper {
+            let known = (name.clone(), new.original.protocol);
+            if !self.helpers.contains(&known) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            flow.helper = Some(name.as_str().into());
+            status |= Status::HELPER;
+        }
+        if let Some(master) = new.master {
+            let key = FlowKey::new(master).with_zone(flow.zone);
+            self.find(&key).ok_or(Errno::ENOENT)?;
+            flow.master = Some(Box::new(master));
+            status |= Status::EXPECTED;
+        }
+        flow.status = status;
+        if self
+            .places(&flow)
+            .iter()
+            .any(|place| self.index.contains_key(place))
+        {
+            return Err(Errno::EEXIST);
+        }
+        if self.limit != 0 && self.flows.len() >= self.limit as usize {
+            return Err(Errno::ENOMEM);
+        }
+        // What ends at once is never seen.
+        if new.timeout.is_zero() {
+            return Ok(());
+        }
+        self.insert(flow).map(drop).map_err(|_| Errno::EEXIST)
+    }
+
+    fn change(&mut self, id: u32, changes: &Changes) -> Result<(), Errno> {
+        let flow = self.flows.get_mut(&id).ok_or(Errno::ENOENT)?;
+        // In the kernel's order: what comes before a refusal stays changed.
+        if let Some(timeout) = changes.timeout {
+            flow.timeout = Some(timeout);
+        }
+        if let Some(status) = changes.status {
+            flow.status = change_status(flow.status, status)?;
+        }
+        if let (Some(wanted), Some(ProtocolState::Tcp { state, .. })) =
+            (changes.tcp_state, &mut flow.protocol_state)
+        {
+            *state = checked_state(wanted)?;
+        }
+        if let Some((mark, mask)) = changes.mark {
+            flow.mark = (flow.mark & !mask) | (mark & mask);
+        }
+        if let Some((labels, mask)) = changes.labels {
+            let own = flow.labels.as_mut().ok_or(Errno::ENOSPC)?;
+            own.0 = (own.0 & !mask.0) ^ (labels.0 & mask.0);
+        }
+        if flow.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            self.remove(id);
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel makes of a wish for status bits
+/// ([`nf_ct_change_status_common`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L2836)).
+fn change_status(now: Status, wish: Status) -> Result<Status, Errno> {
+    let wish = wish | Status::CONFIRMED;
+    let changed = now ^ wish;
+    if changed.intersects(Status::EXPECTED | Status::CONFIRMED | Status::DYING) {
+        return Err(Errno::EBUSY);
+    }
+    if (changed & now).intersects(Status::SEEN_REPLY | Status::ASSURED) {
+        return Err(Errno::EBUSY);
+    }
+    Ok(now | (wish - UNCHANGEABLE))
+}
+
+/// `IPS_UNCHANGEABLE_MASK`.
+const UNCHANGEABLE: Status = Status::SRC_NAT_DONE
+    .union(Status::DST_NAT_DONE)
+    .union(Status::SRC_NAT)
+    .union(Status::DST_NAT)
+    .union(Status::EXPECTED)
+    .union(Status::CONFIRMED)
+    .union(Status::DYING)
+    .union(Status::SEQ_ADJUST)
+    .union(Status::TEMPLATE)
+    .union(Status::UNTRACKED)
+    .union(Status::OFFLOAD)
+    .union(Status::HW_OFFLOAD);
+
+fn checked_state(state: TcpState) -> Result<TcpState, Errno> {
+    if state > TcpState::SYN_SENT2 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(state)
+}
+
+/// Number of the zone as it concerns one direction.
+fn zone_of(zone: &Zone, direction: ZoneScope) -> u16 {
+    if zone.scope == ZoneScope::Both || zone.scope == direction {
+        zone.id
+    } else {
+        0
+    }
+}
+
+fn refused(errno: Errno) -> kernlink_netlink::Error {
+    kernlink_netlink::Error::Refused(Refusal::new(errno))
+}
+
+impl Conntrack for Fake {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        operations.iter().map(|operation| self.apply(operation)).collect()
+    }
+
+    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error> {
+        filter.check().map_err(|problem| Error::InvalidFilter {
+            filter: filter.to_string(),
+            problem,
+        })?;
+        self.permitted("list flows")?;
+        let filter = filter.clone();
+        let flows = self.flows.values().filter(move |flow| filter.matches(flow));
+        Ok(Flows::new(flows.cloned().map(Ok)))
+    }
+
+    fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error> {
+        const ATTEMPT: &str = "look up a flow";
+        key.tuple.check("tuple").map_err(|problem| Error::InvalidFilter {
+            filter: key.to_string(),
+            problem,
+        })?;
+        self.permitted(ATTEMPT)?;
+        self.find(key)
+            .filter(|id| key.id.is_none_or(|wanted| wanted == *id))
+            .and_then(|id| self.flows.get(&id))
+            .cloned()
+            .ok_or(Error::Request {
+                attempt: ATTEMPT,
+                source: refused(Errno::ENOENT),
+            })
+    }
+
+    fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error> {
+        let operation = Operation::DeleteMatching(filter.clone());
+        operation.check().map_err(|problem| Error::Invalid {
+            operation: Box::new(operation),
+            problem,
+        })?;
+        self.permitted("list flows")?;
+        Ok(Deletion {
+            deleted: Some(self.remove_matching(filter)),
+            ..Deletion::default()
+        })
+    }
+
+    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+        let mut deletion = Deletion {
+            deleted: Some(0),
+            ..Deletion::default()
+        };
+        for key in keys {
+            match self.apply(&Operation::Delete(*key)) {
+                Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
+                Err(error) if error.is_not_found() => deletion.vanished += 1,
+                Err(error) => deletion.failed.push((*key, error)),
+            }
+        }
+        deletion
+    }
+
+    fn totals(&mut self) -> Result<Totals, Error> {
+        self.permitted("count flows")?;
+        Ok(Totals {
+            entries: u32::try_from(self.flows.len()).unwrap_or(u32::MAX),
+            limit: Some(self.limit),
+        })
+    }
+}
+
+impl Fake {
+    fn permitted(&self, attempt: &'static str) -> Result<(), Error> {
+        if self.has_privilege {
+            return Ok(());
+        }
+        Err(Error::Request {
+            attempt,
+            source: refused(Errno::EPERM),
+        })
+    }
+
+    /// Everything, for tests that look at the table without a client.
+    pub fn all(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.values()
+    }
+
+    /// Empties the table.
+    pub fn clear(&mut self) {
+        self.remove_matching(&Scope::Everything.filter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contract;
+    use crate::flow::Labels;
+
+    fn flow(port: u16) -> NewFlow {
+        let tuple = Tuple::udp(
+            format!("10.0.0.1:{port}").parse().unwrap(),
+            "10.0.0.2:53".parse().unwrap(),
+        );
+        NewFlow::new(tuple, Duration::from_secs(60))
+    }
+
+    #[test]
+    fn keeps_the_contract() {
+        for check in contract::ALL {
+            check.run(&mut Fake::new());
+        }
+    }
+
+    #[test]
+    fn a_full_table_takes_no_more() {
+        let mut table = Fake::new().with_limit(2);
+        table.add(&flow(1)).unwrap();
+        table.add(&flow(2)).unwrap();
+        assert!(table.add(&flow(3)).unwrap_err().is_table_full());
+        assert!(table.add(&flow(2)).unwrap_err().is_already_exists());
+        assert_eq!(table.totals().unwrap().entries, 2);
+    }
+
+    #[test]
+    fn without_privilege_nothing_goes() {
+        let mut table = Fake::new().without_privilege();
+        assert!(table.add(&flow(1)).unwrap_err().is_permission_denied());
+        assert!(table.list(&Filter::new()).unwrap_err().is_permission_denied());
+        assert!(table.totals().unwrap_err().is_permission_denied());
+    }
+
+    #[test]
+    fn helpers_and_labels_are_there_if_the_table_has_them() {
+        let mut table = Fake::new().with_helper("tftp", Protocol::UDP);
+        table.add(&flow(1).with_helper("tftp")).unwrap();
+        let found = table.flow(&flow(1).key()).unwrap();
+        assert_eq!(found.helper.as_deref(), Some("tftp"));
+        let labels = (Labels(1 << 7), Labels(1 << 7));
+        let change = Changes::new().with_labels(labels.0, labels.1);
+        assert_eq!(
+            table.update(&flow(1).key(), &change).unwrap_err().errno(),
+            Some(Errno::ENOSPC)
+        );
+        let mut with_labels = Flow::new(flow(9).original, flow(9).original.inverted().unwrap());
+        with_labels.labels = Some(Labels(1));
+        let key = table.insert(with_labels).unwrap();
+        table.update(&key, &change).unwrap();
+        assert_eq!(table.flow(&key).unwrap().labels, Some(Labels(1 << 7 | 1)));
+    }
+}

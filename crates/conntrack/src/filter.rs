@@ -1,0 +1,377 @@
+//! Which flows are meant.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::error::InvalidOperation;
+use crate::flow::{Flow, Status};
+use crate::protocol::{Family, Protocol};
+use crate::tuple::{ProtocolPart, Tuple};
+
+/// Which flows are meant: those that fulfil every condition that is set.
+///
+/// What of it the kernel can do, the kernel does; all of it is checked here again on every flow.
+/// `Display` is in the options of `conntrack -L` and `-D`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Filter {
+    /// Family of the addresses (`-f`).
+    pub family: Option<Family>,
+    /// Transport protocol (`-p`).
+    pub protocol: Option<Protocol>,
+    /// Conditions on the original tuple.
+    pub original: TupleFilter,
+    /// Conditions on the reply tuple.
+    pub reply: TupleFilter,
+    /// Mark (`-m`).
+    pub mark: Option<MarkFilter>,
+    /// Number of the zone (`-w`), whatever its scope. Zone 0 is where flows are by default.
+    pub zone: Option<u16>,
+    /// Status (`-u`).
+    pub status: Option<StatusFilter>,
+}
+
+/// Conditions on one tuple of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct TupleFilter {
+    /// The source address lies in this network. The kernel compares whole addresses only, so that
+    /// shorter prefixes are compared here.
+    pub source: Option<IpNet>,
+    /// The destination address lies in this network.
+    pub destination: Option<IpNet>,
+    /// Source port (or GRE key); flows without ports do not match.
+    pub source_port: Option<u16>,
+    /// Destination port (or GRE key); flows without ports do not match.
+    pub destination_port: Option<u16>,
+    /// ICMP type; flows of other protocols do not match.
+    pub icmp_type: Option<u8>,
+    /// ICMP code; flows of other protocols do not match.
+    pub icmp_code: Option<u8>,
+    /// ICMP identifier; flows of other protocols do not match.
+    pub icmp_identifier: Option<u16>,
+}
+
+/// A condition on the mark: `mark & mask == value`. A value with bits outside the mask never matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MarkFilter {
+    /// What the bits are.
+    pub value: u32,
+    /// Which bits are looked at.
+    pub mask: u32,
+}
+
+/// A condition on the status: of the bits in the mask, exactly those in `set` are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StatusFilter {
+    /// Bits that are set.
+    pub set: Status,
+    /// Bits that are looked at.
+    pub mask: Status,
+}
+
+impl Filter {
+    /// No condition: every flow matches.
+    pub fn new() -> Self {
+        Filter::default()
+    }
+
+    /// Of this family.
+    pub fn with_family(mut self, family: Family) -> Self {
+        self.family = Some(family);
+        self
+    }
+
+    /// Of this protocol.
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// Original source in this network (`-s`).
+    pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
+        self.original.source = Some(network.into());
+        self
+    }
+
+    /// Original destination in this network (`-d`): where the client meant to go.
+    pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
+        self.original.destination = Some(network.into());
+        self
+    }
+
+    /// Original source port (`--sport`).
+    pub fn with_source_port(mut self, port: u16) -> Self {
+        self.original.source_port = Some(port);
+        self
+    }
+
+    /// Original destination port (`--dport`).
+    pub fn with_destination_port(mut self, port: u16) -> Self {
+        self.original.destination_port = Some(port);
+        self
+    }
+
+    /// Reply source in this network (`-r`): who really answers, after translation.
+    pub fn with_reply_source(mut self, network: impl Into<IpNet>) -> Self {
+        self.reply.source = Some(network.into());
+        self
+    }
+
+    /// Reply destination in this network (`-q`).
+    pub fn with_reply_destination(mut self, network: impl Into<IpNet>) -> Self {
+        self.reply.destination = Some(network.into());
+        self
+    }
+
+    /// Reply source port (`--reply-port-src`).
+    pub fn with_reply_source_port(mut self, port: u16) -> Self {
+        self.reply.source_port = Some(port);
+        self
+    }
+
+    /// Reply destination port (`--reply-port-dst`).
+    pub fn with_reply_destination_port(mut self, port: u16) -> Self {
+        self.reply.destination_port = Some(port);
+        self
+    }
+
+    /// Exactly this mark.
+    pub fn with_mark(self, mark: u32) -> Self {
+        self.with_masked_mark(mark, u32::MAX)
+    }
+
+    /// `mark & mask == value`.
+    pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
+        self.mark = Some(MarkFilter { value, mask });
+        self
+    }
+
+    /// In this zone.
+    pub fn with_zone(mut self, zone: u16) -> Self {
+        self.zone = Some(zone);
+        self
+    }
+
+    /// With all of these bits set.
+    pub fn with_status(self, status: Status) -> Self {
+        self.with_masked_status(status, status)
+    }
+
+    /// Of the bits in the mask, exactly those in `set`.
+    pub fn with_masked_status(mut self, set: Status, mask: Status) -> Self {
+        self.status = Some(StatusFilter { set, mask });
+        self
+    }
+
+    /// Whether no condition is set, so that every flow matches.
+    pub fn is_unconditional(&self) -> bool {
+        let nothing = StatusFilter {
+            set: Status::empty(),
+            mask: Status::empty(),
+        };
+        let any_mark = MarkFilter { value: 0, mask: 0 };
+        let everywhere = |network: &Option<IpNet>| network.is_none();
+        self.family.is_none()
+            && self.protocol.is_none()
+            && [&self.original, &self.reply].into_iter().all(|tuple| {
+                everywhere(&tuple.source)
+                    && everywhere(&tuple.destination)
+                    && tuple.source_port.is_none()
+                    && tuple.destination_port.is_none()
+                    && tuple.icmp_type.is_none()
+                    && tuple.icmp_code.is_none()
+                    && tuple.icmp_identifier.is_none()
+            })
+            && self.mark.is_none_or(|mark| mark == any_mark)
+            && self.zone.is_none()
+            && self.status.is_none_or(|status| status == nothing)
+    }
+
+    /// Whether a flow fulfils every condition.
+    pub fn matches(&self, flow: &Flow) -> bool {
+        self.family.is_none_or(|family| flow.family() == family)
+            && self.protocol.is_none_or(|protocol| flow.protocol() == protocol)
+            && self.zone.is_none_or(|zone| flow.zone.id == zone)
+            && self.mark.is_none_or(|mark| flow.mark & mark.mask == mark.value)
+            && self
+                .status
+                .is_none_or(|status| flow.status & status.mask == status.set)
+            && self.original.matches(&flow.original)
+            && self.reply.matches(&flow.reply)
+    }
+
+    /// The one family that can match: the one asked for, or that of the addresses.
+    pub(crate) fn implied_family(&self) -> Option<Family> {
+        self.family.or_else(|| {
+            [
+                self.original.source,
+                self.original.destination,
+                self.reply.source,
+                self.reply.destination,
+            ]
+            .into_iter()
+            .flatten()
+            .next()
+            .map(|network| Family::of(network.addr()))
+        })
+    }
+
+    /// A filter that nothing can fulfil because its families differ is a mistake.
+    pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
+        let Some(family) = self.implied_family() else {
+            return Ok(());
+        };
+        for (field, network) in [
+            ("original source", self.original.source),
+            ("original destination", self.original.destination),
+            ("reply source", self.reply.source),
+            ("reply destination", self.reply.destination),
+        ] {
+            if network.is_some_and(|network| Family::of(network.addr()) != family) {
+                return Err(InvalidOperation::FilterFamily { field, family });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TupleFilter {
+    /// Whether a tuple fulfils every condition.
+    pub fn matches(&self, tuple: &Tuple) -> bool {
+        fn inside(network: &Option<IpNet>, address: &IpAddr) -> bool {
+            network.as_ref().is_none_or(|network| network.contains(address))
+        }
+        let ports = match tuple.part {
+            ProtocolPart::Ports { source, destination } => [Some(source), Some(destination)],
+            _ => [None; 2],
+        };
+        let icmp = match tuple.part {
+            ProtocolPart::Icmp {
+                kind,
+                code,
+                identifier,
+            } => Some((kind, code, identifier)),
+            _ => None,
+        };
+        let [source_port, destination_port] = ports;
+        inside(&self.source, &tuple.source)
+            && inside(&self.destination, &tuple.destination)
+            && (self.source_port.is_none() || self.source_port == source_port)
+            && (self.destination_port.is_none() || self.destination_port == destination_port)
+            && (self.icmp_type.is_none() || self.icmp_type == icmp.map(|icmp| icmp.0))
+            && (self.icmp_code.is_none() || self.icmp_code == icmp.map(|icmp| icmp.1))
+            && (self.icmp_identifier.is_none() || self.icmp_identifier == icmp.map(|icmp| icmp.2))
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        struct Options<'f, 'a> {
+            f: &'f mut fmt::Formatter<'a>,
+            separator: &'static str,
+        }
+        impl Options<'_, '_> {
+            fn option<T: fmt::Display>(&mut self, name: &str, value: Option<T>) -> fmt::Result {
+                let Some(value) = value else { return Ok(()) };
+                write!(self.f, "{}{name} {value}", self.separator)?;
+                self.separator = " ";
+                Ok(())
+            }
+        }
+        fn network(network: &Option<IpNet>) -> Option<String> {
+            network.as_ref().map(|network| {
+                if network.prefix_len() == network.max_prefix_len() {
+                    network.addr().to_string()
+                } else {
+                    network.to_string()
+                }
+            })
+        }
+        let mut options = Options { f, separator: "" };
+        options.option("-f", self.family)?;
+        options.option("-p", self.protocol)?;
+        options.option("-s", network(&self.original.source))?;
+        options.option("-d", network(&self.original.destination))?;
+        options.option("--sport", self.original.source_port)?;
+        options.option("--dport", self.original.destination_port)?;
+        options.option("--icmp-type", self.original.icmp_type)?;
+        options.option("--icmp-code", self.original.icmp_code)?;
+        options.option("--icmp-id", self.original.icmp_identifier)?;
+        options.option("-r", network(&self.reply.source))?;
+        options.option("-q", network(&self.reply.destination))?;
+        options.option("--reply-port-src", self.reply.source_port)?;
+        options.option("--reply-port-dst", self.reply.destination_port)?;
+        options.option("--reply-icmp-type", self.reply.icmp_type)?;
+        options.option("--reply-icmp-code", self.reply.icmp_code)?;
+        options.option("--reply-icmp-id", self.reply.icmp_identifier)?;
+        options.option(
+            "-m",
+            self.mark.map(|MarkFilter { value, mask }| match mask {
+                u32::MAX => value.to_string(),
+                _ => format!("{value:#x}/{mask:#x}"),
+            }),
+        )?;
+        options.option("-w", self.zone)?;
+        options.option(
+            "-u",
+            self.status.map(|StatusFilter { set, mask }| {
+                let unset = mask - set;
+                let impossible = set - mask;
+                let mut text = (set & mask).to_string();
+                for (mark, bits) in [("!", unset), ("impossible:", impossible)] {
+                    if !bits.is_empty() {
+                        let separator = if text.is_empty() { "" } else { "," };
+                        text = format!("{text}{separator}{mark}{bits}");
+                    }
+                }
+                text
+            }),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_prints_as_options_of_conntrack() {
+        let filter = Filter::new()
+            .with_family(Family::Ipv4)
+            .with_protocol(Protocol::UDP)
+            .with_destination("10.96.0.10/32".parse::<IpNet>().unwrap())
+            .with_destination_port(53)
+            .with_reply_source("10.244.0.0/16".parse::<IpNet>().unwrap())
+            .with_masked_mark(0x4000, 0xf000)
+            .with_zone(7)
+            .with_masked_status(Status::ASSURED, Status::ASSURED | Status::DST_NAT);
+        assert_eq!(
+            filter.to_string(),
+            "-f ipv4 -p udp -d 10.96.0.10 --dport 53 -r 10.244.0.0/16 -m 0x4000/0xf000 -w 7 -u ASSURED,!DST_NAT"
+        );
+        assert_eq!(Filter::new().to_string(), "");
+    }
+
+    #[test]
+    fn conditions_that_never_exclude_anything_are_none() {
+        assert!(Filter::new().is_unconditional());
+        assert!(Filter::new().with_masked_mark(0, 0).is_unconditional());
+        assert!(Filter::new().with_status(Status::empty()).is_unconditional());
+        assert!(!Filter::new().with_zone(0).is_unconditional());
+        assert!(!Filter::new().with_masked_mark(1, 0).is_unconditional());
+    }
+
+    #[test]
+    fn addresses_of_another_family_are_named() {
+        let filter = Filter::new()
+            .with_family(Family::Ipv4)
+            .with_reply_source("fd00::/8".parse::<IpNet>().unwrap());
+        assert_eq!(
+            filter.check().unwrap_err().to_string(),
+            "filter, reply source: not an address of ipv4, which the filter asks for elsewhere"
+        );
+    }
+}

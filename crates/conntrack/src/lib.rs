@@ -1,0 +1,36 @@
+#![doc = include_str!("../README.md")]
+
+mod client;
+#[cfg(feature = "fake")]
+pub mod contract;
+mod error;
+mod events;
+mod expectation;
+#[cfg(feature = "fake")]
+mod fake;
+mod filter;
+mod flow;
+mod kernel_filter;
+mod operation;
+mod protocol;
+mod stale;
+mod statistics;
+mod table;
+mod tuple;
+mod uapi;
+mod wire;
+
+pub use client::{Client, KernelFiltering};
+pub use error::{Error, InvalidOperation};
+pub use events::{Event, EventKinds, Events};
+pub use expectation::{Expectation, ExpectationFlags};
+#[cfg(feature = "fake")]
+pub use fake::Fake;
+pub use filter::{Filter, MarkFilter, StatusFilter, TupleFilter};
+pub use flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Status, Synproxy};
+pub use operation::{Changes, NatTarget, NewFlow, Operation, Scope};
+pub use protocol::{DccpState, Family, Protocol, ProtocolState, SctpState, TcpState};
+pub use stale::StaleFlows;
+pub use statistics::{CpuStatistics, ExpectationStatistics, Totals};
+pub use table::{Conntrack, Deletion, Flows};
+pub use tuple::{Direction, ProtocolPart, Tuple, Zone, ZoneScope};

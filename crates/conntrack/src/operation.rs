@@ -1,0 +1,380 @@
+//! What can be asked of the table.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::error::InvalidOperation;
+use crate::filter::Filter;
+use crate::flow::{FlowKey, Labels, Status};
+use crate::protocol::{Family, TcpState};
+use crate::tuple::{Tuple, Zone};
+
+/// One change of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Put a flow into the table; refused if one with either tuple is there (`conntrack -I`).
+    Add(NewFlow),
+    /// Put a flow into the table, or give mark, time-out, status and state to the one that is
+    /// there; its reply tuple and translation stay as they are.
+    Ensure(NewFlow),
+    /// Change a flow (`conntrack -U`); refused if it is not there. The kernel does not look at the
+    /// key's `id` here.
+    Update(FlowKey, Changes),
+    /// Take one flow out of the table (`conntrack -D` with both addresses and ports); refused if it is not there.
+    Delete(FlowKey),
+    /// Take all flows out of the table that a filter accepts (`conntrack -D`). None is not an
+    /// error. A filter that accepts everything is: that is what [`Operation::Flush`] is for.
+    DeleteMatching(Filter),
+    /// Empty the table, or a part of it that has a name (`conntrack -F`).
+    Flush(Scope),
+}
+
+/// How much of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// All of it.
+    Everything,
+    /// One family, in all zones.
+    Family(Family),
+    /// One zone, both families.
+    Zone(u16),
+    /// One family in one zone.
+    FamilyInZone(Family, u16),
+}
+
+impl Scope {
+    /// The filter that accepts this scope; without a condition for everything.
+    pub fn filter(self) -> Filter {
+        let filter = Filter::new();
+        match self {
+            Scope::Everything => filter,
+            Scope::Family(family) => filter.with_family(family),
+            Scope::Zone(zone) => filter.with_zone(zone),
+            Scope::FamilyInZone(family, zone) => filter.with_family(family).with_zone(zone),
+        }
+    }
+}
+
+/// A flow to put into the table without a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewFlow {
+    /// Tuple of the original direction.
+    pub original: Tuple,
+    /// Tuple of the reply direction; `None` is the original's inverse, changed by translation.
+    pub reply: Option<Tuple>,
+    /// The zone.
+    pub zone: Zone,
+    /// Whole seconds until the flow ends without a packet, from 0 (at once) to `u32::MAX`.
+    pub timeout: Duration,
+    /// Mark.
+    pub mark: u32,
+    /// Status bits; [`Status::CONFIRMED`] is added, and bits that belong to the kernel have no effect.
+    pub status: Status,
+    /// State of a TCP connection; without it the kernel starts at `NONE`.
+    pub tcp_state: Option<TcpState>,
+    /// Name of a helper that the kernel has.
+    pub helper: Option<String>,
+    /// Original tuple of the flow that is its master, in the same zone.
+    pub master: Option<Tuple>,
+    /// Where the source is translated to.
+    pub source_nat: Option<NatTarget>,
+    /// Where the destination is translated to.
+    pub destination_nat: Option<NatTarget>,
+}
+
+/// Where an end of a flow is translated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NatTarget {
+    /// Address, of the flow's family.
+    pub address: IpAddr,
+    /// Port; `None` keeps the port if it is free.
+    pub port: Option<u16>,
+}
+
+impl NewFlow {
+    /// A flow whose replies are its inverse: zone 0, mark 0, no status, no translation.
+    pub fn new(original: Tuple, timeout: Duration) -> Self {
+        NewFlow {
+            original,
+            reply: None,
+            zone: Zone::DEFAULT,
+            timeout,
+            mark: 0,
+            status: Status::empty(),
+            tcp_state: None,
+            helper: None,
+            master: None,
+            source_nat: None,
+            destination_nat: None,
+        }
+    }
+
+    /// With this reply tuple. To let the kernel translate packets, set the translation instead.
+    pub fn with_reply(mut self, reply: Tuple) -> Self {
+        self.reply = Some(reply);
+        self
+    }
+
+    /// In this zone.
+    pub fn with_zone(mut self, zone: Zone) -> Self {
+        self.zone = zone;
+        self
+    }
+
+    /// With this mark.
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// With these status bits.
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// In this TCP state.
+    pub fn with_tcp_state(mut self, state: TcpState) -> Self {
+        self.tcp_state = Some(state);
+        self
+    }
+
+    /// Read by this helper.
+    pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
+        self.helper = Some(helper.into());
+        self
+    }
+
+    /// Expected by this flow.
+    pub fn with_master(mut self, master: Tuple) -> Self {
+        self.master = Some(master);
+        self
+    }
+
+    /// With its source translated.
+    pub fn with_source_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
+        self.source_nat = Some(NatTarget { address, port });
+        self
+    }
+
+    /// With its destination translated.
+    pub fn with_destination_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
+        self.destination_nat = Some(NatTarget { address, port });
+        self
+    }
+
+    /// Its identity.
+    pub fn key(&self) -> FlowKey {
+        FlowKey::new(self.original).with_zone(self.zone)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
+        self.original.check("original tuple")?;
+        check_seconds(self.timeout)?;
+        match &self.reply {
+            Some(reply) => {
+                reply.check("reply tuple")?;
+                if reply.family() != self.original.family() || reply.protocol != self.original.protocol {
+                    return Err(InvalidOperation::TuplesDiffer);
+                }
+            }
+            None if self.original.inverted().is_none() => return Err(InvalidOperation::NoInverse),
+            None => {}
+        }
+        if let Some(master) = &self.master {
+            master.check("master tuple")?;
+        }
+        for (field, target) in [
+            ("source translation", self.source_nat),
+            ("destination translation", self.destination_nat),
+        ] {
+            if target.is_some_and(|target| Family::of(target.address) != self.original.family()) {
+                return Err(InvalidOperation::MixedFamilies { field });
+            }
+        }
+        if self
+            .helper
+            .as_ref()
+            .is_some_and(|name| name.is_empty() || name.len() > 15 || name.contains('\0'))
+        {
+            return Err(InvalidOperation::HelperName);
+        }
+        Ok(())
+    }
+}
+
+/// What to change of a flow; `None` leaves it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Changes {
+    /// Whole seconds until the flow ends without a packet, from 0 (at once) to `u32::MAX`.
+    pub timeout: Option<Duration>,
+    /// Value and mask of the mark: bits in the mask become those of the value.
+    pub mark: Option<(u32, u32)>,
+    /// All status bits that it has and shall have: the kernel refuses to take away
+    /// [`Status::SEEN_REPLY`] and [`Status::ASSURED`]. [`Status::CONFIRMED`] is added.
+    pub status: Option<Status>,
+    /// Value and mask of the labels.
+    pub labels: Option<(Labels, Labels)>,
+    /// State of a TCP connection.
+    pub tcp_state: Option<TcpState>,
+}
+
+impl Changes {
+    /// No change.
+    pub fn new() -> Self {
+        Changes::default()
+    }
+
+    /// Another time-out.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Another mark.
+    pub fn with_mark(self, mark: u32) -> Self {
+        self.with_masked_mark(mark, u32::MAX)
+    }
+
+    /// Other bits of the mark, those in the mask.
+    pub fn with_masked_mark(mut self, mark: u32, mask: u32) -> Self {
+        self.mark = Some((mark, mask));
+        self
+    }
+
+    /// The status bits that it has and shall have.
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Other labels, those in the mask.
+    pub fn with_labels(mut self, labels: Labels, mask: Labels) -> Self {
+        self.labels = Some((labels, mask));
+        self
+    }
+
+    /// Another TCP state.
+    pub fn with_tcp_state(mut self, state: TcpState) -> Self {
+        self.tcp_state = Some(state);
+        self
+    }
+}
+
+impl Operation {
+    /// What of this operation the kernel would refuse without a word, or take for something else.
+    pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
+        match self {
+            Operation::Add(flow) | Operation::Ensure(flow) => flow.check(),
+            Operation::Update(key, changes) => {
+                key.tuple.check("tuple")?;
+                changes.timeout.map_or(Ok(()), check_seconds)
+            }
+            Operation::Delete(key) => key.tuple.check("tuple"),
+            Operation::DeleteMatching(filter) => {
+                filter.check()?;
+                if filter.is_unconditional() {
+                    return Err(InvalidOperation::UnconditionalFilter);
+                }
+                Ok(())
+            }
+            Operation::Flush(_) => Ok(()),
+        }
+    }
+}
+
+fn check_seconds(timeout: Duration) -> Result<(), InvalidOperation> {
+    if timeout.subsec_nanos() == 0 && u32::try_from(timeout.as_secs()).is_ok() {
+        Ok(())
+    } else {
+        Err(InvalidOperation::Timeout { timeout })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::Everything => Ok(()),
+            Scope::Family(family) => write!(f, " -f {family}"),
+            Scope::Zone(zone) => write!(f, " -w {zone}"),
+            Scope::FamilyInZone(family, zone) => write!(f, " -f {family} -w {zone}"),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    /// In the notation of `conntrack`, with the words of its listing where it has no option.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Add(flow) => write!(f, "-I {flow}"),
+            Operation::Ensure(flow) => write!(f, "-I or -U {flow}"),
+            Operation::Update(key, changes) => write!(f, "-U {key}{changes}"),
+            Operation::Delete(key) => write!(f, "-D {key}"),
+            Operation::DeleteMatching(filter) => write!(f, "-D {filter}"),
+            Operation::Flush(scope) => write!(f, "-F{scope}"),
+        }
+    }
+}
+
+impl fmt::Display for NewFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} timeout={}", self.key(), self.timeout.as_secs())?;
+        if let Some(reply) = &self.reply {
+            write!(f, " reply {reply}")?;
+        }
+        for (name, target) in [("src-nat", self.source_nat), ("dst-nat", self.destination_nat)] {
+            match target {
+                Some(NatTarget { address, port: None }) => write!(f, " {name}={address}")?,
+                Some(NatTarget {
+                    address,
+                    port: Some(port),
+                }) => write!(f, " {name}={}", std::net::SocketAddr::new(address, port))?,
+                None => {}
+            }
+        }
+        if self.mark != 0 {
+            write!(f, " mark={}", self.mark)?;
+        }
+        if !self.status.is_empty() {
+            write!(f, " status={}", self.status)?;
+        }
+        if let Some(state) = self.tcp_state {
+            write!(f, " state={state}")?;
+        }
+        if let Some(helper) = &self.helper {
+            write!(f, " helper={helper}")?;
+        }
+        if let Some(master) = &self.master {
+            write!(f, " master {} {master}", master.protocol)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(timeout) = self.timeout {
+            write!(f, " timeout={}", timeout.as_secs())?;
+        }
+        match self.mark {
+            Some((mark, u32::MAX)) => write!(f, " mark={mark}")?,
+            Some((mark, mask)) => write!(f, " mark={mark:#x}/{mask:#x}")?,
+            None => {}
+        }
+        if let Some(status) = self.status {
+            write!(f, " status={status}")?;
+        }
+        if let Some((labels, mask)) = self.labels {
+            write!(f, " labels={:#x}/{:#x}", labels.0, mask.0)?;
+        }
+        match self.tcp_state {
+            Some(state) => write!(f, " state={state}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Address families, transport protocols and the states of those that have one.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::uapi;
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4 (`AF_INET`).
+    #[doc(alias = "AF_INET")]
+    Ipv4,
+    /// IPv6 (`AF_INET6`).
+    #[doc(alias = "AF_INET6")]
+    Ipv6,
+}
+
+impl Family {
+    /// The family of an address. An IPv4-mapped IPv6 address is IPv6.
+    pub fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Family::Ipv4,
+            IpAddr::V6(_) => Family::Ipv6,
+        }
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Family::Ipv4 => uapi::AF_INET,
+            Family::Ipv6 => uapi::AF_INET6,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Family::Ipv4 => "ipv4",
+            Family::Ipv6 => "ipv6",
+        })
+    }
+}
+
+/// A transport protocol by its IP protocol number. Any number is possible; those with a name here
+/// are the ones whose tuples have more than addresses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// ICMP for IPv4.
+    pub const ICMP: Protocol = Protocol(1);
+    /// TCP.
+    pub const TCP: Protocol = Protocol(6);
+    /// UDP.
+    pub const UDP: Protocol = Protocol(17);
+    /// DCCP; Linux tracks its ports up to 6.15.
+    pub const DCCP: Protocol = Protocol(33);
+    /// GRE; its keys stand where others have ports.
+    pub const GRE: Protocol = Protocol(47);
+    /// ICMP for IPv6.
+    pub const ICMPV6: Protocol = Protocol(58);
+    /// SCTP.
+    pub const SCTP: Protocol = Protocol(132);
+    /// UDP-Lite.
+    pub const UDPLITE: Protocol = Protocol(136);
+
+    /// The name that `conntrack` knows it by, if it has one.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Protocol::ICMP => Some("icmp"),
+            Protocol::TCP => Some("tcp"),
+            Protocol::UDP => Some("udp"),
+            Protocol::DCCP => Some("dccp"),
+            Protocol::GRE => Some("gre"),
+            Protocol::ICMPV6 => Some("icmpv6"),
+            Protocol::SCTP => Some("sctp"),
+            Protocol::UDPLITE => Some("udplite"),
+            _ => None,
+        }
+    }
+
+    /// Whether its tuples have two ports (or keys).
+    pub fn has_ports(self) -> bool {
+        matches!(
+            self,
+            Protocol::TCP
+                | Protocol::UDP
+                | Protocol::DCCP
+                | Protocol::GRE
+                | Protocol::SCTP
+                | Protocol::UDPLITE
+        )
+    }
+
+    /// Whether its tuples have type, code and identifier.
+    pub fn is_icmp(self) -> bool {
+        matches!(self, Protocol::ICMP | Protocol::ICMPV6)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.pad(name),
+            None => fmt::Display::fmt(&self.0, f),
+        }
+    }
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "Protocol({})", self.0),
+        }
+    }
+}
+
+macro_rules! states {
+    ($(#[$doc:meta])* $type:ident { $($(#[$state_doc:meta])* $name:ident = $value:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $type(pub u8);
+
+        #[allow(missing_docs, reason = "the names are the protocol's own")]
+        impl $type {
+            $($(#[$state_doc])* pub const $name: $type = $type($value);)*
+
+            /// The state's name, for those that are known here.
+            pub fn name(self) -> Option<&'static str> {
+                match self {
+                    $($type::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.name() {
+                    Some(name) => f.pad(name),
+                    None => fmt::Display::fmt(&self.0, f),
+                }
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, concat!(stringify!($type), "({})"), self.0),
+                }
+            }
+        }
+    };
+}
+
+states! {
+    /// State of a TCP connection as the kernel tracks it
+    /// ([`nf_conntrack_tcp.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nf_conntrack_tcp.h#L9)).
+    #[doc(alias = "tcp_conntrack")]
+    TcpState {
+        NONE = 0, SYN_SENT = 1, SYN_RECV = 2, ESTABLISHED = 3, FIN_WAIT = 4, CLOSE_WAIT = 5,
+        LAST_ACK = 6, TIME_WAIT = 7, CLOSE = 8,
+        /// Both sides sent a SYN at once; older kernels call the number LISTEN.
+        SYN_SENT2 = 9,
+    }
+}
+
+states! {
+    /// State of an SCTP association as the kernel tracks it
+    /// ([`nf_conntrack_sctp.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nf_conntrack_sctp.h#L8)).
+    #[doc(alias = "sctp_conntrack")]
+    SctpState {
+        NONE = 0, CLOSED = 1, COOKIE_WAIT = 2, COOKIE_ECHOED = 3, ESTABLISHED = 4, SHUTDOWN_SENT = 5,
+        SHUTDOWN_RECD = 6, SHUTDOWN_ACK_SENT = 7, HEARTBEAT_SENT = 8,
+    }
+}
+
+states! {
+    /// State of a DCCP connection as the kernel tracked it up to Linux 6.15.
+    #[doc(alias = "ct_dccp_states")]
+    DccpState {
+        NONE = 0, REQUEST = 1, RESPOND = 2, PARTOPEN = 3, OPEN = 4, CLOSEREQ = 5, CLOSING = 6,
+        TIMEWAIT = 7, IGNORE = 8, INVALID = 9,
+    }
+}
+
+/// What the kernel knows of a connection beyond its tuples (`CTA_PROTOINFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ProtocolState {
+    /// TCP.
+    Tcp {
+        /// State of the connection.
+        state: TcpState,
+        /// Window scale of the original and the reply direction, powers of two from 0 to 14.
+        window_scale: [u8; 2],
+        /// Flags of the original and the reply direction (`IP_CT_TCP_FLAG_*`): 1 window scaling,
+        /// 2 selective acknowledgement, 4 close initiated, 8 be liberal, ...
+        flags: [u8; 2],
+    },
+    /// SCTP.
+    Sctp {
+        /// State of the association.
+        state: SctpState,
+        /// Verification tags of the original and the reply direction.
+        verification_tags: [u32; 2],
+    },
+    /// DCCP.
+    Dccp {
+        /// State of the connection.
+        state: DccpState,
+        /// Who is the client in the original direction: 0 the source, 1 the destination.
+        role: u8,
+        /// Sequence number of the handshake.
+        handshake_sequence: u64,
+    },
+}

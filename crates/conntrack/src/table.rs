@@ -1,0 +1,162 @@
+//! What every table can do.
+
+use std::fmt;
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::flow::{Flow, FlowKey};
+use crate::operation::{Changes, NewFlow, Operation, Scope};
+use crate::stale::StaleFlows;
+use crate::statistics::Totals;
+
+/// A connection-tracking table: the kernel's ([`Client`](crate::Client)) or one in memory (`Fake`, feature `fake`).
+pub trait Conntrack: fmt::Debug + Send {
+    /// Carries out operations in order, in few system calls, and returns one outcome for each, in
+    /// order. One that fails does not stop those behind it.
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// Iterates over the flows that a filter accepts, in no order (`conntrack -L`).
+    ///
+    /// The table goes on changing meanwhile: a flow that lives all the time is seen, unless the
+    /// kernel's hash table is resized, when flows may be missed or come twice.
+    ///
+    /// # Errors
+    /// A contradictory filter; what else goes wrong comes as an item.
+    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error>;
+
+    /// One flow (`conntrack -G`).
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`.
+    fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error>;
+
+    /// Deletes all flows that a filter accepts (`conntrack -D`) and says how that went. None is no
+    /// error.
+    ///
+    /// # Errors
+    /// If nothing was tried: a filter without a condition or with contradictory ones, or a table
+    /// that cannot be read. Flows that could not be deleted are in the outcome.
+    fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error>;
+
+    /// Deletes flows by identity and counts what became of them.
+    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion;
+
+    /// How full the table is (`conntrack -C`).
+    fn totals(&mut self) -> Result<Totals, Error>;
+
+    /// All flows that a filter accepts, in memory.
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Flow>, Error> {
+        self.flows(filter)?.collect()
+    }
+
+    /// Puts a flow into the table (`conntrack -I`).
+    ///
+    /// # Errors
+    /// [`is_already_exists`](Error::is_already_exists), [`is_table_full`](Error::is_table_full),
+    /// [`is_unsupported`](Error::is_unsupported) for a helper that the kernel does not have,
+    /// [`is_not_found`](Error::is_not_found) for a master that is not there.
+    fn add(&mut self, flow: &NewFlow) -> Result<(), Error> {
+        only(self.execute(&[Operation::Add(flow.clone())]))
+    }
+
+    /// Puts a flow into the table or changes the one that is there; see [`Operation::Ensure`].
+    fn ensure(&mut self, flow: &NewFlow) -> Result<(), Error> {
+        only(self.execute(&[Operation::Ensure(flow.clone())]))
+    }
+
+    /// Changes a flow (`conntrack -U`).
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), [`is_busy`](Error::is_busy) for status bits that
+    /// cannot be taken away.
+    fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
+        only(self.execute(&[Operation::Update(*key, changes.clone())]))
+    }
+
+    /// Deletes one flow (`conntrack -D` with addresses and ports).
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`
+    /// by now.
+    fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
+        only(self.execute(&[Operation::Delete(*key)]))
+    }
+
+    /// Empties the table or a named part of it (`conntrack -F`).
+    fn flush(&mut self, scope: Scope) -> Result<(), Error> {
+        only(self.execute(&[Operation::Flush(scope)]))
+    }
+
+    /// The flows that are stale, in one pass over the table.
+    fn stale(&mut self, question: &StaleFlows) -> Result<Vec<Flow>, Error> {
+        if question.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.flows(&question.filter())?
+            .filter(|flow| flow.as_ref().is_ok_and(|flow| question.is_stale(flow)) || flow.is_err())
+            .collect()
+    }
+
+    /// Deletes the flows that are stale, in one pass over the table: each by its identity, so that a
+    /// flow that takes its place meanwhile is not hit.
+    fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
+        let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key).collect();
+        Ok(self.delete_all(&keys))
+    }
+}
+
+fn only(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
+    outcomes.into_iter().next().unwrap_or(Err(Error::OutcomeMissing))
+}
+
+/// Iterator over flows; see [`Conntrack::flows`].
+pub struct Flows<'a>(Box<dyn Iterator<Item = Result<Flow, Error>> + 'a>);
+
+impl<'a> Flows<'a> {
+    /// Iterates over what an implementation of [`Conntrack`] has found.
+    pub fn new(flows: impl Iterator<Item = Result<Flow, Error>> + 'a) -> Self {
+        Flows(Box::new(flows))
+    }
+}
+
+impl Iterator for Flows<'_> {
+    type Item = Result<Flow, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
+    }
+}
+
+impl fmt::Debug for Flows<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flows").finish_non_exhaustive()
+    }
+}
+
+/// What became of flows that were to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deletion {
+    /// How many were deleted; `None` if the kernel did it in one message: it does not count.
+    pub deleted: Option<u64>,
+    /// How many had ended, or given way to another flow, before their turn came.
+    pub vanished: u64,
+    /// Those that could not be deleted, and why.
+    pub failed: Vec<(FlowKey, Error)>,
+}
+
+impl Deletion {
+    /// An error if some flow could not be deleted.
+    pub fn into_result(self) -> Result<(), Error> {
+        let failed = self.failed.len() as u64;
+        match self.failed.into_iter().next() {
+            None => Ok(()),
+            Some((_, first)) => Err(Error::Incomplete {
+                deleted: self.deleted.unwrap_or(0),
+                vanished: self.vanished,
+                failed,
+                first: Box::new(first),
+            }),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The two ends of a flow in one direction.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::error::InvalidOperation;
+use crate::protocol::{Family, Protocol};
+
+/// One of the two directions of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias = "IP_CT_DIR_ORIGINAL")]
+#[doc(alias = "IP_CT_DIR_REPLY")]
+pub enum Direction {
+    /// As the first packet went.
+    Original,
+    /// As answers come back. With address translation it is not the mirror of the original.
+    Reply,
+}
+
+/// What a packet of one direction of a flow looks like: addresses, protocol, and ports or ICMP identity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias = "nf_conntrack_tuple")]
+pub struct Tuple {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the same family as the source.
+    pub destination: IpAddr,
+    /// Transport protocol.
+    pub protocol: Protocol,
+    /// What the protocol adds to the addresses.
+    pub part: ProtocolPart,
+}
+
+/// What a transport protocol adds to the addresses of a tuple.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ProtocolPart {
+    /// Nothing: protocols that the kernel tracks by addresses alone.
+    None,
+    /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite, keys of GRE.
+    Ports {
+        /// Source port.
+        source: u16,
+        /// Destination port.
+        destination: u16,
+    },
+    /// Identity of an ICMP or ICMPv6 exchange.
+    Icmp {
+        /// Type, for example 8 for an echo request.
+        kind: u8,
+        /// Code.
+        code: u8,
+        /// Identifier.
+        identifier: u16,
+    },
+}
+
+impl Tuple {
+    /// A tuple of a protocol with ports.
+    pub fn with_ports(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Self {
+        Tuple {
+            source: source.ip(),
+            destination: destination.ip(),
+            protocol,
+            part: ProtocolPart::Ports {
+                source: source.port(),
+                destination: destination.port(),
+            },
+        }
+    }
+
+    /// A UDP tuple.
+    pub fn udp(source: SocketAddr, destination: SocketAddr) -> Self {
+        Self::with_ports(Protocol::UDP, source, destination)
+    }
+
+    /// A TCP tuple.
+    pub fn tcp(source: SocketAddr, destination: SocketAddr) -> Self {
+        Self::with_ports(Protocol::TCP, source, destination)
+    }
+
+    /// An echo request, of ICMP or ICMPv6 after the source's family.
+    pub fn echo_request(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
+        let (protocol, kind) = match Family::of(source) {
+            Family::Ipv4 => (Protocol::ICMP, 8),
+            Family::Ipv6 => (Protocol::ICMPV6, 128),
+        };
+        let code = 0;
+        let part = ProtocolPart::Icmp {
+            kind,
+            code,
+            identifier,
+        };
+        Tuple {
+            source,
+            destination,
+            protocol,
+            part,
+        }
+    }
+
+    /// Family of the addresses.
+    pub fn family(&self) -> Family {
+        Family::of(self.source)
+    }
+
+    /// Source address with port; port 0 if the protocol has none.
+    pub fn source_socket(&self) -> SocketAddr {
+        let port = match self.part {
+            ProtocolPart::Ports { source, .. } => source,
+            _ => 0,
+        };
+        SocketAddr::new(self.source, port)
+    }
+
+    /// Destination address with port; port 0 if the protocol has none.
+    pub fn destination_socket(&self) -> SocketAddr {
+        let port = match self.part {
+            ProtocolPart::Ports { destination, .. } => destination,
+            _ => 0,
+        };
+        SocketAddr::new(self.destination, port)
+    }
+
+    /// The tuple of answers where nothing is translated: ends swapped, an ICMP request's type
+    /// turned into its answer's. `None` for an ICMP type that has no answer and so makes no flow.
+    #[doc(alias = "nf_ct_invert_tuple")]
+    pub fn inverted(&self) -> Option<Self> {
+        let part = match self.part {
+            ProtocolPart::None => ProtocolPart::None,
+            ProtocolPart::Ports { source, destination } => ProtocolPart::Ports {
+                source: destination,
+                destination: source,
+            },
+            ProtocolPart::Icmp {
+                kind,
+                code,
+                identifier,
+            } => ProtocolPart::Icmp {
+                kind: inverse_icmp_type(self.protocol, kind)?,
+                code,
+                identifier,
+            },
+        };
+        Some(Tuple {
+            source: self.destination,
+            destination: self.source,
+            protocol: self.protocol,
+            part,
+        })
+    }
+
+    /// What of this tuple the kernel would take for something else.
+    pub(crate) fn check(&self, field: &'static str) -> Result<(), InvalidOperation> {
+        if Family::of(self.destination) != self.family() {
+            return Err(InvalidOperation::MixedFamilies { field });
+        }
+        let fits = match self.part {
+            ProtocolPart::Ports { .. } => self.protocol.has_ports(),
+            ProtocolPart::Icmp { .. } => self.protocol.is_icmp(),
+            ProtocolPart::None => !self.protocol.has_ports() && !self.protocol.is_icmp(),
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(InvalidOperation::ProtocolPart {
+                field,
+                protocol: self.protocol,
+            })
+        }
+    }
+}
+
+/// The type of the answer to an ICMP type, and the other way round
+/// ([`invmap`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_proto_icmp.c#L49)).
+pub(crate) fn inverse_icmp_type(protocol: Protocol, kind: u8) -> Option<u8> {
+    let pairs: &[(u8, u8)] = if protocol == Protocol::ICMP {
+        &[(8, 0), (13, 14), (15, 16), (17, 18)]
+    } else {
+        &[(128, 129), (139, 140)]
+    };
+    pairs.iter().find_map(|&(request, answer)| {
+        (kind == request)
+            .then_some(answer)
+            .or((kind == answer).then_some(request))
+    })
+}
+
+impl fmt::Display for Tuple {
+    /// As `conntrack -L` prints it: `src=10.0.0.1 dst=10.0.0.2 sport=1024 dport=53`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "src={} dst={}", self.source, self.destination)?;
+        match self.part {
+            ProtocolPart::None => Ok(()),
+            ProtocolPart::Ports { source, destination } if self.protocol == Protocol::GRE => {
+                write!(f, " srckey={source:#x} dstkey={destination:#x}")
+            }
+            ProtocolPart::Ports { source, destination } => write!(f, " sport={source} dport={destination}"),
+            ProtocolPart::Icmp {
+                kind,
+                code,
+                identifier,
+            } => write!(f, " type={kind} code={code} id={identifier}"),
+        }
+    }
+}
+
+impl fmt::Debug for Tuple {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {self}", self.protocol)
+    }
+}
+
+/// A zone: a table of its own inside the table, so that the same addresses may stand for different
+/// connections. Zone 0 is where flows are unless a rule says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias = "nf_conntrack_zone")]
+pub struct Zone {
+    /// Number of the zone.
+    pub id: u16,
+    /// Which direction's tuple the zone belongs to.
+    pub scope: ZoneScope,
+}
+
+/// Which tuples of a flow a zone applies to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneScope {
+    /// Both directions (`CT --zone`).
+    #[default]
+    #[doc(alias = "NF_CT_DEFAULT_ZONE_DIR")]
+    Both,
+    /// The original direction only (`CT --zone-orig`); replies are in zone 0.
+    #[doc(alias = "NF_CT_ZONE_DIR_ORIG")]
+    Original,
+    /// The reply direction only (`CT --zone-reply`).
+    #[doc(alias = "NF_CT_ZONE_DIR_REPL")]
+    Reply,
+}
+
+impl Zone {
+    /// Zone 0.
+    pub const DEFAULT: Zone = Zone {
+        id: 0,
+        scope: ZoneScope::Both,
+    };
+
+    /// A zone of both directions.
+    pub fn new(id: u16) -> Self {
+        Zone {
+            id,
+            scope: ZoneScope::Both,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_inverse_of_the_inverse_is_the_tuple() {
+        let echo = Tuple::echo_request("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), 0x1234);
+        let answer = echo.inverted().unwrap();
+        assert_eq!(
+            answer.to_string(),
+            "src=fd00::2 dst=fd00::1 type=129 code=0 id=4660"
+        );
+        assert_eq!(answer.inverted(), Some(echo));
+        let udp = Tuple::udp("10.0.0.1:4660".parse().unwrap(), "10.0.0.2:53".parse().unwrap());
+        assert_eq!(
+            udp.inverted().unwrap().to_string(),
+            "src=10.0.0.2 dst=10.0.0.1 sport=53 dport=4660"
+        );
+    }
+
+    #[test]
+    fn a_tuple_that_is_none_is_refused_by_field() {
+        let mixed = Tuple::udp("10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
+        assert_eq!(
+            mixed.check("original tuple").unwrap_err().to_string(),
+            "original tuple: source and destination are of different families"
+        );
+        let mut icmp = Tuple::echo_request("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 1);
+        icmp.protocol = Protocol::UDP;
+        assert_eq!(
+            icmp.check("reply tuple").unwrap_err().to_string(),
+            "reply tuple: its protocol-specific part is not one of udp"
+        );
+    }
+}
