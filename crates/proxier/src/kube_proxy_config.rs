@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use kernlink_ipvs::Scheduler;
 
 use crate::config::{Config, Conntrack, IpvsTimeouts, LocalDetection, MasqueradeBit, NodePortAddresses};
+use crate::duration::{GoDuration, go_duration};
 use crate::family::{Family, parse_address, parse_net};
 use crate::field::{Field, FieldError};
 use crate::yaml;
@@ -537,72 +538,6 @@ fn cluster_cidr(root: &Field<'_>) -> Result<Vec<IpNet>, FieldError> {
     }
 }
 
-/// A duration in the notation of the Go language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GoDuration {
-    Positive(Duration),
-    Negative,
-}
-
-/// Reads `300ms`, `1.5h` or `2h45m`; also a bare `0`.
-fn go_duration(text: &str) -> Option<GoDuration> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(GoDuration::Positive(Duration::ZERO));
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut nanos: f64 = 0.0;
-    let mut whole: u128 = 0;
-    while !rest.is_empty() {
-        let number_end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .filter(|&end| end > 0)?;
-        let (number, tail) = rest.split_at(number_end);
-        let unit_end = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_end);
-        let scale: u32 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" | "h" => 0,
-            _ => return None,
-        };
-        let scale: u64 = match unit {
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => scale.into(),
-        };
-        let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if integer.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        if !integer.is_empty() {
-            whole = whole.checked_add(u128::from(integer.parse::<u64>().ok()?) * u128::from(scale))?;
-        }
-        if !fraction.is_empty() {
-            nanos += format!("0.{fraction}").parse::<f64>().ok()? * scale as f64;
-        }
-        rest = tail;
-    }
-    let total = whole.checked_add(nanos as u128)?;
-    // Go's durations are 64-bit nanoseconds.
-    let total = u64::try_from(total)
-        .ok()
-        .filter(|total| *total <= i64::MAX.unsigned_abs())?;
-    if negative && total > 0 {
-        return Some(GoDuration::Negative);
-    }
-    Some(GoDuration::Positive(Duration::from_nanos(total)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -698,21 +633,5 @@ nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddre
                 "iptables.syncPeriod: the mode is ipvs",
             ]
         );
-    }
-
-    #[test]
-    fn durations_are_go_durations() {
-        let positive = |text| match go_duration(text) {
-            Some(GoDuration::Positive(duration)) => Some(duration),
-            _ => None,
-        };
-        assert_eq!(positive("1h15m30.5s"), Some(Duration::from_millis(4_530_500)));
-        assert_eq!(positive("1µs"), Some(Duration::from_micros(1)));
-        assert_eq!(positive(".5s"), Some(Duration::from_millis(500)));
-        assert_eq!(positive("0"), Some(Duration::ZERO));
-        assert_eq!(go_duration("-1s"), Some(GoDuration::Negative));
-        for text in ["", "1", "s", "1x", "1s1", ".s", "-", "99999999999h"] {
-            assert_eq!(go_duration(text), None, "{text}");
-        }
     }
 }

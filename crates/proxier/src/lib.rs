@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod desired;
+mod duration;
 pub mod event;
 pub mod family;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]

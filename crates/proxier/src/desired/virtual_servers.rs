@@ -9,7 +9,7 @@ use kernlink_ipvs::{
 };
 
 use crate::family::Family;
-use crate::model::{Exposure, Frontend, FrontendKind};
+use crate::model::{Exposure, Frontend};
 use crate::source::{Policy, Protocol};
 
 /// The key of the virtual server of a frontend.
@@ -49,12 +49,9 @@ fn scheduler_flags(scheduler: Scheduler, asked: Option<SchedulerFlags>) -> Sched
     }
 }
 
-/// How packets of a frontend reach its endpoints.
-pub(crate) fn forwarding(exposure: &Exposure, frontend: &Frontend) -> ForwardingMethod {
-    match frontend.kind {
-        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => exposure.options.forwarding,
-        FrontendKind::ClusterIp | FrontendKind::NodePort => ForwardingMethod::Masquerade,
-    }
+/// How packets of a frontend reach its endpoints. Ports are mapped, so nothing but masquerading would do.
+pub(crate) fn forwarding(_frontend: &Frontend) -> ForwardingMethod {
+    ForwardingMethod::Masquerade
 }
 
 /// Makes the real servers of a service port's frontends, each list once.
@@ -64,7 +61,7 @@ pub(crate) struct RealServers(BTreeMap<(Policy, ForwardingMethod), Arc<[RealServ
 impl RealServers {
     /// The real servers of a frontend, sorted by key.
     pub(crate) fn of(&mut self, exposure: &Exposure, frontend: &Frontend) -> Arc<[RealServer]> {
-        let forwarding = forwarding(exposure, frontend);
+        let forwarding = forwarding(frontend);
         // Without endpoints here a policy of `Local` takes the same list as one of `Cluster`.
         let policy = if exposure.endpoints.local.is_empty() {
             Policy::Cluster

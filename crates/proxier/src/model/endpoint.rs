@@ -12,6 +12,8 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) conditions: Conditions,
     /// Whether it runs on this node.
     pub(crate) local: bool,
+    pub(crate) node: Option<&'a str>,
+    pub(crate) zone: Option<&'a str>,
     pub(crate) hints: Option<&'a Hints>,
 }
 
@@ -22,6 +24,8 @@ impl<'a> Endpoint<'a> {
             port,
             conditions: endpoint.conditions,
             local: !this_node.is_empty() && endpoint.node.as_deref() == Some(this_node),
+            node: endpoint.node.as_deref(),
+            zone: endpoint.zone.as_deref(),
             hints: endpoint.hints.as_deref(),
         }
     }

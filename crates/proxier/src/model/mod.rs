@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use annotations::{AffinityMask, Options};
+pub use annotations::{AffinityMask, Options, Weights};
 pub use frontend::{ChosenEndpoint, ChosenEndpoints, Exposure, Frontend, FrontendKind, HealthCheck};
 pub use node::{InterfaceAddress, ThisNode};
 pub use service_port::{ServicePortKey, ServicePortName};
@@ -404,7 +404,7 @@ impl Model {
                 .map(|e| ChosenEndpoint {
                     address: e.address,
                     port: e.port,
-                    weight: 1,
+                    weight: port.service.options.weights.of(e.node, e.zone),
                 })
                 .collect()
         };

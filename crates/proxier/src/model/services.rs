@@ -65,7 +65,7 @@ pub(crate) fn service_ports(
         service,
         events: Vec::new(),
     };
-    let options = Arc::new(annotations::options(&service.annotations, defaults, |reason| {
+    let options = Arc::new(annotations::options(service, defaults, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
     }));
     let mut ports = Vec::with_capacity(service.ports.len() * families.len());
