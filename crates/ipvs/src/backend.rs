@@ -20,7 +20,8 @@ pub trait Ipvs: Send {
 
     /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
     ///
-    /// If others change the table meanwhile, virtual servers that exist can be missing; [`snapshot`](Self::snapshot) notices.
+    /// The kernel is asked until two listings agree, at most five times: with changes going on meanwhile, here or in another
+    /// network namespace, virtual servers that exist can still be missing. [`snapshot`](Self::snapshot) says whether.
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
     /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.

@@ -7,6 +7,7 @@ use kernlink_netlink::generic::Family;
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
 
 use crate::backend::Ipvs;
+use crate::connection::{ConnectionFilter, Connections};
 use crate::daemon::Daemon;
 use crate::error::{Error, InvalidOperation, Reason, Unavailable};
 use crate::info::Info;
@@ -16,6 +17,7 @@ use crate::scheduler::Scheduler;
 use crate::snapshot::Snapshot;
 use crate::stats::{RealServerStatus, VirtualServerStatus};
 use crate::support::{Availability, Modules, Support};
+use crate::sysctl::{Setting, Value};
 use crate::timeouts::Timeouts;
 use crate::uapi::*;
 use crate::virtual_server::VirtualServerKey;
@@ -110,16 +112,47 @@ impl Client {
         })
     }
 
-    /// The virtual servers in the kernel's order.
+    /// The connections of the client's network namespace that match a filter, read as the iterator goes on; the client is
+    /// free for other things meanwhile. `ipvsadm -L -n -c` shows them.
+    ///
+    /// # Errors
+    /// The table in `/proc` cannot be read.
+    pub fn connections(&mut self, filter: ConnectionFilter) -> Result<Connections, Error> {
+        self.inside(|| Connections::open(filter))?
+    }
+
+    /// Reads a setting of the client's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_kernel_too_old`] if the kernel does not have it.
+    pub fn setting<T: Value>(&mut self, setting: &Setting<T>) -> Result<T, Error> {
+        self.inside(|| setting.read())?
+    }
+
+    /// Writes a setting of the client's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid`] if the value is out of range, [`Error::is_kernel_too_old`] if the kernel does not have the
+    /// setting, [`Error::is_permission_denied`] without the right.
+    pub fn set_setting<T: Value>(&mut self, setting: &Setting<T>, value: &T) -> Result<(), Error> {
+        self.inside(|| setting.write(value))?
+    }
+
+    /// One pass over the virtual servers, in the order of their keys.
     pub(crate) fn dump_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-        self.connection
+        let mut servers = self
+            .connection
             .dump_all(
                 self.family,
                 0,
                 |writer| wire::write_header(writer, IPVS_CMD_GET_SERVICE),
                 |message| wire::read_virtual_server(message.payload).map(Some),
             )
-            .map_err(Error::request("list the virtual servers"))
+            .map_err(Error::request("list the virtual servers"))?;
+        servers.sort_by_key(|status| status.server.key);
+        // A pass that was torn can show one twice.
+        servers.dedup_by_key(|status| status.server.key);
+        Ok(servers)
     }
 
     /// Does something in the client's network namespace: on this thread if it is there, else on one of its own.
@@ -217,7 +250,17 @@ impl Ipvs for Client {
 
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
         let mut servers = self.dump_virtual_servers()?;
-        servers.sort_by_key(|status| status.server.key);
+        for _ in 1..LISTING_PASSES {
+            if servers.len() <= ONE_DATAGRAM {
+                break;
+            }
+            let again = self.dump_virtual_servers()?;
+            let stood_still = same_settings(&servers, &again);
+            servers = again;
+            if stood_still {
+                break;
+            }
+        }
         Ok(servers)
     }
 
@@ -308,6 +351,23 @@ impl Client {
             })
             .map_err(Error::request(attempt))
     }
+}
+
+/// The kernel goes through its table by position, which changes of others, even in other network namespaces, shift between
+/// two datagrams of a listing. A table is read until two passes agree, but not for ever.
+const LISTING_PASSES: usize = 5;
+
+/// As many virtual servers fit the first datagram of a listing, of at least 3.5 KiB, at up to 420 bytes each: they are of one
+/// moment.
+const ONE_DATAGRAM: usize = 8;
+
+/// Whether two listings in order tell the same, counters aside.
+pub(crate) fn same_settings(before: &[VirtualServerStatus], after: &[VirtualServerStatus]) -> bool {
+    before.len() == after.len()
+        && before
+            .iter()
+            .zip(after)
+            .all(|(before, after)| before.server == after.server)
 }
 
 /// Device and inode of the calling thread's network namespace.

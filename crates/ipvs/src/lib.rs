@@ -2,6 +2,7 @@
 
 mod backend;
 mod client;
+mod connection;
 #[cfg(feature = "fake")]
 pub mod contract;
 mod daemon;
@@ -18,6 +19,7 @@ mod scheduler;
 mod snapshot;
 mod stats;
 mod support;
+pub mod sysctl;
 mod table;
 mod timeouts;
 pub mod uapi;
@@ -26,6 +28,7 @@ mod wire;
 
 pub use backend::Ipvs;
 pub use client::Client;
+pub use connection::{ConnectionEntry, ConnectionFilter, ConnectionState, Connections, EngineData};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
 pub use error::{Error, InvalidOperation, Reason, Unavailable};
 #[cfg(feature = "fake")]

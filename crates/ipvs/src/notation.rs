@@ -9,6 +9,11 @@
 //!   `--forwarding local`, `--forwarding bypass`, `--forwarding N`, and `--tun-type N`, `--tun-port` and `--tun-flags N`
 //!   where it would not take them.
 //!
+//! - the third flag of the schedulers `sh` and `mh`, as `flag-3`, which `ipvsadm -R` takes although `ipvsadm -S` leaves it out.
+//!
+//! One line is read differently: `ipvsadm` gives a real server that is not masqueraded the port of its virtual server, whatever
+//! the line says. The kernel keeps any port, and so does this.
+//!
 //! So whatever the kernel can hold can be saved, compared and restored without loss, and whatever `ipvsadm` can restore is
 //! printed in a form that it reads.
 
@@ -250,7 +255,8 @@ impl fmt::Display for RealServer {
 
 fn fmt_tunnel(server: &RealServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Tunnel { kind, port, flags } = server.tunnel;
-    if server.tunnel == Tunnel::IPIP {
+    // `ipvsadm` says even the default, but only of real servers that are reached by a tunnel.
+    if server.tunnel == Tunnel::IPIP && server.forwarding != ForwardingMethod::Tunnel {
         return Ok(());
     }
     match kind {

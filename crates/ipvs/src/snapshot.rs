@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::backend::Ipvs;
-use crate::client::Client;
+use crate::client::{Client, same_settings};
 use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
 use crate::real_server::{RealServer, RealServerKey, Weight};
@@ -181,17 +181,12 @@ const ATTEMPTS: u32 = 5;
 /// Takes a snapshot: virtual servers over netlink, their real servers in one pass over `/proc`, and the virtual servers once
 /// more.
 pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
-    let mut before = sorted(client.dump_virtual_servers()?);
+    let mut before = client.dump_virtual_servers()?;
     let mut attempt = 1;
     loop {
         let mut real_servers = RealServers::read(client, &before)?;
-        let after = sorted(client.dump_virtual_servers()?);
-        let stood_still = real_servers.are_of_all
-            && before.len() == after.len()
-            && before
-                .iter()
-                .zip(&after)
-                .all(|(before, after)| before.server == after.server);
+        let after = client.dump_virtual_servers()?;
+        let stood_still = real_servers.are_of_all && same_settings(&before, &after);
         if stood_still || attempt == ATTEMPTS {
             let entries = after.into_iter().map(|virtual_server| {
                 let found = real_servers.by_key.remove(&virtual_server.server.key);
@@ -210,11 +205,6 @@ pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
         before = after;
         attempt += 1;
     }
-}
-
-fn sorted(mut servers: Vec<VirtualServerStatus>) -> Vec<VirtualServerStatus> {
-    servers.sort_by_key(|status| status.server.key);
-    servers
 }
 
 /// The real servers of a whole table.
