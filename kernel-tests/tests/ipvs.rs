@@ -1,0 +1,420 @@
+//! IPVS: this crate against the kernel and `ipvsadm`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
+
+use kernlink_ipvs::{
+    Availability, Client, Error, Family, ForwardingMethod, Granularity, Ipvs, Operation, Persistence,
+    PersistenceEngine, Protocol, RealServer, RealServerKey, Reason, Scheduler, SchedulerFlags, Thresholds,
+    Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight, notation,
+};
+use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, tools};
+use kernlink_netlink::Namespace;
+
+/// Virtual servers of all kinds with real servers of all kinds: every setting that `ipvsadm` can express, in combination.
+fn wide_range() -> Vec<(VirtualServer, Vec<RealServer>)> {
+    let v4 = |n: u16| IpAddr::V4(Ipv4Addr::from(0x0a60_0000 + u32::from(n)));
+    let v6 = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, n));
+    let mut table = Vec::new();
+    for n in 0..120_u16 {
+        let port = 0x1234_u16.wrapping_mul(n + 1).max(1);
+        let family = if n % 2 == 0 { Family::Ipv4 } else { Family::Ipv6 };
+        let address = if family == Family::Ipv4 { v4(n) } else { v6(n) };
+        let key = match n % 7 {
+            0..=2 => VirtualServerKey::tcp(address, port),
+            3 | 4 => VirtualServerKey::udp(address, port),
+            5 => VirtualServerKey::sctp(address, port),
+            _ => VirtualServerKey::mark(family, NonZeroU32::new(u32::from(n) + 1).unwrap()),
+        };
+        let schedulers = [
+            Scheduler::RR,
+            Scheduler::WRR,
+            Scheduler::LC,
+            Scheduler::WLC,
+            Scheduler::SH,
+            Scheduler::MH,
+            Scheduler::DH,
+            Scheduler::SED,
+            Scheduler::NQ,
+            Scheduler::LBLC,
+            Scheduler::LBLCR,
+            Scheduler::FO,
+            Scheduler::OVF,
+        ];
+        let mut server = VirtualServer::new(key, schedulers[usize::from(n) % schedulers.len()]);
+        if n % 3 == 0 {
+            server.scheduler_flags = SchedulerFlags::from_bits_truncate(u32::from(n / 3) << 3);
+            // `ipvsadm -S` leaves out the third flag of these two.
+            if [Scheduler::SH, Scheduler::MH].contains(&server.scheduler) {
+                server.scheduler_flags.remove(SchedulerFlags::THIRD);
+            }
+        }
+        if n % 4 == 1 {
+            let mut persistence = Persistence::from_seconds(u32::from(n) * 97 + 1).unwrap();
+            if n % 8 == 1 {
+                persistence = persistence.with_granularity(match family {
+                    Family::Ipv4 => Granularity::from_mask(Ipv4Addr::from(u32::MAX << (n % 25))),
+                    Family::Ipv6 => Granularity::from_prefix_length((n % 128 + 1) as u8).unwrap(),
+                });
+            }
+            server.persistence = Some(persistence);
+        }
+        if key.protocol() == Some(Protocol::Udp) {
+            server.one_packet = n % 2 == 0;
+            if server.persistence.is_some() {
+                server.persistence_engine = Some(PersistenceEngine::SIP);
+            }
+        }
+        let real_servers = (0..n % 9)
+            .map(|r| {
+                let address = if family == Family::Ipv4 {
+                    v4(0x1000 + r)
+                } else {
+                    v6(0x1000 + r)
+                };
+                // `ipvsadm -R` gives real servers that are not masqueraded the port of their virtual server.
+                let is_free = matches!((n + r) % 7, 0 | 6) || key.port().is_none();
+                let port = if is_free { port.wrapping_add(r) } else { port };
+                let real = RealServer::new(RealServerKey::new(address, port))
+                    .with_weight(Weight::new(u32::from(r) * u32::from(n) * 321).unwrap());
+                match (n + r) % 7 {
+                    0 => real,
+                    1 => real.with_forwarding(ForwardingMethod::DirectRoute),
+                    2 => real.with_tunnel(Tunnel::IPIP),
+                    3 => real.with_tunnel(Tunnel::gue(6080 + r, TunnelFlags::REMOTE_CHECKSUM)),
+                    4 => real.with_tunnel(Tunnel::gue(6080 + r, TunnelFlags::empty())),
+                    5 => real.with_tunnel(Tunnel::gre(TunnelFlags::CHECKSUM)),
+                    _ => real.with_thresholds(Thresholds::new(100 + u32::from(n), u32::from(r)).unwrap()),
+                }
+            })
+            .collect();
+        table.push((server, real_servers));
+    }
+    table
+}
+
+fn operations(table: &[(VirtualServer, Vec<RealServer>)]) -> Vec<Operation> {
+    table
+        .iter()
+        .flat_map(|(server, real_servers)| {
+            std::iter::once(Operation::AddVirtualServer(server.clone())).chain(real_servers.iter().map(
+                |real| Operation::AddRealServer {
+                    virtual_server: server.key,
+                    real_server: real.clone(),
+                },
+            ))
+        })
+        .collect()
+}
+
+fn lines(text: &str) -> BTreeSet<String> {
+    text.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// `ipvsadm -S` leaves thresholds out.
+fn without_thresholds(table: &[(VirtualServer, Vec<RealServer>)]) -> Vec<(VirtualServer, Vec<RealServer>)> {
+    let mut table = table.to_vec();
+    for (_, real_servers) in &mut table {
+        for real_server in real_servers {
+            real_server.thresholds = Thresholds::NONE;
+        }
+    }
+    table
+}
+
+fn save(table: &[(VirtualServer, Vec<RealServer>)]) -> String {
+    notation::save(table.iter().map(|(server, real_servers)| (server, real_servers)))
+}
+
+fn sorted(mut table: Vec<(VirtualServer, Vec<RealServer>)>) -> Vec<(VirtualServer, Vec<RealServer>)> {
+    for (_, real_servers) in &mut table {
+        real_servers.sort_by_key(|real| real.key);
+    }
+    table.sort_by_key(|(server, _)| server.key);
+    table
+}
+
+#[test]
+fn what_we_write_ipvsadm_prints() {
+    requires!(Feature::Ipvs);
+    let _inside = NetNs::new().enter();
+    let table = wide_range();
+    let mut client = Client::open().unwrap();
+    for (outcome, operation) in client
+        .execute(&operations(&table))
+        .into_iter()
+        .zip(operations(&table))
+    {
+        outcome.unwrap_or_else(|error| panic!("{operation}: {error:?}"));
+    }
+    // Line by line, in the order of sorted text: the kernel lists by hash.
+    assert_eq!(
+        lines(&tools::ipvsadm_save()),
+        lines(&save(&without_thresholds(&table)))
+    );
+    assert_eq!(client.list_all().unwrap(), sorted(table.clone()));
+
+    // Thresholds, by the one listing that has them.
+    let shown: BTreeSet<(String, String, String)> = tools::must("ipvsadm", &["-Ln", "--thresholds"])
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("-> "))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            Some((words.next()?, words.next()?, words.next()?))
+        })
+        .filter(|(address, ..)| address != "RemoteAddress:Port")
+        .collect();
+    let expected = table
+        .iter()
+        .flat_map(|(_, real_servers)| real_servers)
+        .map(|real| {
+            let thresholds = real.thresholds;
+            (
+                real.key.to_string(),
+                thresholds.upper().to_string(),
+                thresholds.lower().to_string(),
+            )
+        })
+        .collect();
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn what_ipvsadm_writes_we_read() {
+    requires!(Feature::Ipvs);
+    let _inside = NetNs::new().enter();
+    let table = wide_range();
+    tools::run_with_input("ipvsadm", &["-R"], &save(&table)).unwrap();
+    let mut client = Client::open().unwrap();
+    assert_eq!(client.list_all().unwrap(), sorted(table.clone()));
+
+    // What it prints, we parse; and what that says, written again, is the same.
+    let printed = tools::ipvsadm_save();
+    let parsed = notation::parse(&printed).unwrap();
+    client.flush().unwrap();
+    for (outcome, operation) in client.execute(&parsed).into_iter().zip(&parsed) {
+        outcome.unwrap_or_else(|error| panic!("{operation}: {error:?}"));
+    }
+    assert_eq!(client.list_all().unwrap(), sorted(without_thresholds(&table)));
+    assert_eq!(tools::ipvsadm_save(), printed);
+}
+
+#[test]
+fn errors_of_the_kernel_are_told_apart() {
+    requires!(Feature::Ipvs);
+    let namespace = NetNs::new();
+    let _inside = namespace.enter();
+    let mut client = Client::open().unwrap();
+    let server = VirtualServer::new(
+        VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80),
+        Scheduler::RR,
+    );
+    client.add_virtual_server(&server).unwrap();
+    // A broadcast address of this host, which only the host knows to be one.
+    tools::ip(&["link", "add", "net0", "type", "dummy"]);
+    tools::ip(&["addr", "add", "10.9.8.7/24", "brd", "+", "dev", "net0"]);
+    tools::ip(&["link", "set", "net0", "up"]);
+    let real = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 9, 8, 255), 80));
+    let error = client.add_real_server(&server.key, &real).unwrap_err();
+    assert!(error.is_invalid(), "{error:?}");
+    assert!(
+        error.to_string().ends_with(
+            "10.9.8.255 is a broadcast address of this network namespace, which no real server can have"
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn loopback_that_was_never_up_is_named() {
+    requires!(Feature::Ipvs);
+    // `unshare` makes a namespace whose `lo` nobody has brought up.
+    let error = std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let mut client = Client::open().unwrap();
+        let server = VirtualServer::new(
+            VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80),
+            Scheduler::RR,
+        );
+        client.add_virtual_server(&server).unwrap();
+        let real = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 0, 0, 2), 80));
+        client.add_real_server(&server.key, &real).unwrap_err()
+    })
+    .join()
+    .unwrap();
+    assert_eq!(error.reason(), Some(&Reason::LoopbackDown), "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .contains("interface lo of this network namespace was never up"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_unprivileged_user_is_told_so() {
+    if std::env::var_os(UNPRIVILEGED).is_some() {
+        return refused_for_want_of_privilege();
+    }
+    requires!(Feature::Ipvs);
+    let this = std::env::current_exe().unwrap();
+    let this = this.to_str().unwrap();
+    for lowered in [
+        // Nobody, and root of a user namespace, which is nobody to IPVS.
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"][..],
+        &["unshare", "--user", "--map-root-user", "--net"],
+    ] {
+        let test = ["--exact", "an_unprivileged_user_is_told_so", "--nocapture"];
+        let output = std::process::Command::new(lowered[0])
+            .args(&lowered[1..])
+            .arg(this)
+            .args(test)
+            .env(UNPRIVILEGED, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("refused three times"),
+            "{lowered:?}: {output:?}"
+        );
+    }
+}
+
+const UNPRIVILEGED: &str = "KERNLINK_TEST_IS_UNPRIVILEGED";
+
+fn refused_for_want_of_privilege() {
+    let server = VirtualServer::new(
+        VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80),
+        Scheduler::RR,
+    );
+    let mut client = Client::open().unwrap();
+    for error in [
+        client.add_virtual_server(&server).unwrap_err(),
+        client.list_virtual_servers().unwrap_err(),
+        client.info().unwrap_err(),
+    ] {
+        assert!(error.is_permission_denied(), "{error:?}");
+        assert!(!error.is_not_found() && !error.is_unsupported() && !error.is_unavailable());
+        assert!(
+            error
+                .to_string()
+                .contains("CAP_NET_ADMIN in the initial user namespace"),
+            "{error}"
+        );
+    }
+    println!("refused three times");
+}
+
+#[test]
+fn support_names_every_scheduler() {
+    requires!(Feature::Ipvs);
+    let _inside = NetNs::new().enter();
+    let mut client = Client::open().unwrap();
+    let key = VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80);
+    client
+        .add_virtual_server(&VirtualServer::new(key, Scheduler::RR))
+        .unwrap();
+    let support = client.support().unwrap();
+    assert_eq!(support.info.version.to_string(), "1.2.1");
+    assert!(support.info.connection_table_size.is_power_of_two());
+    assert!(
+        support
+            .schedulers
+            .contains(&(Scheduler::RR, Availability::Loaded))
+    );
+    // What it says of a scheduler, the kernel says too.
+    for (scheduler, availability) in &support.schedulers {
+        let outcome = client.update_virtual_server(&VirtualServer::new(key, *scheduler));
+        assert_eq!(
+            outcome.is_ok(),
+            availability.is_usable(),
+            "{scheduler}: {availability:?} {outcome:?}"
+        );
+        if let Err(error) = outcome {
+            assert!(error.is_scheduler_unavailable(), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_stays_in_its_namespace() {
+    requires!(Feature::Ipvs);
+    let (home, other) = (NetNs::new(), NetNs::new());
+    let namespace = Namespace::from(std::os::fd::OwnedFd::from(home.file().try_clone().unwrap()));
+    let mut client = Client::open_in(&namespace).unwrap();
+    let key = VirtualServerKey::udp(Ipv4Addr::new(10, 0, 0, 1), 53);
+    client
+        .add_virtual_server(&VirtualServer::new(key, Scheduler::RR))
+        .unwrap();
+    let real = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 0, 0, 2), 53));
+    client.add_real_server(&key, &real).unwrap();
+    // Moved to a thread elsewhere, it reads the files of `/proc` of its own namespace too.
+    other.run(|| {
+        let snapshot = client.snapshot().unwrap();
+        assert!(snapshot.get(&key).unwrap().real_servers[0].agrees_with(&real));
+        assert_eq!(Client::open().unwrap().list_virtual_servers().unwrap(), []);
+    });
+}
+
+#[test]
+fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
+    requires!(Feature::Ipvs);
+    let namespace = NetNs::new();
+    let finished: Vec<Client> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..10_u8)
+            .map(|thread| {
+                let namespace = &namespace;
+                scope.spawn(move || {
+                    let _inside = namespace.enter();
+                    let mut client = Client::open().unwrap();
+                    for round in 0..5 {
+                        let keys: Vec<_> = (1..=60)
+                            .map(|port| VirtualServerKey::tcp(Ipv4Addr::new(10, 0, thread, round), port))
+                            .collect();
+                        // Every second one twice: its second outcome is a refusal.
+                        let operations: Vec<_> = keys
+                            .iter()
+                            .flat_map(|key| {
+                                let times = usize::from(key.port().unwrap() % 2) + 1;
+                                std::iter::repeat_n(VirtualServer::new(*key, Scheduler::RR), times)
+                            })
+                            .map(Operation::AddVirtualServer)
+                            .collect();
+                        let mut seen = BTreeSet::new();
+                        for (operation, outcome) in operations.iter().zip(client.execute(&operations)) {
+                            let is_first = seen.insert(operation.virtual_server());
+                            match outcome {
+                                Ok(()) => assert!(is_first, "{operation}"),
+                                Err(error) => assert!(!is_first && error.is_already_exists(), "{error}"),
+                            }
+                        }
+                        for key in &keys {
+                            assert_eq!(client.find_virtual_server(key).unwrap().unwrap().server.key, *key);
+                        }
+                    }
+                    client
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    // One client moved through ten threads.
+    let mut moved = finished.into_iter().next().unwrap();
+    for thread in 0..10_u8 {
+        moved = std::thread::spawn(move || {
+            let listed = moved.list_virtual_servers().unwrap();
+            assert_eq!(listed.len(), 10 * 5 * 60);
+            let key = VirtualServerKey::tcp(Ipv4Addr::new(10, 0, thread, 0), 60);
+            moved.zero(&key).unwrap();
+            moved
+        })
+        .join()
+        .unwrap();
+    }
+    assert!(matches!(
+        moved.zero(&VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 10, 0), 60)),
+        Err(Error::Refused { .. })
+    ));
+}
