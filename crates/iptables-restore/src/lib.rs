@@ -7,6 +7,7 @@ mod command;
 mod condition;
 #[cfg(feature = "fake")]
 pub mod contract;
+mod diff;
 mod error;
 #[cfg(feature = "fake")]
 mod fake;
@@ -35,6 +36,7 @@ pub use chain::ChainName;
 pub use client::{Iptables, Operation, Save};
 pub use command::Command;
 pub use condition::Condition;
+pub use diff::{Jump, Owned, Place, Wanted, diff};
 pub use error::{Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;

@@ -25,7 +25,7 @@ impl FromStr for Ruleset {
             table: None,
             words: Vec::new(),
         };
-        for (number, line) in text.lines().enumerate() {
+        for (number, line) in text.split('\n').enumerate() {
             reader.line(line).map_err(|reason| Error::Parse {
                 line: number + 1,
                 text: line.into(),
@@ -75,7 +75,7 @@ impl<'t> Reader<'t> {
                     None => Ok(()),
                 }
             }
-            (Some(_), Some(_)) if line.trim_end() == "COMMIT" => {
+            (Some(_), Some(_)) if line == "COMMIT" => {
                 if let Some((table, rules)) = self.table.take() {
                     *self.ruleset.table_mut(table) = rules;
                 }

@@ -135,18 +135,37 @@ impl Rule {
         });
         let words: Vec<Word> = words.iter().map(RawWord::to_word).collect();
         options.at = end;
-        if is_target && self.target.is_none() {
-            self.target = Some(Target::Verbatim(words));
-            return;
-        }
-        match self.matches.last_mut() {
+        match (&mut self.target, self.matches.last_mut()) {
+            (target @ None, _) if is_target => *target = Some(Target::Verbatim(words)),
+            // What follows a target stays behind it, or it could mean something else.
+            (Some(target), _) => {
+                let mut all = verbatim_words(target);
+                all.extend(words);
+                *target = Target::Verbatim(all);
+            }
             // Neighbours that begin with no option of their own belong together.
-            Some(Match::Verbatim(before)) if !is_target && !words.first().is_some_and(starts_part) => {
+            (None, Some(Match::Verbatim(before))) if !words.first().is_some_and(starts_part) => {
                 before.extend(words);
             }
             _ => self.matches.push(Match::Verbatim(words)),
         }
     }
+}
+
+/// The words that a target is written in.
+fn verbatim_words(target: &Target) -> Vec<Word> {
+    if let Target::Verbatim(words) = target {
+        return words.clone();
+    }
+    let mut text = String::new();
+    target.print(&mut Printer {
+        out: &mut text,
+        style: Style::SAVE,
+    });
+    let mut words = Vec::new();
+    // What was rendered has its quotes closed.
+    let _ = split(&text, &mut words);
+    words.iter().map(RawWord::to_word).collect()
 }
 
 fn starts_part(word: &Word) -> bool {
