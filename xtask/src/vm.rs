@@ -162,9 +162,7 @@ impl Vm {
     /// run.
     pub(crate) fn run(&self, workspace: &Workspace, steps: Vec<Step>) -> Result<Run> {
         let folder = workspace.target().join(format!("vm/run-{}", std::process::id()));
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
+        remove_old_runs(&workspace.target().join("vm"))?;
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let job = Job {
             modules: MODULES.map(str::to_owned).to_vec(),
@@ -243,14 +241,26 @@ impl Vm {
     }
 }
 
+/// The records of the last run are worth keeping, those of runs before it are not. One that is going on has its process.
+fn remove_old_runs(folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(process) = name.strip_prefix("run-") else {
+            continue;
+        };
+        if process == std::process::id().to_string() || !Path::new("/proc").join(process).exists() {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("removing {}", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Why the guest did not do all its steps: the first of the marks that is not there says how far it came.
 fn problem(folder: &Path, status: Option<String>, took: Duration, console: &str) -> Option<String> {
     let seconds = took.as_secs();
-    let tail = || {
-        let lines: Vec<_> = console.lines().filter(|line| !line.trim().is_empty()).collect();
-        let last = lines.get(lines.len().saturating_sub(30)..).unwrap_or_default();
-        format!("the last lines of its console:\n  {}", last.join("\n  "))
-    };
+    let tail = || format!("of its console:\n  {}", cause(console).join("\n  "));
     if let Ok(error) = fs::read_to_string(folder.join(ERROR)) {
         return Some(error);
     }
@@ -274,6 +284,20 @@ fn problem(folder: &Path, status: Option<String>, took: Duration, console: &str)
         ))
     }
 }
+
+/// The lines of a console that say why it ended: from the kernel's own words on, else the last ones.
+fn cause(console: &str) -> Vec<&str> {
+    let lines: Vec<_> = console.lines().filter(|line| !line.trim().is_empty()).collect();
+    let words = ["Kernel panic", "BUG: ", "Oops: ", "Out of memory: "];
+    let first = lines
+        .iter()
+        .position(|line| words.iter().any(|word| line.contains(word)));
+    let start = first.unwrap_or(lines.len().saturating_sub(CONSOLE_LINES));
+    lines.into_iter().skip(start).take(CONSOLE_LINES).collect()
+}
+
+/// Enough for a call trace, not more than a screen.
+const CONSOLE_LINES: usize = 24;
 
 /// The kernel has survived an oops or a BUG:
 /// <https://github.com/torvalds/linux/blob/v6.1/include/linux/panic.h#L60>.
@@ -339,6 +363,20 @@ mod tests {
             problem.contains("did not boot") && problem.contains("Kernel panic"),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn the_kernels_own_words_come_first() {
+        let console = format!(
+            "boot\n[1] Kernel panic - not syncing: x\n{}",
+            "trace\n".repeat(100)
+        );
+        assert_eq!(
+            cause(&console).first(),
+            Some(&"[1] Kernel panic - not syncing: x")
+        );
+        assert_eq!(cause(&console).len(), CONSOLE_LINES);
+        assert_eq!(cause("a\n\nb\n"), ["a", "b"]);
     }
 
     #[test]
