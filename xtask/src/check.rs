@@ -40,14 +40,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     checks.cargo(workspace, &doc, &[], &[("RUSTDOCFLAGS", "-D warnings")]);
     // Features of one member must not be what makes another one build.
     for package in workspace.published() {
-        let check = [
-            "check",
+        let alone = [
+            "clippy",
             "--quiet",
             "--no-default-features",
             "--package",
             package.name.as_str(),
         ];
-        checks.cargo(workspace, &check, &[], &[]);
+        checks.cargo(workspace, &alone, &["--", "-D", "warnings"], &[]);
     }
     checks.one("cargo deny", || {
         let mut deny = Command::new(cargo_deny(workspace)?);
