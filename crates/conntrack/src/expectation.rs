@@ -62,13 +62,22 @@ impl fmt::Display for Expectation {
             "proto={} {} mask-{} master-{}",
             self.tuple.protocol.0,
             self.tuple,
-            prefixed("mask-", &self.mask),
-            prefixed("master-", &self.master),
-        )
+            second_prefixed("mask-", &self.mask),
+            second_prefixed("master-", &self.master),
+        )?;
+        if self.zone != Zone::DEFAULT {
+            write!(f, " zone={}", self.zone.id)?;
+        }
+        write!(f, " class={}", self.class)?;
+        match &self.helper {
+            Some(helper) => write!(f, " helper={helper}"),
+            None => Ok(()),
+        }
     }
 }
 
-/// The fields of a tuple, each but the first with a prefix.
-fn prefixed(prefix: &str, tuple: &Tuple) -> String {
-    tuple.to_string().replace(' ', &format!(" {prefix}"))
+/// The fields of a tuple, with a prefix before the second: the first gets it from where it stands, and ports
+/// have none.
+fn second_prefixed(prefix: &str, tuple: &Tuple) -> String {
+    tuple.to_string().replacen(' ', &format!(" {prefix}"), 1)
 }
