@@ -42,6 +42,24 @@ impl Family {
         }
     }
 
+    /// The family as the iptables tools know it.
+    #[must_use]
+    pub fn tables(self) -> kernlink_iptables_restore::Family {
+        match self {
+            Family::V4 => kernlink_iptables_restore::Family::Ipv4,
+            Family::V6 => kernlink_iptables_restore::Family::Ipv6,
+        }
+    }
+
+    /// The family of one of the iptables tools.
+    #[must_use]
+    pub fn of_tables(family: kernlink_iptables_restore::Family) -> Self {
+        match family {
+            kernlink_iptables_restore::Family::Ipv4 => Family::V4,
+            kernlink_iptables_restore::Family::Ipv6 => Family::V6,
+        }
+    }
+
     /// The position of the family in [`Family::ALL`].
     #[must_use]
     pub fn index(self) -> usize {

@@ -1,8 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+pub mod apply;
+pub mod backends;
 pub mod config;
 pub mod desired;
 mod duration;
+pub mod error;
 pub mod event;
 pub mod family;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
@@ -10,6 +13,10 @@ mod field;
 #[cfg(feature = "kube-proxy-config")]
 pub mod kube_proxy_config;
 pub mod model;
+pub mod observe;
+pub mod observed;
+pub mod plan;
+pub mod proxier;
 pub mod source;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod yaml;

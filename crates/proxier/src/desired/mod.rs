@@ -89,6 +89,8 @@ pub struct WantedServer<'a> {
     pub virtual_server: &'a VirtualServer,
     /// Its real servers, sorted by key, each once; may be empty.
     pub real_servers: &'a Arc<[RealServer]>,
+    /// The set entries that go with it and with nothing else of the service port's; they show that it is ours.
+    pub entries: &'a [(SetId, Entry)],
     /// The service port it belongs to.
     pub owner: &'a ServicePortKey,
 }
@@ -400,6 +402,7 @@ impl DesiredState {
         Some(WantedServer {
             virtual_server: &claim.virtual_server,
             real_servers: &claim.real_servers,
+            entries: &claim.entries,
             owner: &owner.key,
         })
     }

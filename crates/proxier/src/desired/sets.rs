@@ -122,6 +122,15 @@ impl SetId {
         SetName::new(self.text(family)).expect("a name of at most 31 characters")
     }
 
+    /// The set that has this name in one of the families.
+    #[must_use]
+    pub fn of_name(name: &SetName) -> Option<(Family, Self)> {
+        let mut all = Family::ALL
+            .into_iter()
+            .flat_map(|family| Self::ALL.map(|set| (family, set)));
+        all.find(|(family, set)| name.as_bytes() == set.text(*family).as_bytes())
+    }
+
     /// The type of the set.
     #[must_use]
     pub fn set_type(self) -> SetType {

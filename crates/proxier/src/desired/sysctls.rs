@@ -22,7 +22,7 @@ impl fmt::Display for Sysctl {
 }
 
 /// The version of a kernel, as far as it matters here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
     /// The 6 of 6.1.
     pub major: u32,

@@ -1,6 +1,7 @@
 //! From a Service to its service ports.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -34,6 +35,16 @@ pub enum LeftOut {
     ExternalName,
     /// Another service proxy takes care of it.
     OtherProxy,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftOut::Headless => "headless",
+            LeftOut::ExternalName => "of type ExternalName",
+            LeftOut::OtherProxy => "of another proxy",
+        })
+    }
 }
 
 /// The label that gives a Service to another service proxy.

@@ -1,0 +1,370 @@
+//! Kubernetes manifests in, a kernel programmed, requests balanced.
+//!
+//! `cargo run --example demo [-- FILE...]`
+//!
+//! As root on a kernel with IPVS this makes a private network namespace for a node, joins namespaces for two pods and a client
+//! to it, starts a small server for every endpoint of the manifests, programs the node's kernel through the proxier and sends
+//! requests to every virtual IP. Nothing outside these namespaces is touched, and they end with the program. Elsewhere the same
+//! pipeline runs on a kernel in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use kernlink_ipvs::{Protocol, VirtualServerKey};
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
+use kernlink_proxier::backends::Backends;
+use kernlink_proxier::config::{Config, Conntrack};
+use kernlink_proxier::family::Family;
+use kernlink_proxier::proxier::Proxier;
+use kernlink_proxier::source::manifest::{self, Objects};
+use kernlink_proxier::source::{Change, EndpointSlice, ObjectChange, SourceId};
+
+const SOURCE: SourceId = SourceId(0);
+const REQUESTS: usize = 60;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("demo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns whether the kernel took everything and every request was answered.
+fn run() -> Result<bool> {
+    let obstacle = obstacle();
+    match &obstacle {
+        None => println!(
+            "A real kernel: everything below happens in network namespaces that end with this program."
+        ),
+        Some(obstacle) => println!("A kernel in memory, because {obstacle}."),
+    }
+    let objects = read_manifests()?;
+    match obstacle {
+        None => on_the_kernel(objects),
+        Some(_) => in_memory(objects),
+    }
+}
+
+/// Why the running kernel cannot be programmed, and what would help; `None` if it can.
+fn obstacle() -> Option<String> {
+    const VM: &str = "`cargo xtask vm run -- cargo run --example demo` runs this on a kernel that has it";
+    if !is_root() {
+        return Some(format!(
+            "programming a real one takes root: run this under sudo; {VM}"
+        ));
+    }
+    // The probe is made in a namespace of its own, so that nothing happens in the host's.
+    match std::panic::catch_unwind(|| NetNs::new().run(|| Backends::kernel().map(drop))) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!(
+            "{}; to see the real thing, `modprobe ip_vs` where the module is installed; {VM}",
+            text(&error)
+        )),
+        Err(_) => Some(format!(
+            "this user may not make a network namespace (CAP_SYS_ADMIN); {VM}"
+        )),
+    }
+}
+
+fn is_root() -> bool {
+    // The owner of a process's own entry is its effective user.
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+}
+
+/// Reads the files named on the command line, else those beside this example. What is wrong in them is said; the rest counts.
+fn read_manifests() -> Result<Objects> {
+    let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if files.is_empty() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+        let entries =
+            std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        files = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<_>>()?;
+        files.sort();
+    }
+    let mut objects = Objects::default();
+    for file in files {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {name}"))?;
+        objects.extend(manifest::read(&name, &text));
+    }
+    for error in &objects.errors {
+        println!("left out: {error}");
+    }
+    println!(
+        "\nRead {} Services and {} EndpointSlices.",
+        objects.services.len(),
+        objects.endpoint_slices.len()
+    );
+    Ok(objects)
+}
+
+/// kube-proxy's defaults for a node of this name, but the table of tracked connections, which all namespaces share, stays.
+fn config() -> Config {
+    let mut config = Config::new("node-a");
+    let zero = std::time::Duration::ZERO;
+    config.conntrack = Conntrack {
+        max_per_core: 0,
+        tcp_established: zero,
+        tcp_close_wait: zero,
+        ..Conntrack::default()
+    };
+    config
+}
+
+fn proxier(backends: Backends, objects: Objects) -> Proxier {
+    let mut proxier = Proxier::new(config(), backends);
+    for change in objects.into_changes() {
+        for event in proxier.change(SOURCE, change) {
+            println!("note: {event}");
+        }
+    }
+    let left_out: Vec<String> = proxier
+        .model()
+        .left_out()
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    if !left_out.is_empty() {
+        println!("No business of a service proxy: {}.", left_out.join(", "));
+    }
+    proxier
+}
+
+/// Programs the kernel, says how long it took, and whether it took everything.
+fn sync(proxier: &mut Proxier) -> Result<bool> {
+    let start = Instant::now();
+    let synced = proxier.sync()?;
+    let elapsed = start.elapsed();
+    for event in &synced.events {
+        println!("note: {event}");
+    }
+    println!("Sync: {synced}, in {:.1} ms.", elapsed.as_secs_f64() * 1e3);
+    Ok(synced.is_success())
+}
+
+/// Prints the tables as they are read back.
+fn print_tables(proxier: &mut Proxier) -> Result<()> {
+    let backends = proxier.backends_mut();
+    println!("\nVirtual servers and real servers (ipvsadm -S -n):");
+    for (virtual_server, real_servers) in backends.ipvs.list_all()? {
+        println!("  {virtual_server}");
+        for real_server in real_servers {
+            println!("  -a {} {real_server}", virtual_server.key);
+        }
+    }
+    let sets = backends.sets.list()?;
+    let entries: usize = sets.iter().map(|set| set.entries.len()).sum();
+    println!("Sets: {} with {entries} entries together:", sets.len());
+    for set in sets.iter().filter(|set| !set.entries.is_empty()) {
+        println!("  {}: {} entries", set.header.set.name, set.entries.len());
+    }
+    for family in Family::ALL {
+        let request = kernlink_iptables_restore::Save::all(family.tables());
+        let rules = backends.rules.save(&request)?;
+        println!("{family} rules: {}", rules.rule_count());
+    }
+    Ok(())
+}
+
+fn in_memory(objects: Objects) -> Result<bool> {
+    let mut proxier = proxier(Backends::fake(), objects);
+    println!("\nThe plan, as commands:\n\n{}", proxier.plan()?.plan);
+    let mut good = sync(&mut proxier)?;
+    print_tables(&mut proxier)?;
+    println!("\nThe same again:");
+    good &= sync(&mut proxier)?;
+    Ok(good)
+}
+
+fn on_the_kernel(objects: Objects) -> Result<bool> {
+    let network = Network::new(2);
+    let slices = objects.endpoint_slices.clone();
+    let pods = Pods::start(&network, &slices);
+    println!(
+        "Two pods serve {} endpoints; a client stands outside the node.",
+        pods.servers.len()
+    );
+
+    // From here on this thread is on the node.
+    let _on_node = network.node.enter();
+    let mut proxier = proxier(Backends::kernel()?, objects);
+    let mut good = sync(&mut proxier)?;
+    print_tables(&mut proxier)?;
+
+    println!("\n{REQUESTS} requests from the client to each virtual IP, each a connection of its own:");
+    good &= ask_all(&network, &proxier);
+
+    println!("\nThe same manifests again:");
+    good &= sync(&mut proxier)?;
+
+    if let Some((address, changes)) = without_one_endpoint(&slices, &proxier) {
+        println!("\nThe endpoint {address} leaves:");
+        for change in changes {
+            proxier.change(SOURCE, change);
+        }
+        good &= sync(&mut proxier)?;
+        println!("{REQUESTS} requests to each virtual IP:");
+        good &= ask_all(&network, &proxier);
+    }
+    Ok(good)
+}
+
+/// The servers behind the endpoints, in two namespaces.
+struct Pods {
+    servers: Vec<Server>,
+}
+
+impl Pods {
+    /// Gives each endpoint address to one of the pods in turn, a route there to the node, and a server for each port.
+    fn start(network: &Network, slices: &[EndpointSlice]) -> Self {
+        let mut pod_of: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let mut servers = Vec::new();
+        let mut started = BTreeSet::new();
+        for slice in slices {
+            for endpoint in slice
+                .endpoints
+                .iter()
+                .filter(|endpoint| endpoint.conditions.ready)
+            {
+                let next = pod_of.len() % network.pods.len();
+                let address = endpoint.address;
+                let number = *pod_of.entry(address).or_insert_with(|| {
+                    attach(network, next, address);
+                    next
+                });
+                for port in &slice.ports {
+                    let at = SocketAddr::new(address, port.port);
+                    let Some(protocol) = traffic_protocol(port.protocol) else {
+                        continue;
+                    };
+                    if port.port != 0 && started.insert((at, protocol)) {
+                        servers.push(Server::start(
+                            &network.pods[number],
+                            &at.to_string(),
+                            protocol,
+                            at,
+                        ));
+                    }
+                }
+            }
+        }
+        Pods { servers }
+    }
+}
+
+/// Puts an address into a pod and tells the node the way to it.
+fn attach(network: &Network, pod: usize, address: IpAddr) {
+    let host = format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 });
+    let number = u8::try_from(pod).unwrap_or_default();
+    let via = match address {
+        IpAddr::V4(_) => IpAddr::from(Network::pod_ipv4(number)),
+        IpAddr::V6(_) => IpAddr::from(Network::pod_ipv6(number)),
+    };
+    let ip = |arguments: &[&str]| kernlink_kernel_tests::tools::ip(arguments);
+    network.pods[pod].run(|| ip(&["address", "replace", &host, "dev", "lo"]));
+    if via != address {
+        network
+            .node
+            .run(|| ip(&["route", "replace", &host, "via", &via.to_string()]));
+    }
+}
+
+fn traffic_protocol(protocol: kernlink_proxier::source::Protocol) -> Option<traffic::Protocol> {
+    match protocol {
+        kernlink_proxier::source::Protocol::Tcp => Some(traffic::Protocol::Tcp),
+        kernlink_proxier::source::Protocol::Udp => Some(traffic::Protocol::Udp),
+        kernlink_proxier::source::Protocol::Sctp => None,
+    }
+}
+
+/// Sends requests to every virtual server that has real servers, and says who answered.
+fn ask_all(network: &Network, proxier: &Proxier) -> bool {
+    let mut failed = 0;
+    for family in Family::ALL {
+        for wanted in proxier.desired().virtual_servers(family) {
+            let VirtualServerKey::Address {
+                address,
+                protocol,
+                port,
+            } = wanted.virtual_server.key
+            else {
+                continue;
+            };
+            let protocol = match protocol {
+                Protocol::Tcp => traffic::Protocol::Tcp,
+                Protocol::Udp => traffic::Protocol::Udp,
+                _ => continue,
+            };
+            if wanted.real_servers.is_empty() {
+                continue;
+            }
+            let target = SocketAddr::new(address, port);
+            let tally = ask_many(&network.client, protocol, target, REQUESTS);
+            let answers: Vec<String> = tally
+                .answers
+                .iter()
+                .map(|(server, count)| format!("{server} {count}"))
+                .collect();
+            println!(
+                "  {} {protocol} {target}: {}",
+                wanted.owner.name,
+                answers.join(", ")
+            );
+            if let Some(failure) = tally.failures.first() {
+                println!(
+                    "    {} requests failed, the first with: {failure}",
+                    tally.failures.len()
+                );
+            }
+            failed += tally.failures.len();
+        }
+    }
+    println!("  {failed} requests failed.");
+    failed == 0
+}
+
+/// The changes that take one ready endpoint away, from a virtual server that has others.
+fn without_one_endpoint(slices: &[EndpointSlice], proxier: &Proxier) -> Option<(IpAddr, Vec<Change>)> {
+    let mut wanted = Family::ALL
+        .into_iter()
+        .flat_map(|family| proxier.desired().virtual_servers(family));
+    let leaving = wanted.find(|wanted| wanted.real_servers.len() > 2).or_else(|| {
+        let mut wanted = Family::ALL
+            .into_iter()
+            .flat_map(|family| proxier.desired().virtual_servers(family));
+        wanted.find(|wanted| wanted.real_servers.len() > 1)
+    })?;
+    let address = leaving.real_servers.first()?.key.address;
+    let without = |slice: &EndpointSlice| {
+        let mut slice = slice.clone();
+        slice.endpoints.retain(|endpoint| endpoint.address != address);
+        Change::EndpointSlices(ObjectChange::Upsert(slice))
+    };
+    let concerned = slices
+        .iter()
+        .filter(|slice| slice.endpoints.iter().any(|e| e.address == address));
+    Some((address, concerned.map(without).collect()))
+}
+
+/// An error with the errors behind it.
+fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
