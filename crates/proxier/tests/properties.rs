@@ -363,7 +363,7 @@ fn run(steps: &[Step], mut after_fold: impl FnMut(&mut DesiredState)) -> (Model,
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn the_fold_equals_a_rebuild(steps in vec(step(), 1..40)) {

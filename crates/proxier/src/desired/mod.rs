@@ -167,7 +167,7 @@ impl DesiredState {
         // What is gone leaves first, so that its keys pass on without a word about a conflict that is over.
         for service in &touched.services {
             let known = self.ports_of.get(service).map_or(0, Vec::len);
-            if known > 0 && model.exposures(service).next().is_none() {
+            if known > 0 && !model.has_exposures(service) {
                 self.fold_service(service, Vec::new(), &mut folded);
             }
         }

@@ -46,14 +46,16 @@ pub struct Model {
     this_node: ThisNode,
     /// The addresses of the other nodes; one that several claim belongs to the first by name.
     other_nodes: BTreeMap<IpAddr, BTreeSet<ObjectName>>,
-    touched: Touched,
+    /// The Services of which an object changed; may name one more than once.
+    touched: Vec<ObjectName>,
+    settings_touched: bool,
 }
 
 /// What has to be folded into the desired state again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// The Services of which an object changed.
-    pub services: HashSet<ObjectName>,
+    /// The Services of which an object changed, each once, in the order of the changes.
+    pub services: Vec<ObjectName>,
     /// Whether what concerns no single Service may have changed: the configuration, or this node.
     pub settings: bool,
 }
@@ -82,10 +84,8 @@ impl Model {
             slices_of: HashMap::new(),
             interfaces: Vec::new(),
             other_nodes: BTreeMap::new(),
-            touched: Touched {
-                services: HashSet::new(),
-                settings: true,
-            },
+            touched: Vec::new(),
+            settings_touched: true,
         }
     }
 
@@ -173,25 +173,42 @@ impl Model {
                 )
             })
             .collect();
-        self.touched.services.extend(self.ports.keys().cloned());
+        self.touched.extend(self.ports.keys().cloned());
         self.this_node_changed();
         self.other_nodes.clear();
         let nodes: Vec<Node> = self.nodes.iter().cloned().collect();
         for node in &nodes {
             self.add_other_node(node);
         }
-        self.touched.settings = true;
+        self.settings_touched = true;
     }
 
     /// What was touched since this was asked last.
     pub fn take_touched(&mut self) -> Touched {
-        std::mem::take(&mut self.touched)
+        let mut services = std::mem::take(&mut self.touched);
+        if services.len() > 1 {
+            // The order of arrival is the order in memory, which a fold from nothing is glad of.
+            let mut seen = HashSet::with_capacity(services.len());
+            services.retain(|service| seen.insert(service.clone()));
+        }
+        Touched {
+            services,
+            settings: std::mem::take(&mut self.settings_touched),
+        }
     }
 
     /// What each port of a Service means here, IPv4 first; nothing if the Service is gone or not for us.
     pub fn exposures<'a>(&'a self, service: &ObjectName) -> impl Iterator<Item = Exposure> + 'a {
         let ports = self.ports.get(service).map_or(&[][..], |ports| &ports.ports);
         ports.iter().map(|port| self.exposure(port))
+    }
+
+    /// Whether a Service means anything here.
+    #[must_use]
+    pub fn has_exposures(&self, service: &ObjectName) -> bool {
+        self.ports
+            .get(service)
+            .is_some_and(|ports| !ports.ports.is_empty())
     }
 
     /// What is odd about a Service by itself.
@@ -255,7 +272,7 @@ impl Model {
                 self.ports.remove(&name);
             }
         }
-        self.touched.services.insert(name);
+        self.touched.push(name);
     }
 
     fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>) {
@@ -276,7 +293,7 @@ impl Model {
                     self.slices_of.remove(&service);
                 }
             }
-            self.touched.services.insert(service);
+            self.touched.push(service);
         }
         if let Some(service) = now {
             if !self.slices_of.contains_key(&service) {
@@ -287,7 +304,7 @@ impl Model {
             {
                 slices.insert(Arc::clone(&name.name));
             }
-            self.touched.services.insert(service);
+            self.touched.push(service);
         }
     }
 
@@ -334,7 +351,7 @@ impl Model {
         if was == now {
             return;
         }
-        self.touched.settings = true;
+        self.settings_touched = true;
         let zone_changed = was.zone() != now.zone();
         let of_family = |family: Family| {
             (
@@ -362,7 +379,7 @@ impl Model {
                     ))
                 })
                 .collect();
-            self.touched.services.extend(hinted);
+            self.touched.extend(hinted);
         }
     }
 
@@ -370,7 +387,7 @@ impl Model {
     fn touch(&mut self, concerned: impl Fn(&ServicePort) -> bool) {
         for (name, ports) in &self.ports {
             if ports.ports.iter().any(&concerned) {
-                self.touched.services.insert(name.clone());
+                self.touched.push(name.clone());
             }
         }
     }
