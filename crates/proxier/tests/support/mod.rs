@@ -1,6 +1,8 @@
 //! What several tests need: worlds of manifests, and differences of listings that can be read.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod worlds;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
