@@ -411,3 +411,248 @@ impl Iptables for Command {
         self.run_restore(restore, Check::Only)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A runner that answers from a list and notes what it was asked.
+    #[derive(Clone, Default)]
+    struct Script(Arc<Mutex<Notes>>);
+
+    #[derive(Default)]
+    struct Notes {
+        version: &'static str,
+        answers: Vec<(i32, &'static str)>,
+        asked: Vec<Invocation>,
+        locked: Vec<(PathBuf, Duration)>,
+        lock_is_free: bool,
+    }
+
+    impl Runner for Script {
+        fn run(&mut self, invocation: Invocation) -> Result<Completion, Error> {
+            let mut notes = self.0.lock().unwrap();
+            let completion = |status, output: &str, errors: &str| {
+                let (output, errors) = (output.into(), errors.into());
+                Ok(Completion {
+                    status: Some(status),
+                    signal: None,
+                    output,
+                    errors,
+                })
+            };
+            if invocation.arguments == ["--version"] {
+                let old = notes.version.contains("v1.6.1");
+                if old && invocation.program.ends_with("-restore") {
+                    return completion(2, "", "iptables-restore: unrecognized option '--version'");
+                }
+                return completion(0, notes.version, "");
+            }
+            let save = invocation.program.ends_with("-save");
+            notes.asked.push(invocation);
+            match notes.answers.pop() {
+                Some((status, text)) if save => completion(status, text, ""),
+                Some((status, text)) => completion(status, "", text),
+                None => completion(0, "", ""),
+            }
+        }
+
+        fn lock(&mut self, path: &Path, wait: Duration) -> Result<Box<dyn Send>, Error> {
+            let mut notes = self.0.lock().unwrap();
+            notes.locked.push((path.into(), wait));
+            if notes.lock_is_free {
+                return Ok(Box::new(()));
+            }
+            Err(Error::Locked {
+                waited: wait,
+                holder: None,
+            })
+        }
+
+        fn lock_holder(&mut self, _: &Path) -> Option<crate::LockHolder> {
+            Some(crate::LockHolder {
+                pid: 4711,
+                command: "firewall-cmd --reload".into(),
+            })
+        }
+    }
+
+    fn script(version: &'static str, answers: &[(i32, &'static str)]) -> (Script, Command) {
+        let script = Script::default();
+        {
+            let mut notes = script.0.lock().unwrap();
+            notes.version = version;
+            notes.answers = answers.iter().rev().copied().collect();
+        }
+        let command = Command::with_runner(Box::new(script.clone()));
+        (script, command)
+    }
+
+    const NFT: &str = "iptables-restore v1.8.9 (nf_tables)\n";
+
+    fn restore(table: Table) -> Restore {
+        let chain = "A".parse().unwrap();
+        Restore::new(Family::Ipv6)
+            .with(table, Edit::declare(chain))
+            .with(table, Edit::append(chain, "-j RETURN".parse().unwrap()))
+    }
+
+    fn lines(script: &Script) -> Vec<String> {
+        let notes = script.0.lock().unwrap();
+        notes
+            .asked
+            .iter()
+            .map(|asked| format!("{} {}", asked.program, asked.arguments.join(" ")))
+            .collect()
+    }
+
+    #[test]
+    fn a_restore_is_one_process_with_the_options_of_its_version() {
+        let (script, mut command) = script(NFT, &[]);
+        command.restore(&restore(Table::Nat)).unwrap();
+        let mut replace = restore(Table::Nat);
+        replace.mode = RestoreMode::Replace;
+        command.restore(&replace).unwrap();
+        command.test(&restore(Table::Nat)).unwrap();
+        command = command
+            .with_wait(Duration::ZERO)
+            .with_backend(Backend::Legacy)
+            .with_lock_file("/x/lock");
+        command.restore(&restore(Table::Nat)).unwrap();
+        command.restore(&Restore::new(Family::Ipv6)).unwrap();
+        assert_eq!(
+            lines(&script),
+            [
+                "ip6tables-restore --wait 5 --noflush --counters",
+                "ip6tables-restore --wait 5 --counters",
+                "ip6tables-restore --wait 5 --noflush --counters --test",
+                "ip6tables-legacy-restore --noflush --counters",
+            ]
+        );
+        let notes = script.0.lock().unwrap();
+        assert_eq!(
+            notes.asked[0].input,
+            b"*nat\n:A - [0:0]\n-A A -j RETURN\nCOMMIT\n"
+        );
+        assert!(notes.asked[0].environment.is_empty());
+        assert_eq!(notes.asked[0].time_limit, Duration::from_secs(65));
+        assert_eq!(notes.asked[3].environment["XTABLES_LOCKFILE"], "/x/lock");
+        assert!(notes.locked.is_empty());
+    }
+
+    #[test]
+    fn for_a_tool_that_does_not_lock_we_do() {
+        let (script, mut command) = script("iptables v1.6.1\n", &[]);
+        assert!(matches!(
+            command.restore(&restore(Table::Nat)),
+            Err(Error::Locked { .. })
+        ));
+        assert_eq!(lines(&script), Vec::<String>::new());
+        script.0.lock().unwrap().lock_is_free = true;
+        command.restore(&restore(Table::Nat)).unwrap();
+        assert_eq!(lines(&script), ["ip6tables-restore --noflush --counters"]);
+        let lock = (PathBuf::from("/run/xtables.lock"), Duration::from_secs(5));
+        assert_eq!(script.0.lock().unwrap().locked, [lock.clone(), lock]);
+    }
+
+    #[test]
+    fn a_held_lock_is_told_with_its_holder() {
+        let text = "Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...\nAnother app is currently holding the xtables lock. Perhaps you want to use the -w option?\n";
+        let (_, mut command) = script("iptables-restore v1.8.9 (legacy)", &[(4, text)]);
+        let error = command.restore(&restore(Table::Nat)).unwrap_err();
+        assert!(error.is_temporary());
+        assert_eq!(
+            error.to_string(),
+            "the xtables lock was held for 5s by process 4711 (firewall-cmd --reload)"
+        );
+    }
+
+    #[test]
+    fn the_refused_line_and_what_stands_are_told() {
+        let text = "iptables-nft-restore v1.8.9 (nf_tables): \nline 7: RULE_APPEND failed (Invalid argument): rule in chain A";
+        let (_, mut command) = script(NFT, &[(4, text)]);
+        let chain = "A".parse().unwrap();
+        let culprit = Edit::append(chain, "-j MASQUERADE".parse().unwrap());
+        let mut two = restore(Table::Nat);
+        two.push(Table::Filter, Edit::declare(chain));
+        two.push(Table::Filter, culprit.clone());
+        let error = command.restore(&two).unwrap_err();
+        assert_eq!(error.applied(), [Table::Nat]);
+        assert_eq!(error.chain(), Some(&chain));
+        let Error::Refused { refused, status, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            *refused,
+            Refused::Edit {
+                table: Table::Filter,
+                edit: culprit
+            }
+        );
+        assert_eq!(status, Some(4));
+    }
+
+    #[test]
+    fn a_line_without_a_reason_gets_one_from_the_tables() {
+        let saved = "*nat\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n-A OUTPUT -j A\nCOMMIT\n";
+        let legacy = "iptables-restore v1.8.9 (legacy)";
+        for (edit, in_use, not_found) in [
+            (Edit::delete_chain("A".parse().unwrap()), true, false),
+            (Edit::delete_chain("B".parse().unwrap()), false, true),
+            (
+                Edit::delete("A".parse().unwrap(), "-j DROP".parse().unwrap()),
+                false,
+                false,
+            ),
+        ] {
+            let (_, mut command) = script(legacy, &[(1, "iptables-restore: line 2 failed"), (0, saved)]);
+            let error = command
+                .restore(&Restore::new(Family::Ipv4).with(Table::Nat, edit))
+                .unwrap_err();
+            assert_eq!(
+                (error.is_in_use(), error.is_not_found()),
+                (in_use, not_found),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn tables_are_read_by_save() {
+        let (script, mut command) = script(
+            NFT,
+            &[(
+                0,
+                "# x\n*nat\n:OUTPUT ACCEPT [1:2]\n[3:4] -A OUTPUT -j RETURN\nCOMMIT\n",
+            )],
+        );
+        let saved = command
+            .save(&Save::table(Family::Ipv4, Table::Nat).with_counters())
+            .unwrap();
+        assert_eq!(saved.rule_count(), 1);
+        assert!(
+            command
+                .save(&Save::all(Family::Ipv6))
+                .unwrap()
+                .tables()
+                .next()
+                .is_none()
+        );
+        assert_eq!(
+            lines(&script),
+            ["iptables-save --counters --table nat", "ip6tables-save "]
+        );
+    }
+
+    #[test]
+    fn both_back_ends_are_looked_into() {
+        let full = "*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\n-A INPUT -j A\nCOMMIT\n";
+        let (script, mut command) = script(NFT, &[(0, full), (0, full)]);
+        let detection = command.detect(Family::Ipv4).unwrap();
+        assert_eq!(detection.default, Some(Backend::Nft));
+        assert!(matches!(detection.verdict(), crate::Verdict::Both { .. }));
+        assert_eq!(lines(&script), ["iptables-legacy-save ", "iptables-nft-save "]);
+    }
+}

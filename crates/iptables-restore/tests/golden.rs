@@ -4,7 +4,9 @@
 
 use kernlink_iptables_restore::matches::SetDirection;
 use kernlink_iptables_restore::targets::MarkTarget;
-use kernlink_iptables_restore::{Edit, Family, Match, Network, Restore, Rule, Style, Table, Target};
+use kernlink_iptables_restore::{
+    Edit, Error, Family, Line, Match, Network, Restore, Rule, Ruleset, Style, Table, Target,
+};
 
 /// Each pair is a rule as it was given to `iptables-restore` 1.8.9 and the same rule as `iptables-save` printed
 /// it, legacy and nft alike.
@@ -118,4 +120,121 @@ fn a_rule_built_from_values_prints_as_kube_proxy_writes_it() {
         &"-j MARK --set-xmark 0x4000/0x4000".parse().unwrap(),
         Family::Ipv4
     ));
+}
+
+/// Every file of `tests/golden/hosts`: what `iptables-save` 1.8.9 printed on Linux 6.18 for rules in the shape that
+/// these programs write, `NAME.BACKEND.save`, and the same with `-c`, `NAME.BACKEND.counters.save`.
+fn host_saves() -> Vec<(String, String)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/hosts");
+    let mut saves: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                std::fs::read_to_string(&path).unwrap(),
+            )
+        })
+        .collect();
+    saves.sort();
+    saves
+}
+
+#[test]
+fn saves_of_hosts_render_to_the_same_text() {
+    let saves = host_saves();
+    assert_eq!(saves.len(), 28);
+    for (name, text) in saves {
+        let ruleset: Ruleset = text.parse().unwrap();
+        let expected: String = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        assert_eq!(ruleset.render(Style::SAVE), expected, "{name}");
+        assert!(ruleset.rule_count() > 5, "{name}");
+        let family = if name.starts_with("ipv6") {
+            Family::Ipv6
+        } else {
+            Family::Ipv4
+        };
+        // What was saved is in its normal form.
+        assert_eq!(ruleset.normal_form(family), ruleset, "{name}");
+        let restore = ruleset.to_restore(family);
+        assert_eq!(restore.render(Style::SAVE), expected, "{name}");
+        assert_eq!(
+            restore.line(1),
+            Some(Line::Table(ruleset.tables().next().unwrap().0))
+        );
+        for counted in ruleset
+            .tables()
+            .flat_map(|(_, rules)| rules.chains())
+            .flat_map(|(_, chain)| &chain.rules)
+        {
+            assert_eq!(counted.counters.is_some(), name.contains("counters"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn only_extensions_without_a_type_stay_verbatim() {
+    let mut verbatim = std::collections::BTreeSet::new();
+    for (_, text) in host_saves() {
+        let ruleset: Ruleset = text.parse().unwrap();
+        for rule in ruleset
+            .tables()
+            .flat_map(|(_, rules)| rules.chains())
+            .flat_map(|(_, chain)| chain.rules())
+        {
+            assert!(!matches!(rule.target, Some(Target::Verbatim(_))), "{rule}");
+            for test in &rule.matches {
+                if let Match::Verbatim(words) = test {
+                    assert_eq!(words[0].as_str(), "-m");
+                    verbatim.insert(words[1].as_str().to_owned());
+                }
+            }
+        }
+    }
+    let expected = ["hl", "length", "rt", "string", "time", "ttl", "u32"];
+    assert_eq!(verbatim.iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_text_that_is_no_save_is_refused_with_its_line() {
+    for (text, line, reason) in [
+        ("*nat\n*filter\nCOMMIT\n", 2, "before the COMMIT"),
+        ("*what\nCOMMIT\n", 1, "none of raw, mangle"),
+        ("-A INPUT -j DROP\n", 1, "outside a table"),
+        ("*nat\n:A - [0:0]\n-A B -j DROP\nCOMMIT\n", 3, "not declared"),
+        ("*nat\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", 3, "second time"),
+        ("*nat\nCOMMIT\n*nat\nCOMMIT\n", 3, "second time"),
+        ("*nat\n:A - [x:0]\nCOMMIT\n", 2, "packets:bytes"),
+        ("*nat\n:A FOO [0:0]\nCOMMIT\n", 2, "neither ACCEPT nor DROP"),
+        ("*nat\n:A\nCOMMIT\n", 2, "without a policy"),
+        (
+            "*nat\n:A - [0:0]\n-A A -m comment --comment \"x\nCOMMIT\n",
+            3,
+            "not closed",
+        ),
+        ("*nat\n:A - [0:0]\n[1] -A A -j DROP\nCOMMIT\n", 3, "packets:bytes"),
+        ("*nat\n-P INPUT DROP\nCOMMIT\n", 2, "neither a table"),
+        ("*nat\n:A - [0:0]\n", 2, "no COMMIT"),
+        (
+            "*nat\n:abcdefghijklmnopqrstuvwxyz0123 - [0:0]\nCOMMIT\n",
+            2,
+            "more than 28",
+        ),
+    ] {
+        let error = text.parse::<Ruleset>().unwrap_err();
+        let Error::Parse {
+            line: at,
+            reason: said,
+            ..
+        } = &error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(*at, line, "{error}");
+        assert!(said.contains(reason), "{error}");
+    }
 }
