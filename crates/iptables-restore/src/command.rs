@@ -93,8 +93,7 @@ impl Command {
         self
     }
 
-    /// Waits up to `wait` for the lock; zero gives up at once. The tools count whole seconds, a part counts
-    /// as one.
+    /// Waits up to `wait` for the lock. The tools count whole seconds: a part counts as one, and so does zero.
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -255,10 +254,9 @@ impl Command {
         let mut arguments = Vec::new();
         let mut held = None;
         if version.restore_waits() {
-            let seconds = self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0);
-            if seconds > 0 {
-                arguments.extend(["--wait".into(), seconds.to_string()]);
-            }
+            // Without --wait, and with 0, version 1.8.9 waits for ever.
+            let seconds = (self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0)).max(1);
+            arguments.extend(["--wait".into(), seconds.to_string()]);
         } else {
             let path = self.lock_path().to_owned();
             held = Some(self.runner.lock(&path, self.wait)?);
@@ -528,7 +526,7 @@ mod tests {
                 "ip6tables-restore --wait 5 --noflush --counters",
                 "ip6tables-restore --wait 5 --counters",
                 "ip6tables-restore --wait 5 --noflush --counters --test",
-                "ip6tables-legacy-restore --noflush --counters",
+                "ip6tables-legacy-restore --wait 1 --noflush --counters",
             ]
         );
         let notes = script.0.lock().unwrap();

@@ -161,7 +161,7 @@ fn ruleset() -> impl Strategy<Value = Ruleset> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn a_rule_is_read_as_it_was_rendered(rule in rule()) {

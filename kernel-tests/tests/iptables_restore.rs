@@ -1,0 +1,720 @@
+//! What only the kernel and the iptables tools show of kernlink-iptables-restore, legacy and nft.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "tests say what went wrong by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::Duration;
+
+use kernlink_iptables_restore::{
+    Backend, Chain, ChainName, Command, Comment, Condition, Edit, Error, Family, InterfacePattern, Iptables,
+    Jump, Match, Owned, Place, Refused, Restore, Rule, Ruleset, Save, Style, Table, Target, Trial, Verdict,
+    Wanted, diff,
+};
+use kernlink_kernel_tests::{
+    kernel::Feature,
+    netns::NetNs,
+    requires,
+    tools::{must, run_with_input},
+};
+
+const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
+
+/// A lock file of the test's own: its namespaces are private, so others' locks are not in its way.
+fn lock_file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("kernlink-iptables-{}-{name}", std::process::id()))
+}
+
+fn command(backend: Backend) -> Command {
+    Command::new()
+        .with_backend(backend)
+        .with_wait(Duration::from_secs(30))
+        .with_lock_file(lock_file("common"))
+}
+
+/// Runs a test for each back end in a namespace of its own.
+fn for_each_backend(test: impl Fn(Backend) + Sync) {
+    for backend in BACKENDS {
+        eprintln!("{backend}");
+        NetNs::new().run(|| test(backend));
+    }
+}
+
+fn chain(name: &str) -> ChainName {
+    name.parse().unwrap()
+}
+
+fn rule(text: &str) -> Rule {
+    text.parse().unwrap()
+}
+
+/// The second opinion: what the tool prints, without its comments.
+fn saved_text(backend: Backend, family: Family) -> String {
+    let infix = match backend {
+        Backend::Legacy => "legacy",
+        Backend::Nft => "nft",
+    };
+    let text = must(&format!("{}-{infix}-save", family.tool()), &[]);
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+/// Only the tables that are in `like`: legacy prints those too that somebody once looked at.
+fn only_tables_of(like: &Ruleset, saved: &Ruleset) -> Ruleset {
+    let mut only = Ruleset::new();
+    for (table, _) in like.tables() {
+        *only.table_mut(table) = saved.table(table).unwrap().clone();
+    }
+    only
+}
+
+fn golden(name: &str) -> String {
+    let path = format!(
+        "{}/../crates/iptables-restore/tests/golden/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+const HOSTS: [&str; 7] = [
+    "docker",
+    "fail2ban",
+    "firewalld",
+    "ipv6",
+    "kube_proxy_iptables",
+    "kube_proxy_ipvs",
+    "ufw",
+];
+
+#[test]
+fn saves_of_hosts_are_restored_and_saved_again_equal() {
+    requires!(Feature::Iptables, Feature::IpSet);
+    for_each_backend(|backend| {
+        for set in [
+            "LOOP-BACK",
+            "CLUSTER-IP",
+            "EXTERNAL-IP",
+            "EXTERNAL-IP-LOCAL",
+            "LOAD-BALANCER",
+        ] {
+            must("ipset", &["create", &format!("KUBE-{set}"), "hash:ip,port,ip"]);
+        }
+        for set in ["KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-NODE-PORT-TCP"] {
+            must("ipset", &["create", set, "bitmap:port", "range", "0-65535"]);
+        }
+        for set in ["KUBE-IPVS-IPS", "f2b-ports"] {
+            must("ipset", &["create", set, "hash:ip"]);
+        }
+        let kind = if backend == Backend::Legacy {
+            "legacy"
+        } else {
+            "nft"
+        };
+        let mut command = command(backend);
+        for host in HOSTS {
+            let family = if host == "ipv6" {
+                Family::Ipv6
+            } else {
+                Family::Ipv4
+            };
+            let text = golden(&format!("hosts/{host}.{kind}.save"));
+            let ruleset: Ruleset = text.parse().unwrap();
+            command
+                .restore(&ruleset.to_restore(family))
+                .unwrap_or_else(|error| panic!("{host}: {error:?}"));
+            let again = only_tables_of(&ruleset, &command.save(&Save::all(family)).unwrap());
+            assert_eq!(again.to_string(), ruleset.to_string(), "{host}");
+
+            // And with counters. ip6tables-nft-restore 1.8.9 takes those of rules and writes zero.
+            let mut ruleset: Ruleset = golden(&format!("hosts/{host}.{kind}.counters.save"))
+                .parse()
+                .unwrap();
+            command.restore(&ruleset.to_restore(family)).unwrap();
+            let mut again = only_tables_of(
+                &ruleset,
+                &command.save(&Save::all(family).with_counters()).unwrap(),
+            );
+            if family == Family::Ipv6 {
+                ruleset.forget_rule_counters();
+                again.forget_rule_counters();
+            }
+            assert_eq!(again.to_string(), ruleset.to_string(), "{host}");
+            command.restore(&emptied(&ruleset).to_restore(family)).unwrap();
+        }
+    });
+}
+
+fn emptied(ruleset: &Ruleset) -> Ruleset {
+    let mut empty = Ruleset::new();
+    for (table, rules) in ruleset.tables() {
+        let empty = empty.table_mut(table);
+        for (name, chain) in rules.chains().filter(|(name, _)| table.is_builtin(name)) {
+            empty.insert(
+                *name,
+                Chain {
+                    rules: Vec::new(),
+                    ..chain.clone()
+                },
+            );
+        }
+    }
+    empty
+}
+
+/// The table a rule can stand in.
+fn table_for(rule: &Rule) -> Table {
+    match &rule.target {
+        Some(Target::Dnat(_) | Target::Snat(_) | Target::Masquerade(_) | Target::Redirect(_)) => Table::Nat,
+        Some(Target::Notrack | Target::Ct(_)) => Table::Raw,
+        Some(Target::Tproxy(_)) => Table::Mangle,
+        Some(Target::Verbatim(words)) => match words.iter().map(|word| word.as_str()).nth(1) {
+            Some("NETMAP") => Table::Nat,
+            Some("TRACE") => Table::Raw,
+            _ => Table::Mangle,
+        },
+        _ => Table::Filter,
+    }
+}
+
+#[test]
+fn every_typed_match_and_target_is_taken_and_comes_back_in_its_normal_form() {
+    requires!(Feature::Iptables, Feature::IpSet);
+    for_each_backend(|backend| {
+        must(
+            "ipset",
+            &["create", "S", "hash:ip,port", "counters", "timeout", "0"],
+        );
+        for family in Family::ALL {
+            let file = if family == Family::Ipv4 {
+                "normal_form_ipv4.txt"
+            } else {
+                "normal_form_ipv6.txt"
+            };
+            let mut wanted: BTreeMap<Table, Vec<Rule>> = BTreeMap::new();
+            for line in golden(file)
+                .lines()
+                .filter_map(|line| line.strip_prefix("written "))
+            {
+                // nft has nowhere to keep this option, which never did anything.
+                if !(backend == Backend::Nft && line.contains("--nflog-range")) {
+                    wanted.entry(table_for(&rule(line))).or_default().push(rule(line));
+                }
+            }
+            let (name, foo) = (chain("KL-ALL"), chain("FOO"));
+            let mut restore = Restore::new(family);
+            for (table, rules) in &wanted {
+                restore.push(*table, Edit::declare(foo));
+                restore.push(*table, Edit::declare(name));
+                for rule in rules {
+                    restore.push(*table, Edit::append(name, rule.clone()));
+                }
+            }
+            let mut command = command(backend);
+            command
+                .restore(&restore)
+                .unwrap_or_else(|error| panic!("{error:?}"));
+            for (table, rules) in wanted {
+                let saved = command.save(&Save::table(family, table)).unwrap();
+                let read: Vec<String> = saved
+                    .chain(table, &name)
+                    .unwrap()
+                    .rules()
+                    .map(Rule::to_string)
+                    .collect();
+                let expected: Vec<String> = rules
+                    .iter()
+                    .map(|rule| rule.normal_form(family).to_string())
+                    .collect();
+                assert_eq!(read.join("\n"), expected.join("\n"));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_ipvs_match_comes_back_in_its_normal_form() {
+    requires!(Feature::Iptables, Feature::Ipvs);
+    for_each_backend(|backend| {
+        let mut command = command(backend);
+        for (family, address) in [(Family::Ipv4, "192.0.2.1"), (Family::Ipv6, "2001:db8::1")] {
+            let wanted = [
+                format!("-s {address} -m ipvs --vaddr {address} --vproto tcp --vport 1234 -j DROP"),
+                "-m ipvs --ipvs".into(),
+                "-m ipvs ! --ipvs".into(),
+                format!("-m ipvs ! --vaddr {address} --vdir REPLY ! --vmethod MASQ --vportctl 21 -j ACCEPT"),
+            ]
+            .map(|text| rule(&text));
+            let name = chain("KL-IPVS");
+            let mut restore = Restore::new(family).with(Table::Filter, Edit::declare(name));
+            for rule in &wanted {
+                restore.push(Table::Filter, Edit::append(name, rule.clone()));
+            }
+            command.restore(&restore).unwrap();
+            let saved = command.save(&Save::table(family, Table::Filter)).unwrap();
+            let read: Vec<String> = saved
+                .chain(Table::Filter, &name)
+                .unwrap()
+                .rules()
+                .map(Rule::to_string)
+                .collect();
+            let expected = wanted.map(|rule| rule.normal_form(family).to_string());
+            assert_eq!(read.join("\n"), expected.join("\n"));
+        }
+    });
+}
+
+/// Strings that would do harm if they were not quoted, or were not refused.
+const NASTY: [&str; 16] = [
+    "-j DROP",
+    "\" -j DROP --comment \"",
+    "\\",
+    "\\\"",
+    "it's",
+    "!",
+    "-A INPUT -j ACCEPT",
+    "--comment",
+    "-t nat",
+    "#",
+    "a\tb",
+    "a\rb",
+    "é\u{85}\u{2028}",
+    "COMMIT",
+    "*nat",
+    ":INPUT DROP [0:0]",
+];
+
+#[test]
+fn no_comment_makes_a_second_command() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        let name = chain("KL-NASTY");
+        for family in Family::ALL {
+            let mut restore = Restore::new(family).with(Table::Filter, Edit::declare(name));
+            let rules: Vec<Rule> = NASTY
+                .iter()
+                .map(|text| {
+                    Rule::new()
+                        .with_comment(text)
+                        .unwrap()
+                        .with_target(Target::Return)
+                })
+                .collect();
+            for rule in &rules {
+                restore.push(Table::Filter, Edit::append(name, rule.clone()));
+            }
+            for style in [Style::SAVE, Style::RESTORE] {
+                let mut command = command(backend).with_style(style);
+                command.restore(&restore).unwrap();
+                let saved = command.save(&Save::all(family)).unwrap();
+                let read: Vec<Rule> = saved
+                    .chain(Table::Filter, &name)
+                    .unwrap()
+                    .rules()
+                    .cloned()
+                    .collect();
+                assert_eq!(read, rules);
+                assert_eq!(saved.rule_count(), rules.len(), "{saved}");
+            }
+        }
+    });
+}
+
+#[test]
+fn chain_and_interface_names_that_are_taken_are_those_that_are_meant() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        let mut command = command(backend);
+        let names = [
+            "a#b", "[0:0]", "COMMIT", "*nat", "a'b", "a\\b", "$x", "é", "a:b", "(x)", "a!b", "1",
+        ];
+        let mut restore = Restore::new(Family::Ipv4);
+        let mut count = 0;
+        for text in names {
+            if let Ok(name) = ChainName::new(text) {
+                restore.push(Table::Filter, Edit::declare(name));
+                if let Ok(pattern) = InterfacePattern::new(text) {
+                    let rule = Rule::new().with(Match::InInterface(Condition::Is(pattern)));
+                    restore.push(Table::Filter, Edit::append(name, rule));
+                    count += 1;
+                }
+            }
+        }
+        command
+            .restore(&restore)
+            .unwrap_or_else(|error| panic!("{error:?}"));
+        let saved = command.save(&Save::table(Family::Ipv4, Table::Filter)).unwrap();
+        assert_eq!(saved.rule_count(), count);
+        for (_, edits) in restore.tables() {
+            for edit in edits {
+                let chain = saved
+                    .chain(Table::Filter, edit.chain())
+                    .unwrap_or_else(|| panic!("{edit}: {saved}"));
+                assert_eq!(chain.rules().next(), edit.rule().or(chain.rules().next()));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_longest_comment_is_kept_whole() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        let mut command = command(backend);
+        let name = chain("KL-LONG");
+        let long = "\"".repeat(Comment::LIMIT);
+        let restore = Restore::new(Family::Ipv4)
+            .with(Table::Filter, Edit::declare(name))
+            .with(
+                Table::Filter,
+                Edit::append(name, Rule::new().with_comment(&long).unwrap()),
+            );
+        command.restore(&restore).unwrap();
+        let saved = command.save(&Save::table(Family::Ipv4, Table::Filter)).unwrap();
+        let read = saved.chain(Table::Filter, &name).unwrap().rules().next().unwrap();
+        assert_eq!(read.matches, [Match::comment(&long).unwrap()]);
+    });
+}
+
+#[test]
+fn the_rule_that_the_kernel_refuses_is_found_among_many() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        let mut command = command(backend);
+        let (first, second) = (chain("KL-A"), chain("KL-B"));
+        let culprit = Edit::append(second, rule("-j TPROXY --on-port 99 --on-ip 192.0.2.1"));
+        let mut restore = Restore::new(Family::Ipv4)
+            .with(Table::Nat, Edit::declare(first))
+            .with(Table::Filter, Edit::declare(first))
+            .with(Table::Filter, Edit::declare(second));
+        for place in 0..1000 {
+            if place == 777 {
+                restore.push(Table::Filter, culprit.clone());
+            }
+            let test = format!(
+                "-s 10.1.{}.{}/32 -p tcp -m tcp --dport 1234 -j RETURN",
+                place / 256,
+                place % 256
+            );
+            restore.push(
+                Table::Filter,
+                Edit::append(if place % 2 == 0 { first } else { second }, rule(&test)),
+            );
+        }
+        restore.push(Table::Mangle, Edit::declare(first));
+        let error = command.restore(&restore).unwrap_err();
+        let Error::Refused { refused, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            **refused,
+            Refused::Edit {
+                table: Table::Filter,
+                edit: culprit
+            }
+        );
+        // What the error says of the tables is what the tool finds there.
+        assert_eq!(error.applied(), [Table::Nat]);
+        let text = saved_text(backend, Family::Ipv4);
+        let nat = text.split("*nat\n").nth(1).unwrap();
+        assert!(nat.contains(":KL-A - [0:0]"), "{text}");
+        assert_eq!(text.matches("KL-").count(), 1, "{text}");
+
+        // Without trials legacy knows only the table; nft names the line by itself.
+        let error = command.with_trials(Trial::None).restore(&restore).unwrap_err();
+        let Error::Refused { refused, .. } = &error else {
+            panic!("{error:?}")
+        };
+        let table_only = **refused == Refused::Table(Table::Filter);
+        assert_eq!(table_only, backend == Backend::Legacy, "{error:?}");
+    });
+}
+
+#[test]
+fn a_rule_with_a_missing_set_is_named() {
+    requires!(Feature::Iptables, Feature::IpSet);
+    for_each_backend(|backend| {
+        let culprit = Edit::append(chain("KL-A"), rule("-m set --match-set KL-NONE dst -j ACCEPT"));
+        let restore = Restore::new(Family::Ipv4)
+            .with(Table::Filter, Edit::declare(chain("KL-A")))
+            .with(Table::Filter, culprit.clone());
+        let error = command(backend).restore(&restore).unwrap_err();
+        assert!(error.is_not_found(), "{error:?}");
+        let Error::Refused { refused, text, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            **refused,
+            Refused::Edit {
+                table: Table::Filter,
+                edit: culprit
+            }
+        );
+        assert!(text.contains("KL-NONE"), "{text}");
+    });
+}
+
+/// A program that holds the lock until it is killed.
+struct Holder(Child);
+
+impl Holder {
+    fn of(path: &std::path::Path) -> Self {
+        let holder = Process::new("flock")
+            .arg("--no-fork")
+            .arg(path)
+            .args(["sh", "-c", "echo held; exec sleep 1000"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut holder = Holder(holder);
+        let mut held = [0; 5];
+        std::io::Read::read_exact(holder.0.stdout.as_mut().unwrap(), &mut held).unwrap();
+        holder
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_lock_that_stays_held_is_told_with_its_holder() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let path = lock_file("held");
+        let holder = Holder::of(&path);
+        let pid = holder.0.id();
+        let restore = Restore::new(Family::Ipv4).with(Table::Filter, Edit::declare(chain("KL-A")));
+        let mut legacy = command(Backend::Legacy)
+            .with_lock_file(&path)
+            .with_wait(Duration::from_secs(1));
+        let error = legacy.restore(&restore).unwrap_err();
+        let Error::Locked {
+            holder: Some(named), ..
+        } = &error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!(named.pid, pid, "{error}");
+        assert!(named.command.contains("sleep"), "{error}");
+        assert!(
+            legacy
+                .save(&Save::all(Family::Ipv4))
+                .unwrap()
+                .chain(Table::Filter, &chain("KL-A"))
+                .is_none()
+        );
+        let error = legacy.with_wait(Duration::ZERO).restore(&restore).unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error:?}");
+        // nftables has no lock.
+        command(Backend::Nft)
+            .with_lock_file(&path)
+            .with_wait(Duration::ZERO)
+            .restore(&restore)
+            .unwrap();
+        drop(holder);
+        std::fs::remove_file(path).unwrap();
+    });
+}
+
+#[test]
+fn a_lock_that_is_given_back_is_waited_for() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let path = lock_file("released");
+        let holder = Holder::of(&path);
+        let restore = Restore::new(Family::Ipv4).with(Table::Filter, Edit::declare(chain("KL-A")));
+        let mut legacy = command(Backend::Legacy).with_lock_file(&path);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(holder);
+            });
+            legacy.restore(&restore).unwrap();
+        });
+        std::fs::remove_file(path).unwrap();
+    });
+}
+
+#[test]
+fn rules_in_both_back_ends_are_seen() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let restore = Restore::new(Family::Ipv4).with(Table::Filter, Edit::declare(chain("KL-A")));
+        let mut any = Command::new().with_lock_file(lock_file("common"));
+        let empty = any.detect(Family::Ipv4).unwrap();
+        assert_eq!(empty.verdict(), Verdict::Neither(empty.default));
+        command(Backend::Nft).restore(&restore).unwrap();
+        assert_eq!(
+            any.detect(Family::Ipv4).unwrap().verdict(),
+            Verdict::One(Backend::Nft)
+        );
+        command(Backend::Legacy).restore(&restore).unwrap();
+        let hint = Restore::new(Family::Ipv4).with(Table::Mangle, Edit::declare(chain("KUBE-IPTABLES-HINT")));
+        command(Backend::Legacy).restore(&hint).unwrap();
+        let both = any.detect(Family::Ipv4).unwrap();
+        assert_eq!(
+            both.verdict(),
+            Verdict::Both {
+                guess: Backend::Legacy
+            },
+            "{both:?}"
+        );
+        assert_eq!(
+            any.detect(Family::Ipv6).unwrap().verdict(),
+            Verdict::Neither(both.default)
+        );
+    });
+}
+
+fn wishes(family: Family, mark: u32) -> Wanted {
+    let mut wanted = Wanted::new(family);
+    let set = |wanted: &mut Wanted, table, name: &str, rules: &[&str]| {
+        wanted
+            .set_chain(table, chain(name), rules.iter().map(|text| rule(text)))
+            .unwrap();
+    };
+    set(
+        &mut wanted,
+        Table::Nat,
+        "KL-MARK",
+        &[&format!("-j MARK --or-mark {mark:#x}")],
+    );
+    set(
+        &mut wanted,
+        Table::Nat,
+        "KL-SERVICES",
+        &["-p tcp --dport 80 -j KL-MARK", "-p udp --dport 53 -j KL-MARK"],
+    );
+    set(
+        &mut wanted,
+        Table::Filter,
+        "KL-FORWARD",
+        &["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"],
+    );
+    let theirs = rule("-m addrtype --dst-type LOCAL -j DOCKER");
+    for (table, from, to, place) in [
+        (Table::Nat, "PREROUTING", "KL-SERVICES", Place::First),
+        (Table::Nat, "OUTPUT", "KL-SERVICES", Place::Last),
+        (
+            Table::Filter,
+            "FORWARD",
+            "KL-FORWARD",
+            Place::After(rule("-j DOCKER-USER")),
+        ),
+        (Table::Nat, "PREROUTING", "KL-MARK", Place::Before(theirs)),
+    ] {
+        let rule = rule("-m comment --comment \"our own\"").jump(chain(to));
+        wanted
+            .add_jump(
+                table,
+                Jump {
+                    from: chain(from),
+                    rule,
+                    place,
+                },
+            )
+            .unwrap();
+    }
+    wanted
+}
+
+#[test]
+fn a_difference_is_written_by_one_restore_and_all_of_it_can_be_taken_away() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        let kind = if backend == Backend::Legacy {
+            "legacy"
+        } else {
+            "nft"
+        };
+        let family = Family::Ipv4;
+        let docker: Ruleset = golden(&format!("hosts/docker.{kind}.save")).parse().unwrap();
+        let mut command = command(backend);
+        command.restore(&docker.to_restore(family)).unwrap();
+        let before = saved_text(backend, family);
+        let owned = Owned::new().with_prefix("KL-");
+        let mut step = |wanted: &Wanted| {
+            let saved = command.save(&Save::all(family)).unwrap();
+            let restore = diff(&saved, wanted, &owned);
+            command
+                .restore(&restore)
+                .unwrap_or_else(|error| panic!("{restore}\n{error:?}"));
+            let saved = command.save(&Save::all(family)).unwrap();
+            let again = diff(&saved, wanted, &owned);
+            assert!(again.is_empty(), "{again}");
+            (restore, saved)
+        };
+        let (_, saved) = step(&wishes(family, 0x10));
+        let rules = |table, name: &str| -> Vec<String> {
+            saved
+                .chain(table, &chain(name))
+                .unwrap()
+                .rules()
+                .map(Rule::to_string)
+                .collect()
+        };
+        let comment = "-m comment --comment \"our own\"";
+        assert_eq!(
+            rules(Table::Nat, "PREROUTING"),
+            [
+                &format!("{comment} -j KL-SERVICES"),
+                &format!("{comment} -j KL-MARK"),
+                "-m addrtype --dst-type LOCAL -j DOCKER"
+            ]
+        );
+        assert_eq!(
+            rules(Table::Nat, "OUTPUT").last().unwrap(),
+            &format!("{comment} -j KL-SERVICES")
+        );
+        assert_eq!(
+            rules(Table::Filter, "FORWARD")[1],
+            format!("{comment} -j KL-FORWARD")
+        );
+
+        // One chain changes: that chain is all that is written.
+        let (restore, _) = step(&wishes(family, 0x20));
+        assert_eq!(
+            restore.render(Style::SAVE),
+            "*nat\n:KL-MARK - [0:0]\n-A KL-MARK -j MARK --or-mark 0x20\nCOMMIT\n"
+        );
+        step(&Wanted::new(family));
+        assert_eq!(saved_text(backend, family), before);
+    });
+}
+
+#[test]
+fn somebody_elses_broken_comment_does_not_keep_us_from_reading() {
+    requires!(Feature::Iptables);
+    for_each_backend(|backend| {
+        // 200 characters of two bytes: the tool cuts the comment in the middle of one.
+        let kind = if backend == Backend::Legacy {
+            "legacy"
+        } else {
+            "nft"
+        };
+        let text = format!(
+            "*filter\n-A INPUT -m comment --comment \"x{}\"\nCOMMIT\n",
+            "é".repeat(200)
+        );
+        run_with_input(
+            &format!("iptables-{kind}-restore"),
+            &["--wait", "30", "--noflush"],
+            &text,
+        )
+        .unwrap();
+        let saved = command(backend)
+            .save(&Save::table(Family::Ipv4, Table::Filter))
+            .unwrap();
+        assert_eq!(saved.rule_count(), 1, "{saved}");
+    });
+}
