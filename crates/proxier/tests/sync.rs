@@ -1,0 +1,372 @@
+//! Plans on random worlds, executed on the kernel in memory: what is desired comes to be, once, in an order that works, and
+//! nothing foreign is touched.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod support;
+
+use std::num::NonZeroU32;
+
+use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_ipset::{Entry, Operation as SetOperation, Set, SetName, SetType};
+use kernlink_iptables_restore::{Family as TablesFamily, Save};
+use kernlink_ipvs::{
+    Family as IpvsFamily, Operation as IpvsOperation, Scheduler, VirtualServer, VirtualServerKey,
+};
+use kernlink_proxier::backends::Backends;
+use kernlink_proxier::config::Config;
+use kernlink_proxier::error::SyncError;
+use kernlink_proxier::observe::observe;
+use kernlink_proxier::plan::{Operation, PhaseKind, diff};
+use kernlink_proxier::proxier::Proxier;
+use kernlink_proxier::source::{Change, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use support::worlds::{Step, step};
+
+fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack.max_per_core = 0;
+    config
+}
+
+/// A host with an address, a foreign virtual server by address and one by mark, a foreign set and a foreign chain.
+fn host() -> Backends {
+    let mut backends = Backends::fake();
+    let eth0 = LinkName::new("eth0").unwrap();
+    let addresses = ["192.0.2.1", "203.0.113.2"].map(|a| LinkAddress::host(a.parse().unwrap()).unwrap());
+    backends.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    for key in foreign_servers() {
+        let server = VirtualServer::new(key, Scheduler::WLC);
+        backends
+            .execute(&Operation::Ipvs(IpvsOperation::AddVirtualServer(server)))
+            .unwrap();
+    }
+    let set = Set::new(SetName::new("blocked").unwrap(), SetType::HashIp);
+    let entry = Entry::ip("198.51.100.99".parse().unwrap());
+    backends
+        .execute(&Operation::Set(SetOperation::create(set.clone())))
+        .unwrap();
+    backends
+        .execute(&Operation::Set(SetOperation::add(set.name, entry)))
+        .unwrap();
+    let mut rules = kernlink_iptables_restore::Fake::new();
+    let text = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:mine - [0:0]\n\
+                -A INPUT -s 198.51.100.0/24 -j mine\n-A mine -j DROP\nCOMMIT\n";
+    for family in TablesFamily::ALL {
+        let text = if family == TablesFamily::Ipv6 {
+            text.replace("198.51.100.0/24", "2001:db8:7::/48")
+        } else {
+            text.to_owned()
+        };
+        rules.set_ruleset(family, text.parse().unwrap());
+    }
+    backends.rules = Box::new(rules);
+    backends
+}
+
+fn foreign_servers() -> [VirtualServerKey; 3] {
+    let address: std::net::IpAddr = "198.51.100.1".parse().unwrap();
+    [
+        VirtualServerKey::tcp(address, 80),
+        // On an address of this node, but with no node port of ours.
+        VirtualServerKey::udp("192.0.2.1".parse::<std::net::IpAddr>().unwrap(), 5060),
+        VirtualServerKey::mark(IpvsFamily::Ipv4, NonZeroU32::new(7).unwrap()),
+    ]
+}
+
+/// What the backends hold, as text. The order of chains means nothing.
+fn state(backends: &mut Backends) -> String {
+    let mut lines = Vec::new();
+    for (server, real_servers) in backends.ipvs.list_all().unwrap() {
+        lines.push(server.to_string());
+        lines.extend(
+            real_servers
+                .iter()
+                .map(|real| format!("-a {} {real}", server.key)),
+        );
+    }
+    for set in backends.sets.list().unwrap() {
+        lines.push(format!("create {}", set.header.set));
+        lines.extend(
+            set.entries
+                .iter()
+                .map(|entry| format!("add {} {entry}", set.header.set.name)),
+        );
+    }
+    for address in backends.links.list(kernlink_dummylink::Selection::All).unwrap() {
+        lines.push(format!("{} {}", address.link, address.address.key));
+    }
+    lines.sort();
+    for family in TablesFamily::ALL {
+        let rules = backends.rules.save(&Save::all(family)).unwrap();
+        for (table, rules) in rules.tables() {
+            let mut chains: Vec<_> = rules.chains().collect();
+            chains.sort_by_key(|(name, _)| name.to_string());
+            for (name, chain) in chains {
+                lines.push(format!("{family:?} {table:?} {name}"));
+                lines.extend(chain.rules().map(|rule| format!("    {rule}")));
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+fn take_in(proxier: &mut Proxier, steps: &[Step]) {
+    for step in steps {
+        if let Step::Change(source, change) = step {
+            proxier.change(SourceId(*source), change.clone());
+        }
+    }
+    for source in [0, 1] {
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            proxier.change(SourceId(source), Change::complete(kind));
+        }
+    }
+}
+
+/// Brings the backends to what the steps say and returns them.
+fn synced(backends: Backends, steps: &[Step]) -> Backends {
+    let mut proxier = Proxier::new(config(), backends);
+    take_in(&mut proxier, steps);
+    let synced = proxier.sync().unwrap();
+    assert!(synced.is_success(), "{synced}");
+    proxier.into_backends()
+}
+
+/// The same without saying anything about success.
+fn proxier(backends: Backends, steps: &[Step]) -> Proxier {
+    let mut proxier = Proxier::new(config(), backends);
+    take_in(&mut proxier, steps);
+    proxier
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_step_succeeds_and_the_kernel_holds_what_is_desired(
+        before in vec(step(), 0..25),
+        after in vec(step(), 0..25),
+    ) {
+        let backends = synced(host(), &before);
+        let mut proxier = proxier(backends, &[before, after].concat());
+        let synced = proxier.sync().unwrap();
+        prop_assert!(synced.is_success(), "{}", synced);
+        // Read back: what is there is what is wanted, sets, addresses and servers to the last one.
+        let desired = proxier.desired().clone();
+        let observed = observe(proxier.backends_mut(), &desired).unwrap().state;
+        for family in desired.families() {
+            for set in desired.sets(family) {
+                let is: Vec<_> = observed.sets[&(family, set.id)].entries.iter().collect();
+                prop_assert_eq!(is, set.entries().collect::<Vec<_>>());
+            }
+            for wanted in desired.virtual_servers(family) {
+                let is = &observed.virtual_servers[&wanted.virtual_server.key];
+                prop_assert_eq!(&is.virtual_server, wanted.virtual_server);
+                let real_servers: Vec<_> = is.real_servers.values().cloned().collect();
+                prop_assert_eq!(&real_servers[..], &wanted.real_servers[..]);
+            }
+        }
+        let wanted: usize = desired.families().map(|family| desired.virtual_servers(family).count()).sum();
+        prop_assert_eq!(observed.virtual_servers.len(), wanted + foreign_servers().len());
+        let addresses: usize = desired.families().map(|family| desired.addresses(family).len()).sum();
+        prop_assert_eq!(observed.addresses.len(), addresses);
+        prop_assert!(diff(&desired, &observed).is_empty());
+    }
+
+    #[test]
+    fn a_second_sync_does_nothing_nor_does_a_new_process(steps in vec(step(), 0..30)) {
+        let mut proxier = proxier(host(), &steps);
+        proxier.sync().unwrap();
+        prop_assert!(proxier.sync().unwrap().plan.is_empty());
+        let backends = proxier.into_backends();
+        let mut restarted = self::proxier(backends, &steps);
+        let plan = restarted.plan().unwrap().plan;
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+
+    #[test]
+    fn what_is_known_from_outcomes_is_what_the_kernel_says(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+    ) {
+        // The same sync once with what was noted and once with what is read anew.
+        let mut noting = proxier(host(), &before);
+        noting.sync().unwrap();
+        let mut looking = proxier(host(), &before);
+        looking.sync().unwrap();
+        take_in(&mut noting, &after);
+        take_in(&mut looking, &after);
+        looking.look_again();
+        let (noted, read) = (noting.plan().unwrap().plan, looking.plan().unwrap().plan);
+        prop_assert_eq!(noted.to_string(), read.to_string());
+    }
+
+    #[test]
+    fn what_is_foreign_stays_and_what_was_ours_goes(steps in vec(step(), 0..30)) {
+        let bare = state(&mut synced(host(), &[]));
+        let backends = synced(host(), &steps);
+        let mut emptied = synced(backends, &[]);
+        prop_assert_eq!(state(&mut emptied), bare);
+        let mut untouched = host();
+        let foreign = |line: &&str| {
+            ["198.51.100", "blocked", "192.0.2.1:5060", "-f 7", "eth0", "mine"].iter().any(|part| line.contains(part))
+        };
+        let bare = state(&mut emptied);
+        let host = state(&mut untouched);
+        prop_assert_eq!(bare.lines().filter(foreign).collect::<Vec<_>>(), host.lines().filter(foreign).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_process_that_dies_at_any_step_leaves_what_the_next_one_brings_to_its_end(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let whole = [before.clone(), after].concat();
+        let undisturbed = state(&mut synced(synced(host(), &before), &whole));
+        let mut dying = proxier(synced(host(), &before), &whole);
+        let plan = dying.plan().unwrap().plan;
+        let mut backends = dying.into_backends();
+        for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
+            backends.execute(&step.operation).unwrap();
+        }
+        prop_assert_eq!(state(&mut synced(backends, &whole)), undisturbed);
+    }
+
+    #[test]
+    fn a_process_that_dies_and_comes_back_to_an_empty_world_leaves_nothing_of_its_own(
+        steps in vec(step(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let bare = state(&mut synced(host(), &[]));
+        let mut dying = proxier(host(), &steps);
+        let plan = dying.plan().unwrap().plan;
+        let mut backends = dying.into_backends();
+        for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
+            backends.execute(&step.operation).unwrap();
+        }
+        prop_assert_eq!(state(&mut synced(backends, &[])), bare);
+    }
+
+    #[test]
+    fn steps_need_only_steps_of_earlier_phases(before in vec(step(), 0..20), after in vec(step(), 0..20)) {
+        let mut proxier = proxier(synced(host(), &before), &[before, after].concat());
+        let plan = proxier.plan().unwrap().plan;
+        let phase_of: Vec<PhaseKind> =
+            plan.phases().iter().flat_map(|phase| vec![phase.kind; phase.steps.len()]).collect();
+        for (id, step) in plan.steps() {
+            for need in &step.needs {
+                let (of, own) = (phase_of[need.index()], phase_of[id.index()]);
+                // Lifting a restriction comes before the list of those it let in, in one phase.
+                prop_assert!(of < own || (of == own && own == PhaseKind::RemoveEntries && *need < id));
+            }
+        }
+        prop_assert_eq!(phase_of.len(), plan.len());
+    }
+}
+
+fn service(name: &str, address: &str) -> Change {
+    let service = Service::new(ObjectName::new("ns", name))
+        .with_cluster_ip(address)
+        .with_port(Port::new("web", 80));
+    Change::Services(ObjectChange::Upsert(service))
+}
+
+#[test]
+fn nothing_is_planned_before_the_first_full_lists() {
+    let mut proxier = Proxier::new(config(), host());
+    assert_eq!(proxier.plan().unwrap_err(), SyncError::NotReady);
+    proxier.change(SourceId(0), service("a", "10.96.0.1"));
+    proxier.change(SourceId(0), Change::complete(Kind::Service));
+    assert_eq!(proxier.sync().unwrap_err(), SyncError::NotReady);
+    proxier.change(SourceId(0), Change::complete(Kind::EndpointSlice));
+    assert!(proxier.sync().unwrap().is_success());
+}
+
+#[test]
+fn a_set_of_another_make_holds_back_its_family_and_not_the_other() {
+    let mut backends = host();
+    let set = Set::new(SetName::new("KUBE-6-CLUSTER-IP").unwrap(), SetType::HashIp)
+        .with_family(kernlink_ipset::Family::Inet6);
+    backends
+        .execute(&Operation::Set(SetOperation::create(set)))
+        .unwrap();
+    let mut proxier = Proxier::new(config(), backends);
+    proxier.change(SourceId(0), service("four", "10.96.0.1"));
+    proxier.change(SourceId(0), service("six", "fd00::1"));
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::complete(kind));
+    }
+    let synced = proxier.sync().unwrap();
+    let counts = synced.counts();
+    assert_eq!(counts.failed, 1, "{synced}");
+    // Its entry, the rules of the family, the virtual server and the address.
+    assert_eq!(counts.held_back, 4, "{synced}");
+    assert!(
+        synced
+            .to_string()
+            .contains("failed: ipset create KUBE-6-CLUSTER-IP"),
+        "{synced}"
+    );
+    let servers = proxier.backends_mut().ipvs.list_all().unwrap();
+    assert!(
+        servers
+            .iter()
+            .any(|(server, _)| server.to_string() == "-A -t 10.96.0.1:80 -s rr")
+    );
+    // The set out of the way, the next sync does the rest and no more.
+    let set = SetName::new("KUBE-6-CLUSTER-IP").unwrap();
+    proxier
+        .backends_mut()
+        .execute(&Operation::Set(SetOperation::destroy(set)))
+        .unwrap();
+    let synced = proxier.sync().unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(synced.plan.len(), 5, "{}", synced.plan);
+    assert!(proxier.sync().unwrap().plan.is_empty());
+}
+
+#[test]
+fn one_service_that_the_kernel_refuses_holds_back_only_itself() {
+    let mut backends = host();
+    let refused: VirtualServerKey =
+        VirtualServerKey::tcp("10.96.0.2".parse::<std::net::IpAddr>().unwrap(), 80);
+    let mut ipvs = kernlink_ipvs::Fake::new();
+    let operation = IpvsOperation::AddVirtualServer(VirtualServer::new(refused, Scheduler::RR));
+    ipvs.refuse(operation, kernlink_netlink::Errno::ENOMEM);
+    backends.ipvs = Box::new(ipvs);
+    let mut proxier = Proxier::new(config(), backends);
+    for (name, address) in [("a", "10.96.0.1"), ("b", "10.96.0.2"), ("c", "10.96.0.3")] {
+        proxier.change(SourceId(0), service(name, address));
+    }
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::complete(kind));
+    }
+    let synced = proxier.sync().unwrap();
+    let counts = synced.counts();
+    assert_eq!((counts.failed, counts.held_back), (1, 1), "{synced}");
+    assert!(synced.to_string().contains("held back by step"), "{synced}");
+    assert_eq!(
+        proxier.backends_mut().ipvs.list_virtual_servers().unwrap().len(),
+        2
+    );
+}
+
+#[test]
+fn a_link_of_another_kind_with_our_name_is_an_error_and_stays() {
+    let mut backends = host();
+    let name = LinkName::new("kube-ipvs0").unwrap();
+    backends.links = Box::new(kernlink_dummylink::Fake::new().with_link(name, Some("veth"), &[]));
+    let mut proxier = proxier(backends, &[]);
+    let error = proxier.sync().unwrap_err();
+    assert!(matches!(error, SyncError::Observe(_)), "{error:?}");
+    let link = proxier.backends_mut().links.link(&name).unwrap().unwrap();
+    assert_eq!(link.kind.as_deref(), Some("veth"));
+}
