@@ -322,11 +322,7 @@ impl Client {
                 "{} entries are more than the {SPREAD} that are sent one by one",
                 range.count()
             );
-            return Err(Error::WrongOption {
-                attempt: Box::new(attempt()),
-                option: "range",
-                reason: reason.into(),
-            });
+            return Err(Error::wrong_option(attempt(), "range", reason));
         }
         let on_repeat = operation.on_repeat();
         let is_add = matches!(operation, Operation::AddRange { .. });
@@ -429,11 +425,7 @@ impl Client {
         };
         let check = |operation: &Operation, entry: &Entry| {
             if let Err(mismatch) = entry.element().check(set_type, family) {
-                return Err(Error::WrongEntry {
-                    attempt: Box::new(attempt(operation)),
-                    set_type,
-                    mismatch: Box::new(mismatch),
-                });
+                return Err(Error::wrong_entry(attempt(operation), mismatch));
             }
             check_options(entry, set_type, &|| attempt(operation))?;
             match (&wildcard, entry.element()) {
@@ -552,11 +544,7 @@ impl Client {
             let checked = entry
                 .element()
                 .check(set_type, family)
-                .map_err(|mismatch| Error::WrongEntry {
-                    attempt: Box::new(attempt(entry)),
-                    set_type,
-                    mismatch: Box::new(mismatch),
-                });
+                .map_err(|mismatch| Error::wrong_entry(attempt(entry), mismatch));
             outcomes.push(checked.map(|()| true));
             if outcomes.last().is_some_and(Result::is_ok) {
                 let pushed = self.batch.push(wire::message_type(IPSET_CMD_TEST), 0, |w| {
@@ -739,16 +727,16 @@ fn check_range(
     family: Family,
     attempt: &dyn Fn() -> Attempt,
 ) -> Result<(), Error> {
-    range
-        .check(set_type, family)
-        .map_err(|reason| Error::WrongEntry {
-            attempt: Box::new(attempt()),
-            set_type,
-            mismatch: Box::new(crate::Mismatch {
+    range.check(set_type, family).map_err(|reason| {
+        Error::wrong_entry(
+            attempt(),
+            crate::Mismatch {
+                set_type,
                 dimension: None,
                 reason,
-            }),
-        })?;
+            },
+        )
+    })?;
     check_options(&range.first, set_type, attempt)
 }
 
@@ -758,15 +746,12 @@ pub(crate) fn check_options(
     set_type: SetType,
     attempt: &dyn Fn() -> Attempt,
 ) -> Result<(), Error> {
+    if entry.is_plain() {
+        return Ok(());
+    }
     let options = entry.options();
     let has_networks = set_type.dimensions().contains(&crate::Dimension::Net);
-    let wrong = |option, reason: &str| {
-        Err(Error::WrongOption {
-            attempt: Box::new(attempt()),
-            option,
-            reason: reason.into(),
-        })
-    };
+    let wrong = |option, reason: &str| Err(Error::wrong_option(attempt(), option, reason));
     if options.nomatch && !has_networks {
         return wrong("nomatch", "only entries with a network can be exceptions");
     }

@@ -593,7 +593,7 @@ pub fn options_that_the_set_has_not_are_refused(sets: &mut dyn IpSets) {
 /// What the kernel would ignore or correct is refused before it is asked.
 pub fn options_that_mean_nothing_are_refused(sets: &mut dyn IpSets) {
     let option = |outcome: Result<(), Error>| match outcome.unwrap_err() {
-        Error::WrongOption { option, .. } => option,
+        Error::WrongOption { problem, .. } => problem.option,
         error => panic!("{error:?}"),
     };
     let a = name("a");

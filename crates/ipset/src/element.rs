@@ -158,6 +158,8 @@ impl Interface {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {
+    /// The type of the set.
+    pub set_type: SetType,
     /// The dimension of the set that is wrong, counted from 0, and what it should be; `None` where the number of
     /// dimensions is wrong or the type has none that this crate knows.
     pub dimension: Option<(usize, Dimension)>,
@@ -167,9 +169,16 @@ pub struct Mismatch {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "set of type {}: {}", self.set_type, self.without_type())
+    }
+}
+
+impl Mismatch {
+    /// The text for where the type is said already.
+    pub(crate) fn without_type(&self) -> String {
         match self.dimension {
-            Some((index, dimension)) => write!(f, "dimension {} ({dimension}): {}", index + 1, self.reason),
-            None => f.write_str(&self.reason),
+            Some((index, dimension)) => format!("dimension {} ({dimension}): {}", index + 1, self.reason),
+            None => self.reason.clone(),
         }
     }
 }
@@ -209,7 +218,7 @@ impl Element {
         }
         self.addresses(&mut |index, address| match family {
             Family::Inet | Family::Inet6 if Family::of(address) != family => Err(mismatch(
-                wanted,
+                set_type,
                 index,
                 format!("{} is no address of family {family}", Address(address)),
             )),
@@ -218,44 +227,39 @@ impl Element {
         self.networks(&mut |index, network| {
             if network.prefix_len() == 0 && !takes_prefix_0(set_type) {
                 let advice = "a prefix length of 0 cannot be held; a range of it is split into two of 1";
-                return Err(mismatch(wanted, index, format!("{network}: {advice}")));
+                return Err(mismatch(set_type, index, format!("{network}: {advice}")));
             }
             Ok(())
         })?;
         if let Some(port) = self.port() {
-            self.check_port(wanted, port, family)?;
+            self.check_port(set_type, port, family)?;
         }
         match self {
             Element::IpMac { mac: None, .. } if set_type == SetType::HashIpMac => {
-                Err(mismatch(wanted, 1, "an Ethernet address is wanted".to_owned()))
+                Err(mismatch(set_type, 1, "an Ethernet address is wanted".to_owned()))
             }
             _ => Ok(()),
         }
     }
 
-    fn check_port(
-        &self,
-        wanted: &'static [Dimension],
-        port: ProtocolPort,
-        family: Family,
-    ) -> Result<(), Mismatch> {
-        let index = wanted
-            .iter()
-            .position(|dimension| *dimension == Dimension::Port)
-            .unwrap_or_default();
+    fn check_port(&self, set_type: SetType, port: ProtocolPort, family: Family) -> Result<(), Mismatch> {
+        let dimensions = set_type.dimensions().iter();
+        let index = dimensions
+            .take_while(|dimension| **dimension != Dimension::Port)
+            .count();
         let icmp_of_family = match family {
             Family::Inet6 => crate::Protocol::ICMPV6,
             _ => crate::Protocol::ICMP,
         };
         if port.protocol.0 == 0 {
-            return Err(mismatch(wanted, index, "protocol 0 cannot be held".to_owned()));
+            return Err(mismatch(set_type, index, "protocol 0 cannot be held".to_owned()));
         }
         if port.port != 0 && !port.protocol.has_ports() && port.protocol != icmp_of_family {
             let reason = format!(
                 "with {} of family {family} the kernel keeps no port, which must be 0 then",
                 port.protocol
             );
-            return Err(mismatch(wanted, index, reason));
+            return Err(mismatch(set_type, index, reason));
         }
         Ok(())
     }
@@ -264,6 +268,7 @@ impl Element {
         let (wanted, given) = (set_type.dimensions(), self.dimensions());
         if wanted.is_empty() {
             return Mismatch {
+                set_type,
                 dimension: None,
                 reason: format!("entries of type {set_type} are not known here"),
             };
@@ -275,9 +280,10 @@ impl Element {
         match differing {
             Some(index) => {
                 let given = given.get(index).copied().unwrap_or(Dimension::Set);
-                mismatch(wanted, index, format!("the entry has {given} there"))
+                mismatch(set_type, index, format!("the entry has {given} there"))
             }
             None => Mismatch {
+                set_type,
                 dimension: None,
                 reason: format!(
                     "the entry has {} dimensions, the set {}",
@@ -351,9 +357,14 @@ pub(crate) fn takes_prefix_0(set_type: SetType) -> bool {
     matches!(set_type, SetType::HashNetIface | SetType::HashNetPortNet)
 }
 
-fn mismatch(wanted: &'static [Dimension], index: usize, reason: String) -> Mismatch {
+fn mismatch(set_type: SetType, index: usize, reason: String) -> Mismatch {
+    let dimension = set_type
+        .dimensions()
+        .get(index)
+        .map(|dimension| (index, *dimension));
     Mismatch {
-        dimension: wanted.get(index).map(|dimension| (index, *dimension)),
+        set_type,
+        dimension,
         reason,
     }
 }

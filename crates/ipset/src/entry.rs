@@ -114,6 +114,11 @@ impl Entry {
         &self.element
     }
 
+    /// Whether it carries nothing besides.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.options.is_none()
+    }
+
     /// What it carries besides.
     pub fn options(&self) -> &EntryOptions {
         self.options.as_deref().unwrap_or(&EntryOptions::NONE)
@@ -304,7 +309,7 @@ mod tests {
                 .element()
                 .check(set_type, family)
                 .unwrap_err()
-                .to_string()
+                .without_type()
         };
         assert_eq!(
             check("10.0.0.1", SetType::HashIp, SetType::HashIpPort, Family::Inet),
@@ -333,7 +338,7 @@ mod tests {
             all.element()
                 .check(SetType::HashNet, Family::Inet)
                 .unwrap_err()
-                .to_string(),
+                .without_type(),
             "dimension 1 (net): 0.0.0.0/0: a prefix length of 0 cannot be held; a range of it is split into two of 1"
         );
     }

@@ -21,25 +21,21 @@ pub enum Error {
         refusal: Box<Refusal>,
     },
     /// The entry has not the shape of the set's entries. Nothing was sent.
-    #[error("cannot {attempt}: set of type {set_type}: {mismatch}")]
+    #[error("cannot {attempt}: {mismatch}")]
     WrongEntry {
         /// What was attempted.
         attempt: Box<Attempt>,
-        /// The type of the set.
-        set_type: SetType,
-        /// The dimension and the reason.
+        /// The set's type, the dimension and the reason.
         mismatch: Box<Mismatch>,
     },
     /// An option of the set or of an entry has no meaning for the type, or a value that the kernel cannot take.
     /// Nothing was sent.
-    #[error("cannot {attempt}: {option}: {reason}")]
+    #[error("cannot {attempt}: {problem}")]
     WrongOption {
         /// What was attempted.
         attempt: Box<Attempt>,
-        /// The option.
-        option: &'static str,
-        /// What is wrong with it.
-        reason: Box<str>,
+        /// The option, and what is wrong with it.
+        problem: Box<WrongOption>,
     },
     /// The running kernel does not know this yet. Nothing was sent.
     #[error("cannot {attempt}: {unsupported}")]
@@ -80,6 +76,16 @@ pub struct Refusal {
     pub reason: Reason,
     /// The number, and the kernel's own words if it sent any.
     pub kernel: kernlink_netlink::Refusal,
+}
+
+/// An option that cannot be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WrongOption {
+    /// The word for it in the notation of ipset(8).
+    pub option: &'static str,
+    /// What is wrong with it.
+    pub reason: Box<str>,
 }
 
 /// What the running kernel lacks.
@@ -336,6 +342,24 @@ impl Error {
         }
     }
 
+    pub(crate) fn wrong_option(attempt: Attempt, option: &'static str, reason: impl Into<Box<str>>) -> Self {
+        let problem = Box::new(WrongOption {
+            option,
+            reason: reason.into(),
+        });
+        Error::WrongOption {
+            attempt: Box::new(attempt),
+            problem,
+        }
+    }
+
+    pub(crate) fn wrong_entry(attempt: Attempt, mismatch: Mismatch) -> Self {
+        Error::WrongEntry {
+            attempt: Box::new(attempt),
+            mismatch: Box::new(mismatch),
+        }
+    }
+
     pub(crate) fn of_errno(attempt: Attempt, errno: Errno, set_type: Option<SetType>) -> Self {
         Self::new(
             attempt,
@@ -375,6 +399,12 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+impl fmt::Display for WrongOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.option, self.reason)
+    }
+}
 
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -434,5 +464,19 @@ impl fmt::Display for Reason {
             Reason::Other(code) => return write!(f, "the kernel answered {code}"),
         };
         f.write_str(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_small_because_a_batch_has_one_for_each_operation() {
+        assert!(
+            size_of::<Result<(), Error>>() <= 24,
+            "{}",
+            size_of::<Result<(), Error>>()
+        );
     }
 }

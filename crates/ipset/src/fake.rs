@@ -164,17 +164,14 @@ impl Fake {
         let (set_type, family) = (set.set.set_type, set.set.family);
         let checked = if is_range {
             range.check(set_type, family).map_err(|reason| crate::Mismatch {
+                set_type,
                 dimension: None,
                 reason,
             })
         } else {
             range.first.element().check(set_type, family)
         };
-        checked.map_err(|mismatch| Error::WrongEntry {
-            attempt: Box::new(attempt()),
-            set_type,
-            mismatch: Box::new(mismatch),
-        })?;
+        checked.map_err(|mismatch| Error::wrong_entry(attempt(), mismatch))?;
         check_options(&range.first, set_type, attempt)
     }
 

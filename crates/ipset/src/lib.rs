@@ -15,7 +15,7 @@ mod inline;
 mod mac;
 mod name;
 mod network;
-mod notation;
+pub mod notation;
 mod operation;
 mod parse;
 mod protocol;
@@ -30,7 +30,7 @@ pub use client::{Client, IpSets};
 pub use element::{Element, Interface, InterfaceMatching, InterfaceSide, Mismatch};
 pub use entry::Entry;
 pub use entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
-pub use error::{Error, Reason, Refusal, Unsupported};
+pub use error::{Error, Reason, Refusal, Unsupported, WrongOption};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use family::Family;

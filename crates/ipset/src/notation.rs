@@ -1,20 +1,477 @@
-//! The notation of `ipset save` and `ipset restore`.
+//! The notation of `ipset save` and `ipset restore`: text to operations and back.
+//!
+//! A set and an entry print and read by themselves ([`Set`], [`Entry`](crate::Entry)); here are whole files of lines.
+//!
+//! ```
+//! use kernlink_ipset::notation;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = "create web hash:ip,port family inet hashsize 1024 maxelem 65536\nadd web 10.0.0.1,tcp:80\n";
+//! let operations = notation::parse(text)?;
+//! assert_eq!(notation::render(&operations)?, text);
+//! # Ok(())
+//! # }
+//! ```
 
-use crate::parse::ParseError;
+use crate::entry_options::Timeout;
+use crate::family::Family;
+use crate::name::SetName;
+use crate::network::{Network, parse_address};
+use crate::operation::{OnRepeat, Operation};
+use crate::parse::{self, ParseError};
+use crate::protocol::parse_port_range;
+use crate::range::EntryRange;
+use crate::set::{Set, SetContents, SetRange};
+use crate::set_type::SetType;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
 
-/// Splits at white space; what stands in quotation marks is one word, without them.
-pub(crate) fn words(text: &str) -> Result<Vec<&str>, ParseError> {
+/// What is wrong with a text of several lines, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}")]
+#[non_exhaustive]
+pub struct NotationError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    #[source]
+    pub error: ParseError,
+}
+
+/// Reads what `ipset save` prints and `ipset restore` takes. Empty lines, lines that begin with `#`, and `COMMIT` mean
+/// nothing. Entries can only go to sets that the text creates itself; see [`parse_with`].
+///
+/// # Errors
+///
+/// The first line that is wrong.
+pub fn parse(text: &str) -> Result<Vec<Operation>, NotationError> {
+    parse_with(text, |_| None)
+}
+
+/// As [`parse`], with the types of sets that are there already.
+///
+/// # Errors
+///
+/// The first line that is wrong.
+pub fn parse_with(
+    text: &str,
+    known: impl Fn(&SetName) -> Option<(SetType, Family)>,
+) -> Result<Vec<Operation>, NotationError> {
+    let mut types = HashMap::new();
+    let mut operations = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let parsed = parse_line(line, &mut types, &known);
+        operations.extend(parsed.map_err(|error| NotationError {
+            line: index + 1,
+            error,
+        })?);
+    }
+    Ok(operations)
+}
+
+/// One line for each operation, as `ipset restore` takes them.
+///
+/// # Errors
+///
+/// Something that the notation cannot carry: a name with white space or a quotation mark in it, a comment with a quotation
+/// mark or line break in it. Such come from other programs only. The line is the operation's number, from 1.
+pub fn render(operations: &[Operation]) -> Result<String, NotationError> {
+    let mut text = String::new();
+    for (index, operation) in operations.iter().enumerate() {
+        check_operation(operation).map_err(|error| NotationError {
+            line: index + 1,
+            error,
+        })?;
+        let _infallible = writeln!(text, "{operation}");
+    }
+    Ok(text)
+}
+
+/// Sets with their entries, as `ipset save` prints them.
+///
+/// # Errors
+///
+/// As for [`render`]; the line is that of the text.
+pub fn save(sets: &[SetContents]) -> Result<String, NotationError> {
+    let mut text = String::new();
+    let mut line = 0;
+    for set in sets {
+        let name = set.header.set.name;
+        line += 1;
+        check_name(&name).map_err(|error| NotationError { line, error })?;
+        let _infallible = writeln!(text, "create {}", set.header.set);
+        for entry in &set.entries {
+            line += 1;
+            check_entry(entry).map_err(|error| NotationError { line, error })?;
+            let _infallible = writeln!(text, "add {name} {entry}");
+        }
+    }
+    Ok(text)
+}
+
+/// A word of a line, without the quotation marks it may have stood in.
+#[derive(Clone, Copy)]
+pub(crate) struct Word<'a> {
+    pub(crate) text: &'a str,
+    is_quoted: bool,
+}
+
+/// Splits at white space; what stands in quotation marks is one word.
+pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, ParseError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (word, behind) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted
-                .split_once('"')
-                .ok_or_else(|| ParseError::new("line", text, "has an open quotation mark"))?,
-            None => rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len())),
+        let (text, behind, is_quoted) = match rest.strip_prefix('"') {
+            Some(quoted) => {
+                let error = || ParseError::new("line", text, "has an open quotation mark");
+                let (word, behind) = quoted.split_once('"').ok_or_else(error)?;
+                (word, behind, true)
+            }
+            None => {
+                let (word, behind) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+                (word, behind, false)
+            }
         };
-        words.push(word);
+        words.push(Word { text, is_quoted });
         rest = behind.trim_start();
     }
     Ok(words)
+}
+
+type Types = HashMap<SetName, (SetType, Family)>;
+
+fn parse_line(
+    line: &str,
+    types: &mut Types,
+    known: &dyn Fn(&SetName) -> Option<(SetType, Family)>,
+) -> Result<Option<Operation>, ParseError> {
+    if line.trim_start().starts_with('#') {
+        return Ok(None);
+    }
+    let mut words = words(line)?;
+    let all = words.len();
+    words.retain(|word| word.is_quoted || !matches!(word.text, "-exist" | "-!"));
+    let on_repeat = if words.len() < all {
+        OnRepeat::Succeed
+    } else {
+        OnRepeat::Fail
+    };
+    let mut words = words.into_iter();
+    let Some(command) = words.next() else {
+        return Ok(None);
+    };
+    let mut name = |what: &str| match words.next() {
+        Some(word) => set_name(word.text),
+        None if matches!(what, "destroy" | "flush") => Err(ParseError::new(
+            "command",
+            what,
+            "without a name would mean all sets, which is not done from text",
+        )),
+        None => Err(ParseError::new("command", what, "wants the name of a set")),
+    };
+    let operation = match command.text {
+        "COMMIT" => return Ok(None),
+        "create" | "-N" | "--create" => {
+            let name = name("create")?;
+            let set = parse_set(name, &mut words)?;
+            types.insert(name, (set.set_type, set.family));
+            Operation::Create {
+                set: Box::new(set),
+                on_repeat,
+            }
+        }
+        "destroy" | "-X" | "--destroy" => Operation::Destroy {
+            set: name("destroy")?,
+            on_repeat,
+        },
+        "flush" | "-F" | "--flush" => Operation::Flush { set: name("flush")? },
+        "rename" | "-E" | "--rename" => {
+            let (from, to) = (name("rename")?, name("rename")?);
+            if let Some(known) = types.remove(&from) {
+                types.insert(to, known);
+            }
+            Operation::Rename { from, to }
+        }
+        "swap" | "-W" | "--swap" => Operation::Swap {
+            first: name("swap")?,
+            second: name("swap")?,
+        },
+        "add" | "-A" | "--add" | "del" | "-D" | "--del" => {
+            let set = name(command.text)?;
+            let known = types.get(&set).copied().or_else(|| known(&set));
+            let (set_type, family) = known
+                .ok_or_else(|| ParseError::new("set", set, "is not known, so its entries cannot be read"))?;
+            let range = EntryRange::parse_words(&mut words, set_type, family)?;
+            let is_add = matches!(command.text, "add" | "-A" | "--add");
+            match (range.into_single(), is_add) {
+                (Ok(entry), true) => Operation::Add {
+                    set,
+                    entry,
+                    on_repeat,
+                },
+                (Ok(entry), false) => Operation::Delete {
+                    set,
+                    entry,
+                    on_repeat,
+                },
+                (Err(range), true) => Operation::AddRange {
+                    set,
+                    range: Box::new(range),
+                    on_repeat,
+                },
+                (Err(range), false) => Operation::DeleteRange {
+                    set,
+                    range: Box::new(range),
+                    on_repeat,
+                },
+            }
+        }
+        other => return Err(ParseError::new("command", other, "is not known")),
+    };
+    match words.next() {
+        Some(word) => Err(ParseError::new("word", word.text, "is one too many")),
+        None => Ok(Some(operation)),
+    }
+}
+
+fn set_name(text: &str) -> Result<SetName, ParseError> {
+    SetName::new(text).map_err(|error| ParseError::new("set name", text, error))
+}
+
+/// The type and options behind the name in a line `create`.
+fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Result<Set, ParseError> {
+    let word = words
+        .next()
+        .ok_or_else(|| ParseError::new("set", name, "has no type"))?
+        .text;
+    let set_type: SetType = word
+        .parse()
+        .map_err(|error| ParseError::new("set type", word, error))?;
+    if matches!(set_type, SetType::Unknown(_)) {
+        return Err(ParseError::new("set type", word, "is not known"));
+    }
+    let mut set = Set::new(name, set_type);
+    let options = &mut set.options;
+    while let Some(word) = words.next() {
+        let mut value = || {
+            words
+                .next()
+                .map(|word| word.text)
+                .ok_or_else(|| ParseError::new("option", word.text, "wants a value"))
+        };
+        match word.text {
+            "counters" => options.counters = true,
+            "comment" => options.comment = true,
+            "skbinfo" => options.skbinfo = true,
+            "forceadd" => options.forceadd = true,
+            "family" => {
+                let family: Family = value()?.parse()?;
+                // Of a type with one family only that one can be said, and is said by some.
+                if !set_type.families().contains(&family) {
+                    return Err(ParseError::new(
+                        "family",
+                        family,
+                        format_args!("is not one of {set_type}"),
+                    ));
+                }
+                set.family = family;
+            }
+            "-6" if set_type.families().contains(&Family::Inet6) => set.family = Family::Inet6,
+            "-4" if set_type.families().contains(&Family::Inet) => set.family = Family::Inet,
+            "hashsize" => options.hashsize = Some(number32("hashsize", value()?)?),
+            "maxelem" => options.maxelem = Some(number32("maxelem", value()?)?),
+            "size" => options.size = Some(number32("size", value()?)?),
+            "markmask" => {
+                options.markmask = Some(number32("markmask", value()?)?).filter(|mask| *mask != u32::MAX)
+            }
+            "initval" => options.initval = Some(number32("initval", value()?)?),
+            "bucketsize" => options.bucketsize = Some(number8("bucketsize", value()?, 255)?),
+            "netmask" => options.netmask = Some(number8("netmask", value()?, 128)?),
+            "bitmask" => options.bitmask = Some(parse_address(value()?)?),
+            "timeout" => options.timeout = Some(value()?.parse::<Timeout>()?),
+            "range" => options.range = Some(parse_range(value()?, set_type)?),
+            other => return Err(ParseError::new("set option", other, "is not known")),
+        }
+    }
+    Ok(set)
+}
+
+fn parse_range(text: &str, set_type: SetType) -> Result<SetRange, ParseError> {
+    if set_type == SetType::BitmapPort {
+        let (first, last) = parse_port_range(text)?;
+        return Ok(SetRange::Ports(first, last.unwrap_or(first)));
+    }
+    let (first, last) = match text.split_once('-') {
+        Some((first, last)) => (v4(first)?, v4(last)?),
+        None => {
+            let network: Network = text.parse()?;
+            match (network.address(), network.last_address()) {
+                (IpAddr::V4(first), IpAddr::V4(last)) => (first, last),
+                _ => return Err(ParseError::new("range", text, "is not one of IPv4 addresses")),
+            }
+        }
+    };
+    Ok(SetRange::Addresses(first.min(last), first.max(last)))
+}
+
+fn v4(text: &str) -> Result<Ipv4Addr, ParseError> {
+    text.parse()
+        .map_err(|_| ParseError::new("address", text, "is not an IPv4 address"))
+}
+
+fn number32(what: &'static str, text: &str) -> Result<u32, ParseError> {
+    // Bounded by the argument, so the conversion cannot fail.
+    Ok(u32::try_from(parse::number(what, text, u64::from(u32::MAX))?).unwrap_or_default())
+}
+
+fn number8(what: &'static str, text: &str, max: u8) -> Result<u8, ParseError> {
+    Ok(u8::try_from(parse::number(what, text, u64::from(max))?).unwrap_or_default())
+}
+
+fn check_operation(operation: &Operation) -> Result<(), ParseError> {
+    match operation {
+        Operation::Rename {
+            from: first,
+            to: second,
+        }
+        | Operation::Swap { first, second } => {
+            check_name(first)?;
+            check_name(second)
+        }
+        Operation::Add { set, entry, .. } | Operation::Delete { set, entry, .. } => {
+            check_name(set)?;
+            check_entry(entry)
+        }
+        Operation::AddRange { set, range, .. } | Operation::DeleteRange { set, range, .. } => {
+            check_name(set)?;
+            check_entry(&range.first)
+        }
+        _ => check_name(operation.set()),
+    }
+}
+
+fn check_entry(entry: &crate::Entry) -> Result<(), ParseError> {
+    if let crate::Element::Set(name) = entry.element() {
+        check_name(name)?;
+    }
+    match &entry.options().comment {
+        Some(comment)
+            if comment
+                .as_bytes()
+                .iter()
+                .any(|byte| matches!(byte, b'"' | b'\n' | b'\r')) =>
+        {
+            Err(ParseError::new(
+                "comment",
+                comment,
+                "holds what the notation cannot carry",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_name(name: &SetName) -> Result<(), ParseError> {
+    match std::str::from_utf8(name.as_bytes()) {
+        Ok(text) if !text.contains(|c: char| c.is_whitespace() || c == '"') => Ok(()),
+        _ => Err(ParseError::new(
+            "set name",
+            name,
+            "holds what the notation cannot carry",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        let error = parse(text).unwrap_err();
+        format!("{error}: {}", error.error)
+    }
+
+    #[test]
+    fn what_ipset_save_prints_reads_and_prints_the_same() {
+        let text = "\
+create a hash:ip,port family inet hashsize 1024 maxelem 65536 timeout 300 counters comment skbinfo bucketsize 12 initval 0x8bc757d7
+add a 1.1.1.1,icmp:echo-request timeout 299 packets 0 bytes 0
+add a 1.1.1.1,tcp:80 timeout 0 packets 5 bytes 6 comment \"hello  -exist x\" skbmark 0x1/0xff skbprio 1:10 skbqueue 3
+create b hash:ip family inet hashsize 1024 maxelem 65536 bitmask 255.0.255.0 bucketsize 12 initval 0x00000001
+create c hash:net,iface family inet6 hashsize 1024 maxelem 65536 bucketsize 12 initval 0xa4a8d78b
+add c ::/0,physdev:eth nomatch wildcard
+create e bitmap:ip range 10.0.0.0-10.0.255.255 netmask 24
+add e 10.0.3.0
+create k bitmap:port range 1-1000 comment
+add k 3 comment \"its \\ x\"
+create m hash:ip,mark family inet hashsize 1024 maxelem 65536 markmask 0x0000ff00
+create d list:set size 5 timeout 5
+add d b timeout 4
+";
+        let operations = parse(text).unwrap();
+        assert_eq!(operations.len(), text.lines().count());
+        assert_eq!(render(&operations).unwrap(), text);
+    }
+
+    #[test]
+    fn every_command_of_ipset_restore_is_read() {
+        let text = "# a remark\n\n-N a iphash -exist\ncreate b hash:ip -6\n-A a 10.0.0.0/30\nadd a 10.0.0.9 -!\ndel a 10.0.0.1\n\
+                    -D a 10.0.0.1-10.0.0.2 -exist\nflush a\nswap a b\nrename a c\n-A c 10.0.0.7\ndestroy c\nCOMMIT\n";
+        assert_eq!(
+            render(&parse(text).unwrap()).unwrap(),
+            "create a hash:ip family inet -exist\ncreate b hash:ip family inet6\nadd a 10.0.0.0-10.0.0.3\n\
+             add a 10.0.0.9 -exist\ndel a 10.0.0.1\ndel a 10.0.0.1-10.0.0.2 -exist\nflush a\nswap a b\nrename a c\n\
+             add c 10.0.0.7\ndestroy c\n"
+        );
+    }
+
+    #[test]
+    fn errors_name_line_word_and_reason() {
+        assert_eq!(
+            error("create a hash:ip\nadd a x"),
+            "line 2: address \"x\" is neither an IPv4 nor an IPv6 address"
+        );
+        assert_eq!(
+            error("add a 1.2.3.4"),
+            "line 1: set \"a\" is not known, so its entries cannot be read"
+        );
+        assert_eq!(
+            error("destroy"),
+            "line 1: command \"destroy\" without a name would mean all sets, which is not done from text"
+        );
+        assert_eq!(error("make a"), "line 1: command \"make\" is not known");
+        assert_eq!(
+            error("create a hash:vlan"),
+            "line 1: set type \"hash:vlan\" is not known"
+        );
+        assert_eq!(
+            error("create a hash:ip hashsize"),
+            "line 1: option \"hashsize\" wants a value"
+        );
+        assert_eq!(
+            error("create a hash:ip maxelem -1"),
+            "line 1: maxelem \"-1\" is not a number from 0 to 4294967295"
+        );
+        assert_eq!(
+            error("create a bitmap:ip range ::/8"),
+            "line 1: range \"::/8\" is not one of IPv4 addresses"
+        );
+        assert_eq!(error("swap a b c"), "line 1: word \"c\" is one too many");
+        let long = "x".repeat(32);
+        assert!(error(&format!("flush {long}")).contains("at most 31"));
+    }
+
+    #[test]
+    fn what_the_notation_cannot_carry_is_refused() {
+        let comment = crate::Comment::from_bytes(b"say \"hi\"").unwrap();
+        let add = Operation::add(
+            SetName::new("a").unwrap(),
+            crate::Entry::port(1).with_comment(comment),
+        );
+        assert_eq!(render(&[add]).unwrap_err().error.what(), "comment");
+        let flush = Operation::Flush {
+            set: SetName::new("a b").unwrap(),
+        };
+        assert_eq!(render(&[flush]).unwrap_err().error.what(), "set name");
+    }
 }

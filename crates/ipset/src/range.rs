@@ -6,7 +6,7 @@ use crate::entry_options::EntryOptions;
 use crate::family::Family;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network, parse_address};
-use crate::notation::words;
+use crate::notation::{Word, words};
 use crate::parse::{self, ParseError};
 use crate::protocol::{ProtocolPort, parse_port_range};
 use crate::set_type::SetType;
@@ -67,17 +67,23 @@ impl EntryRange {
     ///
     /// The word that is wrong, or a range in a dimension that has none.
     pub fn parse(text: &str, set_type: SetType, family: Family) -> Result<Self, ParseError> {
-        let words = words(text)?;
-        let mut words = words.into_iter();
-        let element = words.next().unwrap_or_default();
+        Self::parse_words(&mut words(text)?.into_iter(), set_type, family)
+    }
+
+    pub(crate) fn parse_words<'a>(
+        words: &mut dyn Iterator<Item = Word<'a>>,
+        set_type: SetType,
+        family: Family,
+    ) -> Result<Self, ParseError> {
+        let element = words.next().map(|word| word.text).unwrap_or_default();
         let mut range = parse_element(element, set_type)?;
         let mut options = EntryOptions::default();
-        while let Some(word) = words.next() {
+        while let Some(Word { text: word, .. }) = words.next() {
             if word == "wildcard"
                 && let Element::NetIface { net, interface } = *range.first.element()
             {
                 range.first = Entry::net_iface(net, interface.with_matching(InterfaceMatching::Prefix));
-            } else if !options.set_word(word, &mut || words.next())? {
+            } else if !options.set_word(word, &mut || words.next().map(|word| word.text))? {
                 return Err(ParseError::new("entry option", word, "is not known"));
             }
         }
@@ -115,7 +121,7 @@ impl EntryRange {
         example
             .element()
             .check(set_type, family)
-            .map_err(|mismatch| mismatch.to_string())
+            .map_err(|mismatch| mismatch.without_type())
     }
 
     /// The entry, where it is only one.

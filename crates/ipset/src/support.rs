@@ -145,13 +145,8 @@ impl SetOption {
 /// Whether a set can be created as it is, whatever the kernel. The kernel ignores options that mean nothing for a type
 /// and corrects some values; both are errors here.
 pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), Error> {
-    let wrong = |option: SetOption, reason: String| {
-        Err(Error::WrongOption {
-            attempt: Box::new(attempt()),
-            option: option.name(),
-            reason: reason.into(),
-        })
-    };
+    let wrong =
+        |option: SetOption, reason: String| Err(Error::wrong_option(attempt(), option.name(), reason));
     if !set.set_type.families().contains(&set.family) {
         let families: Vec<String> = set.set_type.families().iter().map(Family::to_string).collect();
         let reason = format!(
@@ -160,11 +155,7 @@ pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), 
             set.set_type,
             families.join(" and ")
         );
-        return Err(Error::WrongOption {
-            attempt: Box::new(attempt()),
-            option: "family",
-            reason: reason.into(),
-        });
+        return Err(Error::wrong_option(attempt(), "family", reason));
     }
     for option in given(set) {
         if set.set_type.option(option).is_none() {

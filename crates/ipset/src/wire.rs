@@ -333,7 +333,7 @@ pub(crate) fn entry_room(entry: &Entry) -> usize {
     const ELEMENT: usize = 200;
     // Five numbers of at most 16 bytes, a comment of 260, flags 8, a reference 36.
     const OPTIONS: usize = 400;
-    if entry.options() == &EntryOptions::NONE {
+    if entry.is_plain() {
         ELEMENT
     } else {
         ELEMENT + OPTIONS
@@ -346,7 +346,7 @@ pub(crate) fn write_entry(w: &mut AttributeWriter<'_>, entry: &Entry, line: u32)
     w.nested(IPSET_ATTR_DATA, |w| {
         write_element(w, entry.element());
         let flags = element_flags(entry.element());
-        if entry.options() == &EntryOptions::NONE {
+        if entry.is_plain() {
             if flags != 0 {
                 w.net().be_u32(IPSET_ATTR_CADT_FLAGS, flags);
             }

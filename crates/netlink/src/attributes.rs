@@ -40,12 +40,14 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// The next attribute gets the `NLA_F_NET_BYTEORDER` bit.
+    #[inline]
     pub fn net(&mut self) -> &mut Self {
         self.flags |= NLA_F_NET_BYTEORDER;
         self
     }
 
     /// An attribute whose payload is these bytes.
+    #[inline]
     pub fn bytes(&mut self, kind: u16, payload: &[u8]) -> &mut Self {
         let start = self.open(kind, 0);
         self.buffer.extend_from_slice(payload);
@@ -59,6 +61,7 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self, kind: u16, value: u8) -> &mut Self {
         self.bytes(kind, &[value])
     }
@@ -69,6 +72,7 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// 16 bits in network byte order.
+    #[inline]
     pub fn be_u16(&mut self, kind: u16, value: u16) -> &mut Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -79,6 +83,7 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// 32 bits in network byte order.
+    #[inline]
     pub fn be_u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.bytes(kind, &value.to_be_bytes())
     }
@@ -103,6 +108,7 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// 4 bytes for an IPv4 address, 16 for an IPv6 address.
+    #[inline]
     pub fn address(&mut self, kind: u16, address: IpAddr) -> &mut Self {
         match address {
             IpAddr::V4(v4) => self.bytes(kind, &v4.octets()),
@@ -111,6 +117,7 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// An attribute that holds the attributes which `write` appends (`NLA_F_NESTED` is set).
+    #[inline]
     pub fn nested(&mut self, kind: u16, write: impl FnOnce(&mut AttributeWriter<'_>)) -> &mut Self {
         let start = self.open(kind, NLA_F_NESTED);
         let mut inner = AttributeWriter::new(self.buffer);
@@ -130,6 +137,7 @@ impl<'b> AttributeWriter<'b> {
         self.overflowed
     }
 
+    #[inline]
     fn open(&mut self, kind: u16, flags: u16) -> usize {
         let start = self.buffer.len();
         let [k0, k1] = (kind | flags | std::mem::take(&mut self.flags)).to_ne_bytes();
@@ -137,6 +145,7 @@ impl<'b> AttributeWriter<'b> {
         start
     }
 
+    #[inline]
     fn close(&mut self, start: usize) {
         match u16::try_from(self.buffer.len() - start) {
             Ok(length) => {
@@ -149,6 +158,7 @@ impl<'b> AttributeWriter<'b> {
         self.pad();
     }
 
+    #[inline]
     fn pad(&mut self) {
         let padding = self.buffer.len().next_multiple_of(NLA_ALIGNTO) - self.buffer.len();
         self.buffer.extend_from_slice(&[0; NLA_ALIGNTO][..padding]);
