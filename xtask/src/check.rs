@@ -9,7 +9,10 @@ use std::{
 
 use anyhow::Result;
 
-use crate::workspace::{Workspace, output, succeed};
+use crate::{
+    layers,
+    workspace::{Workspace, output, succeed},
+};
 
 /// Pinned, because its rules decide whether a commit is good. Newer ones may need a newer compiler.
 const CARGO_DENY: &str = "0.20.2";
@@ -19,6 +22,7 @@ const CARGO_DENY: &str = "0.20.2";
 /// One thing that is wrong does not keep the others from being looked at. False where anything is wrong.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let mut checks = Checks::default();
+    checks.one("who depends on whom", || layers::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod guest;
 mod host;
+mod layers;
 mod libtest;
 mod provision;
 mod report;
