@@ -1,0 +1,428 @@
+//! Where packets end: from every kind of sender, to every kind of frontend, under every policy.
+#![cfg(feature = "manifest")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod support;
+#[path = "support/tracer.rs"]
+mod tracer;
+
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use kernlink_proxier::config::{Config, LocalDetection};
+use kernlink_proxier::desired::DesiredState;
+use kernlink_proxier::source::Protocol;
+use kernlink_proxier::source::manifest;
+use support::build;
+use tracer::{Packet, Tracer};
+
+const NODE: &str = "eth0=192.0.2.1,eth0=2001:db8::1";
+
+/// Every Service has the endpoints .21 on this node and .22 on another, unless its name says otherwise.
+fn world(config: Config) -> DesiredState {
+    let mut text = String::new();
+    let mut service = |name: &str, last: u8, kind: &str, ports: &str, spec: &str, status: &str| {
+        let _ = writeln!(
+            text,
+            "apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default}}
+spec: {{type: {kind}, clusterIP: 10.96.0.{last}, clusterIPs: [10.96.0.{last}, 'fd00:96::{last}'], \
+ipFamilies: [IPv4, IPv6], ports: [{ports}]{spec}}}
+status: {{{status}}}
+---"
+        );
+        for (family, local, remote) in [
+            ("IPv4", "10.244.1.21", "10.244.2.22"),
+            ("IPv6", "fd01:1::21", "fd01:2::22"),
+        ] {
+            let on_this = format!("{{addresses: ['{local}'], nodeName: node-a}}");
+            let elsewhere = format!("{{addresses: ['{remote}'], nodeName: node-b}}");
+            let endpoints = match name {
+                _ if name.ends_with("-remote") => elsewhere,
+                _ if name.ends_with("-empty") => String::new(),
+                _ => format!("{on_this}, {elsewhere}"),
+            };
+            let _ = writeln!(
+                text,
+                "apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: {family}
+metadata: {{name: {name}-{family}, namespace: default, labels: {{kubernetes.io/service-name: {name}}}}}
+ports: [{{name: p, port: 8080}}, {{name: u, port: 5353, protocol: UDP}}, {{name: s, port: 9900, protocol: SCTP}}]
+endpoints: [{endpoints}]
+---"
+            );
+        }
+    };
+    let all = "{name: p, port: 80}, {name: u, port: 53, protocol: UDP}, {name: s, port: 99, protocol: SCTP}";
+    let node_ports = "{name: p, port: 80, nodePort: 30080}, {name: u, port: 53, protocol: UDP, nodePort: 30053}, \
+                      {name: s, port: 99, protocol: SCTP, nodePort: 30099}";
+    let local_ports = "{name: p, port: 80, nodePort: 31080}, {name: u, port: 53, protocol: UDP, nodePort: 31053}, \
+                       {name: s, port: 99, protocol: SCTP, nodePort: 31099}";
+    let local = ", externalTrafficPolicy: Local";
+    service("cluster", 1, "ClusterIP", all, "", "");
+    service(
+        "internal",
+        2,
+        "ClusterIP",
+        all,
+        ", internalTrafficPolicy: Local",
+        "",
+    );
+    service(
+        "internal-remote",
+        3,
+        "ClusterIP",
+        all,
+        ", internalTrafficPolicy: Local",
+        "",
+    );
+    service("cluster-empty", 4, "ClusterIP", all, "", "");
+    service("ports", 5, "NodePort", node_ports, "", "");
+    service("ports-local", 6, "NodePort", local_ports, local, "");
+    service(
+        "ports-local-remote",
+        7,
+        "NodePort",
+        "{name: p, port: 80, nodePort: 32080}",
+        local,
+        "",
+    );
+    let external = ", externalIPs: [203.0.113.8, '2001:db8:ff::8']";
+    service("external", 8, "ClusterIP", all, external, "");
+    let external = format!(", externalIPs: [203.0.113.9, '2001:db8:ff::9']{local}");
+    service("external-local", 9, "ClusterIP", all, &external, "");
+    let balancer = |last: u8| {
+        format!("loadBalancer: {{ingress: [{{ip: 203.0.113.{last}}}, {{ip: '2001:db8:ff::{last}'}}]}}")
+    };
+    service("balanced", 10, "LoadBalancer", all, "", &balancer(10));
+    service("balanced-local", 11, "LoadBalancer", all, local, &balancer(11));
+    let ranges = ", loadBalancerSourceRanges: [198.18.0.0/15, '2001:db8:5::/48']";
+    service("ranges", 12, "LoadBalancer", all, ranges, &balancer(12));
+    let ranges = ", loadBalancerSourceRanges: [192.0.2.0/24, '2001:db8::/64']";
+    service("ranges-node", 13, "LoadBalancer", all, ranges, &balancer(13));
+    let ranges = format!(", loadBalancerSourceRanges: [198.18.0.0/15, '2001:db8:5::/48']{local}");
+    service("ranges-local", 14, "LoadBalancer", all, &ranges, &balancer(14));
+    // The port of a virtual IP that is the number of a node port.
+    service(
+        "number",
+        15,
+        "LoadBalancer",
+        "{name: p, port: 31080}",
+        "",
+        &balancer(15),
+    );
+    service("number-other", 16, "ClusterIP", "{name: p, port: 30080}", "", "");
+    let objects = manifest::read("world", &text);
+    assert_eq!(objects.errors, []);
+    let (_, desired) = build(config, NODE, objects.into_changes());
+    desired
+}
+
+fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.node_ips = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    config.local_detection = LocalDetection::ClusterCidr(vec![
+        "10.244.0.0/16".parse().unwrap(),
+        "fd01::/16".parse().unwrap(),
+    ]);
+    config
+}
+
+/// Who may send. The address is that of IPv4; of IPv6 in the second place.
+fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr) {
+    let (input, v4, v6) = match name {
+        "pod" => (Some("veth1"), "10.244.1.50", "fd01:1::50"),
+        // The endpoint on this node, to itself through the Service.
+        "endpoint" => (Some("veth0"), "10.244.1.21", "fd01:1::21"),
+        "other-pod" => (Some("eth0"), "10.244.2.50", "fd01:2::50"),
+        "other-node" => (Some("eth0"), "192.0.2.2", "2001:db8::2"),
+        "outside" => (Some("eth0"), "198.51.100.9", "2001:db8:9::9"),
+        "allowed" => (Some("eth0"), "198.18.3.4", "2001:db8:5::4"),
+        "loopback" => (None, "127.0.0.1", "::1"),
+        "node" => (None, "192.0.2.1", "2001:db8::1"),
+        // The kernel takes a virtual IP for its own source address when it talks to that.
+        "node-by-vip" => return (None, destination.ip()),
+        other => panic!("nobody is called {other}"),
+    };
+    (
+        input,
+        if destination.is_ipv4() { v4 } else { v6 }.parse().unwrap(),
+    )
+}
+
+/// Checks lines of `sender destination/protocol = end`, the destination in IPv4 form; `kept` and the like stand for both
+/// endpoints.
+fn check(desired: &DesiredState, table: &str) {
+    let node: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    let tracer = Tracer::new(desired, node);
+    let mut wrong = String::new();
+    let mut rows = 0;
+    for line in table
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        let (question, want) = line.split_once(" = ").expect(line);
+        let mut words = question.split_whitespace();
+        let (name, to) = (words.next().expect(line), words.next().expect(line));
+        for six in [false, true] {
+            let (to, number) = to.rsplit_once(':').expect(line);
+            let to = if six { to_six(to) } else { to.to_owned() };
+            for (protocol, number) in protocols(number) {
+                let destination = SocketAddr::new(to.parse().expect(&to), number);
+                let (input, source) = sender(name, destination);
+                let end = tracer
+                    .trace(Packet::new(input, source, destination, protocol))
+                    .to_string();
+                let want = expand(want.trim(), protocol, six);
+                rows += 1;
+                if end != want {
+                    let _ = writeln!(
+                        wrong,
+                        "{name} ({source}) to {destination}/{protocol}: {end}\n    wanted {want}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    assert!(rows > 0);
+}
+
+fn to_six(v4: &str) -> String {
+    let (net, host) = v4.rsplit_once('.').unwrap();
+    match net {
+        "10.96.0" => format!("fd00:96::{host}"),
+        "203.0.113" => format!("2001:db8:ff::{host}"),
+        "192.0.2" => format!("2001:db8::{host}"),
+        other => panic!("{other} has no twin"),
+    }
+}
+
+/// `80` is TCP; `*` the usual port of each protocol, `30*` and `31*` their node ports.
+fn protocols(number: &str) -> Vec<(Protocol, u16)> {
+    let of = |base: u16| {
+        vec![
+            (Protocol::Tcp, base + 80),
+            (Protocol::Udp, base + 53),
+            (Protocol::Sctp, base + 99),
+        ]
+    };
+    match number {
+        "*" => of(0),
+        "30*" => of(30_000),
+        "31*" => of(31_000),
+        number => vec![(Protocol::Tcp, number.parse().expect(number))],
+    }
+}
+
+fn expand(want: &str, protocol: Protocol, six: bool) -> String {
+    let port = match protocol {
+        Protocol::Tcp => 8_080,
+        Protocol::Udp => 5_353,
+        Protocol::Sctp => 9_900,
+    };
+    let (local, remote) = if six {
+        (format!("[fd01:1::21]:{port}"), format!("[fd01:2::22]:{port}"))
+    } else {
+        (format!("10.244.1.21:{port}"), format!("10.244.2.22:{port}"))
+    };
+    match want {
+        "kept" | "masqueraded" => format!("{local} {want}, {remote} {want}"),
+        "hairpin" => format!("{local} masqueraded, {remote} kept"),
+        "local kept" => format!("{local} kept"),
+        "local masqueraded" => format!("{local} masqueraded"),
+        "remote kept" => format!("{remote} kept"),
+        "remote masqueraded" => format!("{remote} masqueraded"),
+        other => other.to_owned(),
+    }
+}
+
+#[test]
+fn cluster_ips() {
+    check(
+        &world(config()),
+        "
+        pod         10.96.0.1:*  = kept
+        other-pod   10.96.0.1:*  = kept
+        # A pod that reaches itself would refuse an answer from itself.
+        endpoint    10.96.0.1:*  = hairpin
+        node        10.96.0.1:*  = masqueraded
+        node-by-vip 10.96.0.1:*  = masqueraded
+        other-node  10.96.0.1:*  = masqueraded
+        outside     10.96.0.1:*  = masqueraded
+        loopback    10.96.0.1:*  = kept
+        # Only endpoints here, or none at all.
+        pod         10.96.0.2:*  = local kept
+        outside     10.96.0.2:*  = local masqueraded
+        pod         10.96.0.3:*  = unreachable
+        pod         10.96.0.4:*  = unreachable
+        # A port that no Service has.
+        pod         10.96.0.1:81 = rejected
+        outside     10.96.0.1:81 = rejected
+        ",
+    );
+}
+
+#[test]
+fn node_ports() {
+    check(
+        &world(config()),
+        "
+        outside     192.0.2.1:30*   = masqueraded
+        other-node  192.0.2.1:30*   = masqueraded
+        pod         192.0.2.1:30*   = masqueraded
+        node        192.0.2.1:30*   = masqueraded
+        # The client's address stays, so only endpoints here can answer.
+        outside     192.0.2.1:31*   = local kept
+        pod         192.0.2.1:31*   = local kept
+        node        192.0.2.1:31*   = local kept
+        # As kube-proxy's IPVS mode: without an endpoint here, all are used.
+        outside     192.0.2.1:32080 = remote kept
+        outside     192.0.2.1:30081 = node
+        ",
+    );
+}
+
+#[test]
+fn external_ips() {
+    check(
+        &world(config()),
+        "
+        outside     203.0.113.8:*  = masqueraded
+        pod         203.0.113.8:*  = masqueraded
+        node        203.0.113.8:*  = masqueraded
+        node-by-vip 203.0.113.8:*  = masqueraded
+        outside     203.0.113.9:*  = local kept
+        pod         203.0.113.9:*  = local kept
+        node        203.0.113.9:*  = local kept
+        outside     203.0.113.8:81 = rejected
+        ",
+    );
+}
+
+#[test]
+fn load_balancers() {
+    check(
+        &world(config()),
+        "
+        outside     203.0.113.10:*  = masqueraded
+        pod         203.0.113.10:*  = masqueraded
+        node        203.0.113.10:*  = masqueraded
+        outside     203.0.113.11:*  = local kept
+        pod         203.0.113.11:*  = local kept
+        outside     203.0.113.10:81 = rejected
+        # Some sources only.
+        allowed     203.0.113.12:*  = masqueraded
+        outside     203.0.113.12:*  = dropped
+        pod         203.0.113.12:*  = dropped
+        other-node  203.0.113.12:*  = dropped
+        node-by-vip 203.0.113.12:*  = dropped
+        allowed     203.0.113.14:*  = local kept
+        outside     203.0.113.14:*  = dropped
+        node-by-vip 203.0.113.14:*  = dropped
+        # The node is in a range.
+        node-by-vip 203.0.113.13:*  = masqueraded
+        other-node  203.0.113.13:*  = masqueraded
+        outside     203.0.113.13:*  = dropped
+        # The cluster IP of such a Service is open to all.
+        outside     10.96.0.12:*    = masqueraded
+        pod         10.96.0.12:*    = kept
+        ",
+    );
+}
+
+#[test]
+fn the_number_of_a_node_port_changes_nothing_for_other_traffic() {
+    // kube-proxy would masquerade the first and not the second.
+    check(
+        &world(config()),
+        "
+        pod         10.96.0.16:30080   = kept
+        outside     203.0.113.15:31080 = masqueraded
+        pod         10.96.0.15:31080   = kept
+        outside     10.96.0.16:30080   = masqueraded
+        ",
+    );
+}
+
+#[test]
+fn every_way_of_knowing_this_nodes_pods() {
+    let with = |detection: LocalDetection| {
+        let mut config = config();
+        config.local_detection = detection;
+        world(config)
+    };
+    let by_interface = "
+        pod         10.96.0.1:* = kept
+        endpoint    10.96.0.1:* = hairpin
+        other-pod   10.96.0.1:* = masqueraded
+        node        10.96.0.1:* = masqueraded
+        node-by-vip 10.96.0.1:* = masqueraded
+        outside     10.96.0.1:* = masqueraded
+    ";
+    check(
+        &with(LocalDetection::interface_prefix("veth").unwrap()),
+        by_interface,
+    );
+    check(
+        &with(LocalDetection::bridge_interface("veth1").unwrap()),
+        &by_interface.replace("= hairpin", "= masqueraded"),
+    );
+    let mut node_cidr = config();
+    node_cidr.local_detection = LocalDetection::NodeCidr;
+    node_cidr.pod_cidrs = vec!["10.244.1.0/24".parse().unwrap(), "fd01:1::/48".parse().unwrap()];
+    check(&world(node_cidr), by_interface);
+    // Pods cannot be told from others: only what comes from the virtual IP itself is masqueraded.
+    check(
+        &with(LocalDetection::ClusterCidr(Vec::new())),
+        "
+        pod         10.96.0.1:* = kept
+        outside     10.96.0.1:* = kept
+        node        10.96.0.1:* = kept
+        node-by-vip 10.96.0.1:* = masqueraded
+        outside     203.0.113.8:* = masqueraded
+        outside     203.0.113.10:* = masqueraded
+        ",
+    );
+    let mut all = config();
+    all.masquerade_all = true;
+    check(
+        &world(all),
+        "pod 10.96.0.1:* = masqueraded\nendpoint 10.96.0.1:* = masqueraded\noutside 10.96.0.1:* = masqueraded",
+    );
+}
+
+/// The packet walk of kube-proxy's IPVS mode, row by row.
+#[test]
+fn the_packet_walk() {
+    check(
+        &world(config()),
+        "
+        pod         10.96.0.1:80    = kept
+        endpoint    10.96.0.1:80    = hairpin
+        node        10.96.0.1:80    = masqueraded
+        outside     192.0.2.1:30080 = masqueraded
+        outside     192.0.2.1:31080 = local kept
+        allowed     203.0.113.12:80 = masqueraded
+        outside     203.0.113.12:80 = dropped
+        node-by-vip 203.0.113.12:80 = dropped
+        outside     203.0.113.10:81 = rejected
+        ",
+    );
+}
+
+#[test]
+fn what_is_not_for_the_node_is_forwarded() {
+    check(
+        &world(config()),
+        "pod 203.0.113.200:80 = forwarded\npod 192.0.2.77:80 = forwarded\noutside 192.0.2.1:22 = node",
+    );
+}

@@ -1,0 +1,366 @@
+//! Walks a packet through desired sets, chains and virtual servers, as the kernel would, and says where it ends. So tests can ask
+//! what becomes of traffic, whatever rules do it.
+//!
+//! The order of the hooks is the kernel's: a packet that comes in passes nat PREROUTING, then filter INPUT, then IPVS, which
+//! sends it out past nat POSTROUTING; one from a process of the node passes nat OUTPUT, then IPVS, then filter OUTPUT, then nat
+//! POSTROUTING.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+use kernlink_ipset::{Element, Entry, Network as SetNetwork, Protocol as SetProtocol, ProtocolPort};
+use kernlink_iptables_restore::matches::{
+    AddressType, AddressTypes, ConntrackState, IpvsMatch, SetDirection,
+};
+use kernlink_iptables_restore::targets::MarkTarget;
+use kernlink_iptables_restore::{
+    ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Table, Target,
+};
+use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
+use kernlink_proxier::desired::{DesiredState, SetId, rules};
+use kernlink_proxier::family::Family;
+use kernlink_proxier::source::Protocol;
+
+/// A packet that begins a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    /// The interface it came in by; `None` from a process of the node.
+    pub(crate) input: Option<&'static str>,
+    pub(crate) source: IpAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) protocol: Protocol,
+    mark: u32,
+    /// The virtual server that took it.
+    virtual_server: Option<VirtualServerKey>,
+}
+
+impl Packet {
+    pub(crate) fn new(
+        input: Option<&'static str>,
+        source: IpAddr,
+        destination: SocketAddr,
+        protocol: Protocol,
+    ) -> Self {
+        Self {
+            input,
+            source,
+            destination,
+            protocol,
+            mark: 0,
+            virtual_server: None,
+        }
+    }
+}
+
+/// Where a packet ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// At one of these, each with whether the source address is rewritten.
+    Served(Vec<(SocketAddr, bool)>),
+    /// A virtual server without real servers: the kernel answers that the port is unreachable.
+    NoServer,
+    /// A rule rejects it, and says so to the sender.
+    Rejected,
+    /// A rule drops it.
+    Dropped,
+    /// At a process of the node, if one listens.
+    Node,
+    /// On its way to another host.
+    Forwarded,
+}
+
+impl std::fmt::Display for End {
+    /// `10.244.1.21:8080 kept, 10.244.2.21:8080 masqueraded`, or a word.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = match self {
+            End::Served(servers) => {
+                servers
+                    .iter()
+                    .enumerate()
+                    .fold(String::new(), |mut text, (n, (server, rewritten))| {
+                        let _ = write!(
+                            text,
+                            "{}{server} {}",
+                            if n == 0 { "" } else { ", " },
+                            if *rewritten { "masqueraded" } else { "kept" }
+                        );
+                        text
+                    })
+            }
+            End::NoServer => "unreachable".to_owned(),
+            End::Rejected => "rejected".to_owned(),
+            End::Dropped => "dropped".to_owned(),
+            End::Node => "node".to_owned(),
+            End::Forwarded => "forwarded".to_owned(),
+        };
+        f.write_str(&text)
+    }
+}
+
+/// What a chain made of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Accept,
+    Drop,
+    Reject,
+    Masquerade,
+    /// Past its end, or returned.
+    Continue,
+}
+
+/// A node with a desired state in its kernel.
+pub(crate) struct Tracer<'a> {
+    desired: &'a DesiredState,
+    /// The addresses of its own links.
+    node: BTreeSet<IpAddr>,
+    rules: [Ruleset; 2],
+}
+
+impl<'a> Tracer<'a> {
+    pub(crate) fn new(desired: &'a DesiredState, node: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self {
+            desired,
+            node: node.into_iter().collect(),
+            rules: Family::ALL.map(|family| desired.rules(family)),
+        }
+    }
+
+    pub(crate) fn trace(&self, mut packet: Packet) -> End {
+        let hook = if packet.input.is_some() {
+            "PREROUTING"
+        } else {
+            "OUTPUT"
+        };
+        self.builtin(Table::Nat, hook, &mut packet);
+        if packet.input.is_some() {
+            if !self.is_local(packet.destination.ip()) {
+                return match self.builtin(Table::Filter, "FORWARD", &mut packet) {
+                    Verdict::Drop => End::Dropped,
+                    Verdict::Reject => End::Rejected,
+                    _ => End::Forwarded,
+                };
+            }
+            match self.builtin(Table::Filter, "INPUT", &mut packet) {
+                Verdict::Drop => return End::Dropped,
+                Verdict::Reject => return End::Rejected,
+                _ => {}
+            }
+        }
+        let key = VirtualServerKey::new(
+            packet.destination.ip(),
+            packet.destination.port(),
+            ipvs_protocol(packet.protocol),
+        );
+        let Some(server) = self.desired.virtual_server(&key) else {
+            return if self.is_local(packet.destination.ip()) {
+                End::Node
+            } else {
+                End::Forwarded
+            };
+        };
+        packet.virtual_server = Some(key);
+        let mut served = Vec::new();
+        for real_server in server
+            .real_servers
+            .iter()
+            .filter(|server| !server.weight.is_draining())
+        {
+            let mut packet = packet.clone();
+            packet.destination = SocketAddr::new(real_server.key.address, real_server.key.port);
+            if packet.input.is_none() {
+                match self.builtin(Table::Filter, "OUTPUT", &mut packet) {
+                    Verdict::Drop => return End::Dropped,
+                    Verdict::Reject => return End::Rejected,
+                    _ => {}
+                }
+            }
+            let verdict = self.builtin(Table::Nat, "POSTROUTING", &mut packet);
+            served.push((packet.destination, verdict == Verdict::Masquerade));
+        }
+        if served.is_empty() {
+            End::NoServer
+        } else {
+            End::Served(served)
+        }
+    }
+
+    fn is_local(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.node.contains(&address) || self.desired.has_address(address)
+    }
+
+    /// Follows the jumps of a built-in chain. The last one put in stands at the top.
+    fn builtin(&self, table: Table, chain: &str, packet: &mut Packet) -> Verdict {
+        for jump in rules::jumps().into_iter().rev() {
+            if jump.table == table && jump.chain.as_str() == chain {
+                let Some(Target::Jump(to)) = jump.rule.target else {
+                    panic!("{:?}", jump.rule)
+                };
+                let verdict = self.chain(table, &to, packet);
+                if verdict != Verdict::Continue {
+                    return verdict;
+                }
+            }
+        }
+        Verdict::Continue
+    }
+
+    fn chain(&self, table: Table, name: &ChainName, packet: &mut Packet) -> Verdict {
+        let family = Family::of(packet.destination.ip());
+        let chain = self.rules[family.index()]
+            .chain(table, name)
+            .unwrap_or_else(|| panic!("no chain {name}"));
+        for rule in chain.rules() {
+            if !rule.matches.iter().all(|test| self.matches(test, packet)) {
+                continue;
+            }
+            let verdict = match rule.target.as_ref().unwrap_or_else(|| panic!("{rule:?}")) {
+                Target::Accept => Verdict::Accept,
+                Target::Drop => Verdict::Drop,
+                Target::Reject(_) => Verdict::Reject,
+                Target::Masquerade(_) => Verdict::Masquerade,
+                Target::Return => return Verdict::Continue,
+                Target::Jump(to) => self.chain(table, to, packet),
+                Target::Mark(change) => {
+                    match *change {
+                        MarkTarget::Or(bits) => packet.mark |= bits,
+                        MarkTarget::Xor(bits) => packet.mark ^= bits,
+                        other => panic!("{other:?}"),
+                    }
+                    Verdict::Continue
+                }
+                other => panic!("{other:?}"),
+            };
+            if verdict != Verdict::Continue {
+                return verdict;
+            }
+        }
+        Verdict::Continue
+    }
+
+    fn matches(&self, test: &Match, packet: &Packet) -> bool {
+        match test {
+            Match::Comment(_) => true,
+            Match::Source(condition) => holds(condition, |network| contains(network, packet.source)),
+            Match::Protocol(condition) => {
+                holds(condition, |protocol| *protocol == ip_protocol(packet.protocol))
+            }
+            Match::InInterface(condition) => holds(condition, |pattern| {
+                let Some(input) = packet.input else { return false };
+                pattern
+                    .as_str()
+                    .strip_suffix('+')
+                    .map_or(pattern.as_str() == input, |prefix| input.starts_with(prefix))
+            }),
+            Match::Mark(condition) => holds(condition, |mark| {
+                packet.mark & mark.mask.unwrap_or(u32::MAX) == mark.value
+            }),
+            Match::Set(set) => holds(&set.set, |reference| {
+                self.in_set(reference.name.as_str(), &reference.directions, packet)
+            }),
+            Match::Addrtype(types) => {
+                let of = |condition: &Option<Condition<AddressTypes>>, address| {
+                    condition.as_ref().is_none_or(|condition| {
+                        holds(condition, |types| {
+                            types.contains(AddressType::Local) && self.is_local(address)
+                        })
+                    })
+                };
+                of(&types.source, packet.source) && of(&types.destination, packet.destination.ip())
+            }
+            // Nothing here comes in by the port of a bridge that sees bridged packets.
+            Match::Physdev(physdev) => physdev
+                .is_in
+                .is_none_or(|condition| holds(&condition, |()| false)),
+            Match::Conntrack(conntrack) => conntrack
+                .state
+                .as_ref()
+                .is_none_or(|condition| holds(condition, |states| states.contains(ConntrackState::New))),
+            Match::Ipvs(ipvs) => by_virtual_server(ipvs, packet),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn in_set(&self, name: &str, directions: &[SetDirection], packet: &Packet) -> bool {
+        let family = Family::of(packet.destination.ip());
+        let id = SetId::ALL
+            .into_iter()
+            .find(|id| id.text(family) == name)
+            .unwrap_or_else(|| panic!("no set {name}"));
+        let set = self.desired.set(id, family);
+        let port = ProtocolPort::new(set_protocol(packet.protocol), packet.destination.port());
+        let (source, destination) = (packet.source, packet.destination.ip());
+        use SetDirection::{Destination as D, Source as S};
+        let entry = match (set.definition.set_type.as_bytes(), directions) {
+            (b"bitmap:port", [D]) => Entry::port(port.port),
+            (b"hash:ip", [D]) => Entry::ip(destination),
+            (b"hash:ip,port", [D, D]) => Entry::ip_port(destination, port),
+            (b"hash:ip,port", [S, D]) => Entry::ip_port(source, port),
+            (b"hash:ip,port,ip", [D, D, S]) => Entry::ip_port_ip(destination, port, source),
+            (b"hash:ip,port,net", [D, D, S]) => {
+                return set.entries().any(|entry| match entry.element() {
+                    Element::IpPortNet { ip, port: open, net } => {
+                        (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
+                    }
+                    other => panic!("{other:?}"),
+                });
+            }
+            other => panic!("{other:?}"),
+        };
+        set.contains(&entry)
+    }
+}
+
+fn by_virtual_server(ipvs: &IpvsMatch, packet: &Packet) -> bool {
+    let Some(key) = packet.virtual_server else {
+        return false;
+    };
+    let address = key.address().is_some_and(|address| {
+        ipvs.address
+            .is_none_or(|c| holds(&c, |net| contains(net, address)))
+    });
+    let protocol = ipvs
+        .protocol
+        .is_none_or(|c| holds(&c, |protocol| *protocol == ip_protocol(packet.protocol)));
+    let port = ipvs
+        .port
+        .is_none_or(|c| holds(&c, |port| key.port() == Some(*port)));
+    address && protocol && port
+}
+
+fn holds<T>(condition: &Condition<T>, test: impl FnOnce(&T) -> bool) -> bool {
+    test(condition.value()) != condition.is_negated()
+}
+
+fn contains(network: &Network, address: IpAddr) -> bool {
+    let prefix = match network.mask {
+        None => Family::of(network.address).host_prefix(),
+        Some(Mask::Prefix(prefix)) => prefix,
+        Some(other) => panic!("{other:?}"),
+    };
+    ipnet::IpNet::new(network.address, prefix).is_ok_and(|net| net.contains(&address))
+}
+
+fn ip_protocol(protocol: Protocol) -> IpProtocol {
+    match protocol {
+        Protocol::Tcp => IpProtocol::Tcp,
+        Protocol::Udp => IpProtocol::Udp,
+        Protocol::Sctp => IpProtocol::Sctp,
+    }
+}
+
+fn ipvs_protocol(protocol: Protocol) -> IpvsProtocol {
+    match protocol {
+        Protocol::Tcp => IpvsProtocol::Tcp,
+        Protocol::Udp => IpvsProtocol::Udp,
+        Protocol::Sctp => IpvsProtocol::Sctp,
+    }
+}
+
+fn set_protocol(protocol: Protocol) -> SetProtocol {
+    match protocol {
+        Protocol::Tcp => SetProtocol::TCP,
+        Protocol::Udp => SetProtocol::UDP,
+        Protocol::Sctp => SetProtocol::SCTP,
+    }
+}
