@@ -17,12 +17,13 @@ use crate::targets::Target;
 
 /// Which chains are ours, by name or by how the name begins, in every table.
 ///
-/// Ours are also all chains that are wanted, and every rule in a chain of others that leads to a chain of ours.
-/// Built-in chains are nobody's.
+/// Ours are also all chains that are wanted, and every rule in a chain of others that leads to a chain of ours,
+/// unless [`with_shared_chains`](Self::with_shared_chains) says otherwise. Built-in chains are nobody's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
     names: BTreeSet<ChainName>,
     prefixes: BTreeSet<String>,
+    shares_chains: bool,
 }
 
 impl Owned {
@@ -40,6 +41,12 @@ impl Owned {
     /// And every chain whose name begins so. The empty prefix is every chain there is.
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         self.prefixes.insert(prefix.into());
+        self
+    }
+
+    /// Others too may jump to chains of ours: of the rules in their chains only those that are wanted are ours.
+    pub fn with_shared_chains(mut self) -> Self {
+        self.shares_chains = true;
         self
     }
 
@@ -222,6 +229,7 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
             chain,
             &wanted_here,
             &is_ours,
+            owned.shares_chains,
             family,
             &mut edits,
             &mut jumps,
@@ -234,6 +242,7 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
             &Chain::default(),
             &wanted_here,
             &is_ours,
+            owned.shares_chains,
             family,
             &mut edits,
             &mut jumps,
@@ -263,6 +272,7 @@ fn diff_foreign(
     chain: &Chain,
     wanted: &[&Jump],
     is_ours: &dyn Fn(&ChainName) -> bool,
+    shares_chains: bool,
     family: Family,
     deletions: &mut Vec<Edit>,
     insertions: &mut Vec<Edit>,
@@ -281,8 +291,9 @@ fn diff_foreign(
     for saved in chain.rules() {
         let Some(rule) = rules.get(at) else { break };
         let again = rules.iter().skip(at + 1).any(|later| later == rule);
-        let right = wanted.iter().any(|(jump, _)| jump == rule) && !again;
-        if leads_to_us(saved) && !right {
+        let is_wanted = wanted.iter().any(|(jump, _)| jump == rule);
+        let right = is_wanted && !again;
+        if leads_to_us(saved) && !right && (is_wanted || !shares_chains) {
             deletions.push(Edit::delete(*name, saved.clone()));
             rules.remove(at);
         } else {
@@ -406,6 +417,22 @@ COMMIT
         assert_eq!(
             lines(&right, &other),
             [":OURS-B - [0:0]", ":OURS-C - [0:0]", "-A OURS-B -j RETURN"]
+        );
+    }
+
+    #[test]
+    fn of_shared_chains_only_the_second_of_a_wanted_jump_is_taken_out() {
+        let twice = "-A PREROUTING -m comment --comment \"to ours\" -j OURS-A\n";
+        let saved = SAVED.replacen(twice, &twice.repeat(2), 1);
+        let owned = Owned::new().with_shared_chains();
+        let restore = diff(&saved.parse().unwrap(), &wanted(), &owned);
+        let lines: Vec<_> = restore
+            .tables()
+            .flat_map(|(_, edits)| edits.iter().map(Edit::to_string))
+            .collect();
+        assert_eq!(
+            lines,
+            ["-D PREROUTING -m comment --comment \"to ours\" -j OURS-A"]
         );
     }
 
