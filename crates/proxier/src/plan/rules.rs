@@ -1,45 +1,41 @@
 //! The restore input that makes our chains and jumps what they should be, and touches no other.
 
-use kernlink_iptables_restore::{Edit, Restore, Ruleset, TableRules};
+use kernlink_iptables_restore::{Error, Jump, Owned, Place, Restore, Ruleset, Wanted, diff};
 
 use crate::desired::DesiredState;
 use crate::desired::rules::jumps;
 use crate::family::Family;
 
 /// The smallest input for one family, `None` if everything is as it should be: the chains of ours that mean something else or
-/// are missing, whole, then the jumps that are missing.
+/// are missing, whole, and the jumps that are missing.
+///
+/// Others jump to our chains too (a container runtime's host ports to `KUBE-MARK-MASQ`, say); their rules stay.
+#[expect(clippy::expect_used, reason = "constants that every test of a plan checks")]
 pub(super) fn restore(desired: &DesiredState, family: Family, saved: &Ruleset) -> Option<Restore> {
-    let tables = family.tables();
-    let mut restore = Restore::new(tables);
-    let nothing = TableRules::new();
-    for (table, wanted) in desired.rules(family).tables() {
-        let saved = saved.table(table).unwrap_or(&nothing);
-        let changed = wanted.chains().filter(|(name, chain)| {
-            !saved.chain(name).is_some_and(|is| {
-                is.rules.len() == chain.rules.len()
-                    && is
-                        .rules()
-                        .zip(chain.rules())
-                        .all(|(is, wanted)| is.means_the_same(wanted, tables))
-            })
-        });
-        let changed: Vec<_> = changed.collect();
-        for (name, _) in &changed {
-            restore.push(table, Edit::declare(**name));
-        }
-        for (name, chain) in &changed {
-            for rule in chain.rules() {
-                restore.push(table, Edit::append(**name, rule.clone()));
-            }
-        }
-        for jump in jumps().into_iter().filter(|jump| jump.table == table) {
-            let is_there = saved
-                .chain(&jump.chain)
-                .is_some_and(|chain| chain.holds(&jump.rule, tables));
-            if !is_there {
-                restore.push(table, Edit::insert(jump.chain, jump.rule));
-            }
+    // Refused would be a built-in chain among ours, or a jump that leads nowhere; names and jumps are constants.
+    let wanted = wanted(desired, family).expect("chains of ours, and jumps to them");
+    let restore = diff(saved, &wanted, &Owned::new().with_shared_chains());
+    (!restore.is_empty()).then_some(restore)
+}
+
+fn wanted(desired: &DesiredState, family: Family) -> Result<Wanted, Error> {
+    let mut wanted = Wanted::new(family.tables());
+    for (table, rules) in desired.rules(family).tables() {
+        for (name, chain) in rules.chains() {
+            wanted.set_chain(table, *name, chain.rules().cloned())?;
         }
     }
-    (!restore.is_empty()).then_some(restore)
+    // kube-proxy puts one after the other at the top of its chain, so the last one listed comes first.
+    for jump in jumps().into_iter().rev() {
+        let place = Place::First;
+        wanted.add_jump(
+            jump.table,
+            Jump {
+                from: jump.chain,
+                rule: jump.rule,
+                place,
+            },
+        )?;
+    }
+    Ok(wanted)
 }
