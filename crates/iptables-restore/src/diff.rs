@@ -198,6 +198,11 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
     let family = restore.family;
     let is_ours =
         |name: &ChainName| !table.is_builtin(name) && (wanted.chains.contains_key(name) || owned.holds(name));
+    // Whether a rule in a chain of others is ours to take out.
+    let may_go = |rule: &Rule, wish: Wish| {
+        let leads_to_us = rule.target.as_ref().and_then(Target::chain).is_some_and(is_ours);
+        leads_to_us && (wish == Wish::Wanted || !owned.shares_chains)
+    };
     let changed: Vec<_> = wanted
         .chains
         .iter()
@@ -224,16 +229,7 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
     }
     for (name, chain) in saved.chains().filter(|(name, _)| !is_ours(name)) {
         let wanted_here = jumps_of.shift_remove(name).unwrap_or_default();
-        diff_foreign(
-            name,
-            chain,
-            &wanted_here,
-            &is_ours,
-            owned.shares_chains,
-            family,
-            &mut edits,
-            &mut jumps,
-        );
+        diff_foreign(name, chain, &wanted_here, &may_go, family, &mut edits, &mut jumps);
     }
     // Chains that are not there: the tool will say so.
     for (name, wanted_here) in jumps_of {
@@ -241,8 +237,7 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
             &name,
             &Chain::default(),
             &wanted_here,
-            &is_ours,
-            owned.shares_chains,
+            &may_go,
             family,
             &mut edits,
             &mut jumps,
@@ -266,19 +261,24 @@ fn same_rules(chain: &Chain, rules: &[Rule], family: Family) -> bool {
             .all(|(saved, wanted)| saved.means_the_same(wanted, family))
 }
 
+/// Whether a rule that stands somewhere is one of those wanted there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Wanted,
+    Unwanted,
+}
+
 /// Takes out of a chain of others what leads to us and is not wanted there, and puts in what is missing.
 fn diff_foreign(
     name: &ChainName,
     chain: &Chain,
     wanted: &[&Jump],
-    is_ours: &dyn Fn(&ChainName) -> bool,
-    shares_chains: bool,
+    may_go: &dyn Fn(&Rule, Wish) -> bool,
     family: Family,
     deletions: &mut Vec<Edit>,
     insertions: &mut Vec<Edit>,
 ) {
-    let leads_to_us = |rule: &Rule| rule.target.as_ref().and_then(Target::chain).is_some_and(is_ours);
-    if wanted.is_empty() && !chain.rules().any(leads_to_us) {
+    if wanted.is_empty() && !chain.rules().any(|rule| may_go(rule, Wish::Unwanted)) {
         return;
     }
     // The chain as it will be, in normal forms.
@@ -293,7 +293,8 @@ fn diff_foreign(
         let again = rules.iter().skip(at + 1).any(|later| later == rule);
         let is_wanted = wanted.iter().any(|(jump, _)| jump == rule);
         let right = is_wanted && !again;
-        if leads_to_us(saved) && !right && (is_wanted || !shares_chains) {
+        let wish = if is_wanted { Wish::Wanted } else { Wish::Unwanted };
+        if !right && may_go(saved, wish) {
             deletions.push(Edit::delete(*name, saved.clone()));
             rules.remove(at);
         } else {
