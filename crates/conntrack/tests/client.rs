@@ -1,0 +1,330 @@
+//! What a client says to kernels of different ages, and what it makes of their answers.
+
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kernlink_conntrack::{
+    Client, Conntrack, Error, Family, Filter, Flow, FlowKey, NewFlow, Operation, Protocol, Scope, Tuple,
+};
+use kernlink_netlink::{Errno, Script};
+
+const GET: u16 = 0x0101;
+const DELETE: u16 = 0x0102;
+const REQUEST: u16 = 1;
+const DUMP: u16 = 0x301;
+const CREATE_EXCLUSIVE: u16 = 0x601;
+
+fn flow(source: &str, port: u16, id: u32) -> Flow {
+    let source = std::net::SocketAddr::new(source.parse().unwrap(), port);
+    let server = if source.is_ipv4() {
+        "10.96.0.10:53"
+    } else {
+        "[fd96::10]:53"
+    };
+    let tuple = Tuple::udp(source, server.parse().unwrap());
+    let mut flow = Flow::new(tuple, tuple.inverted().unwrap());
+    flow.id = id;
+    flow
+}
+
+fn client(script: Script) -> Client {
+    Client::over(script.connect().unwrap())
+}
+
+fn network(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+/// `IPCTNL_MSG_CT_DELETE` of a flow of the function above by tuple and number, IPv4.
+fn delete(source: [u8; 4], port: u16, id: u32) -> Vec<u8> {
+    let mut payload = vec![2, 0, 0, 0];
+    // CTA_TUPLE_ORIG of 52 bytes: CTA_TUPLE_IP of 20, CTA_TUPLE_PROTO of 28.
+    payload.extend([52, 0, 1, 0x80, 20, 0, 1, 0x80, 8, 0, 1, 0]);
+    payload.extend(source);
+    payload.extend([
+        8, 0, 2, 0, 10, 96, 0, 10, 28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0,
+    ]);
+    payload.extend(port.to_be_bytes());
+    payload.extend([0, 0, 6, 0, 3, 0, 0, 53, 0, 0]);
+    // CTA_ID
+    payload.extend([8, 0, 12, 0]);
+    payload.extend(id.to_be_bytes());
+    Script::message(DELETE, REQUEST, &payload)
+}
+
+#[test]
+fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
+    let [one, two, three] = [1, 2, 3].map(|number| flow("10.0.0.1", number, u32::from(number)));
+    let other = flow("10.0.0.2", 9, 9);
+    let listing = [&one, &other, &two, &three].map(support::flow_message).concat();
+    let script = Script::new()
+        // Deleting by filter: the kernel looks for a flow that is not there.
+        .expect_anything()
+        .acknowledge(0, Err(Errno::ENOENT))
+        // Listing by filter: it ignores the filter and lists what matches nothing.
+        .expect_anything()
+        .answer(&listing)
+        .done()
+        // So the listing itself has nothing but a family.
+        .expect(&Script::message(GET, DUMP, &[2, 0, 0, 0]))
+        .answer(&listing)
+        .done()
+        .expect(
+            &[
+                delete([10, 0, 0, 1], 1, 1),
+                delete([10, 0, 0, 1], 2, 2),
+                delete([10, 0, 0, 1], 3, 3),
+            ]
+            .concat(),
+        )
+        .acknowledge(0, Ok(()))
+        .acknowledge(1, Err(Errno::ENOENT))
+        .acknowledge(2, Err(Errno::EPERM))
+        // The second time nothing is tried any more.
+        .expect(&Script::message(GET, DUMP, &[2, 0, 0, 0]))
+        .done()
+        .expect(&[])
+        .acknowledge(0, Ok(()));
+    let mut client = client(script);
+    let filter = Filter::new().with_source(network("10.0.0.1/32"));
+    let deletion = client.delete_matching(&filter).unwrap();
+    assert_eq!((deletion.deleted, deletion.vanished), (Some(1), 1));
+    let [(key, error)] = deletion.failed.as_slice() else {
+        panic!("{deletion:?}")
+    };
+    assert_eq!(*key, three.key());
+    assert!(error.is_permission_denied());
+    let error = deletion.into_result().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "1 flows could not be deleted, 1 were and 1 had gone"
+    );
+    let nothing = client.delete_matching(&filter).unwrap();
+    assert_eq!((nothing.deleted, nothing.vanished), (Some(0), 0));
+}
+
+#[test]
+fn a_kernel_that_refuses_filters_is_asked_without() {
+    for errno in [Errno::EINVAL, Errno::EOPNOTSUPP] {
+        let one = flow("10.0.0.1", 1, 1);
+        let script = Script::new()
+            .expect_anything()
+            .acknowledge(0, Err(errno))
+            .expect(&Script::message(GET, DUMP, &[0, 0, 0, 0]))
+            .answer(&support::flow_message(&one))
+            .done();
+        let listed = client(script).list(&Filter::new().with_mark(1)).unwrap();
+        // The kernel did not filter, and it is filtered all the same.
+        assert_eq!(listed, []);
+    }
+}
+
+#[test]
+fn without_privilege_a_filter_is_not_given_up() {
+    let script = Script::new().expect_anything().acknowledge(0, Err(Errno::EPERM));
+    let error = client(script).list(&Filter::new().with_mark(1)).unwrap_err();
+    assert!(error.is_permission_denied(), "{error:?}");
+}
+
+#[test]
+fn a_new_kernel_deletes_in_one_message() {
+    // Version 1; CTA_MARK 7 with CTA_MARK_MASK; CTA_TUPLE_ORIG with source, UDP and destination port 53; CTA_FILTER with
+    // bits 0 (source), 3 (protocol) and 5 (destination port).
+    #[rustfmt::skip]
+    let mut request = vec![
+        2, 1, 0, 0,
+        8, 0, 8, 0, 0, 0, 0, 7,
+        8, 0, 21, 0, 255, 255, 255, 255,
+        36, 0, 1, 0x80,
+            12, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 1,
+            20, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 3, 0, 0, 53, 0, 0,
+        20, 0, 25, 0x80, 8, 0, 1, 0,
+    ];
+    request.extend(0b10_1001_u32.to_ne_bytes());
+    request.extend([8, 0, 2, 0, 0, 0, 0, 0]);
+    let script = Script::new()
+        .expect_anything()
+        .acknowledge(0, Err(Errno::EINVAL))
+        .expect(&Script::message(DELETE, REQUEST, &request))
+        .acknowledge(0, Ok(()));
+    let filter = Filter::new()
+        .with_protocol(Protocol::UDP)
+        .with_source(network("10.0.0.1/32"))
+        .with_destination_port(53)
+        .with_mark(7);
+    let deletion = client(script).delete_matching(&filter).unwrap();
+    assert_eq!((deletion.deleted, deletion.vanished), (None, 0));
+}
+
+#[test]
+fn an_ipv6_address_reaches_the_kernel_only_after_it_has_proved_itself() {
+    let [ours, other] = [flow("fd00::1", 1, 1), flow("fd00::2", 2, 2)];
+    let both = [&ours, &other].map(support::flow_message).concat();
+    let family_only = Script::message(GET, DUMP, &[10, 0, 0, 0]);
+    let filter = Filter::new().with_source(network("fd00::1/128"));
+    let learning = || {
+        Script::new()
+            // The kernel takes filters.
+            .expect_anything()
+            .done()
+            // It is not given the address yet, and lists one flow that can be asked for: the first.
+            .expect(&family_only)
+            .answer(&both)
+            .done()
+            .expect_anything()
+    };
+    // This kernel lists the others.
+    let inverted = learning()
+        .answer(&support::flow_message(&other))
+        .done()
+        .expect(&family_only)
+        .answer(&both)
+        .done();
+    let mut table = client(inverted);
+    for _ in 0..2 {
+        assert_eq!(
+            table.list(&filter).unwrap().as_slice(),
+            std::slice::from_ref(&ours)
+        );
+    }
+    // This one lists the flow that was asked for, and is trusted with the address: bit 0 of the filter.
+    #[rustfmt::skip]
+    let mut with_address = vec![
+        10, 0, 0, 0,
+        28, 0, 1, 0x80, 24, 0, 1, 0x80, 20, 0, 3, 0, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+        20, 0, 25, 0x80, 8, 0, 1, 0,
+    ];
+    with_address.extend(1_u32.to_ne_bytes());
+    with_address.extend([8, 0, 2, 0, 0, 0, 0, 0]);
+    let right = learning()
+        .answer(&support::flow_message(&ours))
+        .done()
+        .expect(&Script::message(GET, DUMP, &with_address))
+        .answer(&support::flow_message(&ours))
+        .done();
+    let mut table = client(right);
+    for _ in 0..2 {
+        assert_eq!(
+            table.list(&filter).unwrap().as_slice(),
+            std::slice::from_ref(&ours)
+        );
+    }
+}
+
+#[test]
+fn everything_is_flushed_only_by_that_name() {
+    let script = Script::new()
+        .expect(&Script::message(DELETE, REQUEST, &[0, 1, 0, 0]))
+        .acknowledge(0, Ok(()));
+    client(script).flush(Scope::Everything).unwrap();
+
+    // A family of an old kernel: listed, and nothing is there.
+    let script = Script::new()
+        .expect_anything()
+        .acknowledge(0, Err(Errno::ENOENT))
+        .expect(&Script::message(GET, DUMP, &[10, 0, 0, 0]))
+        .done()
+        .expect(&[]);
+    client(script).flush(Scope::Family(Family::Ipv6)).unwrap();
+}
+
+#[test]
+fn a_lost_answer_is_an_error_of_its_operation_and_no_other() {
+    let keys = [1, 2].map(|number| flow("10.0.0.1", number, u32::from(number)).key());
+    let script = Script::new()
+        .requests_per_send(1)
+        .expect(&delete([10, 0, 0, 1], 1, 1))
+        .fail(kernlink_netlink::Error::Overrun)
+        .expect(&delete([10, 0, 0, 1], 2, 2))
+        .acknowledge(0, Ok(()));
+    let outcomes = client(script).execute(&keys.map(Operation::Delete));
+    assert!(outcomes[0].as_ref().unwrap_err().is_outcome_unknown());
+    assert_eq!(outcomes[1], Ok(()));
+}
+
+#[test]
+fn refusals_are_told_apart() {
+    let new = NewFlow::new(flow("10.0.0.1", 1, 0).original, Duration::from_secs(60));
+    let outcome = |errno| {
+        let script = Script::new().expect_anything().acknowledge(0, Err(errno));
+        client(script).add(&new).unwrap_err()
+    };
+    assert!(outcome(Errno::EEXIST).is_already_exists());
+    assert!(outcome(Errno::ENOMEM).is_table_full());
+    assert!(outcome(Errno::EPERM).is_permission_denied());
+    assert!(outcome(Errno::EOPNOTSUPP).is_unsupported());
+    let error = outcome(Errno::EEXIST);
+    assert_eq!(
+        error.to_string(),
+        "cannot do -I udp src=10.0.0.1 dst=10.96.0.10 sport=1 dport=53 timeout=60"
+    );
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn a_flow_with_another_number_is_not_the_one_asked_for() {
+    let there = flow("10.0.0.1", 1, 7);
+    let key = there.key();
+    let ask = |key: &FlowKey| {
+        let script = Script::new()
+            .expect_anything()
+            .answer(&support::flow_message(&there))
+            .acknowledge(0, Ok(()));
+        client(script).flow(key)
+    };
+    assert_eq!(ask(&key), Ok(there.clone()));
+    assert!(ask(&key.with_id(8)).unwrap_err().is_not_found());
+}
+
+#[test]
+fn a_flow_is_added_with_all_that_it_has() {
+    let tuple = flow("10.0.0.1", 0x1234, 0).original;
+    let new = NewFlow::new(tuple, Duration::from_secs(0x0102))
+        .with_mark(0x1234_5678)
+        .with_zone(kernlink_conntrack::Zone::new(0x2345))
+        .with_destination_nat("10.244.1.2".parse().unwrap(), Some(5353))
+        .with_helper("tftp");
+    #[rustfmt::skip]
+    let request = vec![
+        2, 0, 0, 0,
+        52, 0, 1, 0x80,
+            20, 0, 1, 0x80, 8, 0, 1, 0, 10, 0, 0, 1, 8, 0, 2, 0, 10, 96, 0, 10,
+            28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 0x12, 0x34, 0, 0, 6, 0, 3, 0, 0, 53, 0, 0,
+        52, 0, 2, 0x80,
+            20, 0, 1, 0x80, 8, 0, 1, 0, 10, 96, 0, 10, 8, 0, 2, 0, 10, 0, 0, 1,
+            28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 0, 53, 0, 0, 6, 0, 3, 0, 0x12, 0x34, 0, 0,
+        6, 0, 18, 0, 0x23, 0x45, 0, 0,
+        8, 0, 7, 0, 0, 0, 1, 2,
+        8, 0, 3, 0, 0, 0, 0, 8,
+        8, 0, 8, 0, 0x12, 0x34, 0x56, 0x78,
+        16, 0, 5, 0x80, 9, 0, 1, 0, b't', b'f', b't', b'p', 0, 0, 0, 0,
+        40, 0, 13, 0x80,
+            8, 0, 1, 0, 10, 244, 1, 2, 8, 0, 2, 0, 10, 244, 1, 2,
+            20, 0, 3, 0x80, 6, 0, 1, 0, 0x14, 0xe9, 0, 0, 6, 0, 2, 0, 0x14, 0xe9, 0, 0,
+    ];
+    let script = Script::new()
+        .expect(&Script::message(0x0100, CREATE_EXCLUSIVE, &request))
+        .acknowledge(0, Ok(()));
+    client(script).add(&new).unwrap();
+}
+
+#[test]
+fn strange_answers_are_errors_and_the_rest_is_listed() {
+    let good = flow("10.0.0.1", 1, 1);
+    // A flow without a reply tuple: what is left of a good one when CTA_TUPLE_REPLY loses its number.
+    let mut bad = support::flow_message(&good);
+    bad[20 + 52 + 2] = 99;
+    let script = Script::new()
+        .expect_anything()
+        .answer(&[bad, support::flow_message(&good)].concat())
+        .done();
+    let mut client = client(script);
+    let items: Vec<_> = client.flows(&Filter::new()).unwrap().collect();
+    assert!(matches!(items[0], Err(Error::Request { .. })), "{items:?}");
+    assert_eq!(items[1], Ok(good));
+    assert_eq!(items.len(), 2);
+}
