@@ -729,3 +729,82 @@ pub(crate) fn refused_line(echo: &[u8]) -> Option<u32> {
         .and_then(|attribute| attribute.be_u32().ok())
         .filter(|line| *line != 0)
 }
+
+#[cfg(all(test, feature = "fake"))]
+mod tests {
+    use super::*;
+    use crate::contract;
+
+    fn nest(write: impl FnOnce(&mut AttributeWriter<'_>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut AttributeWriter::new(&mut bytes));
+        bytes
+    }
+
+    #[test]
+    fn entries_are_read_as_they_are_written() {
+        for (set, entries) in contract::examples() {
+            let bytes = nest(|w| entries.iter().for_each(|entry| write_entry(w, entry, 7)));
+            let mut read = Vec::new();
+            read_entries(&bytes, set.set_type, &mut read).unwrap();
+            assert_eq!(read, entries);
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_no_more_room_than_is_reserved() {
+        for (_, entries) in contract::examples() {
+            for entry in entries {
+                let entry = entry.with_comment(Comment::from_bytes(&[b'x'; 255]).unwrap());
+                assert!(
+                    nest(|w| write_entry(w, &entry, 7)).len() <= entry_room(&entry),
+                    "{entry}"
+                );
+                let plain = Entry::new(*entry.element());
+                assert!(
+                    nest(|w| write_entry(w, &plain, 7)).len() <= entry_room(&plain),
+                    "{plain}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_read_as_they_are_written() {
+        for (set, _) in contract::examples() {
+            let bytes = nest(|w| write_set_options(w, &set.options));
+            assert_eq!(
+                read_set_options(AttributeReader::new(&bytes), set.set_type)
+                    .unwrap()
+                    .0,
+                set.options
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_is_an_error_or_shorter() {
+        for (set, entries) in contract::examples() {
+            let bytes = nest(|w| entries.iter().for_each(|entry| write_entry(w, entry, 7)));
+            for length in 0..bytes.len() {
+                let mut read = Vec::new();
+                let outcome = read_entries(&bytes[..length], set.set_type, &mut read);
+                assert!(outcome.is_err() || read.len() < entries.len());
+            }
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_refusal_is_the_one_of_the_command() {
+        let echo = nest(|w| {
+            preamble(w, 6);
+            w.net().be_u32(IPSET_ATTR_LINENO, 0x1234);
+            w.nested(IPSET_ATTR_ADT, |w| {
+                w.net().be_u32(IPSET_ATTR_LINENO, 7);
+            });
+        });
+        assert_eq!(refused_line(&echo), Some(0x1234));
+        assert_eq!(refused_line(&[]), None);
+        assert_eq!(refused_line(&[0; 4]), None);
+    }
+}
