@@ -110,14 +110,16 @@ impl ThisNode {
                 .collect(),
         };
         let everything = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
-        let own = interfaces.iter().filter(|a| Family::of(a.address) == family);
+        // kube-proxy takes addresses of the dummy link too where networks are given. What is served would then depend on
+        // what was bound before; and KUBE-IPVS-FILTER rejects node ports at those addresses anyway.
+        let own = interfaces
+            .iter()
+            .filter(|a| Family::of(a.address) == family && *a.interface != *config.dummy_link)
+            .map(|a| a.address);
         let addresses: BTreeSet<IpAddr> = if everything {
-            own.filter(|a| *a.interface != *config.dummy_link && counts_as_bound(a.address))
-                .map(|a| a.address)
-                .collect()
+            own.filter(|address| counts_as_bound(*address)).collect()
         } else {
-            own.map(|a| a.address)
-                .filter(|address| !address.is_loopback() && nets.iter().any(|net| net.contains(address)))
+            own.filter(|address| !address.is_loopback() && nets.iter().any(|net| net.contains(address)))
                 .collect()
         };
         addresses.into_iter().collect()
