@@ -50,6 +50,16 @@ impl Batch {
         self.bytes.len()
     }
 
+    /// The requests as they are sent, headers included. Sequence numbers and acknowledgements are the
+    /// connection's to set: a batch that was not executed yet has neither.
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|index| {
+            self.bytes
+                .get(self.start(index)..self.start(index + 1))
+                .unwrap_or(&[])
+        })
+    }
+
     /// Removes all requests and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
