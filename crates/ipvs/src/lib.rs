@@ -14,13 +14,15 @@ mod info;
 mod name;
 pub mod notation;
 mod operation;
+#[cfg(feature = "netlink-packet")]
+pub mod packet;
 mod real_server;
 mod scheduler;
 mod snapshot;
 mod stats;
 mod support;
 pub mod sysctl;
-mod table;
+pub mod table;
 mod timeouts;
 pub mod uapi;
 mod virtual_server;

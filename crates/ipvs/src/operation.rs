@@ -1,9 +1,13 @@
 //! Everything that changes the kernel's state, as plain data.
 
+use kernlink_netlink::Batch;
+
 use crate::daemon::{Daemon, DaemonRole};
+use crate::error::Error;
 use crate::real_server::{RealServer, RealServerKey};
 use crate::timeouts::Timeouts;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
+use crate::wire;
 
 /// One change, as [`Ipvs::execute`](crate::Ipvs::execute) takes it. Prints as the options of the `ipvsadm` command that
 /// does the same.
@@ -91,6 +95,24 @@ impl Operation {
             | Self::StartDaemon(_)
             | Self::StopDaemon(_) => None,
         }
+    }
+
+    /// Appends the operation to a batch, for connections of one's own; [`Client`](crate::Client) does it by itself. `family` is the
+    /// number of the generic-netlink family `IPVS`, see [`kernlink_netlink::generic::Family`]. Allocates only as the batch grows.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid`] if the kernel would take it for something else; the batch is then as it was.
+    pub fn encode(&self, family: u16, batch: &mut Batch) -> Result<(), Error> {
+        wire::check(self).map_err(|problem| Error::Invalid {
+            operation: Box::new(self.clone()),
+            problem,
+        })?;
+        batch
+            .push(family, 0, |writer| wire::write_operation(writer, self))
+            .map_err(|source| Error::Transport {
+                operation: Box::new(self.clone()),
+                source,
+            })
     }
 
     /// What is attempted on what, for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.

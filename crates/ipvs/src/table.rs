@@ -1,5 +1,7 @@
 //! The kernel's table as `/proc/net/ip_vs` prints it: real servers of all virtual servers in one pass.
 //!
+//! [`Ipvs::snapshot`](crate::Ipvs::snapshot) is made of it; [`parse`] reads a copy, such as one in a support bundle.
+//!
 //! Source: [`ip_vs_info_seq_show` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c).
 //! Only keys and real servers are read: the settings of virtual servers, which it prints by halves (persistence in jiffies,
 //! one-packet scheduling for IPv4 only), come over netlink.
@@ -20,7 +22,8 @@ pub(crate) const PATH: &str = "/proc/thread-self/net/ip_vs";
 
 /// A virtual server's key as far as its row tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RowKey {
+pub enum RowKey {
+    /// By address, port and protocol.
     Address(VirtualServerKey),
     /// A mark, of either family.
     Mark(u32),
@@ -28,9 +31,12 @@ pub(crate) enum RowKey {
 
 /// A virtual server's row with the real servers below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) key: RowKey,
-    pub(crate) real_servers: Vec<RealServerSummary>,
+#[non_exhaustive]
+pub struct Row {
+    /// The virtual server.
+    pub key: RowKey,
+    /// Its real servers, in the kernel's order.
+    pub real_servers: Vec<RealServerSummary>,
 }
 
 /// Reads the table of the calling thread's network namespace.
@@ -47,7 +53,11 @@ pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> Error {
     }
 }
 
-pub(crate) fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
+/// Reads a table with its three lines of headings.
+///
+/// # Errors
+/// The first row that does not read as the kernel prints it, or what the reader says.
+pub fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
     let mut rows: Vec<Row> = Vec::new();
     let mut line = String::new();
     for number in 1.. {
@@ -163,4 +173,72 @@ pub(crate) fn parse_address(word: &str) -> Result<IpAddr, &'static str> {
 
 pub(crate) fn parse_port(word: &str) -> Result<u16, &'static str> {
     u16::from_str_radix(word, 16).map_err(|_| "a port is not hexadecimal")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cat /proc/net/ip_vs` of Linux 6.1.0-56-amd64.
+    const TABLE: &str = "\
+IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:0050 rr  persistent 25000 FFFFFFFF
+  -> 7F000002:1F90      Masq    1      1          23        \x20
+UDP  0A600001:13C4 rr ops  persistent 15000 FFFFFFFF
+TCP  [2001:0db8:0000:0000:0000:0000:0000:0001]:0050 rr\x20
+  -> [0000:0000:0000:0000:0000:0000:0000:0001]:1F90      Route   70000  1          0        \x20
+FWM  B2D05E00 rr\x20
+";
+
+    #[test]
+    fn rows_are_read() {
+        let rows = parse(TABLE.as_bytes()).unwrap();
+        let shown: Vec<_> = rows.iter().map(|row| (row.key, row.real_servers.len())).collect();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(
+            shown,
+            [
+                (
+                    RowKey::Address(VirtualServerKey::tcp(address("10.96.0.1"), 80)),
+                    1
+                ),
+                (
+                    RowKey::Address(VirtualServerKey::udp(address("10.96.0.1"), 5060)),
+                    0
+                ),
+                (
+                    RowKey::Address(VirtualServerKey::tcp(address("2001:db8::1"), 80)),
+                    1
+                ),
+                (RowKey::Mark(3_000_000_000), 0),
+            ]
+        );
+        let first = rows[0].real_servers[0];
+        assert_eq!(first.key, RealServerKey::new(address("127.0.0.2"), 8080));
+        assert_eq!((first.active_connections, first.inactive_connections), (1, 23));
+        assert_eq!(first.forwarding, ForwardingSummary::MasqueradeOrOther);
+        let last = rows[2].real_servers[0];
+        assert_eq!(
+            (last.weight.get(), last.forwarding),
+            (70_000, ForwardingSummary::DirectRoute)
+        );
+    }
+
+    #[test]
+    fn a_row_that_is_wrong_is_named() {
+        let wrong = TABLE.replace("Route", "Detour");
+        assert_eq!(
+            parse(wrong.as_bytes()).unwrap_err().to_string(),
+            "/proc/thread-self/net/ip_vs, line 8: the forwarding method is none that the kernel prints"
+        );
+        let headless = TABLE.replace("TCP  0A600001:0050 rr  persistent 25000 FFFFFFFF\n", "");
+        assert!(
+            parse(headless.as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("line 4: a real server before")
+        );
+    }
 }

@@ -94,9 +94,7 @@ pub(crate) fn write_operation(writer: &mut AttributeWriter<'_>, operation: &Oper
         }
         Operation::Flush | Operation::ZeroAll => {}
         Operation::SetTimeouts(timeouts) => write_timeouts(writer, timeouts),
-        Operation::StartDaemon(daemon) => {
-            writer.nested(IPVS_CMD_ATTR_DAEMON, |writer| write_daemon(writer, daemon));
-        }
+        Operation::StartDaemon(daemon) => write_daemon_body(writer, daemon),
         Operation::StopDaemon(role) => {
             writer.nested(IPVS_CMD_ATTR_DAEMON, |writer| {
                 writer.ne_u32(IPVS_DAEMON_ATTR_STATE, role.number());
@@ -175,9 +173,18 @@ fn netmask(server: &VirtualServer) -> Option<[u8; 4]> {
     }
 }
 
+/// Writes a message as the kernel's service listing has it.
+#[cfg(feature = "netlink-packet")]
+pub(crate) fn write_virtual_server_status(writer: &mut AttributeWriter<'_>, status: &VirtualServerStatus) {
+    writer.nested(IPVS_CMD_ATTR_SERVICE, |writer| {
+        write_virtual_server(writer, &status.server);
+        write_stats_64(writer, IPVS_SVC_ATTR_STATS64, &status.stats);
+    });
+}
+
 /// Reads a message of a service listing.
-pub(crate) fn read_virtual_server(payload: &[u8]) -> Result<VirtualServerStatus, Error> {
-    for attribute in body(payload, IPVS_CMD_NEW_SERVICE)? {
+pub(crate) fn read_virtual_server(body: AttributeReader<'_>) -> Result<VirtualServerStatus, Error> {
+    for attribute in body {
         let attribute = attribute?;
         if attribute.kind() == IPVS_CMD_ATTR_SERVICE {
             return read_service(attribute.nested());
@@ -291,12 +298,28 @@ fn write_real_server(writer: &mut AttributeWriter<'_>, server: &RealServer) {
     }
 }
 
-/// Reads a message of a destination listing under a virtual server of this family.
-pub(crate) fn read_real_server(payload: &[u8], family: Family) -> Result<RealServerStatus, Error> {
-    for attribute in body(payload, IPVS_CMD_NEW_DEST)? {
+/// Writes a message as the kernel's destination listing has it.
+#[cfg(feature = "netlink-packet")]
+pub(crate) fn write_real_server_status(writer: &mut AttributeWriter<'_>, status: &RealServerStatus) {
+    writer.nested(IPVS_CMD_ATTR_DEST, |writer| {
+        write_real_server(writer, &status.server);
+        writer
+            .ne_u32(IPVS_DEST_ATTR_ACTIVE_CONNS, status.connections.active)
+            .ne_u32(IPVS_DEST_ATTR_INACT_CONNS, status.connections.inactive)
+            .ne_u32(IPVS_DEST_ATTR_PERSIST_CONNS, status.connections.persistent);
+        write_stats_64(writer, IPVS_DEST_ATTR_STATS64, &status.stats);
+    });
+}
+
+/// Reads a message of a destination listing. `service_family` is for kernels before 3.18, which do not tell the real server's.
+pub(crate) fn read_real_server(
+    body: AttributeReader<'_>,
+    service_family: Option<Family>,
+) -> Result<RealServerStatus, Error> {
+    for attribute in body {
         let attribute = attribute?;
         if attribute.kind() == IPVS_CMD_ATTR_DEST {
-            return read_destination(attribute.nested(), family);
+            return read_destination(attribute.nested(), service_family);
         }
     }
     Err(malformed("answer about a real server: nothing in it"))
@@ -304,9 +327,8 @@ pub(crate) fn read_real_server(payload: &[u8], family: Family) -> Result<RealSer
 
 fn read_destination(
     attributes: AttributeReader<'_>,
-    service_family: Family,
+    service_family: Option<Family>,
 ) -> Result<RealServerStatus, Error> {
-    // Kernels before 3.18 know only real servers of the virtual server's family.
     let mut family = service_family;
     let (mut address, mut port) = (None, None);
     let (mut forwarding, mut weight) = (ForwardingMethod::Masquerade, Weight::ONE);
@@ -318,7 +340,7 @@ fn read_destination(
         let attribute = attribute?;
         match attribute.kind() {
             IPVS_DEST_ATTR_ADDR => address = Some(attribute.bytes()),
-            IPVS_DEST_ATTR_ADDR_FAMILY => family = read_family(&attribute)?,
+            IPVS_DEST_ATTR_ADDR_FAMILY => family = Some(read_family(&attribute)?),
             IPVS_DEST_ATTR_PORT => port = Some(attribute.be_u16()?),
             IPVS_DEST_ATTR_FWD_METHOD => forwarding = ForwardingMethod::from_number(attribute.ne_u32()?),
             IPVS_DEST_ATTR_WEIGHT => {
@@ -338,8 +360,8 @@ fn read_destination(
             _ => {}
         }
     }
-    let (Some(address), Some(port)) = (address, port) else {
-        return Err(malformed("real server: no address or no port"));
+    let (Some(family), Some(address), Some(port)) = (family, address, port) else {
+        return Err(malformed("real server: no address family, no address or no port"));
     };
     let mut server = RealServer::new(RealServerKey::new(read_address(family, address)?, port));
     server.forwarding = forwarding;
@@ -382,6 +404,23 @@ impl Counters {
     }
 }
 
+#[cfg(feature = "netlink-packet")]
+fn write_stats_64(writer: &mut AttributeWriter<'_>, kind: u16, stats: &Stats) {
+    writer.nested(kind, |writer| {
+        writer
+            .ne_u64(IPVS_STATS_ATTR_CONNS, stats.connections)
+            .ne_u64(IPVS_STATS_ATTR_INPKTS, stats.incoming_packets)
+            .ne_u64(IPVS_STATS_ATTR_OUTPKTS, stats.outgoing_packets)
+            .ne_u64(IPVS_STATS_ATTR_INBYTES, stats.incoming_bytes)
+            .ne_u64(IPVS_STATS_ATTR_OUTBYTES, stats.outgoing_bytes)
+            .ne_u64(IPVS_STATS_ATTR_CPS, stats.rates.connections)
+            .ne_u64(IPVS_STATS_ATTR_INPPS, stats.rates.incoming_packets)
+            .ne_u64(IPVS_STATS_ATTR_OUTPPS, stats.rates.outgoing_packets)
+            .ne_u64(IPVS_STATS_ATTR_INBPS, stats.rates.incoming_bytes)
+            .ne_u64(IPVS_STATS_ATTR_OUTBPS, stats.rates.outgoing_bytes);
+    });
+}
+
 fn read_stats(
     attribute: &Attribute<'_>,
     counter: impl Fn(&Attribute<'_>) -> Result<u64, Error>,
@@ -412,18 +451,19 @@ fn read_stats(
 
 // Time-outs.
 
-fn write_timeouts(writer: &mut AttributeWriter<'_>, timeouts: &Timeouts) {
-    // `check` made sure that they are whole seconds that fit.
-    let [tcp, tcp_fin, udp] = timeouts.seconds().unwrap_or_default();
+pub(crate) fn write_timeouts(writer: &mut AttributeWriter<'_>, timeouts: &Timeouts) {
+    // `check` made sure of a change that they fit; of an answer the kernel did.
+    let [tcp, tcp_fin, udp] = [timeouts.tcp, timeouts.tcp_fin, timeouts.udp]
+        .map(|timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
     writer
         .ne_u32(IPVS_CMD_ATTR_TIMEOUT_TCP, tcp)
         .ne_u32(IPVS_CMD_ATTR_TIMEOUT_TCP_FIN, tcp_fin)
         .ne_u32(IPVS_CMD_ATTR_TIMEOUT_UDP, udp);
 }
 
-pub(crate) fn read_timeouts(payload: &[u8]) -> Result<Timeouts, Error> {
+pub(crate) fn read_timeouts(body: AttributeReader<'_>) -> Result<Timeouts, Error> {
     let (mut tcp, mut tcp_fin, mut udp) = (None, None, None);
-    for attribute in body(payload, IPVS_CMD_SET_CONFIG)? {
+    for attribute in body {
         let attribute = attribute?;
         let place = match attribute.kind() {
             IPVS_CMD_ATTR_TIMEOUT_TCP => &mut tcp,
@@ -442,6 +482,10 @@ pub(crate) fn read_timeouts(payload: &[u8]) -> Result<Timeouts, Error> {
 }
 
 // Daemons.
+
+pub(crate) fn write_daemon_body(writer: &mut AttributeWriter<'_>, daemon: &Daemon) {
+    writer.nested(IPVS_CMD_ATTR_DAEMON, |writer| write_daemon(writer, daemon));
+}
 
 fn write_daemon(writer: &mut AttributeWriter<'_>, daemon: &Daemon) {
     writer
@@ -470,8 +514,8 @@ fn write_daemon(writer: &mut AttributeWriter<'_>, daemon: &Daemon) {
 }
 
 /// Reads a message of a daemon listing.
-pub(crate) fn read_daemon(payload: &[u8]) -> Result<Daemon, Error> {
-    for attribute in body(payload, IPVS_CMD_NEW_DAEMON)? {
+pub(crate) fn read_daemon(body: AttributeReader<'_>) -> Result<Daemon, Error> {
+    for attribute in body {
         let attribute = attribute?;
         if attribute.kind() == IPVS_CMD_ATTR_DAEMON {
             return read_daemon_settings(attribute.nested());
@@ -521,9 +565,20 @@ fn read_daemon_settings(attributes: AttributeReader<'_>) -> Result<Daemon, Error
 
 // Information.
 
-pub(crate) fn read_info(payload: &[u8]) -> Result<Info, Error> {
+#[cfg(feature = "netlink-packet")]
+pub(crate) fn write_info(writer: &mut AttributeWriter<'_>, info: &Info) {
+    let Version { major, minor, patch } = info.version;
+    writer
+        .ne_u32(
+            IPVS_INFO_ATTR_VERSION,
+            u32::from_be_bytes([0, major, minor, patch]),
+        )
+        .ne_u32(IPVS_INFO_ATTR_CONN_TAB_SIZE, info.connection_table_size);
+}
+
+pub(crate) fn read_info(body: AttributeReader<'_>) -> Result<Info, Error> {
     let (mut version, mut size) = (None, None);
-    for attribute in body(payload, IPVS_CMD_SET_INFO)? {
+    for attribute in body {
         let attribute = attribute?;
         match attribute.kind() {
             IPVS_INFO_ATTR_VERSION => version = Some(Version::from_code(attribute.ne_u32()?)),
@@ -540,7 +595,7 @@ pub(crate) fn read_info(payload: &[u8]) -> Result<Info, Error> {
 // Shared by all.
 
 /// The attributes of a message that should be an answer of this command.
-fn body(payload: &[u8], expected: u8) -> Result<AttributeReader<'_>, Error> {
+pub(crate) fn body(payload: &[u8], expected: u8) -> Result<AttributeReader<'_>, Error> {
     match *payload {
         [command, ..] if command == expected => AttributeReader::behind(payload, generic::HEADER_LENGTH),
         _ => Err(malformed("answer: not of the command expected")),
