@@ -8,7 +8,6 @@ use kernlink_ipvs::{
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
-use crate::family::Family;
 use crate::model::{Exposure, Frontend};
 use crate::source::{Policy, Protocol};
 
@@ -69,18 +68,12 @@ impl RealServers {
             frontend.policy
         };
         let servers = self.0.entry((policy, forwarding)).or_insert_with(|| {
-            let of_family = |address| Family::of(address) == exposure.key.family;
-            exposure
-                .endpoints
-                .of(policy)
-                .iter()
-                .filter(|endpoint| of_family(endpoint.address))
-                .map(|endpoint| {
-                    RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
-                        .with_forwarding(forwarding)
-                        .with_weight(Weight::from(endpoint.weight))
-                })
-                .collect()
+            let servers = exposure.endpoints.of(policy).iter().map(|endpoint| {
+                RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
+                    .with_forwarding(forwarding)
+                    .with_weight(Weight::from(endpoint.weight))
+            });
+            servers.collect()
         });
         Arc::clone(servers)
     }

@@ -154,8 +154,15 @@ impl Default for AffinityMask {
 const PREFIX: &str = "kernlink.io/";
 
 /// Reads a Service's annotations on top of the defaults. What cannot be used is said, and the default stays.
-pub(crate) fn options(service: &Service, defaults: &Options, mut say: impl FnMut(Reason)) -> Options {
-    let mut options = defaults.clone();
+pub(crate) fn options(
+    service: &Service,
+    defaults: &Arc<Options>,
+    mut say: impl FnMut(Reason),
+) -> Arc<Options> {
+    if !service.annotations.keys().any(|key| key.starts_with(PREFIX)) {
+        return Arc::clone(defaults);
+    }
+    let mut options = Options::clone(defaults);
     let ours = || {
         service
             .annotations
@@ -212,7 +219,7 @@ pub(crate) fn options(service: &Service, defaults: &Options, mut say: impl FnMut
             without_effect("one-packet", "the Service has no UDP port".to_owned());
         }
     }
-    options
+    Arc::new(options)
 }
 
 /// Schedulers for which every endpoint with a weight counts the same.
@@ -310,10 +317,10 @@ mod tests {
                 .insert(format!("{PREFIX}{name}"), (*value).to_owned());
         }
         let mut said = Vec::new();
-        let options = options(&service, &Options::default(), |reason| {
+        let options = options(&service, &Arc::default(), |reason| {
             said.push(reason.to_string())
         });
-        (options, said)
+        (Options::clone(&options), said)
     }
 
     #[test]
@@ -402,11 +409,11 @@ mod tests {
 
     #[test]
     fn flags_of_the_default_scheduler_stay_with_it() {
-        let defaults = Options {
+        let defaults = Arc::new(Options {
             scheduler: Scheduler::SH,
             scheduler_flags: Some(SchedulerFlags::PORT),
             ..Options::default()
-        };
+        });
         let mut service = Service::new(ObjectName::new("shop", "web"));
         assert_eq!(options(&service, &defaults, |_| ()), defaults);
         service

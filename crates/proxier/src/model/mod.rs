@@ -36,12 +36,13 @@ use services::ServicePorts;
 pub struct Model {
     config: Arc<Config>,
     families: Vec<Family>,
+    defaults: Arc<Options>,
     services: Objects<Service>,
     slices: Objects<EndpointSlice>,
     nodes: Objects<Node>,
     ports: HashMap<ObjectName, ServicePorts>,
     /// The names of a Service's slices, in order.
-    slices_of: HashMap<ObjectName, BTreeSet<Arc<str>>>,
+    slices_of: HashMap<ObjectName, Vec<Arc<str>>>,
     interfaces: Vec<InterfaceAddress>,
     this_node: ThisNode,
     /// The addresses of the other nodes; one that several claim belongs to the first by name.
@@ -75,6 +76,7 @@ impl Model {
         let config = Arc::new(config);
         Self {
             families: config.families.iter().copied().collect(),
+            defaults: Arc::new(config.defaults.clone()),
             this_node: ThisNode::new(&config, None, &[]),
             config,
             services: Objects::new(),
@@ -163,13 +165,14 @@ impl Model {
         }
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
+        self.defaults = Arc::new(self.config.defaults.clone());
         let services = self.services.iter();
         self.ports = services
             .map(|service| {
                 let name = self.config.service_proxy_name.as_deref();
                 (
                     service.name.clone(),
-                    services::service_ports(service, &self.families, name, &self.config.defaults),
+                    services::service_ports(service, &self.families, name, &self.defaults),
                 )
             })
             .collect();
@@ -233,11 +236,13 @@ impl Model {
     /// What is odd about the configuration on this node.
     #[must_use]
     pub fn configuration_events(&self) -> Vec<Event> {
-        let NodePortAddresses::Networks(nets) = &self.config.node_port_addresses else {
-            return Vec::new();
+        let named = |family: Family| match &self.config.node_port_addresses {
+            NodePortAddresses::All => None,
+            NodePortAddresses::Networks(nets) => Some(nets.iter().any(|net| Family::of_net(net) == family)),
+            NodePortAddresses::Primary => Some(!self.this_node.node_ip(family).is_loopback()),
         };
-        let missing =
-            |family: &&Family| !nets.is_empty() && !nets.iter().any(|net| Family::of_net(net) == **family);
+        let limited = self.families.iter().any(|&family| named(family) == Some(true));
+        let missing = |family: &&Family| limited && named(**family) == Some(false);
         let reason = |&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family));
         self.families.iter().filter(missing).map(reason).collect()
     }
@@ -256,8 +261,7 @@ impl Model {
         match self.services.get(&name) {
             Some(service) => {
                 let proxy_name = self.config.service_proxy_name.as_deref();
-                let ports =
-                    services::service_ports(service, &self.families, proxy_name, &self.config.defaults);
+                let ports = services::service_ports(service, &self.families, proxy_name, &self.defaults);
                 let known = self.ports.get(&name).map_or(&[][..], |ports| &ports.events);
                 events.extend(
                     ports
@@ -288,7 +292,7 @@ impl Model {
             && let Some(service) = was
         {
             if let Some(slices) = self.slices_of.get_mut(&service) {
-                slices.remove(&name.name);
+                slices.retain(|slice| *slice != name.name);
                 if slices.is_empty() {
                     self.slices_of.remove(&service);
                 }
@@ -296,13 +300,17 @@ impl Model {
             self.touched.push(service);
         }
         if let Some(service) = now {
-            if !self.slices_of.contains_key(&service) {
-                self.slices_of.insert(service.clone(), BTreeSet::new());
-            }
-            if let Some(slices) = self.slices_of.get_mut(&service)
-                && !slices.contains(&name.name)
-            {
-                slices.insert(Arc::clone(&name.name));
+            match self.slices_of.get_mut(&service) {
+                None => {
+                    _ = self
+                        .slices_of
+                        .insert(service.clone(), vec![Arc::clone(&name.name)])
+                }
+                Some(slices) => {
+                    if let Err(place) = slices.binary_search(&name.name) {
+                        slices.insert(place, Arc::clone(&name.name));
+                    }
+                }
             }
             self.touched.push(service);
         }

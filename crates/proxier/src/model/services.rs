@@ -56,7 +56,7 @@ pub(crate) fn service_ports(
     service: &Service,
     families: &[Family],
     proxy_name: Option<&str>,
-    defaults: &annotations::Options,
+    defaults: &Arc<annotations::Options>,
 ) -> ServicePorts {
     let left_out = |reason| ServicePorts {
         ports: Box::default(),
@@ -76,9 +76,9 @@ pub(crate) fn service_ports(
         service,
         events: Vec::new(),
     };
-    let options = Arc::new(annotations::options(service, defaults, |reason| {
+    let options = annotations::options(service, defaults, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
-    }));
+    });
     let mut ports = Vec::with_capacity(service.ports.len() * families.len());
     let mut served = Vec::with_capacity(2);
     for &family in families {
