@@ -1,0 +1,224 @@
+//! Rendering, parsing and comparing rule sets beside the iptables tools, on the running kernel.
+//!
+//! Needs root and both back ends' tools; works in a network namespace of its own. The rules have the shape of a node
+//! of kube-proxy in iptables mode: per service port one rule in a long chain, a chain that chooses between two
+//! endpoints, and a chain for each endpoint.
+
+use std::{collections::BTreeMap, error::Error, path::PathBuf, time::Duration};
+
+use kernlink_benches::{figure, median};
+use kernlink_iptables_restore::{
+    Backend, ChainName, Command, Completion, Family, Invocation, Iptables, Jump, Local, Owned, Place,
+    Restore, Rule, Ruleset, Runner, Save, Style, Table, Wanted, diff,
+};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
+        .map_err(|error| format!("making a network namespace, which needs root: {error}"))?;
+    let lock = std::env::temp_dir().join(format!("kernlink-bench-{}.lock", std::process::id()));
+    for (backend, name) in [(Backend::Legacy, "legacy"), (Backend::Nft, "nft")] {
+        for rules in [10_000, 100_000] {
+            text(backend, name, rules, &lock)?;
+        }
+        one_chain(backend, name, 10_000, &lock)?;
+    }
+    std::fs::remove_file(lock)?;
+    Ok(())
+}
+
+/// Rules and chains of one service port.
+const RULES: usize = 7;
+const CHAINS: usize = 3;
+
+/// What is wanted for so many service ports.
+fn wanted(services: usize) -> Outcome<Wanted> {
+    let mut wanted = Wanted::new(Family::Ipv4);
+    let table = Table::Nat;
+    let mut portals = Vec::new();
+    for service in 0..services {
+        let (high, low) = (service / 250, service % 250);
+        let own = format!("KUBE-SVC-{service:016}");
+        let comment = format!("-m comment --comment \"namespace-{high}/service-{service}:http");
+        portals.push(
+            format!(
+                "-d 10.{}.{}.{low}/32 -p tcp {comment} cluster IP\" -m tcp --dport 80 -j {own}",
+                96 + high / 250,
+                high % 250
+            )
+            .parse::<Rule>()?,
+        );
+        let mut choices = Vec::new();
+        for endpoint in 0..2 {
+            let chain = format!("KUBE-SEP-{service:015}{endpoint}");
+            let address = format!("10.{}.{}.{low}", 200 + endpoint, high % 250);
+            let chance = if endpoint == 0 {
+                "-m statistic --mode random --probability 0.50000000000 "
+            } else {
+                ""
+            };
+            choices.push(format!("{comment} -> {address}:8080\" {chance}-j {chain}").parse()?);
+            let rules = [
+                format!("-s {address}/32 {comment}\" -j KUBE-MARK-MASQ"),
+                format!("-p tcp {comment}\" -m tcp -j DNAT --to-destination {address}:8080"),
+            ];
+            let rules: Vec<Rule> = rules.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+            wanted.set_chain(table, chain.parse()?, rules)?;
+        }
+        wanted.set_chain(table, own.parse()?, choices)?;
+    }
+    wanted.set_chain(
+        table,
+        "KUBE-MARK-MASQ".parse()?,
+        ["-j MARK --set-xmark 0x4000/0x4000".parse()?],
+    )?;
+    wanted.set_chain(table, "KUBE-SERVICES".parse()?, portals)?;
+    let rule = "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES".parse()?;
+    wanted.add_jump(
+        table,
+        Jump {
+            from: "PREROUTING".parse()?,
+            rule,
+            place: Place::First,
+        },
+    )?;
+    Ok(wanted)
+}
+
+struct Tool {
+    backend: &'static str,
+    lock: PathBuf,
+}
+
+impl Tool {
+    /// One start of the tool with everything ready before.
+    fn run(&self, verb: &str, arguments: &[&str], input: Vec<u8>) -> Outcome<Completion> {
+        let completion = Local::new().run(Invocation {
+            program: format!("iptables-{}-{verb}", self.backend),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            environment: BTreeMap::from([("XTABLES_LOCKFILE".into(), self.lock.display().to_string())]),
+            input,
+            time_limit: Duration::from_secs(600),
+            output_limit: 1 << 30,
+        })?;
+        if completion.status != Some(0) {
+            return Err(String::from_utf8_lossy(&completion.errors).into());
+        }
+        Ok(completion)
+    }
+}
+
+/// Rendering beside `--test`, parsing beside `save`.
+fn text(backend: Backend, name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()> {
+    let tool = Tool {
+        backend: name,
+        lock: lock.into(),
+    };
+    let runs = if rules > 50_000 { 3 } else { 7 };
+    let mut command = Command::new()
+        .with_backend(backend)
+        .with_lock_file(lock)
+        .with_time_limit(Duration::from_secs(600));
+    let restore = diff(&Ruleset::new(), &wanted(rules / RULES)?, &Owned::new());
+    let bytes = restore.render_checked(Style::RESTORE)?.into_bytes();
+    println!("{name}: {rules} rules, {} bytes of restore input", bytes.len());
+
+    let render = median(
+        runs,
+        || Outcome::Ok(()),
+        |()| Ok(restore.render_checked(Style::RESTORE)?),
+    )?;
+    let test = median(
+        runs,
+        || Outcome::Ok(bytes.clone()),
+        |bytes| tool.run("restore", &["--noflush", "--counters", "--test"], bytes),
+    )?;
+    println!("  render {render:?}, restore --test {test:?}");
+    figure(
+        &format!("iptables.render_over_tool.{rules}.{name}"),
+        ratio(render, test),
+        "ratio",
+    )?;
+
+    command.restore(&restore)?;
+    let save = median(
+        runs,
+        || Outcome::Ok(()),
+        |()| tool.run("save", &["--table", "nat"], Vec::new()),
+    )?;
+    let saved = String::from_utf8(tool.run("save", &["--table", "nat"], Vec::new())?.output)?;
+    let parse = median(runs, || Outcome::Ok(()), |()| Ok(saved.parse::<Ruleset>()?))?;
+    println!("  parse {parse:?} of {} bytes, save {save:?}", saved.len());
+    figure(
+        &format!("iptables.parse_over_tool.{rules}.{name}"),
+        ratio(parse, save),
+        "ratio",
+    )?;
+    empty(&tool)
+}
+
+/// One changed chain by `diff` and restore, beside a restore of everything.
+fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::path::Path) -> Outcome<()> {
+    let tool = Tool {
+        backend: name,
+        lock: lock.into(),
+    };
+    let mut command = Command::new().with_backend(backend).with_lock_file(lock);
+    let mut wishes = wanted(chains / CHAINS)?;
+    let owned = Owned::new().with_prefix("KUBE-");
+    let everything = diff(&Ruleset::new(), &wishes, &Owned::new());
+    command.restore(&everything)?;
+    // Everything again: all chains declared and filled, the jump already there.
+    let again = Restore::new(Family::Ipv4);
+    let full = everything
+        .tables()
+        .flat_map(|(table, edits)| edits.iter().map(move |edit| (table, edit)));
+    let full = full
+        .filter(|(table, edit)| !table.is_builtin(edit.chain()))
+        .fold(again, |restore, (table, edit)| restore.with(table, edit.clone()));
+    let whole = median(5, || Outcome::Ok(()), |()| Ok(command.restore(&full)?))?;
+
+    let changed: ChainName = format!("KUBE-SVC-{:016}", chains / CHAINS / 2).parse()?;
+    let mut compare = Duration::ZERO;
+    let mut round = 0;
+    let part = median(
+        9,
+        || {
+            // The save is not counted: a caller keeps what it read or wrote last.
+            let mut reader = Command::new().with_backend(backend).with_lock_file(lock);
+            let saved = reader.save(&Save::table(Family::Ipv4, Table::Nat))?;
+            round += 1;
+            let rule = format!("-p tcp -m tcp --dport {round} -j KUBE-MARK-MASQ").parse()?;
+            wishes.set_chain(Table::Nat, changed, [rule])?;
+            Outcome::Ok((saved, wishes.clone()))
+        },
+        |(saved, wishes)| {
+            let start = std::time::Instant::now();
+            let restore = diff(&saved, &wishes, &owned);
+            compare = start.elapsed();
+            if restore.tables().map(|(_, edits)| edits.len()).sum::<usize>() != 2 {
+                return Err(format!("not one chain and one rule: {restore}").into());
+            }
+            command.restore(&restore)?;
+            // Freeing these is not part of the work.
+            Outcome::Ok((saved, wishes))
+        },
+    )?;
+    println!("{name}: {chains} chains: everything {whole:?}, one chain {part:?}, of that diff {compare:?}");
+    figure(
+        &format!("iptables.full_over_diff.{chains}.{name}"),
+        ratio(whole, part),
+        "ratio",
+    )?;
+    empty(&tool)
+}
+
+fn empty(tool: &Tool) -> Outcome<()> {
+    let input = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n";
+    tool.run("restore", &[], input.into()).map(drop)
+}
+
+fn ratio(part: Duration, whole: Duration) -> f64 {
+    part.as_secs_f64() / whole.as_secs_f64()
+}
