@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::{
+    host, provision,
     step::{self, Records, Step, pass_through},
     test::inherited,
     vm::{self, Vm},
@@ -60,7 +61,11 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         for (position, executable) in here.into_iter().enumerate() {
             let records = Records::new(&folder, position);
-            step::run(&here_step(executable, group), &records, pass_through)?;
+            let mut step = here_step(executable, group);
+            if provision::is_root() {
+                step = host::in_private_namespace(&step);
+            }
+            step::run(&step, &records, pass_through)?;
             good &= judge(executable, &records, &chosen, group)?;
         }
     }

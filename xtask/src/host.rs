@@ -17,7 +17,8 @@ pub(crate) fn run(workspace: &Workspace, steps: &[Step]) -> Result<Tier> {
     run_here(workspace, Which::Host.name(), &steps)
 }
 
-fn in_private_namespace(step: &Step) -> Step {
+/// The same step in a new network namespace, in which only its loopback device is, and that is down.
+pub(crate) fn in_private_namespace(step: &Step) -> Step {
     let mut arguments = vec![
         "--net".to_owned(),
         "--".to_owned(),
