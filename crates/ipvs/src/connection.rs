@@ -317,3 +317,82 @@ fn parse_engine(rest: &[u8]) -> Result<Option<EngineData>, &'static str> {
         data: parts.next().unwrap_or_default().into(),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU32;
+
+    /// `cat /proc/net/ip_vs_conn` of Linux 6.1.0-56-amd64, with a template of mark 9 and a real server of another family as
+    /// `ip_vs_conn_seq_show` prints them.
+    const TABLE: &str = "\
+Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
+UDP 0A600001 0000 0A600001 13C4 7F000002 13C5 NONE             58 sip a84b4c76e66710
+TCP 0A600001 A39A 0A600001 0050 7F000002 1F90 ESTABLISHED    4658
+TCP 2001:0db8:0000:0000:0000:0000:0000:0001 C15A 2001:0db8:0000:0000:0000:0000:0000:0002 0050 0000:0000:0000:0000:0000:0000:0000:0001 1F90 SYN_RECV         47
+IP  0A600100 0000 00000009 0000 7F000002 0000 ASSURED          98
+SCTP 0A600001 A39A 0A600001 0050 [2001:0db8:0000:0000:0000:0000:0000:0007] 1F90 SHUTDOWN_ACK_SENT       3
+";
+
+    fn entries(filter: ConnectionFilter) -> Vec<ConnectionEntry> {
+        Connections::over(TABLE.as_bytes(), filter)
+            .map(Result::unwrap)
+            .collect()
+    }
+
+    #[test]
+    fn rows_are_read() {
+        let all = entries(ConnectionFilter::all());
+        assert_eq!(all.len(), 5);
+        let [sip, tcp, six, template, sctp] = &all[..] else {
+            panic!()
+        };
+        assert!(sip.is_template());
+        let engine = sip.engine.as_ref().unwrap();
+        assert_eq!(
+            (engine.engine, &*engine.data),
+            (PersistenceEngine::SIP, &b"a84b4c76e66710"[..])
+        );
+        assert_eq!(tcp.client, "10.96.0.1:41882".parse().unwrap());
+        assert_eq!(tcp.virtual_server, "10.96.0.1:80".parse().unwrap());
+        assert_eq!(tcp.real_server.to_string(), "127.0.0.2:8080");
+        assert_eq!(
+            (&tcp.state, tcp.expires),
+            (&ConnectionState::Established, Duration::from_secs(4658))
+        );
+        assert_eq!(six.virtual_server, "[2001:db8::2]:80".parse().unwrap());
+        assert_eq!(six.state, ConnectionState::SynReceived);
+        assert_eq!(template.protocol, Protocol::from_number(0));
+        assert!(template.is_template());
+        assert_eq!(sctp.real_server.to_string(), "[2001:db8::7]:8080");
+        assert_eq!(sctp.state.to_string(), "SHUTDOWN_ACK_SENT");
+    }
+
+    #[test]
+    fn filters_let_through_what_they_name() {
+        let count = |filter: ConnectionFilter| entries(filter).len();
+        let all = ConnectionFilter::all;
+        assert_eq!(count(all().with_family(Family::Ipv6)), 1);
+        assert_eq!(count(all().with_protocol(Protocol::Tcp)), 2);
+        assert_eq!(count(all().with_state(ConnectionState::Assured)), 1);
+        let web = VirtualServerKey::tcp("10.96.0.1".parse::<std::net::IpAddr>().unwrap(), 80);
+        assert_eq!(count(all().with_virtual_server(web)), 1);
+        let mark = |number| VirtualServerKey::mark(Family::Ipv4, NonZeroU32::new(number).unwrap());
+        assert_eq!(count(all().with_virtual_server(mark(9))), 1);
+        assert_eq!(count(all().with_virtual_server(mark(8))), 0);
+        let real = RealServerKey::new("127.0.0.2".parse::<std::net::IpAddr>().unwrap(), 8080);
+        assert_eq!(count(all().with_real_server(real)), 1);
+    }
+
+    #[test]
+    fn an_error_names_the_line_and_ends_the_iterator() {
+        let wrong = TABLE.replace("4658", "soon");
+        let mut connections = Connections::over(wrong.as_bytes(), ConnectionFilter::all());
+        assert!(connections.next().unwrap().is_ok());
+        assert_eq!(
+            connections.next().unwrap().unwrap_err().to_string(),
+            "/proc/thread-self/net/ip_vs_conn, line 3: the time left is not a number"
+        );
+        assert!(connections.next().is_none());
+    }
+}
