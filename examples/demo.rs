@@ -201,6 +201,7 @@ fn on_the_kernel(objects: Objects) -> Result<bool> {
     let _on_node = network.node.enter();
     let mut proxier = proxier(Backends::kernel()?, objects);
     let mut good = sync(&mut proxier)?;
+    println!("(The first one has the kernel load its modules.)");
     print_tables(&mut proxier)?;
 
     println!("\n{REQUESTS} requests from the client to each virtual IP, each a connection of its own:");
