@@ -9,6 +9,10 @@ pub mod error;
 pub mod event;
 pub mod family;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+#[cfg_attr(
+    not(all(feature = "manifest", feature = "kube-proxy-config")),
+    allow(dead_code, reason = "each of the two features uses a part of it")
+)]
 mod field;
 #[cfg(feature = "kube-proxy-config")]
 pub mod kube_proxy_config;

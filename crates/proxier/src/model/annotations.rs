@@ -317,9 +317,7 @@ mod tests {
                 .insert(format!("{PREFIX}{name}"), (*value).to_owned());
         }
         let mut said = Vec::new();
-        let options = options(&service, &Arc::default(), |reason| {
-            said.push(reason.to_string())
-        });
+        let options = options(&service, &Arc::default(), |reason| said.push(reason.to_string()));
         (Options::clone(&options), said)
     }
 
