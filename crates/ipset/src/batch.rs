@@ -237,6 +237,14 @@ impl Client {
         };
         let error = Error::new(Attempt::Change(operation.clone()), error, set_type);
         match (operation, error.reason()) {
+            // Kernels before 5.11 refuse whatever the flag says.
+            (
+                Operation::Destroy {
+                    on_repeat: OnRepeat::Succeed,
+                    ..
+                },
+                Some(Reason::NoSuchSet),
+            ) => Ok(()),
             (
                 Operation::Destroy { set, .. }
                 | Operation::Rename { from: set, .. }

@@ -47,6 +47,9 @@ struct FakeSet {
 /// A number of the kernel, positive, as `Errno` has them.
 type Refused = Result<(), i32>;
 
+/// The kernel's table of sets grows by 64 places while its length stays below 65 536.
+const MAX_SETS: usize = 65_472;
+
 const ENOENT: i32 = Errno::ENOENT.0;
 const EEXIST: i32 = Errno::EEXIST.0;
 const EINVAL: i32 = Errno::EINVAL.0;
@@ -185,14 +188,17 @@ impl Fake {
                 Err(EEXIST)
             };
         }
-        if self.sets.len() >= usize::from(IPSET_INVALID_ID - 1) {
+        if self.sets.len() >= MAX_SETS {
             return Err(IPSET_ERR_MAX_SETS);
         }
-        while self.sets.values().any(|set| set.index == self.next_index) {
-            self.next_index = (self.next_index + 1) % IPSET_INVALID_ID;
-        }
-        let index = self.next_index;
-        self.next_index = (self.next_index + 1) % IPSET_INVALID_ID;
+        // A namespace gives its numbers in turn; only after all have been given is a free one looked for.
+        let index = if self.next_index < IPSET_INVALID_ID {
+            self.next_index += 1;
+            self.next_index - 1
+        } else {
+            let is_free = |index: &u16| !self.sets.values().any(|set| set.index == *index);
+            (0..IPSET_INVALID_ID).find(is_free).ok_or(IPSET_ERR_MAX_SETS)?
+        };
         let set = FakeSet {
             set: created,
             revision,
@@ -797,4 +803,69 @@ fn is_same_set(existing: &Set, created: &Set) -> bool {
         set
     };
     comparable(existing) == comparable(created)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Reason;
+
+    fn set(text: &str) -> Set {
+        Set::new(SetName::new(text).unwrap(), SetType::HashIp)
+    }
+
+    #[test]
+    fn a_namespace_has_room_for_65_472_sets() {
+        let mut fake = Fake::new();
+        for number in 0..65_472 {
+            fake.create(&set(&number.to_string())).unwrap();
+        }
+        assert_eq!(
+            fake.create(&set("more")).unwrap_err().reason(),
+            Some(Reason::TooManySets)
+        );
+        fake.destroy(&set("7").name).unwrap();
+        fake.create(&set("more")).unwrap();
+    }
+
+    #[test]
+    fn an_older_kernel_lacks_options_and_types() {
+        let mut fake = Fake::new();
+        fake.set_revisions(SetType::HashIp, Some(Revisions { min: 0, max: 1 }));
+        fake.set_revisions(SetType::HashMac, None);
+        fake.create(&set("counters").with_counters()).unwrap();
+        assert!(
+            fake.create(&set("comment").with_comment())
+                .unwrap_err()
+                .is_unsupported()
+        );
+        let macs = Set::new(SetName::new("macs").unwrap(), SetType::HashMac);
+        assert!(fake.create(&macs).unwrap_err().is_unsupported());
+    }
+
+    #[test]
+    fn failures_can_be_asked_for() {
+        let mut fake = Fake::new();
+        fake.fail_after(1, Some(Errno::ENOMEM));
+        let outcomes = fake.execute(&[Operation::create(set("a")), Operation::create(set("b"))]);
+        assert!(outcomes.first().unwrap().is_ok());
+        assert_eq!(
+            outcomes.get(1).unwrap().as_ref().unwrap_err().reason(),
+            Some(Reason::NoMemory)
+        );
+        fake.fail_after(0, None);
+        fake.create(&set("b")).unwrap();
+    }
+
+    #[test]
+    fn rules_keep_a_set_and_its_name() {
+        let mut fake = Fake::new();
+        fake.create(&set("a")).unwrap();
+        fake.create(&set("b")).unwrap();
+        fake.set_rules(set("a").name, 1);
+        assert!(fake.destroy(&set("a").name).unwrap_err().is_busy());
+        assert!(fake.destroy_all().unwrap_err().is_busy());
+        fake.swap(&set("a").name, &set("b").name).unwrap();
+        assert_eq!(fake.header(&set("a").name).unwrap().stats.references, 1);
+    }
 }

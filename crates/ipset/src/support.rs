@@ -41,7 +41,7 @@ impl SetType {
             SetType::HashNetNet | SetType::HashNetPortNet => "3.13",
             SetType::HashIpMark => "3.15",
             SetType::HashMac => "3.18",
-            SetType::HashIpMac => "4.20",
+            SetType::HashIpMac => "4.10",
             _ => "2.6.39",
         }
     }
@@ -90,12 +90,12 @@ impl SetType {
             (SetOption::Skbinfo, HashIpPortNet | HashNetPort) => since(7, "3.18"),
             (SetOption::Skbinfo, HashIpMark | HashNetNet | HashNetPortNet) => since(2, "3.18"),
             (SetOption::Skbinfo, HashMac | HashIpMac) => since(0, self.first_kernel()),
-            (SetOption::Bucketsize, HashIp) => since(5, "5.12"),
-            (SetOption::Bucketsize, HashIpPort | HashIpPortIp) => since(6, "5.12"),
-            (SetOption::Bucketsize, HashNet) => since(7, "5.12"),
-            (SetOption::Bucketsize, HashIpPortNet | HashNetPort | HashNetIface) => since(8, "5.12"),
-            (SetOption::Bucketsize, HashIpMark | HashNetNet | HashNetPortNet) => since(3, "5.12"),
-            (SetOption::Bucketsize, HashMac | HashIpMac) => since(1, "5.12"),
+            (SetOption::Bucketsize, HashIp) => since(5, "5.11"),
+            (SetOption::Bucketsize, HashIpPort | HashIpPortIp) => since(6, "5.11"),
+            (SetOption::Bucketsize, HashNet) => since(7, "5.11"),
+            (SetOption::Bucketsize, HashIpPortNet | HashNetPort | HashNetIface) => since(8, "5.11"),
+            (SetOption::Bucketsize, HashIpMark | HashNetNet | HashNetPortNet) => since(3, "5.11"),
+            (SetOption::Bucketsize, HashMac | HashIpMac) => since(1, "5.11"),
             (SetOption::Initval, set_type) => set_type.option(SetOption::Bucketsize),
             _ => None,
         }
@@ -276,4 +276,58 @@ fn given(set: &Set) -> impl Iterator<Item = SetOption> {
     ]
     .into_iter()
     .filter_map(|(given, option)| given.then_some(option))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SetName;
+
+    const OPTIONS: [SetOption; 14] = [
+        SetOption::Hashsize,
+        SetOption::Maxelem,
+        SetOption::Bucketsize,
+        SetOption::Initval,
+        SetOption::Netmask,
+        SetOption::Bitmask,
+        SetOption::Markmask,
+        SetOption::Range,
+        SetOption::Size,
+        SetOption::Timeout,
+        SetOption::Counters,
+        SetOption::Comment,
+        SetOption::Skbinfo,
+        SetOption::Forceadd,
+    ];
+
+    #[test]
+    fn no_option_needs_a_newer_revision_than_the_newest_known() {
+        for set_type in SetType::ALL {
+            let needed = OPTIONS
+                .iter()
+                .filter_map(|option| set_type.option(*option))
+                .map(|(revision, _)| revision);
+            let newest = set_type.newest_known_revision();
+            assert!(needed.clone().all(|revision| revision <= newest), "{set_type}");
+            // The newest is there for the sake of some option, or of names' first parts.
+            let wildcard = (set_type == SetType::HashNetIface).then_some(WILDCARD.0);
+            assert_eq!(needed.chain(wildcard).max(), Some(newest), "{set_type}");
+        }
+    }
+
+    #[test]
+    fn a_set_is_created_with_the_newest_revision_that_both_sides_know() {
+        let set = Set::new(SetName::new("a").unwrap(), SetType::HashIp).with_comment();
+        let attempt = || Attempt::ListAll;
+        let choose = |min, max| choose_revision(&set, Revisions { min, max }, &attempt);
+        assert_eq!(choose(0, 5), Ok(5));
+        assert_eq!(choose(0, 6), Ok(6));
+        assert_eq!(choose(0, 99), Ok(6));
+        let error = choose(0, 1).unwrap_err();
+        assert!(error.is_unsupported());
+        assert_eq!(
+            error.to_string(),
+            "cannot list all sets: comment of hash:ip needs Linux 3.13 or newer (revision 2 of the set type, this kernel has 1)"
+        );
+    }
 }

@@ -1,0 +1,39 @@
+//! Hostile answers to every question about sets: an outcome always comes, nothing panics, and no more entries come out
+//! than could have been in the bytes.
+#![no_main]
+
+use kernlink_ipset::{Client, Entry, Family, IpSets, Operation, SetName, SetType};
+use kernlink_netlink::Script;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let message = Script::message(0x0607, 2, data);
+    let client = || {
+        let script = (0..8).fold(Script::new(), |script, _| {
+            script.expect_anything().answer(&message).done().acknowledge(0, Ok(()))
+        });
+        script.connect().ok().map(Client::over)
+    };
+    let Ok(set) = SetName::new("a") else { return };
+    let Some(mut first) = client() else { return };
+    for listed in first.list_once().unwrap_or_default() {
+        assert!(listed.entries.len() <= data.len() / 4);
+        for entry in &listed.entries {
+            // What was read can be printed.
+            let _text = entry.to_string();
+        }
+    }
+    if let Some(mut client) = client() {
+        let _ = client.list();
+    }
+    if let Some(mut client) = client() {
+        let _ = (client.headers(), client.names());
+    }
+    if let Some(mut client) = client() {
+        let _ = (client.index_of(&set), client.name_of(1), client.revisions(SetType::HashIp, Family::Inet));
+    }
+    if let Some(mut client) = client() {
+        let operations = [Operation::add(set, Entry::port(1)), Operation::add(set, Entry::port(2))];
+        assert_eq!(client.execute(&operations).len(), 2);
+    }
+});
