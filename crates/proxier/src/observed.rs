@@ -11,7 +11,7 @@ use kernlink_ipvs::{Protocol, RealServer, RealServerKey, Timeouts, VirtualServer
 use crate::desired::{KernelVersion, SetId};
 use crate::family::Family;
 use crate::model::InterfaceAddress;
-use crate::plan::Operation;
+use crate::plan::{CONNTRACK_BUCKETS, Operation};
 
 /// What the kernel holds, as far as it matters to a plan: read by [`observe`](crate::observe), then moved along by the
 /// outcomes of operations.
@@ -140,6 +140,9 @@ impl ObservedState {
     /// Notes an operation that was done.
     pub(crate) fn record(&mut self, operation: &Operation) {
         match operation {
+            Operation::Setting(operation) if &*operation.name == CONNTRACK_BUCKETS => {
+                self.conntrack_buckets = operation.value.parse().ok();
+            }
             Operation::Setting(operation) => {
                 self.settings
                     .insert(operation.name.clone(), operation.value.clone());

@@ -291,6 +291,32 @@ fn nothing_is_planned_before_the_first_full_lists() {
 }
 
 #[test]
+fn every_setting_of_the_configuration_is_written_once() {
+    // Unlike in the other tests, with the limits of tracked connections and the IPVS timeouts.
+    let mut config = Config::new("node-a");
+    config.strict_arp = true;
+    config.ipvs_timeouts.udp = std::time::Duration::from_secs(77);
+    let mut proxier = Proxier::new(config, host());
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::complete(kind));
+    }
+    let synced = proxier.sync().unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let plan = synced.plan.to_string();
+    for line in [
+        "sysctl -w net.ipv4.conf.all.arp_announce=2",
+        "sysctl -w net.netfilter.nf_conntrack_tcp_timeout_established=86400",
+        "> /sys/module/nf_conntrack/parameters/hashsize",
+        "ipvsadm --set 0 0 77",
+    ] {
+        assert!(plan.contains(line), "{line} is not in\n{plan}");
+    }
+    assert!(proxier.sync().unwrap().plan.is_empty());
+    proxier.look_again();
+    assert!(proxier.sync().unwrap().plan.is_empty());
+}
+
+#[test]
 fn a_set_of_another_make_holds_back_its_family_and_not_the_other() {
     let mut backends = host();
     let set = Set::new(SetName::new("KUBE-6-CLUSTER-IP").unwrap(), SetType::HashIp)
