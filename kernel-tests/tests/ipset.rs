@@ -638,45 +638,45 @@ fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
         .unwrap();
     let namespace = NetNs::current();
     let list = netfilter::message_type(uapi::NFNL_SUBSYS_IPSET, uapi::IPSET_CMD_LIST);
-    let hold = |time: Duration, meanwhile: &mut dyn FnMut()| {
+    // Begins a listing elsewhere, does something, and ends the listing: after a while, or only when that is done.
+    let while_listed = |pause: Option<Duration>, work: &mut dyn FnMut()| {
         std::thread::scope(|scope| {
             let (started, wait) = std::sync::mpsc::channel();
-            scope.spawn({
-                let namespace = namespace.clone();
-                move || {
-                    namespace.run(|| {
-                        let mut connection = Connection::open(Protocol::Netfilter).unwrap();
-                        let whole = |w: &mut AttributeWriter<'_>| begin(w, "listed");
-                        let count = |message: Message<'_>| {
-                            Ok::<_, kernlink_netlink::Error>(Some(message.payload.len()))
-                        };
-                        let mut dump = connection.dump(list, 0, whole, count).unwrap();
-                        dump.next().unwrap().unwrap();
-                        started.send(()).unwrap();
-                        std::thread::sleep(time);
-                        assert!(dump.count() > 10);
-                    });
-                }
+            let (finished, until) = std::sync::mpsc::channel::<()>();
+            let namespace = namespace.clone();
+            scope.spawn(move || {
+                namespace.run(|| {
+                    let mut connection = Connection::open(Protocol::Netfilter).unwrap();
+                    let whole = |w: &mut AttributeWriter<'_>| begin(w, "listed");
+                    let count =
+                        |message: Message<'_>| Ok::<_, kernlink_netlink::Error>(Some(message.payload.len()));
+                    let mut dump = connection.dump(list, 0, whole, count).unwrap();
+                    dump.next().unwrap().unwrap();
+                    started.send(()).unwrap();
+                    match pause {
+                        Some(pause) => std::thread::sleep(pause),
+                        None => drop(until.recv()),
+                    }
+                    assert!(dump.count() > 10);
+                });
             });
             wait.recv().unwrap();
-            meanwhile();
+            work();
+            drop(finished);
         });
     };
-    hold(Duration::from_millis(100), &mut || {
-        client.swap(&set.name, &name("other")).unwrap()
-    });
+    let a_while = Some(Duration::from_millis(50));
+    while_listed(a_while, &mut || client.swap(&set.name, &name("other")).unwrap());
     client.swap(&set.name, &name("other")).unwrap();
-    hold(Duration::from_millis(100), &mut || {
+    while_listed(a_while, &mut || {
         client.rename(&set.name, &name("renamed")).unwrap()
     });
     client.rename(&name("renamed"), &set.name).unwrap();
-    hold(Duration::from_secs(4), &mut || {
+    while_listed(None, &mut || {
         let error = client.destroy(&set.name).unwrap_err();
         assert!(error.is_busy(), "{error:?}");
     });
-    hold(Duration::from_millis(100), &mut || {
-        client.destroy(&set.name).unwrap()
-    });
+    while_listed(a_while, &mut || client.destroy(&set.name).unwrap());
     assert_eq!(client.names().unwrap(), [name("other")]);
 }
 

@@ -138,10 +138,8 @@ impl Client {
             };
             match written {
                 Ok(operations) => {
-                    let count = operations
-                        .clone()
-                        .filter(|index| run.is_done.get(*index) == Some(&false))
-                        .count();
+                    let is_done = run.is_done.get(operations.clone()).unwrap_or_default();
+                    let count = is_done.iter().filter(|is_done| !**is_done).count();
                     index = operations.end;
                     if count > 1 || is_range(operation) {
                         nested.insert(*operation.set());
@@ -178,9 +176,7 @@ impl Client {
         let mut has_refusals = false;
         for ((item, outcome), line) in items.iter().zip(outcomes).zip(lines) {
             let Err(error) = outcome else {
-                for index in item.operations.clone() {
-                    run.finish(index, Ok(()));
-                }
+                run.succeed(item);
                 continue;
             };
             has_refusals = true;
@@ -605,6 +601,16 @@ impl Run<'_> {
         *slot = outcome;
         if let (true, Some(operation)) = (is_ok, self.operations.get(index)) {
             follow(&mut self.types, operation);
+        }
+    }
+
+    /// Notes that a message was executed. What it did not carry has its outcome already.
+    fn succeed(&mut self, item: &Item) {
+        if item.count == 1 {
+            self.finish(item.operations.start, Ok(()));
+        } else if let Some(is_done) = self.is_done.get_mut(item.operations.clone()) {
+            // Many are entries, which change no types, and whose outcomes are good from the start.
+            is_done.fill(true);
         }
     }
 

@@ -212,8 +212,10 @@ impl Element {
     ///
     /// The dimension that is wrong, and why.
     pub fn check(&self, set_type: SetType, family: Family) -> Result<(), Mismatch> {
-        let wanted = set_type.dimensions();
-        if self.dimensions() != wanted {
+        if self.is_plainly_right(set_type, family) {
+            return Ok(());
+        }
+        if self.dimensions() != set_type.dimensions() {
             return Err(self.wrong_shape(set_type));
         }
         self.addresses(&mut |index, address| match family {
@@ -239,6 +241,22 @@ impl Element {
                 Err(mismatch(set_type, 1, "an Ethernet address is wanted".to_owned()))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The answer at once for what there is most of; batches ask for every entry.
+    fn is_plainly_right(&self, set_type: SetType, family: Family) -> bool {
+        let is_right = |ip: &IpAddr| Family::of(*ip) == family;
+        match (self, set_type) {
+            (Element::Ip(ip), SetType::HashIp) => is_right(ip),
+            (Element::IpPort { ip, port }, SetType::HashIpPort) => is_right(ip) && port.protocol.has_ports(),
+            (Element::IpPortIp { ip, port, second }, SetType::HashIpPortIp) => {
+                is_right(ip) && port.protocol.has_ports() && is_right(second)
+            }
+            (Element::IpPortNet { ip, port, net }, SetType::HashIpPortNet) => {
+                is_right(ip) && port.protocol.has_ports() && is_right(&net.address()) && net.prefix_len() > 0
+            }
+            _ => false,
         }
     }
 
