@@ -645,7 +645,7 @@ fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
             let (finished, until) = std::sync::mpsc::channel::<()>();
             let namespace = namespace.clone();
             scope.spawn(move || {
-                namespace.run(|| {
+                namespace.run(move || {
                     let mut connection = Connection::open(Protocol::Netfilter).unwrap();
                     let whole = |w: &mut AttributeWriter<'_>| begin(w, "listed");
                     let count =
