@@ -175,6 +175,10 @@ impl Options {
             return Err(format!("which node? Give --node-name\n{USAGE}"));
         }
         config.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
+        if !config.node_ips.is_empty() {
+            // As everywhere, the option wins: here over `bindAddress`.
+            config.bind_address = None;
+        }
         config.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
         config.zone = self.one("--zone").map(Into::into);
         let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
