@@ -313,6 +313,7 @@ fn answers_of_the_kernel_are_read_whole() {
     same_answers("list1", &[shown(web())]);
     same_answers("dests4", &[shown_real(tunnelled()), shown_real(masqueraded(259))]);
     same_answers("dests6", &[shown_real(sip_server())]);
+    same_answers("dests46", &[shown_real(mixed())]);
     let timeouts = Timeouts::new(
         Duration::from_secs(4660),
         Duration::from_secs(86),
@@ -325,5 +326,55 @@ fn answers_of_the_kernel_are_read_whole() {
             IpvsMessage::Daemon(master()),
             IpvsMessage::Daemon(backup().with_max_length(65_487).with_port(8848)),
         ],
+    );
+}
+
+/// The numbers are those that `ipvsadm -Ln --stats --exact` printed at the time: `3 15 14 1254 2852`.
+#[test]
+fn counters_are_read_in_64_bits() {
+    let [bytes] = &capture("counters").answers[..] else {
+        panic!("not one answer")
+    };
+    let IpvsMessage::VirtualServer(status) = parse(bytes) else {
+        panic!("not a virtual server")
+    };
+    assert_eq!(status.server.to_string(), "-A -t 10.96.0.1:80 -s rr");
+    let [real_bytes] = &capture("counters-dests").answers[..] else {
+        panic!("not one answer")
+    };
+    let IpvsMessage::RealServer(real_status) = parse(real_bytes) else {
+        panic!("not a real server")
+    };
+    assert_eq!(real_status.server.key.to_string(), "127.0.0.2:8080");
+    for stats in [status.stats, real_status.stats] {
+        assert_eq!(stats.connections, 3);
+        assert_eq!((stats.incoming_packets, stats.outgoing_packets), (15, 14));
+        assert_eq!((stats.incoming_bytes, stats.outgoing_bytes), (1254, 2852));
+    }
+    assert!(status.stats.rates.outgoing_bytes > status.stats.rates.incoming_bytes);
+
+    // Without the 64-bit statistics, as from kernels before 4.1, the 32-bit ones say the same.
+    let stats_64 = bytes
+        .windows(4)
+        .position(|window| window == [0x7c, 0, 12, 0])
+        .unwrap();
+    let mut old = bytes.clone();
+    old[stats_64 + 2] = 200;
+    let IpvsMessage::VirtualServer(old_status) = parse(&old) else {
+        panic!("not a virtual server")
+    };
+    assert_eq!(old_status, status);
+
+    // `ipvsadm -Ln` printed 0 active and 3 inactive connections.
+    let [bytes] = &capture("inactive").answers[..] else {
+        panic!("not one answer")
+    };
+    let IpvsMessage::RealServer(status) = parse(bytes) else {
+        panic!("not a real server")
+    };
+    let connections = status.connections;
+    assert_eq!(
+        (connections.active, connections.inactive, connections.persistent),
+        (0, 3, 0)
     );
 }
