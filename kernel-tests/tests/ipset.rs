@@ -6,9 +6,9 @@
 )]
 
 use kernlink_ipset::{
-    Client, Comment, Entry, EntryOptions, EntryRange, Error, Family, IpSets, Operation, ProtocolPort, Reason,
-    Set, SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract,
-    notation, uapi,
+    Client, Comment, Entry, EntryOptions, EntryRange, Error, Fake, Family, IpSets, OnRepeat, Operation,
+    ProtocolPort, Reason, Set, SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority,
+    Timeout, contract, notation, uapi,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
@@ -788,28 +788,168 @@ fn an_option_that_the_kernel_lacks_is_refused_with_the_first_kernel() {
     assert!(error.is_unsupported(), "{error:?}");
 }
 
-/// Sets are made by someone without the privilege: nothing is, and the reason is clear.
+/// The test runs itself again as root without `CAP_NET_ADMIN`.
 #[test]
 fn without_the_privilege_nothing_works_and_the_reason_is_clear() {
+    let set = Set::new(name("a"), SetType::HashIp);
+    if std::env::var_os("KERNLINK_WITHOUT_NET_ADMIN").is_some() {
+        let mut client = Client::open().unwrap();
+        for outcome in [
+            client.create(&set),
+            client.names().map(drop),
+            client.destroy_all(),
+        ] {
+            let error = outcome.unwrap_err();
+            assert!(error.is_permission_denied(), "{error:?}");
+            assert_eq!(error.reason(), Some(Reason::PermissionDenied));
+        }
+        return;
+    }
     requires!(Feature::IpSet);
     let mut client = client();
-    let output = tools::run(
+    client.create(&set).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let test = "without_the_privilege_nothing_works_and_the_reason_is_clear";
+    let setpriv = [
+        "KERNLINK_WITHOUT_NET_ADMIN=1",
         "setpriv",
-        &[
-            "--bounding-set=-net_admin",
-            "--inh-caps=-net_admin",
-            "ipset",
-            "list",
-        ],
-    );
-    // The tool's own words show that the kernel refuses; the client maps the same number.
-    if let Err(said) = output {
-        assert!(
-            said.contains("not permitted") || said.contains("must be root"),
-            "{said}"
-        );
+        "--bounding-set",
+        "-net_admin",
+        "--",
+    ];
+    let arguments = [program.to_str().unwrap(), "--exact", test, "--nocapture"];
+    let said =
+        tools::run("env", &[&setpriv[..], &arguments[..]].concat()).unwrap_or_else(|error| panic!("{error}"));
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Whatever is done, in whatever order, comes out the same on the kernel and on the fake.
+#[test]
+fn the_fake_answers_like_the_kernel_to_random_operations() {
+    requires!(Feature::IpSet);
+    let mut client = client();
+    let mut numbers = Numbers(7);
+    for round in 0..60 {
+        let mut fake = Fake::new();
+        client.flush_all().unwrap();
+        client.destroy_all().unwrap();
+        for _ in 0..3 {
+            let operations: Vec<Operation> = (0..80).map(|_| random_operation(&mut numbers)).collect();
+            let stops = numbers.next(4) == 0;
+            let (kernel, twin) = match stops {
+                true => (
+                    client.execute_until_failure(&operations),
+                    fake.execute_until_failure(&operations),
+                ),
+                false => (client.execute(&operations), fake.execute(&operations)),
+            };
+            for (number, operation) in operations.iter().enumerate() {
+                let kind = |outcome: &Result<(), Error>| match outcome {
+                    Ok(()) => "done".to_owned(),
+                    Err(Error::Refused { refusal, .. }) => {
+                        format!("{:?} {}", refusal.reason, refusal.kernel.errno.0)
+                    }
+                    Err(error) => error.to_string(),
+                };
+                let before: Vec<String> = operations[..number].iter().map(ToString::to_string).collect();
+                assert_eq!(
+                    kind(&kernel[number]),
+                    kind(&twin[number]),
+                    "round {round}: {operation}\n{before:#?}"
+                );
+            }
+            assert_eq!(contents(&mut client), contents(&mut fake), "round {round}");
+        }
     }
-    assert_eq!(client.names().unwrap(), []);
+}
+
+fn random_operation(numbers: &mut Numbers) -> Operation {
+    let set = |numbers: &mut Numbers| name(["a", "b", "c", "d"][numbers.next(4) as usize]);
+    let target = set(numbers);
+    let on_repeat = if numbers.flip() {
+        OnRepeat::Fail
+    } else {
+        OnRepeat::Succeed
+    };
+    match numbers.next(14) {
+        0 | 1 => {
+            let set_type = [
+                SetType::HashIpPort,
+                SetType::HashNet,
+                SetType::BitmapPort,
+                SetType::ListSet,
+            ];
+            let mut set = Set::new(target, set_type[numbers.next(4) as usize]);
+            if numbers.flip() {
+                set = set.with_comment();
+            }
+            if set.set_type.is_hash() && numbers.flip() {
+                set = set.with_maxelem(3);
+            }
+            Operation::Create {
+                set: Box::new(set),
+                on_repeat,
+            }
+        }
+        2 => Operation::Destroy {
+            set: target,
+            on_repeat,
+        },
+        3 => Operation::Flush { set: target },
+        4 => Operation::Rename {
+            from: target,
+            to: set(numbers),
+        },
+        5 => Operation::Swap {
+            first: target,
+            second: set(numbers),
+        },
+        other => {
+            let number = numbers.next(5) as u8;
+            let entry = match numbers.next(8) {
+                0 => Entry::set(set(numbers)),
+                1 | 2 => Entry::port(u16::from(number)),
+                3 | 4 => Entry::net(format!("10.{number}.0.0/16").parse().unwrap()),
+                _ => web(u32::from(number)),
+            };
+            let entry = match numbers.next(10) {
+                0 => entry.with_comment(Comment::new("x").unwrap()),
+                1 => entry.with_timeout(Timeout::from_secs(5).unwrap()),
+                _ => entry,
+            };
+            match other % 3 {
+                0 => Operation::Delete {
+                    set: target,
+                    entry,
+                    on_repeat,
+                },
+                _ => Operation::Add {
+                    set: target,
+                    entry,
+                    on_repeat,
+                },
+            }
+        }
+    }
+}
+
+/// All sets by name, entries in order of value but for lists.
+fn contents(sets: &mut dyn IpSets) -> Vec<(String, u32, Vec<Entry>)> {
+    let mut contents: Vec<_> = sets
+        .list()
+        .unwrap()
+        .into_iter()
+        .map(|set| {
+            let mut entries = set.entries;
+            if set.header.set.set_type != SetType::ListSet {
+                entries.sort();
+            }
+            let (set, references) = (set.header.set, set.header.stats.references);
+            (format!("{} {}", set.name, set.set_type), references, entries)
+        })
+        .collect();
+    contents.sort();
+    contents
 }
 
 // --- the numbers of refusals ------------------------------------------------------------------------------------------

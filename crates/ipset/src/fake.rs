@@ -256,10 +256,7 @@ impl Fake {
     }
 
     fn add_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
-        let member = match entry.element() {
-            Element::Set(member) => Some(self.sets.get(member).map(|set| set.set.set_type)),
-            _ => None,
-        };
+        self.check_member(name, entry)?;
         let reference = match &entry.options().position {
             Some(Position::Before(name) | Position::After(name)) => {
                 Some((*name, self.sets.contains_key(name)))
@@ -267,11 +264,6 @@ impl Fake {
             None => None,
         };
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
-        match member {
-            Some(None) => return Err(IPSET_ERR_NAME),
-            Some(Some(SetType::ListSet)) => return Err(IPSET_ERR_LOOP),
-            _ => {}
-        }
         if matches!(reference, Some((_, false))) {
             return Err(IPSET_ERR_NAMEREF);
         }
@@ -284,11 +276,7 @@ impl Fake {
     }
 
     fn delete_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
-        if let Element::Set(member) = entry.element()
-            && !self.sets.contains_key(member)
-        {
-            return Err(IPSET_ERR_NAME);
-        }
+        self.check_member(name, entry)?;
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
         let entry = set.kept(entry)?;
         match set.find(entry.element()) {
@@ -298,6 +286,19 @@ impl Fake {
             }
             None if on_repeat == OnRepeat::Succeed => Ok(()),
             None => Err(IPSET_ERR_EXIST),
+        }
+    }
+
+    /// Of an entry of a list: the member has to be a set, and none of sets.
+    fn check_member(&self, name: &SetName, entry: &Entry) -> Refused {
+        let Element::Set(member) = entry.element() else {
+            return Ok(());
+        };
+        self.sets.get(name).ok_or(ENOENT)?.kept(entry)?;
+        match self.sets.get(member).map(|set| set.set.set_type) {
+            None => Err(IPSET_ERR_NAME),
+            Some(SetType::ListSet) => Err(IPSET_ERR_LOOP),
+            Some(_) => Ok(()),
         }
     }
 
@@ -403,15 +404,8 @@ impl IpSets for Fake {
             .map(|entry| {
                 let attempt = || Attempt::Test(*set, entry.clone());
                 self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
-                if let Element::Set(member) = entry.element()
-                    && !self.sets.contains_key(member)
-                {
-                    return Err(Error::of_errno(
-                        attempt(),
-                        Errno(IPSET_ERR_NAME),
-                        Some(SetType::ListSet),
-                    ));
-                }
+                self.check_member(set, entry)
+                    .map_err(|errno| Error::of_errno(attempt(), Errno(errno), Some(SetType::ListSet)))?;
                 let set = self.get(set).map_err(|error| error.about(attempt()))?;
                 let kept = set.kept(entry);
                 let kept =
