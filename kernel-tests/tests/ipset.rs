@@ -6,9 +6,10 @@
 )]
 
 use kernlink_ipset::{
-    Client, Comment, Entry, EntryOptions, EntryRange, Error, Fake, Family, IpSets, OnRepeat, Operation,
-    ProtocolPort, Reason, Set, SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority,
-    Timeout, contract, notation, uapi,
+    Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, Family, Interface,
+    InterfaceMatching, InterfaceSide, IpSets, MacAddress, OnRepeat, Operation, ProtocolPort, Reason, Set,
+    SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    uapi,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
@@ -829,7 +830,7 @@ fn the_fake_answers_like_the_kernel_to_random_operations() {
     requires!(Feature::IpSet);
     let mut client = client();
     let mut numbers = Numbers(7);
-    for round in 0..60 {
+    for round in 0..40 {
         let mut fake = Fake::new();
         client.flush_all().unwrap();
         client.destroy_all().unwrap();
@@ -859,6 +860,23 @@ fn the_fake_answers_like_the_kernel_to_random_operations() {
                 );
             }
             assert_eq!(contents(&mut client), contents(&mut fake), "round {round}");
+            let probes: Vec<Entry> = operations
+                .iter()
+                .filter_map(|operation| match operation {
+                    Operation::Add { entry, .. } => Some(Entry::new(*entry.element())),
+                    _ => None,
+                })
+                .collect();
+            for set in ["a", "b", "c", "d"] {
+                let answers = client
+                    .test_all(&name(set), &probes)
+                    .into_iter()
+                    .zip(fake.test_all(&name(set), &probes));
+                for (probe, (kernel, twin)) in probes.iter().zip(answers) {
+                    let kind = |answer: Result<bool, Error>| answer.map_err(|error| error.reason());
+                    assert_eq!(kind(kernel), kind(twin), "round {round}: test {set} {probe}");
+                }
+            }
         }
     }
 }
@@ -878,8 +896,19 @@ fn random_operation(numbers: &mut Numbers) -> Operation {
                 SetType::HashNet,
                 SetType::BitmapPort,
                 SetType::ListSet,
+                SetType::HashIp,
+                SetType::HashNetIface,
+                SetType::BitmapIpMac,
             ];
-            let mut set = Set::new(target, set_type[numbers.next(4) as usize]);
+            let mut set = Set::new(target, set_type[numbers.next(7) as usize]);
+            match set.set_type {
+                SetType::BitmapIpMac => {
+                    let (first, last) = (Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 0, 0, 3));
+                    set = set.with_range(SetRange::Addresses(first, last));
+                }
+                SetType::HashIp if numbers.flip() => set = set.with_netmask(31),
+                _ => {}
+            }
             if numbers.flip() {
                 set = set.with_comment();
             }
@@ -906,8 +935,26 @@ fn random_operation(numbers: &mut Numbers) -> Operation {
         },
         other => {
             let number = numbers.next(5) as u8;
-            let entry = match numbers.next(8) {
+            let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
+            let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number));
+            let entry = match numbers.next(12) {
                 0 => Entry::set(set(numbers)),
+                5 => Entry::ip(address),
+                6 => Entry::ip_mac(address, mac(numbers.next(2) as u8)),
+                7 => Element::IpMac {
+                    ip: address,
+                    mac: None,
+                }
+                .into(),
+                8 | 9 => {
+                    let interface = Interface::new(format!("eth{}", numbers.next(3)).parse().unwrap());
+                    let interface = match numbers.next(4) {
+                        0 => Interface::new("eth".parse().unwrap()).with_matching(InterfaceMatching::Prefix),
+                        1 => interface.with_side(InterfaceSide::BridgePort),
+                        _ => interface,
+                    };
+                    Entry::net_iface(format!("10.{}.0.0/16", number / 3).parse().unwrap(), interface)
+                }
                 1 | 2 => Entry::port(u16::from(number)),
                 3 | 4 => Entry::net(format!("10.{number}.0.0/16").parse().unwrap()),
                 _ => web(u32::from(number)),

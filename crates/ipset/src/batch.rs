@@ -80,12 +80,16 @@ impl Client {
         run.outcomes
     }
 
-    /// Asks once for the types of all the sets that entries go to.
+    /// Asks once for the types of all the sets that entries go to and, where the order of operations can matter, of
+    /// those that are flushed or destroyed.
     fn types_for(&mut self, operations: &[Operation]) -> Types {
         let mut names = BTreeSet::new();
         let mut last = None;
         for operation in operations {
-            if is_about_entries(operation) && last != Some(operation.set()) {
+            let is_asked = is_about_entries(operation)
+                || (operations.len() > 1
+                    && matches!(operation, Operation::Flush { .. } | Operation::Destroy { .. }));
+            if is_asked && last != Some(operation.set()) {
                 last = Some(operation.set());
                 names.insert(*operation.set());
             }
@@ -102,6 +106,9 @@ impl Client {
         let mut items: Vec<Item> = Vec::new();
         // Sets whose type or name the window changes, and sets with a nest of which a part may be sent again.
         let (mut changed, mut nested) = (BTreeSet::new(), BTreeSet::new());
+        // Whether something in the window may have to be tried again because the set is being listed. It must not find
+        // the set free by then because of something behind it.
+        let mut may_be_busy = false;
         let mut index = next;
         while let Some(operation) = run.operations.get(index) {
             if items.len() >= WINDOW || (run.on_failure == OnFailure::Stop && !items.is_empty()) {
@@ -111,7 +118,10 @@ impl Client {
                 index += 1;
                 continue;
             }
-            if touches(operation, &changed) || (!nested.is_empty() && !may_follow(operation, &nested)) {
+            if touches(operation, &changed)
+                || (!nested.is_empty() && !may_follow(operation, &nested))
+                || (may_be_busy && run.may_release(operation))
+            {
                 break;
             }
             let written = match operation {
@@ -133,6 +143,7 @@ impl Client {
                 }
                 _ => self.write_set(operation).map(|()| {
                     changed.extend(names_of(operation));
+                    may_be_busy |= matches!(operation, Operation::Destroy { .. } | Operation::Rename { .. });
                     index..index + 1
                 }),
             };
@@ -602,6 +613,15 @@ impl Run<'_> {
         if let (true, Some(operation)) = (is_ok, self.operations.get(index)) {
             follow(&mut self.types, operation);
         }
+    }
+
+    /// Whether an operation may take a set out of a list, and so out of use.
+    fn may_release(&self, operation: &Operation) -> bool {
+        let is_of_list = || matches!(self.types.get(operation.set()), Some(Ok((SetType::ListSet, _))));
+        matches!(
+            operation,
+            Operation::Flush { .. } | Operation::Destroy { .. } | Operation::Delete { .. }
+        ) && is_of_list()
     }
 
     /// Notes that a message was executed. What it did not carry has its outcome already.

@@ -404,13 +404,10 @@ impl IpSets for Fake {
             .map(|entry| {
                 let attempt = || Attempt::Test(*set, entry.clone());
                 self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
-                self.check_member(set, entry)
-                    .map_err(|errno| Error::of_errno(attempt(), Errno(errno), Some(SetType::ListSet)))?;
                 let set = self.get(set).map_err(|error| error.about(attempt()))?;
-                let kept = set.kept(entry);
-                let kept =
-                    kept.map_err(|errno| Error::of_errno(attempt(), Errno(errno), Some(set.set.set_type)))?;
-                Ok(set.matches(&kept))
+                // The kernel answers a test that it refuses as one for what is not there.
+                let is_possible = self.check_member(&set.set.name, entry).is_ok();
+                Ok(is_possible && set.kept(entry).is_ok_and(|kept| set.matches(&kept)))
             })
             .collect()
     }
@@ -485,28 +482,11 @@ impl FakeSet {
             Element::IpMark { mark, .. } => *mark &= options.markmask.unwrap_or(u32::MAX),
             _ => {}
         }
-        match (&element, options.range) {
-            (
-                Element::Ip(IpAddr::V4(ip))
-                | Element::IpMac {
-                    ip: IpAddr::V4(ip), ..
-                },
-                Some(SetRange::Addresses(first, last)),
-            ) if *ip < first || *ip > last => {
-                return Err(IPSET_ERR_BITMAP_RANGE);
-            }
-            (Element::Port(port), Some(SetRange::Ports(first, last))) if *port < first || *port > last => {
-                return Err(IPSET_ERR_BITMAP_RANGE);
-            }
-            _ => {}
-        }
-        if set_type.is_hash() {
-            match &element {
-                Element::Ip(ip) if ip.is_unspecified() => return Err(IPSET_ERR_HASH_ELEM),
-                Element::Mac(mac) if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
-                Element::IpMac { mac: Some(mac), .. } if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
-                _ => {}
-            }
+        // The kernel looks at ports before the options, at everything else behind them.
+        if let (Element::Port(port), Some(SetRange::Ports(first, last))) = (&element, options.range)
+            && (*port < first || *port > last)
+        {
+            return Err(IPSET_ERR_BITMAP_RANGE);
         }
         if given.timeout.is_some() && options.timeout.is_none() {
             return Err(IPSET_ERR_TIMEOUT);
@@ -520,6 +500,26 @@ impl FakeSet {
         let skbinfo = given.skb_mark.is_some() || given.skb_priority.is_some() || given.skb_queue.is_some();
         if skbinfo && !options.skbinfo {
             return Err(IPSET_ERR_SKBINFO);
+        }
+        match (&element, options.range) {
+            (
+                Element::Ip(IpAddr::V4(ip))
+                | Element::IpMac {
+                    ip: IpAddr::V4(ip), ..
+                },
+                Some(SetRange::Addresses(first, last)),
+            ) if *ip < first || *ip > last => {
+                return Err(IPSET_ERR_BITMAP_RANGE);
+            }
+            _ => {}
+        }
+        if set_type.is_hash() {
+            match &element {
+                Element::Ip(ip) if ip.is_unspecified() => return Err(IPSET_ERR_HASH_ELEM),
+                Element::Mac(mac) if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
+                Element::IpMac { mac: Some(mac), .. } if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
+                _ => {}
+            }
         }
         Ok(Entry::new(element).with_options(given.clone()))
     }
@@ -587,10 +587,11 @@ impl FakeSet {
             let mut options = entry.options().clone();
             options.packets = options.packets.or(packets);
             options.bytes = options.bytes.or(bytes);
-            let element = if self.set.set_type.is_bitmap() {
-                *entry.element()
-            } else {
-                *existing.element()
+            let element = match (existing.element(), entry.element()) {
+                // The other Ethernet address takes the place of the one that is there; none leaves it.
+                (kept, Element::IpMac { mac: None, .. }) => *kept,
+                (_, given @ Element::IpMac { .. }) => *given,
+                (kept, _) => *kept,
             };
             *existing = Entry::new(element).with_options(options);
             return Ok(());
