@@ -115,7 +115,7 @@ fn text(backend: Backend, name: &'static str, rules: usize, lock: &std::path::Pa
         backend: name,
         lock: lock.into(),
     };
-    let runs = if rules > 50_000 { 3 } else { 7 };
+    let runs = if rules > 50_000 { 3 } else { 5 };
     let mut command = Command::new()
         .with_backend(backend)
         .with_lock_file(lock)
@@ -132,7 +132,7 @@ fn text(backend: Backend, name: &'static str, rules: usize, lock: &std::path::Pa
     let test = median(
         runs,
         || Outcome::Ok(bytes.clone()),
-        |bytes| tool.run("restore", &["--noflush", "--counters", "--test"], bytes),
+        |bytes| tool.run("restore", &["--counters", "--test"], bytes),
     )?;
     println!("  render {render:?}, restore --test {test:?}");
     figure(

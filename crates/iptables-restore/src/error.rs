@@ -59,7 +59,8 @@ pub enum Error {
         text: String,
         /// Exit status of the tool; none if a signal ended it.
         status: Option<i32>,
-        /// Tables of the input whose COMMIT was done before: these stand.
+        /// Tables of the input whose COMMIT was done before: these stand. Empty with [`Refused::Whole`], where
+        /// the tool named no place and only reading the tables tells.
         applied: Vec<Table>,
     },
     /// Another process held the lock of the tables all the time we were willing to wait. Nothing was done.
@@ -120,7 +121,8 @@ pub enum Refused {
     },
     /// Something in this table that could not be narrowed down.
     Table(Table),
-    /// Reading, or an input as a whole.
+    /// Reading, or an input as a whole: the tool named no place, for instance because it was not allowed to do
+    /// anything, or died. Then only reading the tables tells what stands.
     Whole(Family),
 }
 
@@ -234,7 +236,8 @@ impl Error {
             || self.kind() == Some(RefusedKind::Resource)
     }
 
-    /// Tables that stand although the input as a whole was refused; empty for other errors.
+    /// Tables that stand although the input as a whole was refused; empty for other errors, and where the tool
+    /// named no place.
     pub fn applied(&self) -> &[Table] {
         match self {
             Error::Refused { applied, .. } => applied,
