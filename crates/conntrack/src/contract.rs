@@ -224,6 +224,9 @@ fn ensure_adds_and_then_changes(table: &mut dyn Conntrack) {
     let found = ok(table.flow(&flow.key()));
     assert_eq!((found.mark, found.key()), (9, key));
     assert_eq!(ok(table.totals()).entries, 1);
+    // What is decided when a flow begins cannot be ensured later.
+    let translated = flow.with_destination_nat(socket("10.0.1.1:5353").ip(), None);
+    refused(table.ensure(&translated), Error::is_unsupported);
 }
 
 fn a_mark_is_changed_bit_by_bit(table: &mut dyn Conntrack) {

@@ -38,7 +38,7 @@ pub struct Expectation {
     pub zone: Zone,
     /// Whole seconds for which it is expected; `None` for ever.
     pub timeout: Option<Duration>,
-    /// Number of the expectation.
+    /// Number of the expectation. Linux 6.1 tells another one in news than in listings.
     pub id: u32,
     /// Name of the helper that the new flow will get.
     pub helper: Option<Box<str>>,

@@ -134,7 +134,13 @@ impl Fake {
                         .with_mark(flow.mark)
                         .with_status(flow.status);
                     changes.tcp_state = flow.tcp_state;
-                    if flow.source_nat.is_some() || flow.destination_nat.is_some() || flow.master.is_some() {
+                    let helper = self.flows.get(&id).and_then(|flow| flow.helper.as_deref());
+                    // These are decided when a flow begins.
+                    if flow.source_nat.is_some()
+                        || flow.destination_nat.is_some()
+                        || flow.master.is_some()
+                        || (flow.helper.is_some() && flow.helper.as_deref() != helper)
+                    {
                         Err(Errno::EOPNOTSUPP)
                     } else {
                         self.change(id, &changes)
