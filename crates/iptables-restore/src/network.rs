@@ -56,13 +56,26 @@ impl Network {
         })
     }
 
-    /// With its mask in the shortest form and the bits outside it cleared, as `iptables-save` prints it.
-    pub(crate) fn normal_form(self) -> Self {
+    fn short_mask(self) -> Mask {
         let bits = Family::of(self.address).address_bits();
-        let mask = match self.mask.unwrap_or(Mask::Prefix(bits)) {
+        match self.mask.unwrap_or(Mask::Prefix(bits)) {
             Mask::Prefix(prefix) => Mask::Prefix(prefix.min(bits)),
             Mask::Bits(mask) => prefix_of(mask).map_or(Mask::Bits(mask), Mask::Prefix),
-        };
+        }
+    }
+
+    /// With its mask in the shortest form, none for a single host, and the address as it is: as
+    /// `iptables-save` prints the addresses of matches.
+    pub(crate) fn with_bare_mask(self) -> Self {
+        let single = Mask::Prefix(Family::of(self.address).address_bits());
+        let mask = Some(self.short_mask()).filter(|mask| *mask != single);
+        Network { mask, ..self }
+    }
+
+    /// With its mask in the shortest form and the bits outside it cleared, as `iptables-save` prints it
+    /// after `-s` and `-d`.
+    pub(crate) fn normal_form(self) -> Self {
+        let mask = self.short_mask();
         let address = match (self.address, mask) {
             (IpAddr::V4(address), Mask::Prefix(prefix)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);

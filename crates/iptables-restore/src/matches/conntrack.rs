@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::family::Family;
-use crate::network::{Mask, Network, PortRange, Protocol};
+use crate::network::{Network, PortRange, Protocol};
 use crate::options::{Options, decimal, once};
 use crate::render::Printer;
 
@@ -287,7 +286,7 @@ impl ConntrackMatch {
 
     /// Lists in the order of the tools, the protocol as a number, single hosts without a mask.
     pub(super) fn normal_form(&self) -> Self {
-        let network = |test: Option<Condition<Network>>| test.map(|test| test.map(bare_host));
+        let network = |test: Option<Condition<Network>>| test.map(|test| test.map(Network::with_bare_mask));
         ConntrackMatch {
             state: self.state.map(|test| test.map(ConntrackStates::normal_form)),
             protocol: self
@@ -300,16 +299,6 @@ impl ConntrackMatch {
             status: self.status.map(|test| test.map(ConntrackStatuses::normal_form)),
             ..self.clone()
         }
-    }
-}
-
-/// The normal form of a network where the tools print a single host without its mask.
-pub(super) fn bare_host(network: Network) -> Network {
-    let network = network.normal_form();
-    let single = Some(Mask::Prefix(Family::of(network.address).address_bits()));
-    Network {
-        mask: network.mask.filter(|mask| Some(*mask) != single),
-        ..network
     }
 }
 

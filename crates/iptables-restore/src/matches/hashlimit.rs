@@ -291,7 +291,12 @@ impl Hashlimit {
         let (HashlimitTest::Upto(rate) | HashlimitTest::Above(rate)) = &mut normal.test;
         match rate {
             HashlimitRate::Packets(rate) => {
+                let idle = |rate: &Rate| u32::try_from(rate.per.seconds() * 1000).ok();
+                // What is not given follows from the unit that was written, and is printed if that of the
+                // printed unit would be another.
+                let expire = normal.expire.or(idle(rate));
                 *rate = rate.normal_form(Self::SCALE);
+                normal.expire = expire.filter(|expire| Some(*expire) != idle(rate));
                 normal.burst = Some(normal.burst.unwrap_or(HashlimitBurst::Packets(5)));
             }
             HashlimitRate::Bytes(amount, unit) => (*amount, *unit) = larger_unit(*amount, *unit),

@@ -5,9 +5,8 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::family::Family;
 use crate::matches::Direction;
-use crate::network::{Mask, Network, Protocol};
+use crate::network::{Network, Protocol};
 use crate::options::{Options, decimal, once};
 use crate::render::{Printer, Style};
 
@@ -105,27 +104,59 @@ impl IpvsMatch {
         out.test("--vportctl", &self.control_port);
     }
 
-    /// The tools print the protocol as a number, and an address without the mask of a single host.
+    /// The tools print the protocol as a number, an address without the mask of a single host, and `--ipvs` only
+    /// if there is no other test.
     ///
     /// Source: `ipvs_mt_dump` in `extensions/libxt_ipvs.c`, iptables 1.8.9.
-    pub(super) fn normal_form(&self, family: Family) -> Self {
-        let single = Some(Mask::Prefix(family.address_bits()));
-        let address = self.address.map(|test| {
-            test.map(|network| {
-                let network = network.normal_form();
-                Network {
-                    mask: network.mask.filter(|mask| Some(*mask) != single),
-                    ..network
-                }
-            })
-        });
+    pub(super) fn normal_form(&self) -> Self {
+        let address = self.address.map(|test| test.map(Network::with_bare_mask));
         let protocol = self
             .protocol
             .map(|test| test.map(|protocol| Protocol::Number(protocol.number())));
-        IpvsMatch {
+        let normal = IpvsMatch {
             address,
             protocol,
             ..self.clone()
+        };
+        let sign_only = IpvsMatch {
+            is_ipvs: self.is_ipvs,
+            ..IpvsMatch::default()
+        };
+        if normal.is_ipvs == Some(Condition::Is(())) && normal != sign_only {
+            return IpvsMatch {
+                is_ipvs: None,
+                ..normal
+            };
+        }
+        normal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Family, Rule};
+
+    /// Pairs seen with iptables 1.8.9, whose listing prints this match as its save does.
+    #[test]
+    fn the_normal_form_is_what_the_tool_prints() {
+        for (written, printed) in [
+            (
+                "--vaddr 192.0.2.1 --vproto tcp --vport 1234",
+                "--vproto 6 --vaddr 192.0.2.1 --vport 1234",
+            ),
+            ("--ipvs", "--ipvs"),
+            ("! --ipvs", "! --ipvs"),
+            (
+                "! --vaddr 192.0.2.1 --vdir REPLY ! --vmethod MASQ --vportctl 21",
+                "! --vaddr 192.0.2.1 --vdir REPLY ! --vmethod MASQ --vportctl 21",
+            ),
+            ("--ipvs --vaddr 192.0.2.1/20", "--vaddr 192.0.2.1/20"),
+        ] {
+            let rule: Rule = format!("-m ipvs {written}").parse().unwrap();
+            assert_eq!(
+                rule.normal_form(Family::Ipv4).to_string(),
+                format!("-m ipvs {printed}")
+            );
         }
     }
 }

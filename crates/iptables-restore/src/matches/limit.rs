@@ -47,7 +47,7 @@ const UNITS: [(RateUnit, &str, u64); 4] = [
 ];
 
 impl RateUnit {
-    fn seconds(self) -> u64 {
+    pub(super) fn seconds(self) -> u64 {
         UNITS
             .iter()
             .find(|(unit, ..)| *unit == self)

@@ -301,7 +301,7 @@ impl Match {
             Match::Mark(test) => Match::Mark(test.map(MarkMatch::normal_form)),
             Match::Connmark(test) => Match::Connmark(test.map(ConnmarkMatch::normal_form)),
             Match::Conntrack(conntrack) => Match::Conntrack(Box::new(conntrack.normal_form())),
-            Match::Ipvs(ipvs) => Match::Ipvs(Box::new(ipvs.normal_form(family))),
+            Match::Ipvs(ipvs) => Match::Ipvs(Box::new(ipvs.normal_form())),
             Match::Limit(limit) => Match::Limit(limit.normal_form()),
             Match::Hashlimit(hashlimit) => Match::Hashlimit(Box::new(hashlimit.normal_form(family))),
             Match::Recent(recent) => Match::Recent(Box::new(recent.normal_form(family))),
