@@ -147,8 +147,10 @@ fn the_listing_equals_that_of_ip_on_links_of_any_kind() {
         ]);
         // Duplicate address detection changes flags while we look.
         let tentative = || as_ip_lists().iter().any(|line| line.contains("tentative"));
-        while tentative() {
-            thread::sleep(Duration::from_millis(100));
+        for _ in 0..100 {
+            if tentative() {
+                thread::sleep(Duration::from_millis(100));
+            }
         }
         let mut client = Client::open().unwrap();
         let listed = client.list(Selection::All).unwrap();

@@ -75,6 +75,10 @@ pub const CHECKS: &[Check] = &[
         replacing_makes_the_smallest_change,
     ),
     (
+        "replacing_changes_a_prefix_length",
+        replacing_changes_a_prefix_length,
+    ),
+    (
         "replacing_leaves_what_is_foreign",
         replacing_leaves_what_is_foreign,
     ),
@@ -566,6 +570,18 @@ pub fn replacing_makes_the_smallest_change(host: &mut dyn DummyLinks) {
             .unwrap_err()
             .is_link_missing()
     );
+}
+
+/// Of IPv6 the kernel takes one prefix length, so the old one goes first; of IPv4 both are there.
+pub fn replacing_changes_a_prefix_length(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract21");
+    host.add(&link, &address("fd00:21::1/64")).unwrap();
+    host.add(&link, &address("10.1.21.1/24")).unwrap();
+    let wanted = [address("fd00:21::1/128"), address("10.1.21.1/32")];
+    let replaced = host.replace(&link, &wanted, &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.failures.len()), (4, 0), "{replaced:?}");
+    assert_eq!(keys(host, link), set(["fd00:21::1/128", "10.1.21.1/32"]));
+    host.delete_link(&link).unwrap();
 }
 
 /// A foreign address on our link and an address of ours on another link: reported, untouched.

@@ -53,17 +53,21 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What removes the difference: additions first, so that no address is missed in between.
+    /// What removes the difference: additions first, so that no address is missed in between. Only
+    /// an IPv6 address that changes its prefix length goes before it comes: the kernel takes one
+    /// prefix length a link.
     pub fn operations(&self, link: &LinkName) -> Vec<Operation> {
-        let additions = self
-            .missing
-            .iter()
-            .map(|address| Operation::AddAddress(*link, address.clone()));
-        let deletions = self
+        let missing: BTreeSet<_> = self.missing.iter().map(|address| address.key.address()).collect();
+        let (first, last): (Vec<_>, Vec<_>) = self
             .surplus
             .iter()
-            .map(|key| Operation::DeleteAddress(*link, *key));
-        additions.chain(deletions).collect()
+            .partition(|key| key.address().is_ipv6() && missing.contains(&key.address()));
+        let delete = |key: &AddressKey| Operation::DeleteAddress(*link, *key);
+        let add = |address: &LinkAddress| Operation::AddAddress(*link, address.clone());
+        let mut operations: Vec<_> = first.into_iter().map(delete).collect();
+        operations.extend(self.missing.iter().map(add));
+        operations.extend(last.into_iter().map(delete));
+        operations
     }
 
     /// Whether a deletion may take addresses along that are wanted: it is of an IPv4 address that

@@ -110,7 +110,7 @@ impl Events {
     }
 
     /// Asks for a receive buffer of this many bytes; without `CAP_NET_ADMIN` at most
-    /// `net.core.rmem_max`. 4 MiB unless set, which is room for about 5 000 events.
+    /// `net.core.rmem_max`. 4 MiB unless set, which the kernel doubles.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.raw
             .set_receive_buffer(bytes)

@@ -14,9 +14,6 @@ use ipnet::IpNet;
 ///   closed port of the host instead of being routed on.
 /// - IPv4: the link may be down. IPv6: the link must be up when the route is added (`ENETDOWN`
 ///   otherwise), and the route goes when the link is set down.
-/// - A socket may be bound to an address of an IPv4 prefix; for one of an IPv6 prefix too, but the
-///   kernel never chooses it as a source by itself.
-/// - The loopback link works too and is always there, but then nothing tells ours from others'.
 ///
 /// It lies in the table `local`, where the kernel keeps the routes of its own addresses.
 #[doc(alias = "RTN_LOCAL")]
