@@ -226,7 +226,7 @@ impl Numbers {
 fn generated(client: &mut Client, seed: u64) -> Vec<(Set, Vec<Entry>)> {
     let mut numbers = Numbers(seed);
     let mut sets = Vec::new();
-    for number in 0..4 {
+    for number in 0..2 {
         for set_type in SetType::ALL {
             for family in set_type.families().iter().copied() {
                 let Some(revisions) = client.revisions(set_type, family).unwrap() else {
@@ -244,7 +244,7 @@ fn generated(client: &mut Client, seed: u64) -> Vec<(Set, Vec<Entry>)> {
                     _ => 0,
                 };
                 let set = numbers.set(number, set_type, family, kernel);
-                let count = if set_type == SetType::ListSet { 5 } else { 60 };
+                let count = if set_type == SetType::ListSet { 5 } else { 30 };
                 let entries = (0..count).map(|_| numbers.entry(&set)).collect();
                 sets.push((set, entries));
             }
@@ -403,8 +403,10 @@ fn protocols_and_messages_print_like_ipset_prints_them() {
     let mut client = client();
     let address: IpAddr = [10, 0, 0, 1].into();
     let address6: IpAddr = Ipv6Addr::LOCALHOST.into();
-    let icmp = (0..=255).flat_map(|kind| [0, 1, 2, 5, 13].map(|code| ProtocolPort::icmp(kind, code)));
-    let icmpv6 = (0..=255).flat_map(|kind| [0, 1, 2, 4].map(|code| ProtocolPort::icmpv6(kind, code)));
+    let icmp = (0..=20).flat_map(|kind| [0, 1, 2, 5, 13].map(|code| ProtocolPort::icmp(kind, code)));
+    let icmpv6 = (1..=5)
+        .chain(128..=138)
+        .flat_map(|kind| [0, 1, 2, 4].map(|code| ProtocolPort::icmpv6(kind, code)));
     let protocols = (1..=255).map(|number| ProtocolPort::new(kernlink_ipset::Protocol(number), 0));
     let four = Set::new(name("four"), SetType::HashIpPort);
     let six = Set::new(name("six"), SetType::HashIpPort).with_family(Family::Inet6);
@@ -686,8 +688,8 @@ fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
 fn a_set_that_changes_while_it_is_listed_is_noticed() {
     requires!(Feature::IpSet);
     let mut client = client();
-    let set = Set::new(name("restless"), SetType::HashIpPort).with_hashsize(16384);
-    fill(&mut client, &set, (0..10_000).map(web));
+    let set = Set::new(name("restless"), SetType::HashIpPort).with_hashsize(4096);
+    fill(&mut client, &set, (0..3_000).map(web));
     let namespace = NetNs::current();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -698,7 +700,7 @@ fn a_set_that_changes_while_it_is_listed_is_noticed() {
                 while !stop.load(Ordering::Relaxed) {
                     let moved = [
                         Operation::delete(set.name, web(n)),
-                        Operation::add(set.name, web(n + 10_000)),
+                        Operation::add(set.name, web(n + 3_000)),
                     ];
                     assert!(writer.execute(&moved).iter().all(Result::is_ok));
                     n += 1;
@@ -706,23 +708,23 @@ fn a_set_that_changes_while_it_is_listed_is_noticed() {
             });
         });
         let mut noticed = 0;
-        for _ in 0..20 {
+        for _ in 0..5 {
             match client.list_set(&set.name) {
                 Ok(listed) => {
-                    // 10 000 in a row, or the moment between deletion and addition.
+                    // 3 000 in a row, or the moment between deletion and addition.
                     let there: BTreeSet<Entry> = listed.entries.iter().cloned().collect();
                     assert_eq!(there.len(), listed.entries.len());
-                    assert!((9_999..=10_000).contains(&there.len()), "{}", there.len());
+                    assert!((2_999..=3_000).contains(&there.len()), "{}", there.len());
                 }
                 Err(Error::Changed { .. }) => noticed += 1,
                 Err(error) => panic!("{error:?}"),
             }
         }
         stop.store(true, Ordering::Relaxed);
-        println!("{noticed} of 20 listings were given up");
+        println!("{noticed} of 5 listings were given up");
     });
     // At rest it can be listed again.
-    assert_eq!(client.list_set(&set.name).unwrap().entries.len(), 10_000);
+    assert_eq!(client.list_set(&set.name).unwrap().entries.len(), 3_000);
 }
 
 /// A client opened for another namespace works there and not here.
@@ -830,7 +832,7 @@ fn the_fake_answers_like_the_kernel_to_random_operations() {
     requires!(Feature::IpSet);
     let mut client = client();
     let mut numbers = Numbers(7);
-    for round in 0..40 {
+    for round in 0..12 {
         let mut fake = Fake::new();
         client.flush_all().unwrap();
         client.destroy_all().unwrap();

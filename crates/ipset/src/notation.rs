@@ -404,7 +404,7 @@ create e bitmap:ip range 10.0.0.0-10.0.255.255 netmask 24
 add e 10.0.3.0
 create k bitmap:port range 1-1000 comment
 add k 3 comment \"its \\ x\"
-create m hash:ip,mark family inet hashsize 1024 maxelem 65536 markmask 0x0000ff00
+create m hash:ip,mark family inet markmask 0x0000ff00 hashsize 1024 maxelem 65536
 create d list:set size 5 timeout 5
 add d b timeout 4
 ";

@@ -210,14 +210,14 @@ impl fmt::Display for SetOptions {
             Some(SetRange::Ports(first, last)) => write!(f, " range {first}-{last}")?,
             None => {}
         }
+        if let Some(markmask) = self.markmask {
+            write!(f, " markmask {markmask:#010x}")?;
+        }
         if let Some(hashsize) = self.hashsize {
             write!(f, " hashsize {hashsize}")?;
         }
         if let Some(maxelem) = self.maxelem {
             write!(f, " maxelem {maxelem}")?;
-        }
-        if let Some(markmask) = self.markmask {
-            write!(f, " markmask {markmask:#010x}")?;
         }
         if let Some(netmask) = self.netmask {
             write!(f, " netmask {netmask}")?;
