@@ -72,19 +72,10 @@ impl NetNs {
     /// Joins this namespace and another by a pair of veth devices, both up. Addresses are the caller's.
     pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
         self.run(|| {
-            tools::ip(&[
-                "link",
-                "add",
-                name,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                other_name,
-                "netns",
-                &other.path(),
-            ]);
-            tools::ip(&["link", "set", name, "up"]);
+            let path = other.path();
+            tools::ip_batch(&format!(
+                "link add {name} type veth peer name {other_name} netns {path}\nlink set {name} up\n"
+            ));
         });
         other.run(|| tools::ip(&["link", "set", other_name, "up"]));
     }

@@ -47,6 +47,12 @@ pub fn ip(arguments: &[&str]) {
     must("ip", arguments);
 }
 
+/// `ip -batch`: several `ip` commands, one a line, in one start. Panics at the first that fails.
+pub fn ip_batch(commands: &str) {
+    run_with_input("ip", &["-batch", "-"], commands)
+        .unwrap_or_else(|error| panic!("{error}; of\n{commands}"));
+}
+
 /// `ip -j address show`, the links and their addresses as JSON.
 pub fn ip_addresses() -> String {
     must("ip", &["-j", "address", "show"])

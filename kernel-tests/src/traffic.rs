@@ -15,7 +15,7 @@ use std::{
 
 use crate::{
     netns::NetNs,
-    tools::{ip, set_sysctl},
+    tools::{ip_batch, set_sysctl},
 };
 
 /// How long a client waits for an answer. An emulated machine is slow; a lost packet is what this is for.
@@ -145,23 +145,18 @@ fn attach(
     far: &NetNs,
     far_addresses: [IpAddr; 2],
 ) {
-    near.connect(near_name, far, "eth0");
+    // Few starts of `ip`: each takes long in an emulated machine.
     let add = |device: &str, addresses: [IpAddr; 2]| {
-        for address in addresses {
-            let prefix = if address.is_ipv4() { 24 } else { 64 };
-            let address = format!("{address}/{prefix}");
-            // Without `nodad` an IPv6 address is unusable for its first second.
-            let nodad: &[&str] = if prefix == 64 { &["nodad"] } else { &[] };
-            ip(&[&["address", "add", &address, "dev", device], nodad].concat());
-        }
+        // Without `nodad` an IPv6 address is unusable for its first second.
+        addresses.map(|address| match address {
+            IpAddr::V4(_) => format!("address add {address}/24 dev {device}\n"),
+            IpAddr::V6(_) => format!("address add {address}/64 dev {device} nodad\n"),
+        })
     };
-    near.run(|| add(near_name, near_addresses));
-    far.run(|| {
-        add("eth0", far_addresses);
-        for gateway in near_addresses {
-            ip(&["route", "add", "default", "via", &gateway.to_string()]);
-        }
-    });
+    near.connect(near_name, far, "eth0");
+    near.run(|| ip_batch(&add(near_name, near_addresses).concat()));
+    let routes = near_addresses.map(|gateway| format!("route add default via {gateway}\n"));
+    far.run(|| ip_batch(&(add("eth0", far_addresses).concat() + &routes.concat())));
 }
 
 /// A server that answers every request with its name and the address the request came from. It stops when dropped.
