@@ -1,0 +1,12 @@
+//! The proxier on a real kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test says what went wrong by panicking"
+)]
+
+mod handover;
+mod packets;
+mod support;
+mod sync;
+mod worlds;

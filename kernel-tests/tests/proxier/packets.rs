@@ -1,0 +1,506 @@
+//! The proxier on a real kernel with real packets: who may reach a frontend, who answers, and which source the pod sees.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::support::{
+    ask, assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, service, slices, sync,
+};
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::requires;
+use kernlink_kernel_tests::tools;
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, Tally};
+use socket2::{Domain, Socket, Type};
+
+const PORTS: &str = "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 5353, protocol: UDP}]";
+
+/// The two ports of each Service here, with what `spec` adds.
+const TCP_AND_UDP: [(Protocol, u16); 2] = [(Protocol::Tcp, 80), (Protocol::Udp, 53)];
+
+/// A network of so many pods that all serve what [`PORTS`] names.
+fn network(pods: u8) -> (Network, Vec<Server>) {
+    let network = Network::new(pods);
+    let mut servers = network.serve(Protocol::Tcp, 8080);
+    servers.extend(network.serve(Protocol::Udp, 5353));
+    (network, servers)
+}
+
+fn ips(v4: &str, v6: &str) -> [IpAddr; 2] {
+    [v4.parse().unwrap(), v6.parse().unwrap()]
+}
+
+fn node_ips() -> [IpAddr; 2] {
+    [Network::node_ipv4().into(), Network::node_ipv6().into()]
+}
+
+fn client_ips() -> [IpAddr; 2] {
+    [Network::client_ipv4().into(), Network::client_ipv6().into()]
+}
+
+fn pod_ips(number: u8) -> [IpAddr; 2] {
+    [Network::pod_ipv4(number).into(), Network::pod_ipv6(number).into()]
+}
+
+/// The node's address towards a pod, which the pod sees where the source is masqueraded.
+fn gateway_ips(number: u8) -> [IpAddr; 2] {
+    ips(
+        &format!("10.244.{number}.1"),
+        &format!("fd00:10:244:{number:x}::1"),
+    )
+}
+
+/// Every request was answered, by these servers in equal parts, which saw these sources.
+fn expect(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
+    tally.assert_balanced(servers, 1);
+    assert_eq!(
+        tally.sources,
+        sources.iter().copied().collect::<BTreeSet<_>>(),
+        "{tally:#?}"
+    );
+}
+
+#[test]
+fn a_cluster_ip_sees_pods_as_they_are_and_others_masqueraded() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(3);
+    let _on_node = network.node.enter();
+    let spec = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
+    let manifests = service("web", 1, spec, "") + &slices("web", PORTS, &[(0, "node-a"), (1, "node-b")]);
+    sync(&mut proxier(&manifests));
+    for (family, address) in cluster_ips(1).into_iter().enumerate() {
+        for (protocol, port) in TCP_AND_UDP {
+            let target = SocketAddr::new(address, port);
+            let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+            // A pod of this cluster.
+            expect(
+                &ask(&network.pods[2], protocol, target, 4),
+                &["pod0", "pod1"],
+                &[pod_ips(2)[family]],
+            );
+            // Somebody outside.
+            expect(
+                &ask(&network.client, protocol, target, 4),
+                &["pod0", "pod1"],
+                &gateways,
+            );
+            // The node itself.
+            expect(
+                &ask(&network.node, protocol, target, 4),
+                &["pod0", "pod1"],
+                &gateways,
+            );
+        }
+    }
+}
+
+#[test]
+fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source_and_node() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(2);
+    let _on_node = network.node.enter();
+    let both_ports = |first: u16| {
+        format!(
+            "ports: [{{name: web, port: 80, nodePort: {first}, protocol: TCP}}, \
+             {{name: ask, port: 53, nodePort: {}, protocol: UDP}}]",
+            first + 1
+        )
+    };
+    let frontends = |policy: &str, external: [&str; 2], first: u16| {
+        format!(
+            "type: LoadBalancer, externalTrafficPolicy: {policy}, externalIPs: ['{}', '{}'], {}",
+            external[0],
+            external[1],
+            both_ports(first)
+        )
+    };
+    let pods = [(0, "node-a"), (1, "node-b")];
+    let manifests = [
+        load_balancer(
+            "wide",
+            1,
+            &frontends("Cluster", ["203.0.113.20", "2001:db8:ff::20"], 30080),
+            ["203.0.113.10", "2001:db8:ff::10"],
+        ),
+        slices("wide", PORTS, &pods),
+        load_balancer(
+            "near",
+            2,
+            &frontends("Local", ["203.0.113.21", "2001:db8:ff::21"], 30090),
+            ["203.0.113.11", "2001:db8:ff::11"],
+        ),
+        slices("near", PORTS, &pods),
+    ]
+    .concat();
+    let proxier = &mut proxier(&manifests);
+    sync(proxier);
+    assert_holds_what_is_wanted(proxier);
+    for family in [0, 1] {
+        for (index, (protocol, port)) in (0..).zip(TCP_AND_UDP) {
+            let asked = |address: IpAddr, port: u16| {
+                ask(&network.client, protocol, SocketAddr::new(address, port), 4)
+            };
+            let load_balancers = [
+                ips("203.0.113.10", "2001:db8:ff::10"),
+                ips("203.0.113.11", "2001:db8:ff::11"),
+            ];
+            let external = [
+                ips("203.0.113.20", "2001:db8:ff::20"),
+                ips("203.0.113.21", "2001:db8:ff::21"),
+            ];
+            let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+            for tally in [
+                asked(node_ips()[family], 30080 + index),
+                asked(load_balancers[0][family], port),
+                asked(external[0][family], port),
+            ] {
+                expect(&tally, &["pod0", "pod1"], &gateways);
+            }
+            for tally in [
+                asked(node_ips()[family], 30090 + index),
+                asked(load_balancers[1][family], port),
+                asked(external[1][family], port),
+            ] {
+                expect(&tally, &["pod0"], &[client_ips()[family]]);
+            }
+        }
+    }
+}
+
+#[test]
+fn source_ranges_let_in_whom_they_name_and_no_one_else() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(1);
+    let _on_node = network.node.enter();
+    let ranges = |ranges: &str| {
+        let spec = format!(
+            "type: LoadBalancer, allocateLoadBalancerNodePorts: false, loadBalancerSourceRanges: [{ranges}], \
+             ports: [{{name: web, port: 80, protocol: TCP}}, {{name: ask, port: 53, protocol: UDP}}]"
+        );
+        load_balancer("outer", 1, &spec, ["203.0.113.10", "2001:db8:ff::10"])
+            + &slices("outer", PORTS, &[(0, "node-a")])
+    };
+    let frontends = ips("203.0.113.10", "2001:db8:ff::10");
+    let targets = || {
+        let frontends = frontends.into_iter();
+        frontends.flat_map(|address| {
+            TCP_AND_UDP.map(|(protocol, port)| (protocol, SocketAddr::new(address, port)))
+        })
+    };
+    let proxier = &mut proxier(&ranges("'192.0.2.0/24', '2001:db8:1::/64'"));
+    sync(proxier);
+    for (protocol, target) in targets() {
+        ask(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+    }
+
+    // Others only: the client gets no answer at all, in silence, while a host range lets in just one.
+    hand_in(
+        proxier,
+        &ranges("'198.51.100.0/24', '192.0.2.3/32', '2001:db8:5::/48', '2001:db8:1::3/128'"),
+    );
+    sync(proxier);
+    assert_holds_what_is_wanted(proxier);
+    let refusals: Vec<ErrorKind> = thread::scope(|scope| {
+        let asked: Vec<_> = targets()
+            .map(|(protocol, target)| {
+                let client = &network.client;
+                scope.spawn(move || {
+                    let asked = Connection::open(client, protocol, target).and_then(|mut c| c.ask());
+                    asked.map_or_else(
+                        |error| error.kind(),
+                        |answer| panic!("{protocol} {target}: {answer:?}"),
+                    )
+                })
+            })
+            .collect();
+        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for kind in refusals {
+        assert!(
+            [ErrorKind::TimedOut, ErrorKind::WouldBlock].contains(&kind),
+            "{kind:?}"
+        );
+    }
+    for program in ["iptables", "ip6tables"] {
+        let listing = tools::must(program, &["-nvxL", "KUBE-SOURCE-RANGES-FIREWALL"]);
+        let dropped = listing.lines().find(|line| line.contains("DROP")).unwrap();
+        let packets: u64 = dropped.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(packets >= 2, "{listing}");
+    }
+
+    // The host that the range names is let in.
+    network.client.run(|| {
+        tools::ip(&["address", "add", "192.0.2.3/24", "dev", "eth0"]);
+        tools::ip(&["address", "add", "2001:db8:1::3/64", "dev", "eth0", "nodad"]);
+    });
+    for (source, target) in ips("192.0.2.3", "2001:db8:1::3").into_iter().zip(frontends) {
+        let mut flow =
+            Connection::open_udp_from(&network.client, (source, 0).into(), (target, 53).into()).unwrap();
+        assert_eq!(flow.ask().unwrap().server, "pod0");
+    }
+}
+
+#[test]
+fn a_pod_reaches_itself_through_its_service() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(1);
+    let _on_node = network.node.enter();
+    let spec = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
+    sync(&mut proxier(
+        &(service("web", 1, spec, "") + &slices("web", PORTS, &[(0, "node-a")])),
+    ));
+    for (family, address) in cluster_ips(1).into_iter().enumerate() {
+        for (protocol, port) in TCP_AND_UDP {
+            let tally = ask(&network.pods[0], protocol, SocketAddr::new(address, port), 3);
+            // Were it not masqueraded, the pod would answer itself, and not what it has asked.
+            expect(&tally, &["pod0"], &[gateway_ips(0)[family]]);
+        }
+    }
+}
+
+#[test]
+fn with_session_affinity_a_client_stays_with_its_server() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(3);
+    let _on_node = network.node.enter();
+    let ports = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
+    let sticky = format!(
+        "{ports}, sessionAffinity: ClientIP, sessionAffinityConfig: {{clientIP: {{timeoutSeconds: 900}}}}"
+    );
+    let pods = [(0, "node-a"), (1, "node-a"), (2, "node-a")];
+    let manifests = [
+        service("sticky", 1, &sticky, ""),
+        slices("sticky", PORTS, &pods),
+        service("fickle", 2, ports, ""),
+        slices("fickle", PORTS, &pods),
+    ]
+    .concat();
+    let mut first = proxier(&manifests);
+    sync(&mut first);
+    for address in cluster_ips(1) {
+        for (protocol, port) in TCP_AND_UDP {
+            let tally = ask(&network.client, protocol, SocketAddr::new(address, port), 6);
+            assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
+            // It does so after a restart too.
+            sync(&mut proxier(&manifests));
+            let again = ask(&network.client, protocol, SocketAddr::new(address, port), 3);
+            assert!(
+                again.answers.keys().eq(tally.answers.keys()),
+                "{tally:#?} {again:#?}"
+            );
+        }
+    }
+    for address in cluster_ips(2) {
+        for (protocol, port) in TCP_AND_UDP {
+            let tally = ask(&network.client, protocol, SocketAddr::new(address, port), 6);
+            tally.assert_balanced(&["pod0", "pod1", "pod2"], 0);
+        }
+    }
+}
+
+#[test]
+fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_silence() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (network, _servers) = network(1);
+    let _on_node = network.node.enter();
+    // The kernel sends six errors at once to one client and then one a second; here there are more.
+    tools::set_sysctl("net.ipv4.icmp_ratelimit", "0");
+    tools::set_sysctl("net.ipv6.icmp.ratelimit", "0");
+    // A daemon on every address of the node must not be reachable through a virtual IP.
+    let _daemons: Vec<Server> = [Protocol::Tcp, Protocol::Udp]
+        .into_iter()
+        .flat_map(|protocol| {
+            ["0.0.0.0:9999", "[::]:9998"]
+                .map(|address| Server::start(&network.node, "daemon", protocol, address.parse().unwrap()))
+        })
+        .collect();
+    let spec = "type: LoadBalancer, externalIPs: ['203.0.113.20', '2001:db8:ff::20'], ports: [{name: web, port: 80, protocol: TCP}]";
+    let manifests = load_balancer("web", 1, spec, ["203.0.113.10", "2001:db8:ff::10"])
+        + &slices("web", PORTS, &[(0, "node-a")]);
+    sync(&mut proxier(&manifests));
+    for (v4, v6) in [
+        ("203.0.113.20", "2001:db8:ff::20"),
+        ("203.0.113.10", "2001:db8:ff::10"),
+        ("10.96.0.1", "fd00:10:96::1"),
+    ] {
+        for (address, daemon) in ips(v4, v6).into_iter().zip([9999, 9998]) {
+            ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 1)
+                .assert_balanced(&["pod0"], 0);
+            for (protocol, port) in [
+                (Protocol::Tcp, 81),
+                (Protocol::Udp, 80),
+                (Protocol::Tcp, daemon),
+                (Protocol::Udp, daemon),
+            ] {
+                let target = SocketAddr::new(address, port);
+                let asked = Connection::open(&network.client, protocol, target).and_then(|mut c| c.ask());
+                let kind = asked.map_err(|error| error.kind());
+                assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
+            }
+        }
+    }
+    // The daemon answers on the node's own address.
+    for (address, daemon) in node_ips().into_iter().zip([9999, 9998]) {
+        ask(
+            &network.client,
+            Protocol::Tcp,
+            SocketAddr::new(address, daemon),
+            1,
+        )
+        .assert_balanced(&["daemon"], 0);
+    }
+}
+
+#[test]
+fn sctp_associations_are_balanced_through_cluster_ip_and_node_port() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let network = Network::new(2);
+    let _servers: Vec<SctpServer> = (0..2_u8)
+        .flat_map(|pod| pod_ips(pod).map(|address| (pod, address)))
+        .map(|(pod, address)| {
+            SctpServer::start(
+                &network.pods[usize::from(pod)],
+                &format!("pod{pod}"),
+                (address, 9900).into(),
+            )
+        })
+        .collect();
+    let _on_node = network.node.enter();
+    let spec = "type: NodePort, ports: [{name: s, port: 99, nodePort: 30099, protocol: SCTP}]";
+    let manifests = service("stream", 1, spec, "")
+        + &slices(
+            "stream",
+            "[{name: s, port: 9900, protocol: SCTP}]",
+            &[(0, "node-a"), (1, "node-b")],
+        );
+    let mut proxier = proxier(&manifests);
+    sync(&mut proxier);
+    assert_holds_what_is_wanted(&proxier);
+    for family in [0, 1] {
+        for target in [(cluster_ips(1)[family], 99), (node_ips()[family], 30099)] {
+            let mut tally = Tally::default();
+            for _ in 0..4 {
+                match sctp_ask(&network.client, client_ips()[family], target.into()) {
+                    Ok(answer) => {
+                        let (server, source) = answer.split_once(' ').unwrap();
+                        *tally.answers.entry(server.to_owned()).or_default() += 1;
+                        tally.sources.insert(source.parse::<SocketAddr>().unwrap().ip());
+                    }
+                    Err(error) => tally.failures.push(error.to_string()),
+                }
+            }
+            expect(
+                &tally,
+                &["pod0", "pod1"],
+                &[gateway_ips(0)[family], gateway_ips(1)[family]],
+            );
+        }
+    }
+}
+
+/// Answers each association with its name and where it came from. It stops when dropped.
+struct SctpServer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn sctp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(socket2::Protocol::SCTP),
+    )?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+impl SctpServer {
+    fn start(namespace: &NetNs, name: &str, address: SocketAddr) -> Self {
+        let listener = namespace.run(|| sctp_socket(address)).unwrap();
+        listener.listen(16).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, name) = (stop.clone(), name.to_owned());
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((mut association, source)) => {
+                        let answer = format!("{name} {}", source.as_socket().unwrap());
+                        association.set_nonblocking(false).unwrap();
+                        association.set_read_timeout(Some(PATIENCE)).unwrap();
+                        // A client that breaks off has its own error to report.
+                        let _ = association.read(&mut [0; 64]);
+                        let _ = association.write(answer.as_bytes());
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        let thread = Some(thread);
+        Self { stop, thread }
+    }
+}
+
+impl Drop for SctpServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How long a client waits for an answer that may be lost.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn sctp_ask(namespace: &NetNs, source: IpAddr, target: SocketAddr) -> io::Result<String> {
+    namespace.run(|| {
+        let mut association = sctp_socket((source, 0).into())?;
+        association.connect_timeout(&target.into(), PATIENCE)?;
+        association.set_read_timeout(Some(PATIENCE))?;
+        association.write_all(b"who")?;
+        let mut answer = [0; 128];
+        let length = association.read(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+    })
+}

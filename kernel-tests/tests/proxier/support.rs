@@ -1,0 +1,360 @@
+//! What the tests of the proxier share: worlds in YAML, the kernel's state as the standard tools list it, and that state loaded
+//! by the standard tools.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::tools;
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Tally, ask_many};
+use kernlink_proxier::backends::Backends;
+use kernlink_proxier::config::{Config, Conntrack, LocalDetection};
+use kernlink_proxier::desired::{KernelVersion, Listings};
+use kernlink_proxier::proxier::{Proxier, Synced};
+use kernlink_proxier::source::{SourceId, manifest};
+
+/// What [`service`] numbers: the cluster IP of each family.
+pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
+    [
+        Ipv4Addr::new(10, 96, 0, number).into(),
+        Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, number.into()).into(),
+    ]
+}
+
+/// A dual-stack Service of cluster IPs by number; `spec` holds the rest of the specification, as fields of a map in braces; `more`
+/// holds more metadata, likewise, after a comma.
+pub(crate) fn service(name: &str, number: u8, spec: &str, more: &str) -> String {
+    let [v4, v6] = cluster_ips(number);
+    format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default, creationTimestamp: '2026-01-01T00:00:00Z'{more}}}
+spec: {{clusterIP: '{v4}', clusterIPs: ['{v4}', '{v6}'], ipFamilies: [IPv4, IPv6], {spec}}}
+"
+    )
+}
+
+/// The same with load-balancer addresses.
+pub(crate) fn load_balancer(name: &str, number: u8, spec: &str, ingress: [&str; 2]) -> String {
+    let [v4, v6] = ingress;
+    let service = service(name, number, spec, "");
+    format!("{service}status: {{loadBalancer: {{ingress: [{{ip: '{v4}'}}, {{ip: '{v6}'}}]}}}}\n")
+}
+
+/// The endpoints of a Service: pods of [`Network`] by number, each with the name of its node; a slice for each family.
+pub(crate) fn slices(service: &str, ports: &str, pods: &[(u8, &str)]) -> String {
+    let mut text = String::new();
+    for (family, of_pod) in [("IPv4", pod_v4 as fn(u8) -> IpAddr), ("IPv6", pod_v6)] {
+        let endpoints: Vec<String> = pods
+            .iter()
+            .map(|(pod, node)| format!("{{addresses: ['{}'], nodeName: {node}}}", of_pod(*pod)))
+            .collect();
+        text += &format!(
+            "---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: {family}
+metadata: {{name: {service}-{}, namespace: default, labels: {{kubernetes.io/service-name: {service}}}}}
+ports: {ports}
+endpoints: [{}]
+",
+            family.to_lowercase(),
+            endpoints.join(", ")
+        );
+    }
+    text
+}
+
+fn pod_v4(number: u8) -> IpAddr {
+    Network::pod_ipv4(number).into()
+}
+
+fn pod_v6(number: u8) -> IpAddr {
+    Network::pod_ipv6(number).into()
+}
+
+/// kube-proxy's defaults for `node-a` of a cluster with [`Network`]'s pods. The table of tracked connections stays as it is: all
+/// namespaces share it.
+pub(crate) fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack = Conntrack {
+        max_per_core: 0,
+        tcp_established: Duration::ZERO,
+        tcp_close_wait: Duration::ZERO,
+        ..Conntrack::default()
+    };
+    let pods = ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap());
+    config.local_detection = LocalDetection::ClusterCidr(pods.into());
+    config
+}
+
+/// A proxier on the kernel, in the calling thread's namespace, with these manifests.
+pub(crate) fn proxier(manifests: &str) -> Proxier {
+    proxier_on(Backends::kernel().unwrap(), manifests)
+}
+
+/// The same on chosen backends.
+pub(crate) fn proxier_on(backends: Backends, manifests: &str) -> Proxier {
+    let mut proxier = Proxier::new(config(), backends);
+    hand_in(&mut proxier, manifests);
+    proxier
+}
+
+/// Makes these manifests all that there is.
+pub(crate) fn hand_in(proxier: &mut Proxier, manifests: &str) {
+    let objects = manifest::read("test", manifests);
+    assert_eq!(objects.errors, []);
+    for change in objects.into_changes() {
+        proxier.change(SourceId(0), change);
+    }
+}
+
+/// Syncs; every step has to succeed.
+pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
+    let synced = proxier.sync().unwrap();
+    assert!(synced.is_success(), "{synced}");
+    synced
+}
+
+/// What the desired state of a synced proxier lists on the running kernel.
+pub(crate) fn wanted(proxier: &Proxier) -> Listings {
+    let release = tools::sysctl("kernel.osrelease");
+    let kernel: KernelVersion = release.parse().unwrap();
+    proxier.desired().listings(kernel, 1)
+}
+
+/// Sends requests, each of its own connection or flow. No UDP flow has the source port of an earlier one, so that none is taken
+/// for a part of it.
+pub(crate) fn ask(namespace: &NetNs, protocol: Protocol, target: SocketAddr, requests: usize) -> Tally {
+    static PORT: AtomicU16 = AtomicU16::new(10_000);
+    if protocol == Protocol::Tcp {
+        return ask_many(namespace, protocol, target, requests);
+    }
+    let mut tally = Tally::default();
+    for _ in 0..requests {
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        let any: IpAddr = match target {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let connection = Connection::open_udp_from(namespace, (any, port).into(), target);
+        match connection.and_then(|mut connection| connection.ask()) {
+            Ok(answer) => {
+                *tally.answers.entry(answer.server).or_default() += 1;
+                tally.sources.insert(answer.source.ip());
+            }
+            Err(error) => tally.failures.push(error.to_string()),
+        }
+    }
+    tally
+}
+
+/// What the kernel holds in the calling thread's namespace, as the standard tools list it: lines by section, a section for the
+/// virtual servers, the sets, each link's addresses and each chain. What has no order is sorted; counters, sizes, link-local
+/// addresses and built-in chains without rules are left out.
+pub(crate) type State = BTreeMap<String, Vec<String>>;
+
+/// Reads it.
+pub(crate) fn state() -> State {
+    let mut state = state_without_rules();
+    state.extend(rules(SAVE));
+    state
+}
+
+/// Reads it, but for the rules.
+pub(crate) fn state_without_rules() -> State {
+    let mut state = State::from([
+        ("ipvs".to_owned(), sorted(&tools::ipvsadm_save())),
+        ("ipset".to_owned(), without_sizes(&tools::ipset_save())),
+    ]);
+    for line in tools::must("ip", &["-o", "address", "show"]).lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, link, _, address, ..] = words[..] else {
+            panic!("{line}")
+        };
+        if !address.starts_with("fe80:") {
+            let section = state.entry(format!("addresses of {link}")).or_default();
+            section.push(address.to_owned());
+            section.sort();
+        }
+    }
+    state
+}
+
+/// The tools that list the rules of each family.
+const SAVE: [&str; 2] = ["iptables-save", "ip6tables-save"];
+
+/// Reads the rules only, with such tools.
+pub(crate) fn rules(save: [&str; 2]) -> State {
+    let mut state = State::new();
+    for (family, program) in ["iptables", "ip6tables"].into_iter().zip(save) {
+        state.extend(chains(family, &tools::must(program, &[])));
+    }
+    state
+}
+
+/// The sections of rules only.
+fn rules_of(state: &State) -> State {
+    let is_rules = |section: &&String| section.starts_with("ip6tables ") || section.starts_with("iptables ");
+    let sections = state.iter().filter(|(section, _)| is_rules(section));
+    sections
+        .map(|(section, lines)| (section.clone(), lines.clone()))
+        .collect()
+}
+
+fn chains(family: &str, saved: &str) -> State {
+    let mut chains = State::new();
+    let mut table = "";
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(chain) = line.strip_prefix(':') {
+            let mut words = chain.split(' ');
+            let (name, policy) = (words.next().unwrap(), words.next().unwrap());
+            let lines = if policy == "-" || policy == "ACCEPT" {
+                Vec::new()
+            } else {
+                vec![format!("policy {policy}")]
+            };
+            let is_built_in = policy != "-";
+            chains.insert(format!("{family} {table} {name}"), lines);
+            // Marked until it turns out to have rules.
+            if is_built_in {
+                chains
+                    .entry(format!("built-in {family} {table} {name}"))
+                    .or_default();
+            }
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let chain = rule.split(' ').next().unwrap();
+            chains
+                .entry(format!("{family} {table} {chain}"))
+                .or_default()
+                .push(line.to_owned());
+        }
+    }
+    let built_in: Vec<String> = chains
+        .keys()
+        .filter_map(|section| section.strip_prefix("built-in ").map(str::to_owned))
+        .collect();
+    for section in built_in {
+        chains.remove(&format!("built-in {section}"));
+        if chains.get(&section).is_some_and(Vec::is_empty) {
+            chains.remove(&section);
+        }
+    }
+    chains
+}
+
+pub(crate) fn sorted(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+/// `ipset save`, sorted, without what says how large a set may be or is.
+fn without_sizes(text: &str) -> Vec<String> {
+    let short = |line: &str| {
+        let mut words = line.split(' ');
+        let mut kept = Vec::new();
+        while let Some(word) = words.next() {
+            if ["hashsize", "maxelem", "bucketsize", "initval"].contains(&word) {
+                words.next();
+            } else {
+                kept.push(word);
+            }
+        }
+        kept.join(" ")
+    };
+    sorted(&text.lines().map(|line| short(line) + "\n").collect::<String>())
+}
+
+/// Panics with the lines in which two states differ.
+pub(crate) fn assert_same(is: &State, wanted: &State, what: &str) {
+    if is == wanted {
+        return;
+    }
+    let mut text = String::new();
+    let sections: std::collections::BTreeSet<&String> = is.keys().chain(wanted.keys()).collect();
+    for section in sections {
+        let (is, wanted) = (is.get(section), wanted.get(section));
+        if is != wanted {
+            text += &format!("{section}:\n  is {is:#?}\n  wanted {wanted:#?}\n");
+        }
+    }
+    panic!("{what}\n{text}");
+}
+
+/// Panics unless the kernel holds, by the standard tools, exactly what the proxier says that it should: in the sections of ours.
+pub(crate) fn assert_holds_what_is_wanted(proxier: &Proxier) {
+    let wanted = wanted(proxier);
+    let is = state();
+    let listed = |section: &str| is.get(section).cloned().unwrap_or_default();
+    assert_eq!(listed("ipvs"), sorted(&wanted.ipvs), "ipvsadm -Sn");
+    assert_eq!(listed("ipset"), sorted(&wanted.ipset), "ipset save");
+    assert_eq!(
+        listed("addresses of kube-ipvs0"),
+        sorted(&wanted.addresses),
+        "ip addr show kube-ipvs0"
+    );
+    // The tools print rules in a form of their own, so they are asked what they make of the listing elsewhere.
+    let elsewhere = NetNs::new().run(|| {
+        load_sets(&wanted.ipset);
+        load_rules(&wanted.iptables, &wanted.ip6tables, &wanted.jumps);
+        rules(SAVE)
+    });
+    assert_same(&rules_of(&is), &elsewhere, "iptables-save and ip6tables-save");
+}
+
+/// Brings listings into the kernel by the standard tools.
+pub(crate) fn load(ipvs: &str, ipset: &str, rules: [&str; 2], jumps: &str, addresses: &str) {
+    load_sets(ipset);
+    load_rules(rules[0], rules[1], jumps);
+    let mut batch = "link add kube-ipvs0 type dummy\n".to_owned();
+    for address in addresses.lines() {
+        batch += &format!("address add {address} dev kube-ipvs0\n");
+    }
+    tools::ip_batch(&batch);
+    feed("ipvsadm", &["-R"], ipvs);
+}
+
+fn load_sets(ipset: &str) {
+    // Sorted, the sets come behind their entries.
+    let (create, add): (Vec<&str>, Vec<&str>) = ipset.lines().partition(|line| line.starts_with("create "));
+    feed("ipset", &["restore"], &([create, add].concat().join("\n") + "\n"));
+}
+
+fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
+    for (program, rules) in [("iptables", iptables), ("ip6tables", ip6tables)] {
+        let mut input = rules.to_owned();
+        for table in ["nat", "filter"] {
+            input += &format!("*{table}\n");
+            for line in jumps.lines() {
+                input += &jump(program, table, line).unwrap_or_default();
+            }
+            input += "COMMIT\n";
+        }
+        feed(&format!("{program}-restore"), &["--noflush"], &input);
+    }
+}
+
+/// `iptables -I CHAIN -t TABLE -m comment --comment some words -j TARGET` as a line of restore input, if it is of this program
+/// and table.
+fn jump(program: &str, table: &str, line: &str) -> Option<String> {
+    let (chain, rest) = line
+        .strip_prefix(program)?
+        .strip_prefix(" -I ")?
+        .split_once(" -t ")?;
+    let rest = rest.strip_prefix(table)?.strip_prefix(" -m comment --comment ")?;
+    let (comment, target) = rest.split_once(" -j ")?;
+    Some(format!(
+        "-I {chain} -m comment --comment \"{comment}\" -j {target}\n"
+    ))
+}
+
+/// Runs a program with this input; it has to succeed.
+pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) {
+    tools::run_with_input(program, arguments, input).unwrap_or_else(|error| panic!("{error}\n{input}"));
+}

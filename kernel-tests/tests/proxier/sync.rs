@@ -1,0 +1,140 @@
+//! What a sync writes, by the standard tools; that the next has nothing to do; what a failure holds back; and that requests go
+//! where they should.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kernlink_iptables_restore::Backend;
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{requires, tools};
+use kernlink_proxier::apply::Outcome;
+use kernlink_proxier::backends::Backends;
+
+use crate::support::{
+    ask, assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
+};
+use crate::worlds::{WEB_PORTS, everything, node, web};
+
+#[test]
+fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    for tables in [Backend::Legacy, Backend::Nft] {
+        node().run(|| {
+            let backends = || {
+                let mut backends = Backends::kernel().unwrap();
+                let lock = std::env::temp_dir().join(format!("kernlink-restart-{}", std::process::id()));
+                let command = kernlink_iptables_restore::Command::new()
+                    .with_backend(tables)
+                    .with_wait(Duration::from_secs(30))
+                    .with_lock_file(lock);
+                backends.rules = Box::new(command);
+                backends
+            };
+            let mut first = proxier_on(backends(), &everything());
+            assert!(!sync(&mut first).plan.is_empty());
+            let second = sync(&mut first);
+            assert!(second.plan.is_empty(), "{tables}: {}", second.plan);
+            first.look_again();
+            let third = sync(&mut first);
+            assert!(third.plan.is_empty(), "{tables}: {}", third.plan);
+            let restarted = sync(&mut proxier_on(backends(), &everything()));
+            assert!(restarted.plan.is_empty(), "{tables}: {}", restarted.plan);
+            let save = match tables {
+                Backend::Legacy => ["iptables-legacy-save", "ip6tables-legacy-save"],
+                _ => ["iptables-nft-save", "ip6tables-nft-save"],
+            };
+            let rules = rules(save);
+            assert!(
+                rules.contains_key("ip6tables nat KUBE-SERVICES"),
+                "{tables}: {rules:#?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let network = Network::new(1);
+    let _tcp = network.serve(Protocol::Tcp, 8080);
+    let _on_node = network.node.enter();
+    tools::must(
+        "ipset",
+        &["create", "KUBE-6-CLUSTER-IP", "hash:net", "family", "inet6"],
+    );
+    let mut proxier = proxier(&web(&[(0, "node-a")]));
+    let synced = proxier.sync().unwrap();
+    assert!(!synced.is_success());
+    let outcomes = || synced.plan.steps().zip(synced.report.outcomes());
+    for ((_, step), outcome) in outcomes() {
+        let text = step.operation.to_string();
+        let is_v6 =
+            text.contains("KUBE-6-CLUSTER-IP") || text.contains("fd00:") || text.contains("ip6tables");
+        assert!(is_v6 || *outcome == Outcome::Done, "{text}: {outcome:?}");
+    }
+    assert!(
+        outcomes().any(|((_, step), outcome)| matches!(outcome, Outcome::Failed(_))
+            && step.operation.summary().contains("KUBE-6-CLUSTER-IP")),
+        "{synced}"
+    );
+    let [v4, v6] = cluster_ips(1);
+    ask(&network.client, Protocol::Tcp, SocketAddr::new(v4, 80), 4).assert_balanced(&["pod0"], 0);
+
+    // Once it is out of the way, the next sync does the rest.
+    tools::must("ipset", &["destroy", "KUBE-6-CLUSTER-IP"]);
+    sync(&mut proxier);
+    assert_holds_what_is_wanted(&proxier);
+    ask(&network.client, Protocol::Tcp, SocketAddr::new(v6, 80), 4).assert_balanced(&["pod0"], 0);
+}
+
+#[test]
+fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let network = Network::new(1);
+    let _tcp = network.serve(Protocol::Tcp, 8080);
+    let _on_node = network.node.enter();
+    let ports = "ports: [{name: web, port: 80, protocol: TCP}], type: ClusterIP";
+    let odd = |scheduler: &str| {
+        let annotation = format!(", annotations: {{kernlink.io/scheduler: {scheduler}}}");
+        web(&[(0, "node-a")])
+            + &service("odd", 2, ports, &annotation)
+            + &slices("odd", WEB_PORTS, &[(0, "node-a")])
+    };
+    let mut proxier = proxier(&odd("unheardof"));
+    let synced = proxier.sync().unwrap();
+    assert_eq!(synced.counts().failed, 2, "{synced}");
+    for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
+        let text = step.operation.to_string();
+        if *outcome != Outcome::Done {
+            assert!(
+                text.contains("10.96.0.2") || text.contains("fd00:10:96::2"),
+                "{text}"
+            );
+        }
+    }
+    for address in cluster_ips(1) {
+        ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4).assert_balanced(&["pod0"], 0);
+    }
+    hand_in(&mut proxier, &odd("wlc"));
+    sync(&mut proxier);
+    for address in cluster_ips(2) {
+        ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4).assert_balanced(&["pod0"], 0);
+    }
+    assert_holds_what_is_wanted(&proxier);
+}
