@@ -43,7 +43,8 @@ impl ChainName {
             Some("is empty")
         } else if name.starts_with(['-', '!', ':']) {
             Some("starts with '-', '!' or ':'")
-        } else if name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"') {
+        } else if !is_plain(name) && name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"')
+        {
             Some("holds a blank, a control character or a double quote")
         } else if is_target(name) {
             Some("is the name of a target")
@@ -134,9 +135,16 @@ const TARGETS: [&str; 56] = [
     "ECHO",
 ];
 
+/// The quick answer for nearly every name there is.
+fn is_plain(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
 /// Whether `name` is that of a target and so cannot be that of a chain.
 pub(crate) fn is_target(name: &str) -> bool {
-    TARGETS.contains(&name)
+    // The longest of them has eleven letters; most chains are longer.
+    name.len() <= 11 && TARGETS.contains(&name)
 }
 
 impl fmt::Display for ChainName {

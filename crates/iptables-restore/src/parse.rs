@@ -24,6 +24,7 @@ impl FromStr for Ruleset {
             ruleset: Ruleset::new(),
             table: None,
             words: Vec::new(),
+            chain: 0,
         };
         for (number, line) in text.split('\n').enumerate() {
             reader.line(line).map_err(|reason| Error::Parse {
@@ -47,6 +48,8 @@ struct Reader<'t> {
     ruleset: Ruleset,
     table: Option<(Table, crate::ruleset::TableRules)>,
     words: Vec<RawWord<'t>>,
+    /// Where the chain of the last rule stands: saves list the rules chain by chain.
+    chain: usize,
 }
 
 impl<'t> Reader<'t> {
@@ -103,7 +106,7 @@ impl<'t> Reader<'t> {
         let rule = Rule::read(words);
         let rules = self.table.as_mut().map(|(_, rules)| rules);
         let chain = rules
-            .and_then(|rules| rules.known_mut(&name))
+            .and_then(|rules| rules.near_mut(&name, &mut self.chain))
             .ok_or("is a rule of a chain not declared")?;
         chain.rules.push(CountedRule { rule, counters });
         Ok(())

@@ -103,6 +103,18 @@ impl TableRules {
         self.chains.entry(name).or_default()
     }
 
+    /// The chain, which is most likely the one at `hint`; sets `hint` to its place.
+    pub(crate) fn near_mut(&mut self, name: &ChainName, hint: &mut usize) -> Option<&mut Chain> {
+        if self
+            .chains
+            .get_index(*hint)
+            .is_none_or(|(known, _)| known != name)
+        {
+            *hint = self.chains.get_index_of(name)?;
+        }
+        self.chains.get_index_mut(*hint).map(|(_, chain)| chain)
+    }
+
     pub(crate) fn known_mut(&mut self, name: &ChainName) -> Option<&mut Chain> {
         self.chains.get_mut(name)
     }
