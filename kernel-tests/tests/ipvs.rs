@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use kernlink_ipvs::{
-    Availability, Client, Error, Family, ForwardingMethod, Granularity, Ipvs, Operation, Persistence,
-    PersistenceEngine, Protocol, RealServer, RealServerKey, Reason, Scheduler, SchedulerFlags, Thresholds,
-    Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight, notation,
+    Availability, Client, Consistency, Error, Family, ForwardingMethod, Granularity, Ipvs, Operation,
+    Persistence, PersistenceEngine, Protocol, RealServer, RealServerKey, Reason, Scheduler, SchedulerFlags,
+    Thresholds, Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight, notation, sysctl,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, tools};
 use kernlink_netlink::Namespace;
@@ -417,4 +417,147 @@ fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
         moved.zero(&VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 10, 0), 60)),
         Err(Error::Refused { .. })
     ));
+}
+
+/// Reads a setting, writes it back, and returns its name. `None` if the kernel does not have it.
+fn read_and_write_back<T: sysctl::Value + PartialEq + std::fmt::Debug>(
+    client: &mut Client,
+    setting: &sysctl::Setting<T>,
+) -> Option<&'static str> {
+    let name = setting.about().name;
+    match client.setting(setting) {
+        Ok(value) => {
+            client
+                .set_setting(setting, &value)
+                .unwrap_or_else(|error| panic!("{name} {value:?}: {error}"));
+            assert_eq!(client.setting(setting).unwrap(), value, "{name}");
+            Some(name)
+        }
+        Err(error) => {
+            assert!(error.is_kernel_too_old(), "{name}: {error:?}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_file_below_net_ipv4_vs_has_a_typed_setting() {
+    requires!(Feature::Ipvs);
+    for module in ["ip_vs_lblc", "ip_vs_lblcr"] {
+        tools::run("modprobe", &[module]).unwrap();
+    }
+    let _inside = NetNs::new().enter();
+    let mut client = Client::open().unwrap();
+    let files: BTreeSet<String> = std::fs::read_dir(sysctl::DIRECTORY)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(files.len() >= 27, "{files:?}");
+    macro_rules! walk {
+        ($($setting:ident)*) => {
+            [$(read_and_write_back(&mut client, &sysctl::$setting)),*]
+        };
+    }
+    let walked = walk!(AM_DROPRATE AMEMTHRESH BACKUP_ONLY CACHE_BYPASS CONN_REUSE_MODE CONNTRACK DEBUG_LEVEL DROP_ENTRY
+        DROP_PACKET EST_CPULIST EST_NICE EXPIRE_NODEST_CONN EXPIRE_QUIESCENT_TEMPLATE IGNORE_TUNNELED LBLC_EXPIRATION
+        LBLCR_EXPIRATION NAT_ICMP_SEND PMTU_DISC RUN_ESTIMATION SCHEDULE_ICMP SECURE_TCP SLOPPY_SCTP SLOPPY_TCP SNAT_REROUTE
+        SYNC_PERSIST_MODE SYNC_PORTS SYNC_QLEN_MAX SYNC_REFRESH_PERIOD SYNC_RETRIES SYNC_SOCK_SIZE SYNC_THRESHOLD
+        SYNC_VERSION);
+    assert_eq!(walked.len(), sysctl::ALL.len());
+    let typed: BTreeSet<String> = walked.into_iter().flatten().map(str::to_owned).collect();
+    assert_eq!(files, typed);
+}
+
+#[test]
+fn settings_are_those_of_the_clients_namespace() {
+    requires!(Feature::Ipvs);
+    let (home, other) = (NetNs::new(), NetNs::new());
+    let mut client = home.run(|| Client::open().unwrap());
+    other.run(|| {
+        assert!(!client.setting(&sysctl::CONNTRACK).unwrap());
+        client.set_setting(&sysctl::CONNTRACK, &true).unwrap();
+        assert!(client.setting(&sysctl::CONNTRACK).unwrap());
+        assert_eq!(tools::sysctl("net.ipv4.vs.conntrack"), "0");
+    });
+    assert_eq!(home.run(|| tools::sysctl("net.ipv4.vs.conntrack")), "1");
+    // What the kernel refuses too is refused before, by name.
+    let error = client.set_setting(&sysctl::SYNC_PORTS, &3).unwrap_err();
+    assert!(
+        error.is_invalid() && error.to_string().contains("sync_ports"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
+    requires!(Feature::Ipvs);
+    let namespace = NetNs::new();
+    let _inside = namespace.enter();
+    let fixed = |n: u16| VirtualServerKey::tcp(Ipv4Addr::new(10, 1, (n >> 8) as u8, n as u8), 80);
+    let mut client = Client::open().unwrap();
+    let mut operations = Vec::new();
+    for n in 0..300 {
+        operations.push(Operation::AddVirtualServer(VirtualServer::new(
+            fixed(n),
+            Scheduler::RR,
+        )));
+        for r in 1..=2 {
+            let real_server = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 2, 0, r), 80));
+            operations.push(Operation::AddRealServer {
+                virtual_server: fixed(n),
+                real_server,
+            });
+        }
+    }
+    for outcome in client.execute(&operations) {
+        outcome.unwrap();
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (mut verified, mut torn) = (0, 0);
+    std::thread::scope(|scope| {
+        // Others come and go meanwhile, in this namespace and in another: the kernel's cursor counts both.
+        for place in [namespace.clone(), NetNs::new()] {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let _inside = place.enter();
+                let mut client = Client::open().unwrap();
+                for round in (0..=u8::MAX).cycle() {
+                    if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let keys =
+                        (1..=40).map(|port| VirtualServerKey::udp(Ipv4Addr::new(10, 3, 0, round), port));
+                    let add = |key| Operation::AddVirtualServer(VirtualServer::new(key, Scheduler::RR));
+                    let operations: Vec<_> = keys
+                        .clone()
+                        .map(add)
+                        .chain(keys.map(Operation::DeleteVirtualServer))
+                        .collect();
+                    for outcome in client.execute(&operations) {
+                        outcome.unwrap();
+                    }
+                    // A pause in which a snapshot can succeed.
+                    std::thread::sleep(std::time::Duration::from_millis(u64::from(round % 4) * 20));
+                }
+            });
+        }
+        for _ in 0..25 {
+            let snapshot = client.snapshot().unwrap();
+            if snapshot.consistency != Consistency::Verified {
+                torn += 1;
+                continue;
+            }
+            verified += 1;
+            for n in 0..300 {
+                let entry = snapshot
+                    .get(&fixed(n))
+                    .unwrap_or_else(|| panic!("{} is missing", fixed(n)));
+                assert_eq!(entry.real_servers.len(), 2, "{}", fixed(n));
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    println!("{verified} verified, {torn} torn");
+    // With nobody about, it is always of one moment.
+    assert_eq!(client.snapshot().unwrap().consistency, Consistency::Verified);
 }

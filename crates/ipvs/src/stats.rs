@@ -5,6 +5,8 @@ use crate::virtual_server::VirtualServer;
 
 /// What went through a virtual server or real server since it was made or its counters were last zeroed.
 ///
+/// The kernel brings its counters together every two seconds: a listing can be that much behind.
+///
 /// All 64-bit where the kernel offers it (`IPVS_*_ATTR_STATS64`, since Linux 4.1). Older kernels count connections and
 /// packets in 32 bits, which wrap.
 #[doc(alias = "IPVS_SVC_ATTR_STATS64")]
