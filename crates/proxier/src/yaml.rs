@@ -42,8 +42,15 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
             let line = error.location().map_or(0, |location| {
                 usize::try_from(location.line()).unwrap_or(1).saturating_sub(1)
             });
-            let reason = error.to_string();
-            Err((line, reason.lines().next().unwrap_or("not YAML").to_owned()))
+            let said = error.to_string();
+            let said = said.lines().next().unwrap_or("not YAML");
+            // Lines are counted from the beginning of the document there; whoever reads this has the whole file.
+            let reason = said.split_once(" at line ").map_or(said, |(reason, _)| reason);
+            // The parser's words to programmers.
+            let reason = reason
+                .split_once(", set DuplicateKeyPolicy")
+                .map_or(reason, |(reason, _)| reason);
+            Err((line, reason.to_owned()))
         }
     }
 }

@@ -161,6 +161,29 @@ fn a_broken_document_leaves_the_others() {
 }
 
 #[test]
+fn an_item_without_a_name_is_found_by_its_place() {
+    let list = format!("kind: List\nitems:\n{}- {{x: 1}}\n- 3\n", item(SERVICE));
+    let objects = read("l.yaml", &list);
+    assert_eq!(objects.services.len(), 1);
+    assert_eq!(
+        errors(&objects),
+        "l.yaml: document 1 (line 1): items[1].kind: is missing\n\
+         l.yaml: document 1 (line 1): items[2]: expected an object, found the number 3\n"
+    );
+}
+
+#[test]
+fn an_error_is_one_line_and_counts_lines_of_the_file() {
+    let doubled = "kind: Service\nkind: Service\n";
+    let named = "apiVersion: v1\nkind: Service\nmetadata: {name: x, namespace: \"a\\nb\"}\nspec: 1\n";
+    assert_eq!(
+        errors(&read("x.yaml", &format!("---\n{doubled}---\n{named}"))),
+        "x.yaml: document 1 (line 3): duplicate mapping key: kind\n\
+         x.yaml: document 2 (line 4): Service a\\nb/x: spec: expected an object, found the number 1\n"
+    );
+}
+
+#[test]
 fn wrong_fields_are_named() {
     for (from, to, expected) in [
         (

@@ -5,7 +5,7 @@
 //! others are read. Objects of other kinds are counted and left out.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -61,8 +61,17 @@ impl fmt::Display for Error {
             self.file, self.document, self.line
         )?;
         for part in [&self.object, &self.field, &self.reason] {
-            if !part.is_empty() {
-                write!(f, ": {part}")?;
+            if part.is_empty() {
+                continue;
+            }
+            f.write_str(": ")?;
+            // A name from the text may hold anything, and this is one line.
+            for c in part.chars() {
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?;
+                } else {
+                    f.write_char(c)?;
+                }
             }
         }
         Ok(())
@@ -266,12 +275,27 @@ impl Reader<'_> {
         }
         let read = root.get("items").and_then(|items| items.items());
         match read {
-            Ok(values) => values
-                .iter()
-                .for_each(|value| self.object(value, list_kind, depth + 1)),
+            Ok(values) => {
+                for (item, value) in values.iter().enumerate() {
+                    let known = self.objects.errors.len();
+                    self.object(value, list_kind, depth + 1);
+                    // An object without a name is found by its place.
+                    for error in self.objects.errors.iter_mut().skip(known) {
+                        if !error.object.contains(' ') {
+                            error.field = in_list(item, &error.field);
+                        }
+                    }
+                }
+            }
             Err(error) => self.refuse(&format!("{item_kind}List"), error),
         }
     }
+}
+
+/// The place of a field in the list that holds its object.
+fn in_list(item: usize, field: &str) -> String {
+    let dot = if field.is_empty() { "" } else { "." };
+    format!("items[{item}]{dot}{field}")
 }
 
 fn describe_object(kind: &str, root: &Field<'_>) -> String {
