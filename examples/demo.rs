@@ -8,6 +8,7 @@
 //! pipeline runs on a kernel in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::config::{Config, Conntrack};
+use kernlink_proxier::error::BackendError;
 use kernlink_proxier::family::Family;
 use kernlink_proxier::proxier::Proxier;
 use kernlink_proxier::source::manifest::{self, Objects};
@@ -26,6 +28,19 @@ use kernlink_proxier::source::{Change, EndpointSlice, ObjectChange, SourceId};
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
+const USAGE: &str = "usage: demo [FILE]...
+
+Reads Kubernetes manifests (by default those in examples/manifests) and programs a kernel with them: this one, in network
+namespaces of its own, where it has IPVS and this is root, else one in memory.";
+
+/// Prints a line, and ends the program when nobody reads any more (`demo | head`).
+macro_rules! say {
+    ($($argument:tt)*) => {
+        if writeln!(std::io::stdout(), $($argument)*).is_err() {
+            std::process::exit(1);
+        }
+    };
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -40,12 +55,23 @@ fn main() -> ExitCode {
 
 /// Returns whether the kernel took everything and every request was answered.
 fn run() -> Result<bool> {
+    let options: Vec<_> = std::env::args_os()
+        .skip(1)
+        .filter(|argument| argument.as_encoded_bytes().starts_with(b"-"))
+        .collect();
+    if let Some(option) = options.first() {
+        if option == "--help" || option == "-h" {
+            say!("{USAGE}");
+            return Ok(true);
+        }
+        anyhow::bail!("there is no option {}\n{USAGE}", option.display());
+    }
     let obstacle = obstacle();
     match &obstacle {
-        None => println!(
-            "A real kernel: everything below happens in network namespaces that end with this program."
-        ),
-        Some(obstacle) => println!("A kernel in memory, because {obstacle}."),
+        None => {
+            say!("A real kernel: everything below happens in network namespaces that end with this program.")
+        }
+        Some(obstacle) => say!("A kernel in memory, because {obstacle}."),
     }
     let objects = read_manifests()?;
     match obstacle {
@@ -62,16 +88,24 @@ fn obstacle() -> Option<String> {
             "programming a real one takes root: run this under sudo; {VM}"
         ));
     }
-    // The probe is made in a namespace of its own, so that nothing happens in the host's.
-    match std::panic::catch_unwind(|| NetNs::new().run(|| Backends::kernel().map(drop))) {
+    // The probe is made in a namespace of its own, so that nothing happens in the host's. Where it panics, the first line says so.
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let probed = std::panic::catch_unwind(|| NetNs::new().run(|| Backends::kernel().map(drop)));
+    std::panic::set_hook(hook);
+    match probed {
         Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!(
-            "{}; to see the real thing, `modprobe ip_vs` where the module is installed; {VM}",
-            text(&error)
-        )),
-        Err(_) => Some(format!(
-            "this user may not make a network namespace (CAP_SYS_ADMIN); {VM}"
-        )),
+        // What is wrong with IPVS says itself what would help.
+        Ok(Err(BackendError::Ipvs(error))) => Some(format!("{}; {VM}", text(&error))),
+        Ok(Err(error)) => Some(format!("this program {}; {VM}", text(&error))),
+        Err(panic) => {
+            let reason = panic
+                .downcast_ref::<String>()
+                .map_or("no network namespace can be made here", String::as_str);
+            Some(format!(
+                "{reason}; it takes CAP_SYS_ADMIN and the command `ip`; {VM}"
+            ))
+        }
     }
 }
 
@@ -100,13 +134,21 @@ fn read_manifests() -> Result<Objects> {
         objects.extend(manifest::read(&name, &text));
     }
     for error in &objects.errors {
-        println!("left out: {error}");
+        say!("left out: {error}");
     }
-    println!(
+    say!(
         "\nRead {} Services and {} EndpointSlices.",
         objects.services.len(),
         objects.endpoint_slices.len()
     );
+    if !objects.other.is_empty() {
+        let other: Vec<String> = objects
+            .other
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        say!("Objects of other kinds, not used: {}.", other.join(", "));
+    }
     Ok(objects)
 }
 
@@ -127,7 +169,7 @@ fn proxier(backends: Backends, objects: Objects) -> Proxier {
     let mut proxier = Proxier::new(config(), backends);
     for change in objects.into_changes() {
         for event in proxier.change(SOURCE, change) {
-            println!("note: {event}");
+            say!("note: {event}");
         }
     }
     let left_out: Vec<String> = proxier
@@ -137,7 +179,7 @@ fn proxier(backends: Backends, objects: Objects) -> Proxier {
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     if !left_out.is_empty() {
-        println!("No business of a service proxy: {}.", left_out.join(", "));
+        say!("No business of a service proxy: {}.", left_out.join(", "));
     }
     proxier
 }
@@ -148,42 +190,46 @@ fn sync(proxier: &mut Proxier) -> Result<bool> {
     let synced = proxier.sync()?;
     let elapsed = start.elapsed();
     for event in &synced.events {
-        println!("note: {event}");
+        say!("note: {event}");
     }
-    println!("Sync: {synced}, in {:.1} ms.", elapsed.as_secs_f64() * 1e3);
+    say!("Sync: {synced}, in {:.1} ms.", elapsed.as_secs_f64() * 1e3);
     Ok(synced.is_success())
 }
 
 /// Prints the tables as they are read back.
 fn print_tables(proxier: &mut Proxier) -> Result<()> {
     let backends = proxier.backends_mut();
-    println!("\nVirtual servers and real servers (ipvsadm -S -n):");
+    say!("\nVirtual servers and real servers (ipvsadm -S -n):");
     for (virtual_server, real_servers) in backends.ipvs.list_all()? {
-        println!("  {virtual_server}");
+        say!("  {virtual_server}");
         for real_server in real_servers {
-            println!("  -a {} {real_server}", virtual_server.key);
+            say!("  -a {} {real_server}", virtual_server.key);
         }
     }
     let sets = backends.sets.list()?;
     let entries: usize = sets.iter().map(|set| set.entries.len()).sum();
-    println!("Sets: {} with {entries} entries together:", sets.len());
+    say!("Sets: {} with {entries} entries together:", sets.len());
     for set in sets.iter().filter(|set| !set.entries.is_empty()) {
-        println!("  {}: {} entries", set.header.set.name, set.entries.len());
+        say!("  {}: {} entries", set.header.set.name, set.entries.len());
     }
     for family in Family::ALL {
         let request = kernlink_iptables_restore::Save::all(family.tables());
         let rules = backends.rules.save(&request)?;
-        println!("{family} rules: {}", rules.rule_count());
+        say!("{family} rules: {}", rules.rule_count());
     }
     Ok(())
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
     let mut proxier = proxier(Backends::fake(), objects);
-    println!("\nThe plan, as commands:\n\n{}", proxier.plan()?.plan);
+    let planned = proxier.plan()?;
+    for event in &planned.events {
+        say!("note: {event}");
+    }
+    say!("\nThe plan, as commands:\n\n{}", planned.plan);
     let mut good = sync(&mut proxier)?;
     print_tables(&mut proxier)?;
-    println!("\nThe same again:");
+    say!("\nThe same again:");
     good &= sync(&mut proxier)?;
     Ok(good)
 }
@@ -192,7 +238,7 @@ fn on_the_kernel(objects: Objects) -> Result<bool> {
     let network = Network::new(2);
     let slices = objects.endpoint_slices.clone();
     let pods = Pods::start(&network, &slices);
-    println!(
+    say!(
         "Two pods serve {} endpoints; a client stands outside the node.",
         pods.servers.len()
     );
@@ -201,22 +247,22 @@ fn on_the_kernel(objects: Objects) -> Result<bool> {
     let _on_node = network.node.enter();
     let mut proxier = proxier(Backends::kernel()?, objects);
     let mut good = sync(&mut proxier)?;
-    println!("(The first one has the kernel load its modules.)");
+    say!("(The first one has the kernel load its modules.)");
     print_tables(&mut proxier)?;
 
-    println!("\n{REQUESTS} requests from the client to each virtual IP, each a connection of its own:");
+    say!("\n{REQUESTS} requests from the client to each virtual IP, each a connection of its own:");
     good &= ask_all(&network, &proxier);
 
-    println!("\nThe same manifests again:");
+    say!("\nThe same manifests again:");
     good &= sync(&mut proxier)?;
 
     if let Some((address, changes)) = without_one_endpoint(&slices, &proxier) {
-        println!("\nThe endpoint {address} leaves:");
+        say!("\nThe endpoint {address} leaves:");
         for change in changes {
             proxier.change(SOURCE, change);
         }
         good &= sync(&mut proxier)?;
-        println!("{REQUESTS} requests to each virtual IP:");
+        say!("{REQUESTS} requests to each virtual IP:");
         good &= ask_all(&network, &proxier);
     }
     Ok(good)
@@ -318,13 +364,13 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
                 .iter()
                 .map(|(server, count)| format!("{server} {count}"))
                 .collect();
-            println!(
+            say!(
                 "  {} {protocol} {target}: {}",
                 wanted.owner.name,
                 answers.join(", ")
             );
             if let Some(failure) = tally.failures.first() {
-                println!(
+                say!(
                     "    {} requests failed, the first with: {failure}",
                     tally.failures.len()
                 );
@@ -332,7 +378,7 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
             failed += tally.failures.len();
         }
     }
-    println!("  {failed} requests failed.");
+    say!("  {failed} requests failed.");
     failed == 0
 }
 

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,7 +40,15 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
 An option wins over the configuration file, and over a Node object in the input.";
 
 fn main() -> ExitCode {
-    match run(std::env::args().skip(1)) {
+    let arguments: Result<Vec<String>, _> = std::env::args_os()
+        .skip(1)
+        .map(std::ffi::OsString::into_string)
+        .collect();
+    let outcome = match arguments {
+        Ok(arguments) => run(arguments.into_iter()),
+        Err(argument) => Err(format!("the argument {argument:?} is not UTF-8")),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("desired_state: {message}");
@@ -89,10 +98,11 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     match options.one("--output-dir") {
         Some(directory) => write(Path::new(directory), files),
         None => {
-            for (name, text) in files {
-                print!("==> {name} <==\n{text}\n");
-            }
-            Ok(())
+            let mut out = std::io::stdout().lock();
+            files
+                .into_iter()
+                .try_for_each(|(name, text)| write!(out, "==> {name} <==\n{text}\n"))
+                .map_err(|error| format!("standard output: {error}"))
         }
     }
 }
