@@ -285,6 +285,13 @@ impl Pods {
                 .iter()
                 .filter(|endpoint| endpoint.conditions.ready)
             {
+                if !can_be_a_pod(endpoint.address) {
+                    say!(
+                        "No pod can have the address {}: nothing answers there.",
+                        endpoint.address
+                    );
+                    continue;
+                }
                 let next = pod_of.len() % network.pods.len();
                 let address = endpoint.address;
                 let number = *pod_of.entry(address).or_insert_with(|| {
@@ -308,6 +315,22 @@ impl Pods {
             }
         }
         Pods { servers }
+    }
+}
+
+/// Whether a server can listen at this address, and another namespace reach it.
+fn can_be_a_pod(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            !(v4.octets()[0] == 0
+                || v4.is_loopback()
+                || v4.is_link_local()
+                || v4.is_multicast()
+                || v4.octets()[0] >= 240)
+        }
+        IpAddr::V6(v6) => {
+            !(v6.is_unspecified() || v6.is_loopback() || v6.is_unicast_link_local() || v6.is_multicast())
+        }
     }
 }
 
