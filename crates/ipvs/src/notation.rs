@@ -52,7 +52,7 @@ where
 ///
 /// # Errors
 /// The first line that is wrong. To go on behind it, as `ipvsadm -R` does not, take the lines one by one with
-/// [`Operation::from_str`].
+/// [`Operation::from_str`](std::str::FromStr::from_str).
 pub fn parse(text: &str) -> Result<Vec<Operation>, ParseError> {
     let mut operations = Vec::new();
     for (index, line) in text.lines().enumerate() {
