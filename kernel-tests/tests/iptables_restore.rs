@@ -27,7 +27,11 @@ const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
 
 /// A lock file of the test's own: its namespaces are private, so others' locks are not in its way.
 fn lock_file(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("kernlink-iptables-{}-{name}", std::process::id()))
+    // On a tmpfs, as /run/xtables.lock is: on an overlay /proc/locks names the file below, so no holder is found.
+    PathBuf::from(format!(
+        "/dev/shm/kernlink-iptables-{}-{name}",
+        std::process::id()
+    ))
 }
 
 fn command(backend: Backend) -> Command {
