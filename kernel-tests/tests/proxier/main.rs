@@ -6,6 +6,8 @@
 )]
 
 mod handover;
+mod kill;
+mod ownership;
 mod packets;
 mod support;
 mod sync;

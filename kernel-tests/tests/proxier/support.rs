@@ -119,6 +119,11 @@ pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     synced
 }
 
+/// A proxier without a memory, as after a restart, on the backends of an earlier one.
+pub(crate) fn restarted(earlier: Proxier, manifests: &str) -> Proxier {
+    proxier_on(earlier.into_backends(), manifests)
+}
+
 /// What the desired state of a synced proxier lists on the running kernel.
 pub(crate) fn wanted(proxier: &Proxier) -> Listings {
     let release = tools::sysctl("kernel.osrelease");

@@ -14,7 +14,73 @@ use kernlink_proxier::backends::Backends;
 use crate::support::{
     ask, assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
 };
-use crate::worlds::{WEB_PORTS, everything, node, web};
+use crate::worlds::{WEB_PORTS, everything, everything_else, node, web};
+
+#[test]
+fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let network = Network::new(3);
+    let _tcp = network.serve(Protocol::Tcp, 8080);
+    let _udp = network.serve(Protocol::Udp, 5353);
+    let all = [(0, "node-a"), (1, "node-b"), (2, "node-b")];
+    let _on_node = network.node.enter();
+    let mut proxier = proxier(&web(&all));
+    sync(&mut proxier);
+    let expect = |servers: &[&str], requests: usize| {
+        for address in cluster_ips(1) {
+            for (protocol, port) in [(Protocol::Tcp, 80), (Protocol::Udp, 53)] {
+                let tally = ask(
+                    &network.client,
+                    protocol,
+                    SocketAddr::new(address, port),
+                    requests,
+                );
+                tally.assert_balanced(servers, 1);
+                assert_eq!(tally.answers.values().sum::<usize>(), requests);
+            }
+        }
+    };
+    expect(&["pod0", "pod1", "pod2"], 12);
+
+    hand_in(&mut proxier, &web(&[all[0], all[2]]));
+    sync(&mut proxier);
+    expect(&["pod0", "pod2"], 8);
+
+    hand_in(&mut proxier, &web(&all));
+    sync(&mut proxier);
+    expect(&["pod0", "pod1", "pod2"], 12);
+}
+
+#[test]
+fn the_standard_tools_list_exactly_what_is_wanted() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    node().run(|| {
+        let mut proxier = proxier(&everything());
+        sync(&mut proxier);
+        assert_holds_what_is_wanted(&proxier);
+        for sysctl in proxier.desired().sysctls("6.1".parse().unwrap(), 1) {
+            assert_eq!(
+                tools::sysctl(sysctl.name),
+                sysctl.value.to_string(),
+                "{}",
+                sysctl.name
+            );
+        }
+        hand_in(&mut proxier, &everything_else());
+        sync(&mut proxier);
+        assert_holds_what_is_wanted(&proxier);
+    });
+}
 
 #[test]
 fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {

@@ -56,3 +56,29 @@ pub(crate) fn everything() -> String {
     ]
     .concat()
 }
+
+/// What [`everything`] may turn into: a Service gone, one new, and of the others other endpoints, ranges, policies, affinity.
+pub(crate) fn everything_else() -> String {
+    let node_port = "type: NodePort, externalTrafficPolicy: Local, ports: [{name: web, port: 80, nodePort: 30080, protocol: TCP}]";
+    let balanced = "type: LoadBalancer, loadBalancerSourceRanges: ['192.0.2.0/24', '2001:db8:5::/48', '2001:db8:6::/48'], \
+                    ports: [{name: web, port: 443, nodePort: 30444, protocol: TCP}]";
+    let external = "type: ClusterIP, externalIPs: ['203.0.113.21', '2001:db8:ff::20'], sessionAffinity: ClientIP, \
+                    sessionAffinityConfig: {clientIP: {timeoutSeconds: 60}}, ports: [{name: web, port: 80, protocol: TCP}]";
+    let sctp = "type: NodePort, ports: [{name: s, port: 99, nodePort: 30098, protocol: SCTP}]";
+    [
+        service("shop", 11, node_port, ""),
+        slices("shop", WEB_PORTS, &[(1, "node-b"), (3, "node-a")]),
+        load_balancer("outer", 13, balanced, ["203.0.113.10", "2001:db8:ff::11"]),
+        slices("outer", WEB_PORTS, &[(1, "node-b"), (2, "node-b")]),
+        service("sticky", 14, external, ""),
+        slices("sticky", WEB_PORTS, &[(0, "node-a"), (3, "node-a")]),
+        service("stream", 15, sctp, ""),
+        slices(
+            "stream",
+            "[{name: s, port: 9900, protocol: SCTP}]",
+            &[(2, "node-b")],
+        ),
+        web(&[(0, "node-a"), (1, "node-b")]),
+    ]
+    .concat()
+}

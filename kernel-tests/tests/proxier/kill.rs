@@ -1,0 +1,210 @@
+//! A process that dies in the middle of a plan leaves a kernel from which the next one gets where an undisturbed one would be.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::requires;
+use kernlink_proxier::backends::Backends;
+use kernlink_proxier::plan::{PhaseKind, Plan};
+use kernlink_proxier::proxier::Proxier;
+use nix::sys::signal::{Signal, raise};
+
+use crate::ownership::{add_foreign_objects, add_foreign_rules};
+use crate::support::{State, assert_same, proxier_on, state, state_without_rules, sync};
+use crate::worlds::{everything, everything_else, node};
+
+/// Where the rules of a test are. All else is in the kernel in any case; programs start so slowly in an emulated machine that
+/// the many points at which rules do not matter are tried without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rules {
+    InKernel,
+    InMemory,
+}
+
+impl Rules {
+    /// A process's proxier; its rules in memory die with it.
+    fn proxier(self, manifests: &str) -> Proxier {
+        let mut backends = Backends::kernel().unwrap();
+        if self == Rules::InMemory {
+            backends.rules = Box::new(kernlink_iptables_restore::Fake::new());
+        }
+        proxier_on(backends, manifests)
+    }
+
+    fn add_foreign_objects(self) {
+        add_foreign_objects();
+        if self == Rules::InKernel {
+            add_foreign_rules();
+        }
+    }
+
+    fn state(self) -> State {
+        match self {
+            Rules::InKernel => state(),
+            Rules::InMemory => state_without_rules(),
+        }
+    }
+
+    /// After how many steps of a plan to die: before and between the families' rules; with rules in memory, in the middle and
+    /// at the end of each other phase. Settings and link are few steps, each a whole.
+    fn points(self, plan: &Plan) -> Vec<usize> {
+        let mut points = Vec::new();
+        let mut done = 0;
+        for phase in plan.phases() {
+            let steps = phase.steps.len();
+            match self {
+                Rules::InKernel if phase.kind == PhaseKind::Rules => points.extend([done, done + 1]),
+                Rules::InMemory if phase.kind > PhaseKind::Link && phase.kind != PhaseKind::Rules => {
+                    points.extend([done + steps / 2, done + steps]);
+                }
+                _ => {}
+            }
+            done += steps;
+        }
+        points
+    }
+
+    /// How many steps are left when so many were done.
+    fn left(self, plan: &Plan, steps: usize) -> usize {
+        let of_rules = plan
+            .phases()
+            .iter()
+            .flat_map(|phase| phase.steps.iter().map(|_| phase.kind))
+            .take(steps)
+            .filter(|kind| *kind == PhaseKind::Rules)
+            .count();
+        let lost = if self == Rules::InMemory { of_rules } else { 0 };
+        plan.len() - steps + lost
+    }
+}
+
+/// Set for a process that is to die: after how many steps.
+const DIE_AFTER: &str = "KERNLINK_DIE_AFTER_STEPS";
+
+/// In a process that [`kill_after`] has started, executes so many steps of the plan for these manifests, one by one, then dies by
+/// SIGKILL.
+fn die_in_the_middle(rules: Rules, manifests: &str) {
+    let Ok(steps) = std::env::var(DIE_AFTER) else {
+        return;
+    };
+    let mut proxier = rules.proxier(manifests);
+    let plan = proxier.plan().unwrap().plan;
+    let backends = proxier.backends_mut();
+    for (_, step) in plan.steps().take(steps.parse().unwrap()) {
+        backends.execute(&step.operation).unwrap();
+    }
+    raise(Signal::SIGKILL).unwrap();
+}
+
+/// Has another process, in the calling thread's namespace, run the test of this name, which begins with [`die_in_the_middle`].
+fn kill_after(steps: usize, test: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(DIE_AFTER, steps.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(9), "{}: {said}", output.status);
+}
+
+/// From nothing.
+fn building_up(rules: Rules, test: &str) {
+    die_in_the_middle(rules, &everything());
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    let (plan, undisturbed) = node().run(|| {
+        rules.add_foreign_objects();
+        let plan = sync(&mut rules.proxier(&everything())).plan;
+        (plan, rules.state())
+    });
+    let points = rules.points(&plan);
+    assert!(points.len() >= 2, "{points:?} of\n{plan}");
+    for steps in points {
+        node().run(|| {
+            rules.add_foreign_objects();
+            kill_after(steps, test);
+            let rest = sync(&mut rules.proxier(&everything())).plan;
+            assert_eq!(
+                rest.len(),
+                rules.left(&plan, steps),
+                "after {steps} steps of\n{plan}\n{rest}"
+            );
+            assert_same(
+                &rules.state(),
+                &undisturbed,
+                &format!("killed after {steps} steps"),
+            );
+        });
+    }
+}
+
+/// From one world to another.
+fn changing(rules: Rules, test: &str) {
+    die_in_the_middle(rules, &everything_else());
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    node().run(|| {
+        rules.add_foreign_objects();
+        sync(&mut rules.proxier(&everything()));
+        let plan = sync(&mut rules.proxier(&everything_else())).plan;
+        let undisturbed = rules.state();
+        let points = rules.points(&plan);
+        assert!(points.len() >= 2, "{points:?} of\n{plan}");
+        for steps in points {
+            sync(&mut rules.proxier(&everything()));
+            kill_after(steps, test);
+            let rest = sync(&mut rules.proxier(&everything_else())).plan;
+            assert_eq!(
+                rest.len(),
+                rules.left(&plan, steps),
+                "after {steps} steps of\n{plan}\n{rest}"
+            );
+            assert_same(
+                &rules.state(),
+                &undisturbed,
+                &format!("killed after {steps} steps"),
+            );
+        }
+    });
+}
+
+#[test]
+fn building_up_killed_in_any_phase_converges_to_the_same_state() {
+    building_up(
+        Rules::InMemory,
+        "kill::building_up_killed_in_any_phase_converges_to_the_same_state",
+    );
+}
+
+#[test]
+fn building_up_killed_around_the_rules_converges_to_the_same_state() {
+    building_up(
+        Rules::InKernel,
+        "kill::building_up_killed_around_the_rules_converges_to_the_same_state",
+    );
+}
+
+#[test]
+fn a_change_killed_in_any_phase_converges_to_the_same_state() {
+    changing(
+        Rules::InMemory,
+        "kill::a_change_killed_in_any_phase_converges_to_the_same_state",
+    );
+}
+
+#[test]
+fn a_change_killed_around_the_rules_converges_to_the_same_state() {
+    changing(
+        Rules::InKernel,
+        "kill::a_change_killed_around_the_rules_converges_to_the_same_state",
+    );
+}

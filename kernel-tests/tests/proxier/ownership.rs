@@ -1,0 +1,111 @@
+//! What is not the proxier's own stays as it is, whatever happens to what is.
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::{requires, tools};
+
+use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
+use crate::worlds::{everything, node, web};
+
+/// Puts what others may have in the same kernel there: addresses, sets, load balancers by address and by mark.
+pub(crate) fn add_foreign_objects() {
+    tools::ip_batch(
+        "link add other type dummy\naddress add 198.51.100.77/32 dev other\naddress add 2001:db8:77::77/128 dev other\n",
+    );
+    feed(
+        "ipset",
+        &["restore"],
+        "create ALLOWED hash:ip\nadd ALLOWED 198.51.100.3\ncreate KUBELIKE hash:ip,port\nadd KUBELIKE 10.96.0.11,tcp:80\n",
+    );
+    feed(
+        "ipvsadm",
+        &["-R"],
+        "-A -t 203.0.113.200:80 -s wlc\n-a -t 203.0.113.200:80 -r 198.51.100.50:80 -g -w 3\n\
+         -A -t 198.51.100.77:80 -s rr\n-A -t [2001:db8:77::77]:80 -s rr\n-A -u [2001:db8:ff::200]:53 -s sh\n\
+         -A -f 7 -s rr\n-a -f 7 -r 198.51.100.51:0 -m -w 1\n",
+    );
+}
+
+/// The same for rules: chains of their own, and rules in built-in chains.
+pub(crate) fn add_foreign_rules() {
+    let rules = "*nat\n:ELSEWHERE - [0:0]\n-A PREROUTING -p tcp --dport 7777 -j ELSEWHERE\n-A ELSEWHERE -j RETURN\nCOMMIT\n\
+                 *filter\n:GUARD - [0:0]\n-A INPUT -p tcp --dport 22 -j GUARD\n-A GUARD -m comment --comment \"ours to keep\" -j ACCEPT\n\
+                 -A FORWARD -d 198.51.100.9/32 -j DROP\nCOMMIT\n";
+    feed("iptables-restore", &["--noflush"], rules);
+    feed(
+        "ip6tables-restore",
+        &["--noflush"],
+        &rules.replace("198.51.100.9/32", "2001:db8:9::9/128"),
+    );
+}
+
+/// The parts of a state that [`add_foreign_objects`] has put there.
+fn foreign_part(state: &State) -> State {
+    let ours = |line: &str| line.contains("KUBE-");
+    let mut part = state.clone();
+    for (section, lines) in &mut part {
+        match section.as_str() {
+            "ipvs" => lines.retain(|line| {
+                ["203.0.113.200", "-f 7", ".77:80 ", "::77]:80 ", "ff::200"]
+                    .iter()
+                    .any(|foreign| line.contains(foreign))
+            }),
+            "addresses of kube-ipvs0" => lines.clear(),
+            _ => lines.retain(|line| !ours(line)),
+        }
+    }
+    part.retain(|section, lines| !lines.is_empty() && !section.contains("KUBE-"));
+    part
+}
+
+#[test]
+fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restart() {
+    requires!(
+        Feature::Ipvs,
+        Feature::IpSet,
+        Feature::Iptables,
+        Feature::DummyLink
+    );
+    node().run(|| {
+        add_foreign_objects();
+        add_foreign_rules();
+        let foreign = state();
+        let mut before = proxier(&web(&[(0, "node-a")]));
+        sync(&mut before);
+        let without = state();
+        assert_same(
+            &foreign_part(&without),
+            &foreign_part(&foreign),
+            "foreign objects beside ours",
+        );
+
+        let both = web(&[(0, "node-a")]) + &everything();
+        hand_in(&mut before, &both);
+        sync(&mut before);
+        assert_ne!(state(), without);
+        hand_in(&mut before, &web(&[(0, "node-a")]));
+        sync(&mut before);
+        assert_same(&state(), &without, "after the removal");
+
+        let mut before = restarted(before, &both);
+        sync(&mut before);
+        let mut after = restarted(before, &web(&[(0, "node-a")]));
+        sync(&mut after);
+        assert_same(&state(), &without, "after the removal with a restart in between");
+
+        // With no Service at all, what is left of ours is empty sets, the link and the rules.
+        sync(&mut restarted(after, ""));
+        let nothing = state();
+        assert_same(
+            &foreign_part(&nothing),
+            &foreign_part(&foreign),
+            "foreign objects at the end",
+        );
+        assert_eq!(nothing["ipvs"], foreign["ipvs"]);
+        assert_eq!(nothing.get("addresses of kube-ipvs0"), None);
+        let entries = |state: &State| -> Vec<String> {
+            let lines = state["ipset"].iter();
+            lines.filter(|line| line.starts_with("add ")).cloned().collect()
+        };
+        assert_eq!(entries(&nothing), entries(&foreign));
+    });
+}
