@@ -37,7 +37,7 @@ pub(crate) struct Options {
 
 /// Names the kernel image where no option does.
 const KERNEL_VARIABLE: &str = "KERNLINK_VM_KERNEL";
-const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+const TIME_LIMIT: Duration = Duration::from_secs(45 * 60);
 /// Loaded in the guest before anything else; both are missing in many hosts' kernels, which is what the VM is for.
 const MODULES: [&str; 2] = ["ip_vs", "dummy"];
 /// Devices and helpers that no test uses. Loading them takes half of the boot in an emulated machine.
