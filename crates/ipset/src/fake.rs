@@ -768,8 +768,8 @@ fn complete(set: &mut Set) -> Refused {
     if options.netmask == Some(set.family.address_bits()) {
         options.netmask = None;
     }
-    if options.markmask == Some(u32::MAX) {
-        options.markmask = None;
+    if set.set_type == SetType::HashIpMark {
+        options.markmask = Some(options.markmask.unwrap_or(u32::MAX));
     }
     if let Some(SetRange::Addresses(first, last)) = &mut options.range {
         let prefix_len = options.netmask.unwrap_or(32);

@@ -281,9 +281,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
             "hashsize" => options.hashsize = Some(number32("hashsize", value()?)?),
             "maxelem" => options.maxelem = Some(number32("maxelem", value()?)?),
             "size" => options.size = Some(number32("size", value()?)?),
-            "markmask" => {
-                options.markmask = Some(number32("markmask", value()?)?).filter(|mask| *mask != u32::MAX)
-            }
+            "markmask" => options.markmask = Some(number32("markmask", value()?)?),
             "initval" => options.initval = Some(number32("initval", value()?)?),
             "bucketsize" => options.bucketsize = Some(number8("bucketsize", value()?, 255)?),
             "netmask" => options.netmask = Some(number8("netmask", value()?, 128)?),

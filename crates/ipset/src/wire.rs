@@ -151,7 +151,7 @@ fn write_set_options(w: &mut AttributeWriter<'_>, options: &SetOptions) {
     }
 }
 
-fn read_set_options(data: AttributeReader<'_>, set_type: SetType) -> Result<(SetOptions, SetStats), Error> {
+fn read_set_options(data: AttributeReader<'_>) -> Result<(SetOptions, SetStats), Error> {
     let mut options = SetOptions::default();
     let mut stats = SetStats::default();
     let (mut first_ip, mut last_ip, mut first_port, mut last_port) = (None, None, None, None);
@@ -193,10 +193,6 @@ fn read_set_options(data: AttributeReader<'_>, set_type: SetType) -> Result<(Set
         (_, _, Some(first), Some(last)) => Some(SetRange::Ports(first, last)),
         _ => None,
     };
-    if options.markmask == Some(u32::MAX) && set_type == SetType::HashIpMark {
-        // The default, which the kernel lists without being asked.
-        options.markmask = None;
-    }
     Ok((options, stats))
 }
 
@@ -231,7 +227,7 @@ pub(crate) fn read_list_part(payload: &[u8]) -> Result<ListPart<'_>, Error> {
     })?;
     let header = match (set_type, data) {
         (Some(set_type), Some(data)) => {
-            let (options, stats) = read_set_options(data, set_type)?;
+            let (options, stats) = read_set_options(data)?;
             Some(SetHeader {
                 set: Set {
                     name,
@@ -774,9 +770,7 @@ mod tests {
         for (set, _) in contract::examples() {
             let bytes = nest(|w| write_set_options(w, &set.options));
             assert_eq!(
-                read_set_options(AttributeReader::new(&bytes), set.set_type)
-                    .unwrap()
-                    .0,
+                read_set_options(AttributeReader::new(&bytes)).unwrap().0,
                 set.options
             );
         }
