@@ -178,13 +178,23 @@ impl From<ForwardingMethod> for ForwardingSummary {
 /// How often a snapshot is taken before it is called torn.
 const ATTEMPTS: u32 = 5;
 
+/// How many of these attempts read real servers from `/proc`. Its table is read a page at a time, and where the next page begins
+/// is counted over the virtual servers of all network namespaces, but found by counting those of one
+/// ([`ip_vs_info_seq_next`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)): with others'
+/// virtual servers in between, a table of several pages lacks some of its own every time.
+const PROC_ATTEMPTS: u32 = 2;
+
 /// Takes a snapshot: virtual servers over netlink, their real servers in one pass over `/proc`, and the virtual servers once
-/// more.
+/// more. Where `/proc` does not tell all of them, they are listed one by one.
 pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
     let mut before = client.dump_virtual_servers()?;
     let mut attempt = 1;
     loop {
-        let mut real_servers = RealServers::read(client, &before)?;
+        let mut real_servers = if attempt <= PROC_ATTEMPTS {
+            RealServers::read(client, &before)?
+        } else {
+            RealServers::list(client, &before)?
+        };
         let after = client.dump_virtual_servers()?;
         let stood_still = real_servers.are_of_all && same_settings(&before, &after);
         if stood_still || attempt == ATTEMPTS {
@@ -215,21 +225,26 @@ struct RealServers {
 }
 
 impl RealServers {
+    /// By one listing for each virtual server.
+    fn list(client: &mut Client, virtual_servers: &[VirtualServerStatus]) -> Result<Self, Error> {
+        let mut by_key = HashMap::with_capacity(virtual_servers.len());
+        for status in virtual_servers {
+            by_key.insert(status.server.key, listed(client, &status.server.key)?);
+        }
+        Ok(Self {
+            by_key,
+            are_of_all: true,
+        })
+    }
+
+    /// By one pass over `/proc`.
     fn read(client: &mut Client, virtual_servers: &[VirtualServerStatus]) -> Result<Self, Error> {
         let mut by_key = HashMap::with_capacity(virtual_servers.len());
         let mut is_each_known = true;
         let rows = match client.inside(table::read)? {
             Ok(rows) => rows,
             // Without its files in `/proc`, as in some sandboxes, the table is dearer to have.
-            Err(Error::File { .. }) => {
-                for status in virtual_servers {
-                    by_key.insert(status.server.key, listed(client, &status.server.key)?);
-                }
-                return Ok(Self {
-                    by_key,
-                    are_of_all: true,
-                });
-            }
+            Err(Error::File { .. }) => return Self::list(client, virtual_servers),
             Err(error) => return Err(error),
         };
         // A row does not tell the family of a mark.
