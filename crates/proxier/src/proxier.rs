@@ -72,7 +72,7 @@ impl Proxier {
             return Err(SyncError::NotReady);
         }
         let mut events = self.fold();
-        let mut observation = match self.observed.take() {
+        let observation = match self.observed.take() {
             Some(mut observation) => {
                 observe::complete(&mut self.backends, &self.desired, &mut observation)?;
                 observation
@@ -83,8 +83,6 @@ impl Proxier {
         self.model
             .set_interface_addresses(observe::interface_addresses(&self.desired, &observation.state));
         events.extend(self.fold());
-        // What the fold has made wanted may be a setting that was not read.
-        observe::complete(&mut self.backends, &self.desired, &mut observation)?;
         let plan = diff(&self.desired, &observation.state);
         let unread = observation.failures.clone();
         self.observed = Some(observation);
