@@ -43,21 +43,28 @@ pub(crate) fn of_port<'a>(
     endpoints
 }
 
-/// How many distinct addresses of a Service are on this node and ready, whatever their ports.
+/// How many distinct addresses of a Service are on this node and ready, whatever their ports. Of several entries for one address
+/// and port the one counts that counts for traffic too.
 pub(crate) fn local_ready_addresses<'a>(
-    slices: impl Iterator<Item = &'a EndpointSlice>,
+    slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
     family: Family,
     this_node: &str,
 ) -> usize {
+    let of_family = slices.clone().filter(|slice| is_of(slice, family));
+    let ports: BTreeSet<(&str, Protocol)> = of_family
+        .flat_map(|slice| &slice.ports)
+        .filter(|port| is_open(port))
+        .filter_map(|port| Some((port.name.as_deref()?, port.protocol)))
+        .collect();
     let mut addresses = BTreeSet::new();
-    for slice in slices.filter(|slice| is_of(slice, family)) {
-        for port in slice.ports.iter().filter(|port| is_open(port)) {
-            let endpoints = slice
-                .endpoints
+    for (name, protocol) in ports {
+        let endpoints = of_port(slices.clone(), family, name, protocol, this_node);
+        addresses.extend(
+            endpoints
                 .iter()
-                .map(|endpoint| Endpoint::new(endpoint, port.port, this_node));
-            addresses.extend(endpoints.filter(|e| e.local && e.ready()).map(|e| e.address));
-        }
+                .filter(|e| e.local && e.ready())
+                .map(|e| e.address),
+        );
     }
     addresses.len()
 }

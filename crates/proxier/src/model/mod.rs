@@ -400,7 +400,7 @@ impl Model {
         }
     }
 
-    fn slices_of(&self, service: &ObjectName) -> impl Iterator<Item = &EndpointSlice> {
+    fn slices_of(&self, service: &ObjectName) -> impl Iterator<Item = &EndpointSlice> + Clone {
         let names = self.slices_of.get(service).into_iter().flatten();
         let namespace = Arc::clone(&service.namespace);
         names.filter_map(move |name| {
