@@ -1,9 +1,5 @@
-//! Scenarios: manifests in, tables out. One file each in `tests/scenarios/desired`, which an operator can read.
-//!
-//! A file begins with lines `why:` (a sentence) and, where they matter, `node:` (`name=`, `zone=`, `ips=`, `pods=`, `links=`, several
-//! values separated by commas). Sections follow, each headed `== NAME`: `config` (a KubeProxyConfiguration without its head),
-//! `manifests`, and what must come out: `ipvs`, `entries`, `addresses`, `rules` (what a node without Services does not have),
-//! `iptables`, `ip6tables`, `sysctl`, `timeouts`, `events`.
+//! Scenarios: manifests in, tables out. One file each in `tests/scenarios/desired`, which an operator can read;
+//! `tests/scenarios/README.md` says how, and which behaviour is in which file.
 //!
 //! `KERNLINK_BLESS=1 cargo test --test desired` writes what comes out into the files; look at the difference before you keep it.
 #![cfg(all(feature = "manifest", feature = "kube-proxy-config"))]
@@ -14,217 +10,189 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+#[path = "support/scenario.rs"]
+mod scenario;
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::kube_proxy_config;
-use kernlink_proxier::source::manifest;
-use support::{build, events, lines, listings};
+use kernlink_proxier::desired::{DesiredState, Listings};
+use kernlink_proxier::family::Family;
+use kernlink_proxier::model::{InterfaceAddress, Model};
+use kernlink_proxier::source::SourceId;
+use scenario::Scenario;
+use support::{events, lines};
 
-/// A file, taken apart.
-struct Scenario {
-    /// Everything up to the first section that comes out.
-    given: String,
-    why: String,
-    node: String,
-    config: String,
-    manifests: String,
-    /// Sections that must come out, in the order of the file.
-    wanted: Vec<(String, String)>,
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
 }
 
-impl Scenario {
-    fn parse(text: &str) -> Self {
-        let mut scenario = Scenario {
-            given: String::new(),
-            why: String::new(),
-            node: String::new(),
-            config: String::new(),
-            manifests: String::new(),
-            wanted: Vec::new(),
-        };
-        let mut section = String::new();
-        for line in text.lines() {
-            if let Some(name) = line.strip_prefix("== ") {
-                section = name.to_owned();
-                if !["config", "manifests"].contains(&name) {
-                    scenario.wanted.push((name.to_owned(), String::new()));
-                }
-            } else {
-                let of_section = match section.as_str() {
-                    "" => {
-                        if let Some(why) = line.strip_prefix("why: ") {
-                            why.clone_into(&mut scenario.why);
-                        } else if let Some(node) = line.strip_prefix("node: ") {
-                            node.clone_into(&mut scenario.node);
-                        }
-                        None
-                    }
-                    "config" => Some(&mut scenario.config),
-                    "manifests" => Some(&mut scenario.manifests),
-                    _ => scenario.wanted.last_mut().map(|(_, text)| text),
-                };
-                if let Some(text) = of_section {
-                    *text += &format!("{line}\n");
-                }
-            }
-            if scenario.wanted.is_empty() {
-                scenario.given += &format!("{line}\n");
-            }
+/// What comes out, section by section.
+type Outcome = Vec<(&'static str, String)>;
+
+/// What comes out at each stage.
+fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
+    let mut model = Model::new(scenario.config());
+    let mut desired = DesiredState::new(&model);
+    let stages = 0..scenario.stages.len();
+    let outcomes = stages.map(|stage| {
+        if let Some(links) = scenario.links(stage) {
+            let links = links
+                .into_iter()
+                .map(|(link, ip)| InterfaceAddress::new(link, ip));
+            model.set_interface_addresses(links.collect());
         }
-        scenario
-    }
-
-    fn node(&self, key: &str) -> Vec<&str> {
-        let words = self
-            .node
-            .split_whitespace()
-            .filter_map(|word| word.split_once('='));
-        // Links have the sign in their value too.
-        let mut values = words.filter(|(name, _)| *name == key).map(|(_, value)| value);
-        values.next().map_or_else(Vec::new, |value| {
-            value.split(',').filter(|part| !part.is_empty()).collect()
-        })
-    }
-
-    fn config(&self) -> Config {
-        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
-        let quiet = if self.config.contains("conntrack:") {
-            ""
-        } else {
-            QUIET
-        };
-        let network = if self.config.contains("clusterCIDR:") || self.config.contains("detectLocalMode:") {
-            ""
-        } else {
-            "clusterCIDR: 10.244.0.0/16,fd01::/16\n"
-        };
-        let text = format!("{head}{quiet}{network}{}", self.config);
-        let mut config = kube_proxy_config::read("config", &text).unwrap().config;
-        config.node_name = self.node("name").first().copied().unwrap_or("node-a").into();
-        config.zone = self.node("zone").first().map(|zone| (*zone).into());
-        let or = |given: Vec<&str>, usual: &[&str]| -> Vec<String> {
-            if given.is_empty() {
-                usual.iter().map(|s| (*s).to_owned()).collect()
-            } else {
-                given.iter().map(|s| (*s).to_owned()).collect()
-            }
-        };
-        config.node_ips = or(self.node("ips"), &["192.0.2.1", "2001:db8::1"])
-            .iter()
-            .map(|ip| ip.parse().unwrap())
-            .collect();
-        config.pod_cidrs = self.node("pods").iter().map(|net| net.parse().unwrap()).collect();
-        config
-    }
-
-    /// What comes out, section by section.
-    fn outcome(&self) -> Vec<(&'static str, String)> {
-        let links = self.node("links").join(",");
-        let links = if links.is_empty() {
-            "lo=127.0.0.1,lo=::1,eth0=192.0.2.1,eth0=2001:db8::1,eth0=fe80::1".to_owned()
-        } else {
-            links.replace("none", "")
-        };
-        let objects = manifest::read("manifests", &self.manifests);
-        let errors: String = objects.errors.iter().map(|error| format!("{error}\n")).collect();
-        let (model, desired) = build(self.config(), &links, objects.into_changes());
-        let said: String = events(&model, &desired)
-            .iter()
-            .map(|event| format!("{event}\n"))
-            .collect();
-        let listings = listings(&desired);
-        let (_, bare) = build(
-            Scenario::parse("").config(),
-            "eth0=192.0.2.1",
-            manifest::read("", "").into_changes(),
-        );
-        let bare = support::listings(&bare);
-        let more = |text: &str, bare: &str| -> String {
-            let known = lines(bare);
-            let new = lines(text).into_iter().filter(|line| !known.contains(line));
-            new.map(|line| format!("{line}\n")).collect()
-        };
-        let entries = lines(&listings.ipset)
-            .into_iter()
-            .filter(|line| line.starts_with("add "));
-        let mut rules = more(&listings.iptables, &bare.iptables);
-        let six = more(&listings.ip6tables, &bare.ip6tables);
-        if !six.is_empty() {
-            rules += &six
-                .lines()
-                .map(|line| format!("ip6tables {line}\n"))
-                .collect::<String>();
+        let (changes, errors) = scenario.changes(stage);
+        for change in changes {
+            model.change(SourceId(0), change);
         }
-        vec![
-            ("ipvs", listings.ipvs),
-            ("entries", entries.map(|line| format!("{line}\n")).collect()),
-            ("addresses", listings.addresses),
-            ("rules", rules),
-            ("iptables", listings.iptables),
-            ("ip6tables", listings.ip6tables),
-            ("jumps", listings.jumps),
-            ("sysctl", listings.sysctl),
-            ("timeouts", listings.timeouts),
-            ("events", errors + &said),
-        ]
-    }
+        assert!(model.is_ready());
+        let touched = model.take_touched();
+        desired.fold(&model, &touched);
+        let events = events(&model, &desired);
+        let said: String = events.iter().map(|event| format!("{event}\n")).collect();
+        let listings = desired.listings(scenario.kernel(), scenario.processors());
+        outcome(&listings, health_checks(&desired), errors + &said)
+    });
+    outcomes.collect()
 }
 
-/// Settings of connection tracking are the business of one scenario.
-const QUIET: &str =
-    "conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}\n";
+fn outcome(listings: &Listings, health: String, events: String) -> Outcome {
+    let bare = {
+        let model = Model::new(Scenario::parse("", "").config());
+        support::listings(&DesiredState::new(&model))
+    };
+    let more = |text: &str, bare: &str, program: &str| -> String {
+        let known = lines(bare);
+        let new = lines(text).into_iter().filter(|line| !known.contains(line));
+        new.map(|line| format!("{program}{line}\n")).collect()
+    };
+    let beginning = |word: &str| -> String {
+        let lines = listings.ipset.lines().filter(|line| line.starts_with(word));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    vec![
+        ("ipvs", listings.ipvs.clone()),
+        ("sets", beginning("create ")),
+        ("entries", beginning("add ")),
+        ("addresses", listings.addresses.clone()),
+        (
+            "rules",
+            more(&listings.iptables, &bare.iptables, "")
+                + &more(&listings.ip6tables, &bare.ip6tables, "ip6tables "),
+        ),
+        ("iptables", listings.iptables.clone()),
+        ("ip6tables", listings.ip6tables.clone()),
+        ("jumps", listings.jumps.clone()),
+        ("health", health),
+        ("sysctl", listings.sysctl.clone()),
+        ("timeouts", listings.timeouts.clone()),
+        ("events", events),
+    ]
+}
 
-/// The sections that a blessed file gets where something is in them.
-const USUAL: [&str; 5] = ["ipvs", "entries", "addresses", "rules", "events"];
+/// Port, Service, and how many of its addresses are here and ready, a line each.
+fn health_checks(desired: &DesiredState) -> String {
+    let mut text = String::new();
+    for family in Family::ALL {
+        for check in desired.health_checks(family) {
+            text += &format!(
+                "{family} {} {} {}\n",
+                check.port, check.service, check.local_endpoints
+            );
+        }
+    }
+    text
+}
+
+/// The sections that must be empty where a file does not have them.
+const USUAL: [&str; 6] = ["ipvs", "entries", "addresses", "rules", "health", "events"];
+
+/// The file with what came out in place of what should.
+fn blessed(scenario: &Scenario, outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for (stage, outcome) in scenario.stages.iter().zip(outcomes) {
+        let is_wanted = |line: &str| stage.wanted.iter().any(|(name, _)| line == format!("== {name}"));
+        let given = stage.given.lines().filter(|line| !is_wanted(line));
+        text.extend(given.map(|line| format!("{line}\n")));
+        for (section, content) in outcome {
+            if stage.wanted(section).is_some() || (USUAL.contains(section) && !content.is_empty()) {
+                text += &format!("== {section}\n{content}");
+            }
+        }
+    }
+    text
+}
 
 #[test]
 fn scenarios() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/desired");
-    let mut files: Vec<_> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    files.sort();
+    let scenarios = Scenario::all(&folder().join("desired"));
     let mut wrong = String::new();
-    for path in &files {
-        let name = path.file_name().unwrap().to_string_lossy();
-        let scenario = Scenario::parse(&fs::read_to_string(path).unwrap());
-        assert!(!scenario.why.is_empty(), "{name}: says no why");
-        let outcome = scenario.outcome();
+    for scenario in &scenarios {
+        let outcomes = outcomes(scenario);
         if std::env::var_os("KERNLINK_BLESS").is_some() {
-            let mut text = scenario
-                .given
-                .lines()
-                .filter(|line| !scenario.wanted.iter().any(|(n, _)| *line == format!("== {n}")))
-                .map(|line| format!("{line}\n"))
-                .collect::<String>();
-            let asked = |name: &str| scenario.wanted.iter().any(|(known, _)| known == name);
-            for (section, content) in &outcome {
-                if asked(section) || (USUAL.contains(section) && !content.is_empty()) {
-                    text += &format!("== {section}\n{content}");
-                }
-            }
-            fs::write(path, text).unwrap();
+            let path = folder().join(format!("desired/{}.txt", scenario.name));
+            fs::write(path, blessed(scenario, &outcomes)).unwrap();
             continue;
         }
-        for (section, content) in &outcome {
-            let wanted = scenario
-                .wanted
-                .iter()
-                .find(|(known, _)| known == section)
-                .map(|(_, text)| text.as_str());
-            let must_be_empty = USUAL.contains(section) && wanted.is_none();
-            if wanted.is_some_and(|wanted| wanted != content) || (must_be_empty && !content.is_empty()) {
-                let difference =
-                    support::difference(section, &lines(wanted.unwrap_or_default()), &lines(content));
-                wrong += &format!("{name}: {}\n{difference}", scenario.why);
+        for (stage, outcome) in outcomes.iter().enumerate() {
+            for (section, content) in outcome {
+                let wanted = match scenario.stages[stage].wanted(section) {
+                    None if USUAL.contains(section) => "",
+                    None => continue,
+                    Some(wanted) => wanted,
+                };
+                if wanted != content {
+                    let difference = support::difference(section, &lines(wanted), &lines(content));
+                    wrong += &format!("{}, stage {stage}: {}\n{difference}", scenario.name, scenario.why);
+                }
             }
         }
     }
-    assert!(files.len() > 60, "{} scenarios", files.len());
     assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+#[test]
+fn every_scenario_says_why_and_asks_for_what_there_is() {
+    let known: Vec<&str> = {
+        let nothing = Scenario::parse("", "== manifests\n");
+        let outcome = outcomes(&nothing).remove(0);
+        outcome.into_iter().map(|(section, _)| section).collect()
+    };
+    for scenario in Scenario::all(&folder().join("desired")) {
+        assert!(scenario.why.ends_with('.'), "{}: says no why", scenario.name);
+        for stage in &scenario.stages {
+            for (section, _) in &stage.wanted {
+                assert!(
+                    known.contains(&section.as_str()),
+                    "{}: {section} is no section",
+                    scenario.name
+                );
+            }
+        }
+    }
+}
+
+/// The tables of the README name every file, and no other.
+#[test]
+fn the_readme_names_every_scenario() {
+    let readme = fs::read_to_string(folder().join("README.md")).unwrap();
+    let mut named: BTreeSet<&str> = BTreeSet::new();
+    let rows = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.rsplit_once(" | "));
+    for (behaviour, files) in rows.filter(|row| *row != ("behaviour", "files |")) {
+        assert!(files.contains('`'), "{behaviour}: in no file");
+        named.extend(files.split('`').skip(1).step_by(2));
+    }
+    let scenarios = Scenario::all(&folder().join("desired"));
+    let files: BTreeSet<&str> = scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    let missing: Vec<_> = files.difference(&named).collect();
+    let unknown: Vec<_> = named.difference(&files).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "not in the README: {missing:?}; in the README, but no file: {unknown:?}"
+    );
 }

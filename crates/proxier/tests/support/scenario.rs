@@ -1,0 +1,225 @@
+//! The files of `tests/scenarios/desired`: manifests in, tables out. `tests/scenarios/README.md` says what is in one.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use kernlink_proxier::config::Config;
+use kernlink_proxier::desired::KernelVersion;
+use kernlink_proxier::kube_proxy_config;
+use kernlink_proxier::source::manifest;
+use kernlink_proxier::source::{Change, ObjectChange, ObjectName};
+
+/// A file, taken apart.
+#[derive(Default)]
+pub(crate) struct Scenario {
+    /// The name of the file, without its ending.
+    pub(crate) name: String,
+    /// Why the tables have to be as they are.
+    pub(crate) why: String,
+    node: String,
+    config: String,
+    /// What happens, one after the other; the first is that everything is handed in.
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// What is given, and what must come of it.
+#[derive(Default)]
+pub(crate) struct Stage {
+    /// All lines up to the first section that must come out, as they are in the file.
+    pub(crate) given: String,
+    links: Option<String>,
+    manifests: String,
+    gone: String,
+    /// The sections that must come out, in the order of the file.
+    pub(crate) wanted: Vec<(String, String)>,
+}
+
+/// The sections that must come out; all but these four are given.
+const GIVEN: [&str; 4] = ["config", "manifests", "links", "gone"];
+
+/// What separates stages, with what happens behind it.
+const THEN: &str = "then: ";
+
+impl Scenario {
+    /// All files of a folder, by name.
+    pub(crate) fn all(folder: &Path) -> Vec<Self> {
+        let mut scenarios: Vec<Self> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                let name = path.file_stem().unwrap().to_string_lossy();
+                Self::parse(&name, &fs::read_to_string(&path).unwrap())
+            })
+            .collect();
+        scenarios.sort_by(|one, other| one.name.cmp(&other.name));
+        scenarios
+    }
+
+    pub(crate) fn parse(name: &str, text: &str) -> Self {
+        let mut scenario = Scenario {
+            name: name.to_owned(),
+            ..Scenario::default()
+        };
+        let mut stage = Stage::default();
+        let mut section = String::new();
+        for line in text.lines() {
+            if let Some(heading) = line.strip_prefix("== ") {
+                if heading.starts_with(THEN) {
+                    scenario.stages.push(std::mem::take(&mut stage));
+                } else if !GIVEN.contains(&heading) {
+                    stage.wanted.push((heading.to_owned(), String::new()));
+                }
+                heading.clone_into(&mut section);
+            } else {
+                let of_section = match section.as_str() {
+                    "" => {
+                        if let Some(why) = line.strip_prefix("why: ") {
+                            why.clone_into(&mut scenario.why);
+                        } else if let Some(node) = line.strip_prefix("node: ") {
+                            node.clone_into(&mut scenario.node);
+                        }
+                        None
+                    }
+                    "config" => Some(&mut scenario.config),
+                    "manifests" => Some(&mut stage.manifests),
+                    "links" => Some(stage.links.get_or_insert_default()),
+                    "gone" => Some(&mut stage.gone),
+                    heading if heading.starts_with(THEN) => None,
+                    _ => stage.wanted.last_mut().map(|(_, text)| text),
+                };
+                if let Some(text) = of_section {
+                    *text += &format!("{line}\n");
+                }
+            }
+            if stage.wanted.is_empty() {
+                stage.given += &format!("{line}\n");
+            }
+        }
+        scenario.stages.push(stage);
+        scenario
+    }
+
+    fn node(&self, key: &str) -> Vec<&str> {
+        // Links have the sign in their value too.
+        let mut words = self
+            .node
+            .split_whitespace()
+            .filter_map(|word| word.split_once('='));
+        words
+            .find(|(name, _)| *name == key)
+            .map_or_else(Vec::new, |(_, value)| {
+                value.split(',').filter(|part| !part.is_empty()).collect()
+            })
+    }
+
+    /// kube-proxy's defaults for `node-a` with this file's differences; the settings of connection tracking are the business of
+    /// one scenario.
+    pub(crate) fn config(&self) -> Config {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
+        let quiet =
+            "conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}\n";
+        let network = "clusterCIDR: 10.244.0.0/16,fd01::/16\n";
+        let unless = |words: &[&str], text: &'static str| {
+            let is_given = words.iter().any(|word| self.config.contains(word));
+            if is_given { "" } else { text }
+        };
+        let text = format!(
+            "{head}{}{}{}",
+            unless(&["conntrack:"], quiet),
+            unless(&["clusterCIDR:", "detectLocalMode:"], network),
+            self.config
+        );
+        let mut config = kube_proxy_config::read("config", &text).unwrap().config;
+        config.node_name = "node-a".into();
+        config.zone = self.node("zone").first().map(|zone| (*zone).into());
+        let parse =
+            |texts: Vec<&str>| -> Vec<IpAddr> { texts.iter().map(|ip| ip.parse().unwrap()).collect() };
+        config.node_ips = match self.node("ips").as_slice() {
+            [] => parse(vec!["192.0.2.1", "2001:db8::1"]),
+            // Those of the Node object.
+            ["node"] => Vec::new(),
+            ips => parse(ips.to_vec()),
+        };
+        config.pod_cidrs = self.node("pods").iter().map(|net| net.parse().unwrap()).collect();
+        config.random_fully = self.node("random-fully") != ["no"];
+        config
+    }
+
+    /// The kernel that settings are asked for; that on which kube-proxy was recorded unless the file says another.
+    pub(crate) fn kernel(&self) -> KernelVersion {
+        self.node("kernel")
+            .first()
+            .map_or(KernelVersion::new(6, 1), |version| version.parse().unwrap())
+    }
+
+    /// The number of processors.
+    pub(crate) fn processors(&self) -> u32 {
+        self.node("processors")
+            .first()
+            .map_or(1, |number| number.parse().unwrap())
+    }
+
+    /// The addresses of the node's links from this stage on; `None` if they stay.
+    pub(crate) fn links(&self, stage: usize) -> Option<Vec<(String, IpAddr)>> {
+        let text = match &self.stages[stage].links {
+            Some(links) => links.trim().to_owned(),
+            None if stage > 0 => return None,
+            None => match self.node("links").join(",") {
+                none if none.is_empty() => {
+                    "lo=127.0.0.1,lo=::1,eth0=192.0.2.1,eth0=2001:db8::1,eth0=fe80::1".to_owned()
+                }
+                links => links,
+            },
+        };
+        let link = |part: &str| {
+            let (name, address) = part.split_once('=').unwrap();
+            (name.to_owned(), address.parse().unwrap())
+        };
+        Some(
+            text.split(',')
+                .filter(|part| !part.is_empty())
+                .map(link)
+                .collect(),
+        )
+    }
+
+    /// What changes at this stage, and what cannot be read of it.
+    pub(crate) fn changes(&self, stage: usize) -> (Vec<Change>, String) {
+        let objects = manifest::read("manifests", &self.stages[stage].manifests);
+        let errors = objects.errors.iter().map(|error| format!("{error}\n")).collect();
+        if stage == 0 {
+            return (objects.into_changes(), errors);
+        }
+        let mut changes: Vec<Change> = Vec::new();
+        for line in self.stages[stage].gone.lines() {
+            let (kind, name) = line.split_once(' ').unwrap();
+            let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+            let name = ObjectName::new(namespace, name);
+            changes.push(match kind {
+                "Service" => Change::Services(ObjectChange::Delete(name)),
+                "EndpointSlice" => Change::EndpointSlices(ObjectChange::Delete(name)),
+                "Node" => Change::Nodes(ObjectChange::Delete(name)),
+                other => panic!("{}: {other} is no kind", self.name),
+            });
+        }
+        let upserts = |object| Change::Services(ObjectChange::Upsert(object));
+        changes.extend(objects.services.into_iter().map(upserts));
+        let upserts = |object| Change::EndpointSlices(ObjectChange::Upsert(object));
+        changes.extend(objects.endpoint_slices.into_iter().map(upserts));
+        let upserts = |object| Change::Nodes(ObjectChange::Upsert(object));
+        changes.extend(objects.nodes.into_iter().map(upserts));
+        (changes, errors)
+    }
+}
+
+impl Stage {
+    /// What a section must hold, if the file has it.
+    pub(crate) fn wanted(&self, section: &str) -> Option<&str> {
+        let mut sections = self.wanted.iter();
+        sections
+            .find(|(known, _)| known == section)
+            .map(|(_, text)| text.as_str())
+    }
+}
