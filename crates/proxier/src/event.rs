@@ -1,10 +1,10 @@
 //! What a service proxy has to tell an operator about the objects it was given.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::family::Family;
-use crate::model::{FrontendKind, ServicePortName};
+use crate::model::{Forwarding, ForwardingObstacle, FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Policy, Protocol, SourceId};
 
 /// Something about one object, or about the configuration, that is not as its author may expect.
@@ -73,6 +73,13 @@ pub enum Reason {
         /// Why.
         scope: AddressScope,
     },
+    /// An endpoint has an address that none can have; it is left out.
+    UnusableEndpoint {
+        /// The address.
+        address: IpAddr,
+        /// Why not.
+        scope: AddressScope,
+    },
     /// An older claim holds this address, port and protocol.
     Conflict {
         /// The kind of the frontend that is left out.
@@ -117,6 +124,17 @@ pub enum Reason {
         /// Why it has none.
         why: String,
     },
+    /// External and load-balancer IPs are masqueraded although the Service asks for something else.
+    MasqueradedInstead {
+        /// The name of the Service's port.
+        port: ServicePortName,
+        /// What it asks for.
+        method: Forwarding,
+        /// The first endpoint that cannot be reached like this.
+        endpoint: SocketAddr,
+        /// Why not.
+        obstacle: ForwardingObstacle,
+    },
     /// An option works, with a consequence that is easily overlooked.
     OptionCaveat {
         /// The annotation.
@@ -135,7 +153,7 @@ pub enum Traffic {
     External,
 }
 
-/// Why an address cannot be a virtual IP.
+/// Why an address can be neither a virtual IP nor an endpoint's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
     /// 127.0.0.0/8, ::1.
@@ -149,7 +167,7 @@ pub enum AddressScope {
 }
 
 impl AddressScope {
-    /// Why this address cannot be a virtual IP, or `None` if it can.
+    /// Why this address can be neither, or `None` if it can.
     #[must_use]
     pub fn of(address: IpAddr) -> Option<Self> {
         if address.is_loopback() {
@@ -246,6 +264,9 @@ impl fmt::Display for Reason {
             Reason::UnusableAddress { address, scope } => {
                 write!(f, "{address} is {scope}: it is not served")
             }
+            Reason::UnusableEndpoint { address, scope } => {
+                write!(f, "endpoints: {address} is {scope}: the endpoint is left out")
+            }
             Reason::Conflict {
                 kind,
                 address,
@@ -287,6 +308,15 @@ impl fmt::Display for Reason {
             Reason::DuplicatePort(port) => {
                 write!(f, "ports: {port} occurs twice; only the first is used")
             }
+            Reason::MasqueradedInstead {
+                port,
+                method,
+                endpoint,
+                obstacle,
+            } => write!(
+                f,
+                "forwarding-method: {method}: {port} is masqueraded, because its endpoint {endpoint} {obstacle}"
+            ),
             Reason::OptionWithoutEffect { option, why } => write!(f, "{option}: has no effect: {why}"),
             Reason::OptionCaveat { option, consequence } => write!(f, "{option}: {consequence}"),
         }

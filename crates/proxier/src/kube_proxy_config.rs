@@ -14,6 +14,7 @@ use crate::config::{Config, Conntrack, IpvsTimeouts, LocalDetection, MasqueradeB
 use crate::duration::{GoDuration, go_duration};
 use crate::family::{Family, parse_address, parse_net};
 use crate::field::{Field, FieldError};
+use crate::model::annotations::known_scheduler;
 use crate::yaml;
 
 /// What a file said.
@@ -374,7 +375,9 @@ impl Reader {
         }
         let scheduler = ipvs.get("scheduler").and_then(|field| match field.string()? {
             None | Some("") => Ok(Scheduler::RR),
-            Some(name) => Scheduler::new(name).map_err(|error| field.error(error.to_string())),
+            Some(name) => {
+                known_scheduler(name).map_err(|problem| field.error(format!("{name:?}: {problem}")))
+            }
         });
         if let Some(scheduler) = self.take(scheduler) {
             config.defaults.scheduler = scheduler;

@@ -25,6 +25,8 @@ pub struct Proxier {
     backends: Backends,
     /// What the kernel held last and what was done since; `None` before the first look and after a failure.
     observed: Option<Observation>,
+    /// What was said about the configuration.
+    said: Vec<Event>,
 }
 
 impl Proxier {
@@ -38,6 +40,7 @@ impl Proxier {
             desired,
             backends,
             observed: None,
+            said: Vec::new(),
         }
     }
 
@@ -144,7 +147,13 @@ impl Proxier {
         if touched.is_empty() {
             return Vec::new();
         }
-        self.desired.fold(&self.model, &touched).events
+        let mut events = self.desired.fold(&self.model, &touched).events;
+        if touched.settings {
+            let now = self.model.configuration_events();
+            events.extend(now.iter().filter(|event| !self.said.contains(event)).cloned());
+            self.said = now;
+        }
+        events
     }
 }
 

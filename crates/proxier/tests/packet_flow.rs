@@ -119,10 +119,49 @@ endpoints: [{endpoints}]
         &balancer(15),
     );
     service("number-other", 16, "ClusterIP", "{name: p, port: 30080}", "", "");
+    for (last, method) in [(17, "direct"), (18, "tunnel")] {
+        text += &forwarded(last, method);
+    }
     let objects = manifest::read("world", &text);
     assert_eq!(objects.errors, []);
     let (_, desired) = build(config, NODE, objects.into_changes());
     desired
+}
+
+/// A Service that asks for a forwarding method, by every kind of frontend, with an endpoint on another host. Its ports are those
+/// of [`protocols`].
+fn forwarded(last: u8, method: &str) -> String {
+    let ports = |node_port: &str| {
+        format!(
+            "{{name: p, port: 80{node_port}}}, {{name: u, port: 53, protocol: UDP}}, {{name: s, port: 99, protocol: SCTP}}"
+        )
+    };
+    let mut text = format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: {method}, namespace: default, annotations: {{kernlink.io/forwarding-method: {method}}}}}
+spec: {{type: LoadBalancer, clusterIP: 10.96.0.{last}, clusterIPs: [10.96.0.{last}, 'fd00:96::{last}'], \
+ipFamilies: [IPv4, IPv6], ports: [{}], externalIPs: [203.0.113.{last}, '2001:db8:ff::{last}'], \
+loadBalancerSourceRanges: [198.18.0.0/15, '2001:db8:5::/48']}}
+status: {{loadBalancer: {{ingress: [{{ip: 203.0.113.1{last}}}, {{ip: '2001:db8:ff::1{last}'}}]}}}}
+---
+",
+        ports(&format!(", nodePort: 330{last}"))
+    );
+    for (family, remote) in [("IPv4", "10.244.2.22"), ("IPv6", "fd01:2::22")] {
+        text += &format!(
+            "apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: {family}
+metadata: {{name: {method}-{family}, namespace: default, labels: {{kubernetes.io/service-name: {method}}}}}
+ports: [{}]
+endpoints: [{{addresses: ['{remote}'], nodeName: node-b}}]
+---
+",
+            ports("")
+        );
+    }
+    text
 }
 
 fn config() -> Config {
@@ -241,7 +280,21 @@ fn expand(want: &str, protocol: Protocol, six: bool) -> String {
         "local masqueraded" => format!("{local} masqueraded"),
         "remote kept" => format!("{remote} kept"),
         "remote masqueraded" => format!("{remote} masqueraded"),
-        other => other.to_owned(),
+        // Of a Service whose endpoints have the same ports.
+        other => match other.strip_prefix("same port ") {
+            Some(how) => {
+                let own = protocols("*")
+                    .into_iter()
+                    .find(|(of, _)| *of == protocol)
+                    .unwrap()
+                    .1;
+                format!(
+                    "{} {how}",
+                    remote.replace(&format!(":{port}"), &format!(":{own}"))
+                )
+            }
+            None => other.to_owned(),
+        },
     }
 }
 
@@ -398,6 +451,38 @@ fn every_way_of_knowing_this_nodes_pods() {
         &world(all),
         "pod 10.96.0.1:* = masqueraded\nendpoint 10.96.0.1:* = masqueraded\noutside 10.96.0.1:* = masqueraded",
     );
+}
+
+#[test]
+fn what_is_not_masqueraded_keeps_both_addresses_whoever_sends_it() {
+    let mut all = config();
+    all.masquerade_all = true;
+    for config in [config(), all] {
+        check(
+            &world(config),
+            "
+            outside     203.0.113.17:*    = same port kept direct
+            pod         203.0.113.17:*    = same port kept direct
+            node        203.0.113.17:*    = same port kept direct
+            node-by-vip 203.0.113.17:*    = same port kept direct
+            outside     203.0.113.18:*    = same port kept tunnel
+            node-by-vip 203.0.113.18:*    = same port kept tunnel
+            outside     203.0.113.17:81   = rejected
+            # Load balancers still admit some sources only.
+            allowed     203.0.113.117:*   = same port kept direct
+            outside     203.0.113.117:*   = dropped
+            pod         203.0.113.117:*   = dropped
+            node-by-vip 203.0.113.117:80  = dropped
+            allowed     203.0.113.118:*   = same port kept tunnel
+            outside     203.0.113.118:*   = dropped
+            # The other frontends of the same Service.
+            outside     10.96.0.17:*      = same port masqueraded
+            outside     10.96.0.18:*      = same port masqueraded
+            outside     192.0.2.1:33017   = same port masqueraded
+            outside     192.0.2.1:33018   = same port masqueraded
+            ",
+        );
+    }
 }
 
 /// The packet walk of kube-proxy's IPVS mode, row by row.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use kernlink_ipset::Entry;
-use kernlink_ipvs::VirtualServerKey;
+use kernlink_ipvs::{ForwardingMethod, VirtualServerKey};
 use kernlink_proxier::config::Config;
 use kernlink_proxier::desired::{Changes, DesiredState, SetId};
 use kernlink_proxier::family::Family;
@@ -254,6 +254,30 @@ proptest! {
                 for entry in set.entries() {
                     let again = Entry::parse(&entry.to_string(), set.definition.set_type, set.definition.family);
                     prop_assert_eq!(again.as_ref(), Ok(entry));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_keeps_its_addresses_is_alike_throughout_and_never_marked(steps in vec(step(), 1..40)) {
+        let (_, desired) = run(&steps, |_| ());
+        for family in Family::ALL {
+            for server in desired.virtual_servers(family) {
+                let key = server.virtual_server.key;
+                let method = server.real_servers.first().map_or(ForwardingMethod::Masquerade, |first| first.forwarding);
+                prop_assert!(server.real_servers.iter().all(|real| real.forwarding == method), "{key}");
+                if method == ForwardingMethod::Masquerade {
+                    continue;
+                }
+                prop_assert!(server.real_servers.iter().all(|real| Some(real.key.port) == key.port()), "{key}");
+                let sets: BTreeSet<SetId> = server.entries.iter().map(|(set, _)| *set).collect();
+                prop_assert!(!sets.contains(&SetId::ClusterIp) && !sets.contains(&SetId::ExternalIp), "{key}: {sets:?}");
+                prop_assert!(sets.contains(&SetId::LoadBalancer) == sets.contains(&SetId::LoadBalancerLocal), "{key}: {sets:?}");
+                for (set, entry) in server.entries.iter().filter(|(set, _)| *set != SetId::IpvsIps) {
+                    for marked in [SetId::ClusterIp, SetId::ExternalIp] {
+                        prop_assert!(!desired.set(marked, family).contains(entry), "{key}: {set} {entry}");
+                    }
                 }
             }
         }

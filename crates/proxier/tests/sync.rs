@@ -21,10 +21,13 @@ use kernlink_ipvs::{
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::config::Config;
 use kernlink_proxier::error::SyncError;
+use kernlink_proxier::family::Family;
 use kernlink_proxier::observe::observe;
 use kernlink_proxier::plan::{Operation, PhaseKind, diff};
 use kernlink_proxier::proxier::Proxier;
-use kernlink_proxier::source::{Change, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
+use kernlink_proxier::source::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Kind, ObjectChange, ObjectName, Port, Service, SourceId,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::worlds::{Step, step};
@@ -383,6 +386,94 @@ fn one_service_that_the_kernel_refuses_holds_back_only_itself() {
         proxier.backends_mut().ipvs.list_virtual_servers().unwrap().len(),
         2
     );
+}
+
+#[test]
+fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_its_service() {
+    let with_scheduler = |scheduler: &str| {
+        let mut service = Service::new(ObjectName::new("ns", "b"))
+            .with_cluster_ip("10.96.0.2")
+            .with_port(Port::new("", 80));
+        let annotation = "kernlink.io/scheduler".to_owned();
+        service.annotations.insert(annotation, scheduler.to_owned());
+        Change::Services(ObjectChange::Upsert(service))
+    };
+    let slice = EndpointSlice::new(ObjectName::new("ns", "b-1"), "b", Family::V4)
+        .with_port(EndpointPort::new("", 8080))
+        .with_endpoint(Endpoint::new([10, 244, 1, 1].into()));
+    let mut backends = host();
+    backends.ipvs = Box::new(kernlink_ipvs::Fake::new().with_schedulers([Scheduler::RR]));
+    let mut proxier = Proxier::new(config(), backends);
+    let change = |proxier: &mut Proxier, change| proxier.change(SourceId(0), change);
+    change(&mut proxier, service("a", "10.96.0.1"));
+    change(&mut proxier, service("c", "10.96.0.3"));
+    change(&mut proxier, Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    assert_eq!(change(&mut proxier, with_scheduler("twos")), []);
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        change(&mut proxier, Change::complete(kind));
+    }
+    let others = |proxier: &mut Proxier| {
+        let servers = proxier.backends_mut().ipvs.list_virtual_servers().unwrap();
+        servers
+            .iter()
+            .map(|server| server.server.key.to_string())
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let synced = proxier.sync().unwrap();
+        // The virtual server failed; its real server and its address wait for it.
+        let counts = synced.counts();
+        assert_eq!((counts.failed, counts.held_back), (1, 2), "{synced}");
+        let text = synced.to_string();
+        assert!(
+            text.contains("failed: ipvsadm -A -t 10.96.0.2:80 -s twos"),
+            "{text}"
+        );
+        assert!(text.contains("scheduler twos"), "{text}");
+        assert_eq!(others(&mut proxier), ["-t 10.96.0.1:80", "-t 10.96.0.3:80"]);
+    }
+    // One that no kernel has does not get that far.
+    let said = change(&mut proxier, with_scheduler("zz"));
+    assert_eq!(said.len(), 1, "{said:?}");
+    let text = said[0].to_string();
+    assert!(
+        text.starts_with("Service ns/b: metadata.annotations[kernlink.io/scheduler]: \"zz\": no kernel has"),
+        "{text}"
+    );
+    assert!(proxier.sync().unwrap().is_success());
+    assert_eq!(others(&mut proxier).len(), 3);
+    // A virtual server that is there keeps its scheduler, and with it its clients.
+    change(&mut proxier, with_scheduler("sed"));
+    let synced = proxier.sync().unwrap();
+    assert_eq!(
+        (synced.counts().failed, synced.counts().held_back),
+        (1, 0),
+        "{synced}"
+    );
+    assert_eq!(others(&mut proxier).len(), 3);
+}
+
+#[test]
+fn a_configured_scheduler_that_no_kernel_has_is_said_once_and_replaced() {
+    let mut config = config();
+    config.defaults.scheduler = Scheduler::new("zz").unwrap();
+    let mut proxier = Proxier::new(config, host());
+    proxier.change(SourceId(0), service("a", "10.96.0.1"));
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::complete(kind));
+    }
+    let synced = proxier.sync().unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let said: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "configuration: scheduler: \"zz\": no kernel has this scheduler, but dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, \
+          sh, twos, wlc, wrr; rr is used"
+        ]
+    );
+    proxier.change(SourceId(0), service("b", "10.96.0.2"));
+    assert_eq!(proxier.sync().unwrap().events, []);
 }
 
 #[test]

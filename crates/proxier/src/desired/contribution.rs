@@ -11,7 +11,7 @@ use super::sets::SetId;
 use super::virtual_servers::{self, RealServers};
 use super::{addresses, health_checks, sets};
 use crate::event::{Event, Reason};
-use crate::model::{Exposure, Frontend, FrontendKind, HealthCheck, ServicePortKey};
+use crate::model::{Exposure, Forwarding, Frontend, FrontendKind, HealthCheck, ServicePortKey};
 use crate::source::{Policy, Protocol};
 
 /// What one service port wants of the kernel in one family. What it gets is decided by the claims of all.
@@ -38,6 +38,8 @@ pub struct FrontendClaim {
     pub kind: FrontendKind,
     /// Whether its traffic stays on this node.
     pub policy: Policy,
+    /// How packets get to its endpoints.
+    pub forwarding: Forwarding,
     /// Its virtual server.
     pub virtual_server: VirtualServer,
     /// Its real servers, sorted by key.
@@ -107,6 +109,7 @@ fn claim(exposure: &Exposure, frontend: &Frontend, real_servers: &mut RealServer
     FrontendClaim {
         kind: frontend.kind,
         policy: frontend.policy,
+        forwarding: frontend.forwarding,
         virtual_server: virtual_servers::virtual_server(exposure, frontend),
         real_servers: real_servers.of(exposure, frontend),
         address,
@@ -122,9 +125,8 @@ fn claim(exposure: &Exposure, frontend: &Frontend, real_servers: &mut RealServer
 impl FrontendClaim {
     fn agrees_with(&self, other: &Self) -> bool {
         self.policy == other.policy
+            && self.forwarding == other.forwarding
             && self.virtual_server == other.virtual_server
-            && self.real_servers.first().map(|server| server.forwarding)
-                == other.real_servers.first().map(|server| server.forwarding)
     }
 
     fn merge(&mut self, other: Self) {

@@ -212,7 +212,9 @@ impl fmt::Display for SetId {
 pub(crate) fn of_frontend(frontend: &Frontend) -> Vec<(SetId, Entry)> {
     let port = protocol_port(frontend.protocol, frontend.port);
     let own = Entry::ip_port(frontend.address, port);
-    let local = frontend.policy == Policy::Local;
+    // The sets of local traffic are those that are accepted without a mark. What the endpoint's host answers by itself must
+    // not be masqueraded either: the answer would go to this node, which does not take it.
+    let local = frontend.policy == Policy::Local || frontend.forwarding.keeps_addresses();
     match frontend.kind {
         FrontendKind::ClusterIp => vec![(SetId::ClusterIp, own)],
         FrontendKind::ExternalIp if local => vec![(SetId::ExternalIpLocal, own)],

@@ -8,7 +8,7 @@ use kernlink_ipvs::{
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
-use crate::model::{Exposure, Frontend};
+use crate::model::{Exposure, Forwarding, Frontend};
 use crate::source::{Policy, Protocol};
 
 /// The key of the virtual server of a frontend.
@@ -48,9 +48,13 @@ fn scheduler_flags(scheduler: Scheduler, asked: Option<SchedulerFlags>) -> Sched
     }
 }
 
-/// How packets of a frontend reach its endpoints. Ports are mapped, so nothing but masquerading would do.
-pub(crate) fn forwarding(_frontend: &Frontend) -> ForwardingMethod {
-    ForwardingMethod::Masquerade
+/// How the kernel is to forward packets of a frontend.
+fn forwarding(frontend: &Frontend) -> ForwardingMethod {
+    match frontend.forwarding {
+        Forwarding::Masquerade => ForwardingMethod::Masquerade,
+        Forwarding::Direct => ForwardingMethod::DirectRoute,
+        Forwarding::Tunnel => ForwardingMethod::Tunnel,
+    }
 }
 
 /// Makes the real servers of a service port's frontends, each list once.

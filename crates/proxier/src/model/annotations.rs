@@ -9,6 +9,7 @@
 //! | `one-packet` | `true`: balance every UDP packet by itself |
 //! | `drain-timeout` | how long a leaving endpoint keeps its connections at most: `30s`, `5m` |
 //! | `affinity-mask` | how many bits of an address are one client: IPv4, then IPv6: `24,64` |
+//! | `forwarding-method` | `masquerade`; `direct` or `tunnel` for external and load-balancer IPs, see [`Forwarding`] |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use kernlink_ipvs::{Scheduler, SchedulerFlags};
 use crate::duration::{GoDuration, go_duration};
 use crate::event::Reason;
 use crate::family::Family;
-use crate::source::{Protocol, Service, SessionAffinity};
+use crate::source::{Protocol, Service, ServiceType, SessionAffinity};
+
+use super::forwarding::Forwarding;
 
 /// What a Service asks for beyond Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct Options {
     pub drain_timeout: Option<Duration>,
     /// How much of a client's address counts as the client for session affinity.
     pub affinity_mask: AffinityMask,
+    /// How packets to external and load-balancer IPs get to the endpoints; all others are masqueraded.
+    pub forwarding: Forwarding,
 }
 
 impl Default for Options {
@@ -48,6 +53,7 @@ impl Default for Options {
             one_packet: false,
             drain_timeout: None,
             affinity_mask: AffinityMask::default(),
+            forwarding: Forwarding::Masquerade,
         }
     }
 }
@@ -184,43 +190,73 @@ pub(crate) fn options(
     if given.scheduler && !given.flags {
         options.scheduler_flags = None;
     }
-    let mut without_effect = |name: &str, why: String| {
-        say(Reason::OptionWithoutEffect {
-            option: format!("{PREFIX}{name}"),
-            why,
-        });
+    let without_effect = |name: &str, why: String| Reason::OptionWithoutEffect {
+        option: format!("{PREFIX}{name}"),
+        why,
+    };
+    let caveat = |name: &str, consequence: String| Reason::OptionCaveat {
+        option: format!("{PREFIX}{name}"),
+        consequence,
     };
     let scheduler = options.scheduler;
     if given.flags {
         if ![Scheduler::SH, Scheduler::MH].contains(&scheduler) {
-            without_effect("scheduler-flags", format!("scheduler {scheduler} has no flags"));
+            say(without_effect(
+                "scheduler-flags",
+                format!("scheduler {scheduler} has no flags"),
+            ));
         } else if let Some(word) = given.foreign_flag(scheduler) {
-            without_effect(
+            say(without_effect(
                 "scheduler-flags",
                 format!("{word} is no flag of scheduler {scheduler}"),
-            );
+            ));
         }
     }
     if given.weights && options.weights.are_unequal() && IGNORE_WEIGHTS.contains(&scheduler) {
-        without_effect("weights", format!("scheduler {scheduler} knows no weight but 0"));
+        say(without_effect(
+            "weights",
+            format!("scheduler {scheduler} knows no weight but 0"),
+        ));
     }
     if given.affinity_mask && service.session_affinity == SessionAffinity::None {
-        without_effect("affinity-mask", "the Service has no session affinity".to_owned());
+        say(without_effect(
+            "affinity-mask",
+            "the Service has no session affinity".to_owned(),
+        ));
     }
     if given.one_packet && options.one_packet {
         if service.ports.iter().any(|port| port.protocol == Protocol::Udp) {
-            say(Reason::OptionCaveat {
-                option: format!("{PREFIX}one-packet"),
-                consequence:
-                    "answers would keep the pod's address, so it is only for traffic without answers"
-                        .to_owned(),
-            });
+            let answers = if options.forwarding.keeps_addresses() {
+                "answers to masqueraded traffic"
+            } else {
+                "answers"
+            };
+            let consequence =
+                format!("{answers} would keep the pod's address, so it is only for traffic without answers");
+            say(caveat("one-packet", consequence));
         } else {
-            without_effect("one-packet", "the Service has no UDP port".to_owned());
+            say(without_effect(
+                "one-packet",
+                "the Service has no UDP port".to_owned(),
+            ));
+        }
+    }
+    if given.forwarding && options.forwarding.keeps_addresses() {
+        if service.external_ips.is_empty() && service.service_type != ServiceType::LoadBalancer {
+            say(without_effect(
+                "forwarding-method",
+                "the Service has no external or load-balancer IP".to_owned(),
+            ));
+        } else {
+            say(caveat("forwarding-method", SERVERS_MUST.to_owned()));
         }
     }
     Arc::new(options)
 }
+
+/// What endpoints have to do for themselves where nothing is masqueraded.
+const SERVERS_MUST: &str = "endpoints must have the virtual IPs on a link of their own, and answer by a way that passes no node \
+                            that serves them";
 
 /// Schedulers for which every endpoint with a weight counts the same.
 const IGNORE_WEIGHTS: [Scheduler; 3] = [Scheduler::RR, Scheduler::LC, Scheduler::DH];
@@ -235,6 +271,7 @@ struct Given {
     weights: bool,
     one_packet: bool,
     affinity_mask: bool,
+    forwarding: bool,
 }
 
 impl Given {
@@ -248,7 +285,7 @@ impl Given {
 fn take(options: &mut Options, given: &mut Given, name: &str, value: &str) -> Result<(), String> {
     match name {
         "scheduler" => {
-            options.scheduler = Scheduler::new(value).map_err(|error| error.to_string())?;
+            options.scheduler = known_scheduler(value)?;
             given.scheduler = true;
         }
         "scheduler-flags" => {
@@ -276,9 +313,22 @@ fn take(options: &mut Options, given: &mut Given, name: &str, value: &str) -> Re
             options.affinity_mask = AffinityMask::parse(value)?;
             given.affinity_mask = true;
         }
+        "forwarding-method" => {
+            options.forwarding = value.parse().map_err(|error| format!("{error}"))?;
+            given.forwarding = true;
+        }
         _ => return Err("is no annotation of kernlink".to_owned()),
     }
     Ok(())
+}
+
+/// Reads the name of a scheduler. One that no kernel has would fail every virtual server on every sync.
+pub(crate) fn known_scheduler(name: &str) -> Result<Scheduler, String> {
+    let mut known = Scheduler::KNOWN.into_iter();
+    known.find(|scheduler| scheduler.as_str() == name).ok_or_else(|| {
+        let names: Vec<String> = Scheduler::KNOWN.iter().map(ToString::to_string).collect();
+        format!("no kernel has this scheduler, but {}", names.join(", "))
+    })
 }
 
 /// The words of `ipvsadm -b`.
@@ -364,6 +414,7 @@ mod tests {
                 "24,129",
                 "\"129\" is not a prefix length from 1 to 128",
             ),
+            ("forwarding-method", "nat", "must be masquerade, direct or tunnel"),
             ("sheduler", "rr", "is no annotation of kernlink"),
         ] {
             let (options, said) = read(&[(name, value)]);
@@ -371,8 +422,17 @@ mod tests {
             assert_eq!(said, [format!("{field}: {value:?}: {problem}; left out")]);
             assert_eq!(options, Options::default());
         }
-        let (options, said) = read(&[("scheduler", "a-name-that-is-too-long")]);
-        assert_eq!((options, said.len()), (Options::default(), 1));
+        for name in ["zz", "none", "RR", "a-name-that-is-too-long", "", "r\nr"] {
+            let (options, said) = read(&[("scheduler", name)]);
+            assert_eq!(options, Options::default());
+            assert_eq!(
+                said,
+                [format!(
+                    "metadata.annotations[kernlink.io/scheduler]: {name:?}: no kernel has this scheduler, but dh, fo, lblc, \
+                     lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; left out"
+                )]
+            );
+        }
     }
 
     #[test]
@@ -403,6 +463,11 @@ mod tests {
             said(&[("affinity-mask", "24")]),
             "kernlink.io/affinity-mask: has no effect: the Service has no session affinity"
         );
+        assert_eq!(
+            said(&[("forwarding-method", "tunnel")]),
+            "kernlink.io/forwarding-method: has no effect: the Service has no external or load-balancer IP"
+        );
+        assert_eq!(said(&[("forwarding-method", "masquerade")]), "");
     }
 
     #[test]

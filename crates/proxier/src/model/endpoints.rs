@@ -1,10 +1,12 @@
 //! EndpointSlices merged to the endpoints of a service port.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use super::endpoint::{Endpoint, without_duplicates};
+use crate::event::AddressScope;
 use crate::family::Family;
-use crate::source::{AddressType, EndpointPort, EndpointSlice, Protocol};
+use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
 
 /// Whether a slice holds addresses of this family for a service proxy.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {
@@ -14,6 +16,19 @@ fn is_of(slice: &EndpointSlice, family: Family) -> bool {
 /// Whether a slice's port exists.
 fn is_open(port: &EndpointPort) -> bool {
     port.port != 0 && port.name.is_some()
+}
+
+/// Whether packets of this family can be sent to an endpoint. A source of its own making may mix families, and what the API
+/// server refuses (loopback, link-local, multicast, unspecified) would have the kernel serve something else, or nothing.
+fn is_reachable(endpoint: &SliceEndpoint, family: Family) -> bool {
+    Family::of(endpoint.address) == family && AddressScope::of(endpoint.address).is_none()
+}
+
+/// The addresses of a slice that no endpoint can have, and why, in the order of the slice.
+pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = (IpAddr, AddressScope)> {
+    let counts = !slice.headless && slice.address_type != AddressType::Other;
+    let endpoints = slice.endpoints.iter().filter(move |_| counts);
+    endpoints.filter_map(|endpoint| Some((endpoint.address, AddressScope::of(endpoint.address)?)))
 }
 
 /// The endpoints of a service port, sorted by address and port, each once. Slices come in the order of their names.
@@ -32,8 +47,7 @@ pub(crate) fn of_port<'a>(
         for port in slice.ports.iter().filter(wanted) {
             endpoints.reserve(slice.endpoints.len());
             for endpoint in &slice.endpoints {
-                // A source of its own making may mix families; the kernel cannot.
-                if Family::of(endpoint.address) == family {
+                if is_reachable(endpoint, family) {
                     endpoints.push(Endpoint::new(endpoint, port.port, this_node));
                 }
             }

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 
 use super::annotations::Options;
+use super::forwarding::Forwarding;
 use super::service_port::ServicePortKey;
 use crate::event::Event;
 use crate::source::{ObjectName, Policy, Protocol};
@@ -56,6 +57,8 @@ pub struct Frontend {
     pub admits_node: bool,
     /// Whether the address is one of this node on a link of its own, so that it needs no binding.
     pub on_this_node: bool,
+    /// How packets get to the endpoints. Of cluster IPs and node ports always [`Forwarding::Masquerade`].
+    pub forwarding: Forwarding,
 }
 
 /// Where the address of a frontend comes from.

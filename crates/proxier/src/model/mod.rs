@@ -6,6 +6,7 @@
 pub(crate) mod annotations;
 mod endpoint;
 mod endpoints;
+mod forwarding;
 mod frontend;
 mod node;
 mod objects;
@@ -18,13 +19,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 pub use annotations::{AffinityMask, Options, Weights};
+pub use forwarding::{Forwarding, ForwardingObstacle, UnknownForwarding};
 pub use frontend::{ChosenEndpoint, ChosenEndpoints, Exposure, Frontend, FrontendKind, HealthCheck};
 pub use node::{InterfaceAddress, ThisNode};
 pub use service_port::{ServicePortKey, ServicePortName};
 pub use services::LeftOut;
 
 use crate::config::{Config, NodePortAddresses};
-use crate::event::{AddressScope, Event, Reason, Traffic};
+use crate::event::{AddressScope, Event, Reason, Subject, Traffic};
 use crate::family::Family;
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Policy, Service, SourceId};
 use objects::Objects;
@@ -76,7 +78,7 @@ impl Model {
         let config = Arc::new(config);
         Self {
             families: config.families.iter().copied().collect(),
-            defaults: Arc::new(config.defaults.clone()),
+            defaults: defaults(&config),
             this_node: ThisNode::new(&config, None, &[]),
             config,
             services: Objects::new(),
@@ -136,7 +138,7 @@ impl Model {
             }
             Change::EndpointSlices(change) => {
                 for changed in self.slices.change(source, change, &mut events) {
-                    self.slice_changed(&changed.name, changed.before.as_ref());
+                    self.slice_changed(&changed.name, changed.before.as_ref(), &mut events);
                 }
             }
             Change::Nodes(change) => {
@@ -165,7 +167,7 @@ impl Model {
         }
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
-        self.defaults = Arc::new(self.config.defaults.clone());
+        self.defaults = defaults(&self.config);
         let services = self.services.iter();
         self.ports = services
             .map(|service| {
@@ -220,7 +222,7 @@ impl Model {
         self.ports.get(service).map_or(&[], |ports| &ports.events)
     }
 
-    /// What is odd about all Services by themselves, sorted.
+    /// What is odd about all Services and EndpointSlices by themselves, sorted.
     #[must_use]
     pub fn object_events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self
@@ -229,7 +231,11 @@ impl Model {
             .flat_map(|ports| &ports.events)
             .cloned()
             .collect();
+        for slice in self.slices.iter() {
+            events.extend(endpoints::unusable(slice).map(|found| unusable_endpoint(slice, found)));
+        }
         events.sort();
+        events.dedup();
         events
     }
 
@@ -244,7 +250,16 @@ impl Model {
         let limited = self.families.iter().any(|&family| named(family) == Some(true));
         let missing = |family: &&Family| limited && named(**family) == Some(false);
         let reason = |&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family));
-        self.families.iter().filter(missing).map(reason).collect()
+        let mut events: Vec<Event> = self.families.iter().filter(missing).map(reason).collect();
+        let scheduler = self.config.defaults.scheduler;
+        if let Err(problem) = annotations::known_scheduler(scheduler.as_str()) {
+            events.push(Event::configuration(Reason::Invalid {
+                field: "scheduler".to_owned(),
+                value: scheduler.to_string(),
+                problem: format!("{problem}; {} is used", self.defaults.scheduler),
+            }));
+        }
+        events
     }
 
     /// How many Services there are that are no business of a service proxy, by reason.
@@ -279,7 +294,14 @@ impl Model {
         self.touched.push(name);
     }
 
-    fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>) {
+    fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {
+        if let Some(slice) = self.slices.get(name) {
+            let known: BTreeSet<_> = before.into_iter().flat_map(endpoints::unusable).collect();
+            let new: BTreeSet<_> = endpoints::unusable(slice)
+                .filter(|found| !known.contains(found))
+                .collect();
+            events.extend(new.into_iter().map(|found| unusable_endpoint(slice, found)));
+        }
         let owner = |slice: &EndpointSlice| {
             slice
                 .service
@@ -457,7 +479,7 @@ impl Model {
         Exposure {
             key: port.key(),
             created: facts.created,
-            frontends: self.frontends(port, &mut events),
+            frontends: self.frontends(port, &choice, &mut events),
             endpoints: chosen,
             local_endpoints: endpoints
                 .iter()
@@ -474,7 +496,12 @@ impl Model {
         }
     }
 
-    fn frontends(&self, port: &ServicePort, events: &mut Vec<Event>) -> Vec<Frontend> {
+    fn frontends(
+        &self,
+        port: &ServicePort,
+        choice: &topology::Choice<'_>,
+        events: &mut Vec<Event>,
+    ) -> Vec<Frontend> {
         let facts = &port.service;
         let service = &port.name.service;
         let unrestricted: Arc<[ipnet::IpNet]> = Arc::default();
@@ -491,8 +518,13 @@ impl Model {
             source_ranges: Arc::clone(&unrestricted),
             admits_node: true,
             on_this_node: false,
+            forwarding: Forwarding::Masquerade,
         };
-        let mut frontends = vec![frontend(FrontendKind::ClusterIp, port.cluster_ip, port.port)];
+        let mut frontends = Vec::with_capacity(1);
+        match unusable(port.cluster_ip) {
+            None => frontends.push(frontend(FrontendKind::ClusterIp, port.cluster_ip, port.port)),
+            Some(reason) => events.push(Event::service(service.clone(), reason)),
+        }
         let external = facts
             .external_ips
             .iter()
@@ -521,6 +553,13 @@ impl Model {
             }
             frontends.push(frontend);
         }
+        let is_virtual = |frontend: &Frontend| frontend.kind != FrontendKind::ClusterIp;
+        if facts.options.forwarding.keeps_addresses() && frontends.iter().any(is_virtual) {
+            let forwarding = forwarding_of(port, choice, events);
+            for frontend in frontends.iter_mut().filter(|frontend| is_virtual(frontend)) {
+                frontend.forwarding = forwarding;
+            }
+        }
         if let Some(node_port) = port.node_port {
             let addresses = self.this_node.node_port_addresses(port.family());
             if addresses.is_empty() {
@@ -540,8 +579,8 @@ impl Model {
 
     /// Why a virtual IP must not be served here, for the sake of the network.
     fn refusal(&self, address: IpAddr) -> Option<Reason> {
-        if let Some(scope) = AddressScope::of(address) {
-            return Some(Reason::UnusableAddress { address, scope });
+        if let Some(reason) = unusable(address) {
+            return Some(reason);
         }
         let node = self.other_nodes.get(&address)?.first()?;
         Some(Reason::AddressOfOtherNode {
@@ -549,6 +588,49 @@ impl Model {
             node: node.clone(),
         })
     }
+}
+
+/// What Services get that ask for nothing else. A scheduler that no kernel has is none.
+fn defaults(config: &Config) -> Arc<Options> {
+    let mut defaults = config.defaults.clone();
+    if annotations::known_scheduler(defaults.scheduler.as_str()).is_err() {
+        let usual = Options::default();
+        defaults.scheduler = usual.scheduler;
+        defaults.scheduler_flags = usual.scheduler_flags;
+    }
+    Arc::new(defaults)
+}
+
+/// Why an address cannot be a virtual IP on any node.
+fn unusable(address: IpAddr) -> Option<Reason> {
+    let scope = AddressScope::of(address)?;
+    Some(Reason::UnusableAddress { address, scope })
+}
+
+/// What to say about an endpoint at an address that none can have.
+fn unusable_endpoint(slice: &EndpointSlice, (address, scope): (IpAddr, AddressScope)) -> Event {
+    Event {
+        subject: Subject::Object(Kind::EndpointSlice, slice.name.clone()),
+        reason: Reason::UnusableEndpoint { address, scope },
+    }
+}
+
+/// How external and load-balancer IPs of a port are forwarded: as asked, unless some endpoint that would serve them cannot be
+/// reached like this.
+fn forwarding_of(port: &ServicePort, choice: &topology::Choice<'_>, events: &mut Vec<Event>) -> Forwarding {
+    let method = port.service.options.forwarding;
+    let serving = choice.of(port.service.external_policy);
+    let Some((endpoint, obstacle)) = method.obstacle(port.port, serving) else {
+        return method;
+    };
+    let reason = Reason::MasqueradedInstead {
+        port: port.name.clone(),
+        method,
+        endpoint,
+        obstacle,
+    };
+    events.push(Event::service(port.name.service.clone(), reason));
+    Forwarding::Masquerade
 }
 
 /// The addresses of a port that somebody else may have too.

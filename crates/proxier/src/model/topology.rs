@@ -2,6 +2,7 @@
 
 use super::endpoint::Endpoint;
 use super::service_port::ServicePort;
+use crate::source::Policy;
 
 /// The endpoints chosen for a service port.
 #[derive(Debug, Default)]
@@ -12,6 +13,16 @@ pub(crate) struct Choice<'a> {
     pub(crate) local: Vec<&'a Endpoint<'a>>,
     /// Whether any endpoint, here or elsewhere, could take traffic.
     pub(crate) any: bool,
+}
+
+impl<'a> Choice<'a> {
+    /// What serves traffic of a policy, as [`ChosenEndpoints::of`](super::ChosenEndpoints::of).
+    pub(crate) fn of(&self, policy: Policy) -> &[&'a Endpoint<'a>] {
+        match policy {
+            Policy::Local if !self.local.is_empty() => &self.local,
+            Policy::Local | Policy::Cluster => &self.cluster,
+        }
+    }
 }
 
 /// What the endpoints' hints ask for on this node.

@@ -17,7 +17,7 @@ use kernlink_iptables_restore::targets::MarkTarget;
 use kernlink_iptables_restore::{
     ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Table, Target,
 };
-use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
+use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, VirtualServerKey};
 use kernlink_proxier::desired::{DesiredState, SetId, rules};
 use kernlink_proxier::family::Family;
 use kernlink_proxier::source::Protocol;
@@ -56,8 +56,8 @@ impl Packet {
 /// Where a packet ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// At one of these, each with whether the source address is rewritten.
-    Served(Vec<(SocketAddr, bool)>),
+    /// At one of these.
+    Served(Vec<Served>),
     /// A virtual server without real servers: the kernel answers that the port is unreachable.
     NoServer,
     /// A rule rejects it, and says so to the sender.
@@ -70,6 +70,29 @@ pub(crate) enum End {
     Forwarded,
 }
 
+/// How a packet gets to one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    by: SocketAddr,
+    forwarding: ForwardingMethod,
+    /// Whether the source address is rewritten.
+    masqueraded: bool,
+}
+
+impl std::fmt::Display for Served {
+    /// `10.244.1.21:8080 kept`, behind it how the packet gets there unless its destination is rewritten.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let source = if self.masqueraded { "masqueraded" } else { "kept" };
+        write!(f, "{} {source}", self.by)?;
+        match self.forwarding {
+            ForwardingMethod::Masquerade => Ok(()),
+            ForwardingMethod::DirectRoute => f.write_str(" direct"),
+            ForwardingMethod::Tunnel => f.write_str(" tunnel"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 impl std::fmt::Display for End {
     /// `10.244.1.21:8080 kept, 10.244.2.21:8080 masqueraded`, or a word.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -78,13 +101,8 @@ impl std::fmt::Display for End {
                 servers
                     .iter()
                     .enumerate()
-                    .fold(String::new(), |mut text, (n, (server, rewritten))| {
-                        let _ = write!(
-                            text,
-                            "{}{server} {}",
-                            if n == 0 { "" } else { ", " },
-                            if *rewritten { "masqueraded" } else { "kept" }
-                        );
+                    .fold(String::new(), |mut text, (n, server)| {
+                        let _ = write!(text, "{}{server}", if n == 0 { "" } else { ", " });
                         text
                     })
             }
@@ -167,7 +185,11 @@ impl<'a> Tracer<'a> {
             .filter(|server| !server.weight.is_draining())
         {
             let mut packet = packet.clone();
-            packet.destination = SocketAddr::new(real_server.key.address, real_server.key.port);
+            let by = SocketAddr::new(real_server.key.address, real_server.key.port);
+            // Else the packet stays as it is. Around one in a tunnel there is another, which has its mark.
+            if real_server.forwarding == ForwardingMethod::Masquerade {
+                packet.destination = by;
+            }
             if packet.input.is_none() {
                 match self.builtin(Table::Filter, "OUTPUT", &mut packet) {
                     Verdict::Drop => return End::Dropped,
@@ -176,7 +198,11 @@ impl<'a> Tracer<'a> {
                 }
             }
             let verdict = self.builtin(Table::Nat, "POSTROUTING", &mut packet);
-            served.push((packet.destination, verdict == Verdict::Masquerade));
+            served.push(Served {
+                by,
+                forwarding: real_server.forwarding,
+                masqueraded: verdict == Verdict::Masquerade,
+            });
         }
         if served.is_empty() {
             End::NoServer

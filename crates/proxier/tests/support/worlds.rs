@@ -58,6 +58,7 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
         any::<bool>(),
         any::<bool>(),
         select(&[0u16, 32_000, 32_001][..]),
+        select(&["", "", "direct", "tunnel"][..]),
     );
     (who, addresses, balanced, ranges, vec(port, 1..3), policies).prop_map(
         |(
@@ -66,7 +67,7 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             balanced,
             ranges,
             ports,
-            (internal, local, sticky, health),
+            (internal, local, sticky, health, forwarding),
         )| {
             let mut service =
                 Service::new(ObjectName::new("ns", format!("s{name}"))).with_cluster_ip(cluster_ip);
@@ -104,6 +105,10 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             service.internal_traffic_policy = policy(internal);
             service.external_traffic_policy = policy(local);
             service.health_check_node_port = health;
+            if !forwarding.is_empty() {
+                let annotation = "kernlink.io/forwarding-method".to_owned();
+                service.annotations.insert(annotation, forwarding.to_owned());
+            }
             if sticky {
                 service.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60));
             }
@@ -124,7 +129,10 @@ pub(crate) fn slice() -> impl Strategy<Value = EndpointSlice> {
         0..5u8,
         any::<bool>(),
         vec(
-            (select(&["a", "b", ""][..]), select(&[0u16, 8_080, 8_443][..])),
+            (
+                select(&["a", "b", ""][..]),
+                select(&[0u16, 80, 80, 443, 8_080][..]),
+            ),
             1..3,
         ),
         vec(endpoint, 0..5),
