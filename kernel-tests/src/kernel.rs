@@ -79,6 +79,8 @@ pub enum Feature {
     Iptables,
     /// Connection tracking over netlink, `CONFIG_NF_CT_NETLINK`.
     Conntrack,
+    /// Devices that take IP in IP out of its tunnel, `CONFIG_NET_IPIP` and `CONFIG_IPV6_TUNNEL`.
+    Tunnel,
 }
 
 impl Feature {
@@ -95,6 +97,11 @@ impl Feature {
                 .iter()
                 .try_for_each(|program| tools::run(program, &["-w", "-t", "nat", "-S"]).map(drop)),
             Self::Conntrack => tools::run("conntrack", &["-L"]).map(drop),
+            Self::Tunnel => {
+                let devices = "link add probe4 type ipip local 192.0.2.1\n\
+                               link add probe6 type ip6tnl mode ip6ip6 local 2001:db8::1\n";
+                tools::run_with_input("ip", &["-batch", "-"], devices).map(drop)
+            }
         })
     }
 }
@@ -107,6 +114,7 @@ impl fmt::Display for Feature {
             Self::IpSet => "ipset",
             Self::Iptables => "iptables",
             Self::Conntrack => "connection tracking",
+            Self::Tunnel => "tunnel devices",
         })
     }
 }

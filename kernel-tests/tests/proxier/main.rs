@@ -5,6 +5,7 @@
     reason = "a test says what went wrong by panicking"
 )]
 
+mod forwarding;
 mod handover;
 mod kill;
 mod ownership;
