@@ -122,9 +122,9 @@ impl From<IpAddr> for Network {
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.mask {
-            None => write!(f, "{}", self.address),
-            Some(Mask::Prefix(prefix)) => write!(f, "{}/{prefix}", self.address),
-            Some(Mask::Bits(mask)) => write!(f, "{}/{mask}", self.address),
+            None => PrintedAddress(self.address).fmt(f),
+            Some(Mask::Prefix(prefix)) => write!(f, "{}/{prefix}", PrintedAddress(self.address)),
+            Some(Mask::Bits(mask)) => write!(f, "{}/{}", PrintedAddress(self.address), PrintedAddress(mask)),
         }
     }
 }
@@ -157,6 +157,25 @@ impl FromStr for Network {
             address,
             mask: Some(Mask::Bits(bits)),
         })
+    }
+}
+
+/// An address as the tools print it.
+///
+/// They leave it to `inet_ntop`, which in glibc writes the last 32 bits of `::/96` with dots (`::192.0.2.1`), where
+/// the standard library of Rust does not. `::1` and all others below `::1:0` are not written so.
+#[derive(Clone, Copy)]
+pub(crate) struct PrintedAddress(pub(crate) IpAddr);
+
+impl fmt::Display for PrintedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V6(address) if (0x1_0000..=u128::from(u32::MAX)).contains(&address.to_bits()) => {
+                // Just seen to fit.
+                write!(f, "::{}", Ipv4Addr::from_bits(address.to_bits() as u32))
+            }
+            address => address.fmt(f),
+        }
     }
 }
 
@@ -209,78 +228,140 @@ impl FromStr for InterfacePattern {
     }
 }
 
-/// A protocol above IP, as `-p` takes it.
-///
-/// Protocols known by name here are printed by name. [`Protocol::Number`] keeps a number that was written
-/// as one; in the normal form it becomes a name where there is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Protocol {
+macro_rules! protocols {
+    ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal,)*) => {
+        /// A protocol above IP, as `-p` takes it.
+        ///
+        /// Protocols that `/etc/protocols` of Debian 12 names are printed by that name; on a host with other names, or
+        /// without that file, the tools print another name or the number, which means the same.
+        /// [`Protocol::Number`] keeps a number that was written as one; in the normal form it becomes a name where
+        /// there is one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Protocol {
+            $($(#[$doc])* $variant,)*
+            /// Any other, or one of the above written as a number.
+            Number(u8),
+        }
+
+        impl Protocol {
+            const NAMED: &[(Protocol, u8, &'static str)] = &[$((Protocol::$variant, $number, $name),)*];
+        }
+    };
+}
+
+protocols! {
     /// Any protocol (0): testing for it tests nothing.
-    All,
+    All = 0 "all",
     /// `icmp` (1).
-    Icmp,
+    Icmp = 1 "icmp",
     /// `igmp` (2).
-    Igmp,
+    Igmp = 2 "igmp",
+    /// `ggp` (3).
+    Ggp = 3 "ggp",
     /// `ipencap` (4): IPv4 in IP.
-    Ipencap,
+    Ipencap = 4 "ipencap",
+    /// `st` (5).
+    St = 5 "st",
     /// `tcp` (6).
-    Tcp,
+    Tcp = 6 "tcp",
+    /// `egp` (8).
+    Egp = 8 "egp",
+    /// `igp` (9).
+    Igp = 9 "igp",
+    /// `pup` (12).
+    Pup = 12 "pup",
     /// `udp` (17).
-    Udp,
+    Udp = 17 "udp",
+    /// `hmp` (20).
+    Hmp = 20 "hmp",
+    /// `xns-idp` (22).
+    XnsIdp = 22 "xns-idp",
+    /// `rdp` (27).
+    Rdp = 27 "rdp",
+    /// `iso-tp4` (29).
+    IsoTp4 = 29 "iso-tp4",
     /// `dccp` (33).
-    Dccp,
+    Dccp = 33 "dccp",
+    /// `xtp` (36).
+    Xtp = 36 "xtp",
+    /// `ddp` (37).
+    Ddp = 37 "ddp",
+    /// `idpr-cmtp` (38).
+    IdprCmtp = 38 "idpr-cmtp",
     /// `ipv6` (41): IPv6 in IP.
-    Ipv6,
+    Ipv6 = 41 "ipv6",
+    /// `ipv6-route` (43).
+    Ipv6Route = 43 "ipv6-route",
+    /// `ipv6-frag` (44).
+    Ipv6Frag = 44 "ipv6-frag",
+    /// `idrp` (45).
+    Idrp = 45 "idrp",
+    /// `rsvp` (46).
+    Rsvp = 46 "rsvp",
     /// `gre` (47).
-    Gre,
+    Gre = 47 "gre",
     /// `esp` (50).
-    Esp,
+    Esp = 50 "esp",
     /// `ah` (51).
-    Ah,
+    Ah = 51 "ah",
+    /// `skip` (57).
+    Skip = 57 "skip",
     /// `ipv6-icmp` (58).
-    Icmpv6,
+    Icmpv6 = 58 "ipv6-icmp",
+    /// `ipv6-nonxt` (59).
+    Ipv6Nonxt = 59 "ipv6-nonxt",
+    /// `ipv6-opts` (60).
+    Ipv6Opts = 60 "ipv6-opts",
+    /// `rspf` (73).
+    Rspf = 73 "rspf",
+    /// `vmtp` (81).
+    Vmtp = 81 "vmtp",
+    /// `eigrp` (88).
+    Eigrp = 88 "eigrp",
     /// `ospf` (89).
-    Ospf,
+    Ospf = 89 "ospf",
+    /// `ax.25` (93).
+    Ax25 = 93 "ax.25",
+    /// `ipip` (94).
+    Ipip = 94 "ipip",
+    /// `etherip` (97).
+    Etherip = 97 "etherip",
+    /// `encap` (98).
+    Encap = 98 "encap",
     /// `pim` (103).
-    Pim,
+    Pim = 103 "pim",
+    /// `ipcomp` (108).
+    Ipcomp = 108 "ipcomp",
     /// `vrrp` (112).
-    Vrrp,
+    Vrrp = 112 "vrrp",
     /// `l2tp` (115).
-    L2tp,
+    L2tp = 115 "l2tp",
+    /// `isis` (124).
+    Isis = 124 "isis",
     /// `sctp` (132).
-    Sctp,
+    Sctp = 132 "sctp",
+    /// `fc` (133).
+    Fc = 133 "fc",
     /// `mobility-header` (135).
-    MobilityHeader,
+    MobilityHeader = 135 "mobility-header",
     /// `udplite` (136).
-    Udplite,
-    /// Any other, or one of the above written as a number.
-    Number(u8),
+    Udplite = 136 "udplite",
+    /// `mpls-in-ip` (137).
+    MplsInIp = 137 "mpls-in-ip",
+    /// `manet` (138).
+    Manet = 138 "manet",
+    /// `hip` (139).
+    Hip = 139 "hip",
+    /// `shim6` (140).
+    Shim6 = 140 "shim6",
+    /// `wesp` (141).
+    Wesp = 141 "wesp",
+    /// `rohc` (142).
+    Rohc = 142 "rohc",
 }
 
 impl Protocol {
-    const NAMED: [(Protocol, u8, &'static str); 19] = [
-        (Protocol::All, 0, "all"),
-        (Protocol::Icmp, 1, "icmp"),
-        (Protocol::Igmp, 2, "igmp"),
-        (Protocol::Ipencap, 4, "ipencap"),
-        (Protocol::Tcp, 6, "tcp"),
-        (Protocol::Udp, 17, "udp"),
-        (Protocol::Dccp, 33, "dccp"),
-        (Protocol::Ipv6, 41, "ipv6"),
-        (Protocol::Gre, 47, "gre"),
-        (Protocol::Esp, 50, "esp"),
-        (Protocol::Ah, 51, "ah"),
-        (Protocol::Icmpv6, 58, "ipv6-icmp"),
-        (Protocol::Ospf, 89, "ospf"),
-        (Protocol::Pim, 103, "pim"),
-        (Protocol::Vrrp, 112, "vrrp"),
-        (Protocol::L2tp, 115, "l2tp"),
-        (Protocol::Sctp, 132, "sctp"),
-        (Protocol::MobilityHeader, 135, "mobility-header"),
-        (Protocol::Udplite, 136, "udplite"),
-    ];
-
     /// The number in the IP header; 0 for any.
     pub fn number(self) -> u8 {
         match self {
@@ -319,13 +400,14 @@ impl fmt::Display for Protocol {
 impl FromStr for Protocol {
     type Err = Error;
 
-    /// A name known here in any case (`icmpv6` and `mh` too), or a number.
+    /// A name known here in any case (`icmpv6`, `mh` and `ip` too), or a number.
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "tcp" => return Ok(Protocol::Tcp),
             "udp" => return Ok(Protocol::Udp),
             "icmpv6" => return Ok(Protocol::Icmpv6),
             "mh" => return Ok(Protocol::MobilityHeader),
+            "ip" | "hopopt" => return Ok(Protocol::All),
             _ => {}
         }
         if let Some((known, ..)) = Self::NAMED
@@ -448,6 +530,10 @@ mod tests {
             ("10.1.2.3/255.0.255.0", "10.0.2.0/255.0.255.0"),
             ("2001:db8::1", "2001:db8::1/128"),
             ("2001:db8::/ffff:0:ffff::", "2001::/ffff:0:ffff::"),
+            ("::192.0.2.1", "::192.0.2.1/128"),
+            ("::0.1.0.0/112", "::0.1.0.0/112"),
+            ("::ffff:192.0.2.1", "::ffff:192.0.2.1/128"),
+            ("::ffff", "::ffff/128"),
             ("1.2.3.4/0", "0.0.0.0/0"),
             ("::1/0", "::/0"),
         ] {
@@ -483,6 +569,9 @@ mod tests {
             ("TCP", "tcp"),
             ("icmpv6", "ipv6-icmp"),
             ("47", "gre"),
+            ("43", "ipv6-route"),
+            ("0", "all"),
+            ("ip", "all"),
             ("250", "250"),
         ] {
             assert_eq!(

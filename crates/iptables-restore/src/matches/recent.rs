@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::condition::Condition;
 use crate::family::Family;
+use crate::network::PrintedAddress;
 use crate::options::{Options, decimal, once, once_flag};
 use crate::render::Printer;
 use crate::text::RecentName;
@@ -110,7 +111,7 @@ impl Recent {
             out.word("--name");
             out.name(name.as_str());
         }
-        out.option("--mask", &self.mask);
+        out.option("--mask", &self.mask.map(PrintedAddress));
         match self.address {
             Some(RecentAddress::Source) => out.word("--rsource"),
             Some(RecentAddress::Destination) => out.word("--rdest"),

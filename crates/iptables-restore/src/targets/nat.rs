@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::network::PortRange;
+use crate::network::{PortRange, PrintedAddress};
 use crate::options::{Options, decimal, once, once_flag};
 use crate::render::Printer;
 
@@ -60,9 +60,9 @@ impl From<PortRange> for NatPorts {
 impl fmt::Display for NatAddresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first == self.last {
-            write!(f, "{}", self.first)
+            PrintedAddress(self.first).fmt(f)
         } else {
-            write!(f, "{}-{}", self.first, self.last)
+            write!(f, "{}-{}", PrintedAddress(self.first), PrintedAddress(self.last))
         }
     }
 }
@@ -145,11 +145,14 @@ impl Nat {
     }
 }
 
-/// Reads `ADDRESSES`, `ADDRESSES:PORTS`, `[ADDRESSES]:PORTS` or `:PORTS`.
+/// Reads `ADDRESSES`, `[ADDRESSES]`, `ADDRESSES:PORTS`, `[ADDRESSES]:PORTS` or `:PORTS`.
 fn read_to(text: &str) -> Option<(Option<NatAddresses>, Option<NatPorts>)> {
     let (addresses, ports) = if let Some(rest) = text.strip_prefix('[') {
         let (addresses, rest) = rest.split_once(']')?;
-        (addresses, Some(rest.strip_prefix(':')?))
+        match rest {
+            "" => (addresses, None),
+            _ => (addresses, Some(rest.strip_prefix(':')?)),
+        }
     } else if text.bytes().filter(|byte| *byte == b':').count() > 1 {
         (text, None)
     } else {

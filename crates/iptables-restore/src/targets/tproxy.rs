@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::family::Family;
+use crate::network::PrintedAddress;
 use crate::options::{Options, decimal, once};
 use crate::render::Printer;
 
@@ -39,7 +40,7 @@ impl Tproxy {
     pub(super) fn print(&self, out: &mut Printer<'_>) {
         out.word("-j TPROXY");
         out.option("--on-port", &Some(self.port));
-        out.option("--on-ip", &self.address);
+        out.option("--on-ip", &self.address.map(PrintedAddress));
         if let Some((value, mask)) = self.mark {
             out.word("--tproxy-mark");
             out.mark(value, mask);
