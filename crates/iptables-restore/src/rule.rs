@@ -83,15 +83,103 @@ impl Rule {
 
     /// Reads the words of a rule.
     pub(crate) fn read(words: &[RawWord<'_>]) -> Self {
+        // What the tools print has no option away from its match, so nothing is noted for it.
+        let noted = || Self::read_noting(words, Some(Vec::new()));
+        Self::read_noting(words, None).or_else(noted).unwrap_or_default()
+    }
+
+    /// Reads the words; none if there is an option that belongs further ahead, and `named` is not there to say where.
+    fn read_noting(words: &[RawWord<'_>], mut named: Option<Vec<Named>>) -> Option<Self> {
         let mut options = Options { words, at: 0 };
         let mut rule = Rule {
             matches: Vec::with_capacity(4),
             target: None,
         };
         while options.at < words.len() {
+            let (start, count) = (options.at, rule.matches.len());
+            if continues(words, start) && rule.read_continuation(&mut options, named.as_mut()?) {
+                continue;
+            }
             rule.read_part(&mut options);
+            if let Some(named) = &mut named
+                && rule.matches.len() > count
+                && words.get(start).is_some_and(names_match)
+            {
+                named.push(Named {
+                    place: count,
+                    words: (start..options.at).collect(),
+                });
+            }
         }
-        rule
+        Some(rule)
+    }
+
+    /// Takes options that belong to a match or target named further ahead, as `--dport` in
+    /// `-m tcp -p tcp --dport 22`. The tools never print them so, but people write them.
+    fn read_continuation(&mut self, options: &mut Options<'_, '_>, named: &mut [Named]) -> bool {
+        let start = options.at;
+        let first = start + usize::from(options.words.get(start).is_some_and(is_sign));
+        // One option at a time: the next may be for another match.
+        let rest = options.words.iter().enumerate().skip(first + 1);
+        let end = rest
+            .take_while(|(_, word)| !is_option(word) && !is_sign(word) && !begins_part(word))
+            .last()
+            .map_or(first + 1, |(place, _)| place + 1);
+        let word = |place: &usize| options.words.get(*place).cloned();
+        for which in (0..named.len()).rev() {
+            let Some(earlier) = named.get_mut(which) else {
+                continue;
+            };
+            let before = earlier.words.len();
+            earlier.words.extend(start..end);
+            let words: Vec<RawWord<'_>> = earlier.words.iter().filter_map(word).collect();
+            let mut again = Options { words: &words, at: 0 };
+            if let Some(Part::Match(test)) = Part::read(&mut again, &[])
+                && again.at == words.len()
+                && let Some(place) = self.matches.get_mut(earlier.place)
+            {
+                *place = test;
+                let place = earlier.place;
+                self.put_protocol_before(place, named);
+                options.at = end;
+                return true;
+            }
+            earlier.words.truncate(before);
+        }
+        if let Some(target) = &mut self.target {
+            let before = verbatim_words(target);
+            let before = before.iter().map(|word| RawWord {
+                text: word.as_str().into(),
+                quoted: word.is_quoted(),
+            });
+            let more = options.words.get(start..end).unwrap_or_default();
+            let all: Vec<RawWord<'_>> = before.chain(more.iter().cloned()).collect();
+            let mut again = Options { words: &all, at: 0 };
+            if let Some(Part::Target(read)) = Part::read(&mut again, &[])
+                && again.at == all.len()
+            {
+                *target = read;
+                options.at = end;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Some matches want their protocol before their options, which now stand further ahead.
+    fn put_protocol_before(&mut self, place: usize, named: &mut [Named]) {
+        let protocol = |test: &Match| matches!(test, Match::Protocol(_));
+        let Some(found) = self.matches.iter().skip(place).position(protocol) else {
+            return;
+        };
+        let moved = self.matches.remove(place + found);
+        self.matches.insert(place, moved);
+        for named in named
+            .iter_mut()
+            .filter(|named| (place..place + found).contains(&named.place))
+        {
+            named.place += 1;
+        }
     }
 
     fn read_part(&mut self, options: &mut Options<'_, '_>) {
@@ -109,26 +197,7 @@ impl Rule {
     /// Takes the words up to the next option that begins a part, as they are.
     fn keep_verbatim(&mut self, options: &mut Options<'_, '_>) {
         let start = options.at;
-        let begins = |word: &RawWord<'_>| !word.quoted && GLOBAL_OPTIONS.contains(&word.text.as_ref());
-        let mut end = start + 1;
-        let word = |at: usize| options.words.get(at);
-        // A sign and the option it belongs to stay together.
-        let is_sign = |at: usize| word(at).is_some_and(|word| !word.quoted && word.is("!"));
-        if is_sign(start) {
-            end += 1;
-        }
-        // The option's own value, whatever it looks like.
-        if word(end - 1).is_some_and(begins) {
-            end += 1;
-        }
-        while let Some(next) = word(end) {
-            let option = if is_sign(end) { word(end + 1) } else { Some(next) };
-            if option.is_some_and(begins) {
-                break;
-            }
-            end += 1;
-        }
-        let end = end.min(options.words.len());
+        let end = end_of_part(options.words, start);
         let words = options.words.get(start..end).unwrap_or_default();
         let is_target = words.first().is_some_and(|word| {
             !word.quoted && matches!(word.text.as_ref(), "-j" | "-g" | "--jump" | "--goto")
@@ -150,6 +219,52 @@ impl Rule {
             _ => self.matches.push(Match::Verbatim(words)),
         }
     }
+}
+
+/// A match that was given by its name, and where the words stand that have been read of it so far.
+struct Named {
+    /// Its place among the matches of the rule.
+    place: usize,
+    words: Vec<usize>,
+}
+
+fn names_match(word: &RawWord<'_>) -> bool {
+    !word.quoted && (word.is("-m") || word.is("--match"))
+}
+
+/// Whether the next option is none that begins a part.
+fn continues(words: &[RawWord<'_>], at: usize) -> bool {
+    let sign = words.get(at).is_some_and(is_sign);
+    words.get(at + usize::from(sign)).is_some_and(is_option)
+}
+
+fn is_option(word: &RawWord<'_>) -> bool {
+    !word.quoted && word.text.starts_with("--") && !begins_part(word)
+}
+
+fn is_sign(word: &RawWord<'_>) -> bool {
+    !word.quoted && word.is("!")
+}
+
+fn begins_part(word: &RawWord<'_>) -> bool {
+    !word.quoted && GLOBAL_OPTIONS.contains(&word.text.as_ref())
+}
+
+/// Where the words that begin at `start` end: before the next option that begins a part.
+fn end_of_part(words: &[RawWord<'_>], start: usize) -> usize {
+    let word = |at: usize| words.get(at);
+    // A sign and the option it belongs to stay together.
+    let mut end = start + 1 + usize::from(word(start).is_some_and(is_sign));
+    // The option's own value, whatever it looks like.
+    end += usize::from(word(end - 1).is_some_and(begins_part));
+    while let Some(next) = word(end) {
+        let option = if is_sign(next) { word(end + 1) } else { Some(next) };
+        if option.is_some_and(begins_part) {
+            break;
+        }
+        end += 1;
+    }
+    end.min(words.len())
 }
 
 /// The words that a target is written in.
@@ -285,5 +400,65 @@ impl FromStr for Rule {
         let mut words = Vec::new();
         split(text, &mut words).map_err(|reason| Error::invalid("rule", text, reason))?;
         Ok(Rule::read(&words))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_match_or_target_named_further_ahead_find_it() {
+        for (written, read) in [
+            (
+                "-m tcp -p tcp --dport 22 -j ACCEPT",
+                "-p tcp -m tcp --dport 22 -j ACCEPT",
+            ),
+            (
+                "-m state --state NEW -m tcp -p tcp --dport 22 -j ACCEPT",
+                "-m state --state NEW -p tcp -m tcp --dport 22 -j ACCEPT",
+            ),
+            (
+                "-m multiport -m comment --comment x -p tcp ! --dports 1,2",
+                "-p tcp -m multiport ! --dports 1,2 -m comment --comment x",
+            ),
+            (
+                "-m udp -m multiport -p udp --dport 5 --sports 1,2",
+                "-p udp -m udp --dport 5 -m multiport --sports 1,2",
+            ),
+            (
+                "-j DNAT -p tcp --to-destination 192.0.2.1:80",
+                "-p tcp -j DNAT --to-destination 192.0.2.1:80",
+            ),
+            (
+                "-p tcp -j REJECT -s 192.0.2.1 --reject-with tcp-reset",
+                "-p tcp -s 192.0.2.1 -j REJECT --reject-with tcp-reset",
+            ),
+            (
+                "-p tcp -j ACCEPT --dport 80",
+                "-p tcp -m tcp --dport 80 -j ACCEPT",
+            ),
+        ] {
+            let rule: Rule = written.parse().unwrap();
+            assert_eq!(rule.to_string(), read, "{rule:?}");
+            let typed = !rule.matches.iter().any(|test| matches!(test, Match::Verbatim(_)));
+            assert!(
+                typed && !matches!(rule.target, Some(Target::Verbatim(_))),
+                "{rule:?}"
+            );
+            assert_eq!(read.parse(), Ok(rule));
+        }
+    }
+
+    #[test]
+    fn options_that_nothing_knows_stay_where_they_are() {
+        for text in [
+            "-p tcp -m tcp --dport 22 -j ACCEPT --unheard-of",
+            "-p sctp -m sctp --dport 5 --chunk-types only SACK",
+            "-m unheard-of --x -p tcp --y 5 -j ACCEPT",
+        ] {
+            let rule: Rule = text.parse().unwrap();
+            assert_eq!(rule.to_string(), text);
+        }
     }
 }
