@@ -78,6 +78,14 @@ impl ByteUnit {
         }
     }
 
+    fn bytes(self) -> u32 {
+        match self {
+            ByteUnit::Byte => 1,
+            ByteUnit::Kilobyte => 1 << 10,
+            ByteUnit::Megabyte => 1 << 20,
+        }
+    }
+
     fn read(text: &str) -> Option<(u32, Self)> {
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let unit = match text.get(digits.len()..)? {
@@ -186,7 +194,7 @@ impl Hashlimit {
         let (mut source_prefix, mut destination_prefix) = (None, None);
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--hashlimit-upto" => {
+                "--hashlimit-upto" | "--hashlimit" => {
                     let rate = options.value()?;
                     let sided = if flag.negated {
                         HashlimitTest::Above(rate)
@@ -281,26 +289,48 @@ impl Hashlimit {
         out.option("--hashlimit-rate-interval", &self.rate_interval);
     }
 
-    /// Rates in the longest unit that shows them whole, the burst of a rate in packets written out,
+    /// The rate as the kernel keeps it and the tools print it back, the burst of a rate in packets written out,
     /// defaults left out.
     ///
-    /// A rate in bytes is kept by the kernel as a cost that not every amount divides; such a rate is
-    /// printed back a little different, and that is not followed here.
+    /// Source: `hashlimit_mt_check` and `hashlimit_mt_save` in `extensions/libxt_hashlimit.c`, iptables 1.8.9.
     pub(super) fn normal_form(&self, family: Family) -> Self {
         let mut normal = self.clone();
         let (HashlimitTest::Upto(rate) | HashlimitTest::Above(rate)) = &mut normal.test;
+        // What the expiry is if it is not given, and the one that is not printed.
+        let (implied, unprinted);
         match rate {
             HashlimitRate::Packets(rate) => {
-                let idle = |rate: &Rate| u32::try_from(rate.per.seconds() * 1000).ok();
-                // What is not given follows from the unit that was written, and is printed if that of the
-                // printed unit would be another.
-                let expire = normal.expire.or(idle(rate));
-                *rate = rate.normal_form(Self::SCALE);
-                normal.expire = expire.filter(|expire| Some(*expire) != idle(rate));
-                normal.burst = Some(normal.burst.unwrap_or(HashlimitBurst::Packets(5)));
+                let written = rate.per.seconds();
+                implied = milliseconds(written);
+                *rate = if self.rate_match {
+                    normal.rate_interval = normal.rate_interval.or(u32::try_from(written).ok());
+                    let period = Self::SCALE * written / u64::from(rate.packets.max(1)) / written;
+                    Rate::of_period(period, Self::SCALE).unwrap_or(*rate)
+                } else {
+                    rate.normal_form(Self::SCALE)
+                };
+                unprinted = milliseconds(rate.per.seconds());
+                normal.burst = Some(HashlimitBurst::Packets(match self.burst {
+                    None => 5,
+                    Some(HashlimitBurst::Packets(packets)) => packets,
+                    Some(HashlimitBurst::Bytes(amount, unit)) => amount.saturating_mul(unit.bytes()),
+                }));
             }
-            HashlimitRate::Bytes(amount, unit) => (*amount, *unit) = larger_unit(*amount, *unit),
+            HashlimitRate::Bytes(amount, unit) => {
+                let cost = Cost::of(u64::from(*amount) * u64::from(unit.bytes()));
+                (*amount, *unit) = cost.printed();
+                normal.burst = normal.burst.and_then(|burst| cost.printed_burst(burst));
+                implied = Some(if self.burst.is_some() { 60_000 } else { 15_000 });
+                unprinted = Some(if normal.burst.is_some() { 60_000 } else { 15_000 });
+            }
         }
+        normal.expire = normal
+            .expire
+            .or(implied)
+            .filter(|expire| Some(*expire) != unprinted);
+        normal.rate_interval = normal
+            .rate_interval
+            .filter(|interval| self.rate_match && *interval != 1);
         normal.mode = MODES
             .iter()
             .map(|(mode, _)| *mode)
@@ -308,6 +338,8 @@ impl Hashlimit {
             .collect();
         let whole = Some(family.address_bits());
         normal.gc_interval = normal.gc_interval.filter(|interval| *interval != 1000);
+        normal.table_size = normal.table_size.filter(|size| *size != 0);
+        normal.table_max = normal.table_max.filter(|max| *max != 0);
         normal.source_prefix = normal.source_prefix.filter(|prefix| Some(*prefix) != whole);
         normal.destination_prefix = normal.destination_prefix.filter(|prefix| Some(*prefix) != whole);
         normal
@@ -317,14 +349,94 @@ impl Hashlimit {
     const SCALE: u64 = 1_000_000;
 }
 
-fn larger_unit(amount: u32, unit: ByteUnit) -> (u32, ByteUnit) {
-    match unit {
-        ByteUnit::Byte if amount >= 1024 && amount.is_multiple_of(1024) => {
-            larger_unit(amount / 1024, ByteUnit::Kilobyte)
+fn milliseconds(seconds: u64) -> Option<u32> {
+    u32::try_from(seconds * 1000).ok()
+}
+
+/// A rate in bytes as the kernel keeps it: what 16 bytes cost of a second's 2^32 - 1. Not every rate divides that, so
+/// many rates are one cost, and of those one is printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Cost(u32);
+
+impl Cost {
+    /// Bytes that cost at a time, as a power of two: `XT_HASHLIMIT_BYTE_SHIFT`.
+    const SHIFT: u32 = 4;
+
+    fn of(bytes: u64) -> Self {
+        // Of a rate that has no cost the tools say that it is too high.
+        Cost(u32::try_from(u64::from(u32::MAX) / ((bytes >> Self::SHIFT) + 1)).unwrap_or(u32::MAX))
+    }
+
+    fn bytes(self) -> u64 {
+        (u64::from(u32::MAX / self.0.max(1)).saturating_sub(1)) << Self::SHIFT
+    }
+
+    /// In the largest unit that still gives this cost.
+    fn printed(self) -> (u32, ByteUnit) {
+        let bytes = self.bytes();
+        let fits = |unit: &ByteUnit| {
+            let size = u64::from(unit.bytes());
+            bytes >= size && Cost::of(bytes / size * size) == self
+        };
+        in_unit(
+            bytes,
+            [ByteUnit::Megabyte, ByteUnit::Kilobyte].into_iter().find(fits),
+        )
+    }
+
+    /// A burst is kept as a number of seconds, of which a part counts as one, and printed in the largest unit that is
+    /// not too large.
+    fn printed_burst(self, burst: HashlimitBurst) -> Option<HashlimitBurst> {
+        let bytes = match burst {
+            HashlimitBurst::Packets(bytes) => u64::from(bytes),
+            HashlimitBurst::Bytes(amount, unit) => u64::from(amount) * u64::from(unit.bytes()),
+        };
+        // Of a rate of 0 there is no burst: the tools die of it.
+        let rounded = bytes.div_ceil(self.bytes().max(1)) * self.bytes();
+        let fits = |unit: &ByteUnit| rounded >= u64::from(unit.bytes());
+        let (amount, unit) = in_unit(
+            rounded,
+            [ByteUnit::Megabyte, ByteUnit::Kilobyte].into_iter().find(fits),
+        );
+        (rounded > 0).then_some(HashlimitBurst::Bytes(amount, unit))
+    }
+}
+
+fn in_unit(bytes: u64, unit: Option<ByteUnit>) -> (u32, ByteUnit) {
+    let unit = unit.unwrap_or(ByteUnit::Byte);
+    let amount = bytes / u64::from(unit.bytes());
+    (u32::try_from(amount).unwrap_or(u32::MAX), unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Family, Rule};
+
+    /// Pairs seen with iptables 1.8.9, both back ends alike.
+    #[test]
+    fn rates_in_bytes_are_rounded_as_the_kernel_rounds_them() {
+        for (written, printed) in [
+            ("--hashlimit-upto 1b/s", "--hashlimit-upto 0b/s"),
+            ("--hashlimit-upto 16b/s", "--hashlimit-upto 16b/s"),
+            ("--hashlimit-upto 100b/s", "--hashlimit-upto 96b/s"),
+            ("--hashlimit-upto 1000b/s", "--hashlimit-upto 992b/s"),
+            ("--hashlimit-upto 1024b/s", "--hashlimit-upto 1kb/s"),
+            ("--hashlimit-upto 1000kb/s", "--hashlimit-upto 1000kb/s"),
+            ("--hashlimit-upto 1000mb/s", "--hashlimit-upto 1008mb/s"),
+            (
+                "--hashlimit-above 1mb/s --hashlimit-burst 3000kb",
+                "--hashlimit-above 1mb/s --hashlimit-burst 3mb",
+            ),
+        ] {
+            let rule: Rule = format!("-m hashlimit {written} --hashlimit-name x")
+                .parse()
+                .unwrap();
+            let normal = rule.normal_form(Family::Ipv4);
+            assert_eq!(
+                normal.to_string(),
+                format!("-m hashlimit {printed} --hashlimit-name x")
+            );
+            assert_eq!(normal.normal_form(Family::Ipv4), normal);
         }
-        ByteUnit::Kilobyte if amount >= 1024 && amount.is_multiple_of(1024) => {
-            (amount / 1024, ByteUnit::Megabyte)
-        }
-        _ => (amount, unit),
     }
 }

@@ -62,8 +62,15 @@ impl Rate {
     /// Source: `parse_rate` and `print_rate` in `extensions/libxt_limit.c`, iptables 1.8.9.
     pub(super) fn normal_form(self, scale: u64) -> Self {
         let period = scale * self.per.seconds() / u64::from(self.packets.max(1));
+        // A rate that the tools refuse as too fast is left as it is.
+        Rate::of_period(period, scale).unwrap_or(self)
+    }
+
+    /// The rate of a packet every `period` parts of which `scale` make a second, in the longest unit that shows it
+    /// whole; none for 0.
+    pub(super) fn of_period(period: u64, scale: u64) -> Option<Self> {
         if period == 0 {
-            return self;
+            return None;
         }
         let mut chosen = UNITS.len() - 1;
         for (place, (.., seconds)) in UNITS.iter().enumerate().skip(1) {
@@ -73,11 +80,9 @@ impl Rate {
                 break;
             }
         }
-        let Some((per, _, seconds)) = UNITS.get(chosen) else {
-            return self;
-        };
-        // At most the number of packets written, times the units passed over.
-        u32::try_from(seconds * scale / period).map_or(self, |packets| Rate { packets, per: *per })
+        let (per, _, seconds) = UNITS.get(chosen)?;
+        let packets = u32::try_from(seconds * scale / period).ok()?;
+        Some(Rate { packets, per: *per })
     }
 }
 
@@ -120,6 +125,12 @@ impl FromStr for Rate {
 }
 
 impl Limit {
+    /// What the tools take where no rate is given. Source: `extensions/libxt_limit.c`, iptables 1.8.9.
+    const DEFAULT_RATE: Rate = Rate {
+        packets: 3,
+        per: RateUnit::Hour,
+    };
+
     /// Parts of a second in which the kernel keeps the time per packet: `XT_LIMIT_SCALE`.
     const SCALE: u64 = 10_000;
 
@@ -135,7 +146,8 @@ impl Limit {
                 }
             }
         }
-        Some(Limit { rate: rate?, burst })
+        let rate = rate.unwrap_or(Self::DEFAULT_RATE);
+        Some(Limit { rate, burst })
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
