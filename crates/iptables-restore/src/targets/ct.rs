@@ -81,6 +81,15 @@ impl Ct {
         Some(ct)
     }
 
+    /// Events in the order of the tools; the zone of flows that are in none is not printed.
+    pub(super) fn normal_form(&self) -> Self {
+        Ct {
+            events: self.events.as_ref().map(EventList::in_the_tools_order),
+            zone: self.zone.filter(|(_, zone)| *zone != CtZone::Id(0)),
+            ..self.clone()
+        }
+    }
+
     pub(super) fn print(&self, out: &mut Printer<'_>) {
         out.word("-j CT");
         out.flag("--notrack", self.notrack);

@@ -96,7 +96,7 @@ pub struct Nflog {
     pub range: Option<u32>,
     /// `--nflog-size`: bytes of the packet to copy; none means all.
     pub size: Option<u32>,
-    /// `--nflog-threshold`: packets to gather before sending; none means 1.
+    /// `--nflog-threshold`: packets to gather before sending; none or 0 means as the listener has it.
     pub threshold: Option<u16>,
 }
 
@@ -134,7 +134,7 @@ impl Nflog {
         Nflog {
             prefix: self.prefix.clone().filter(|prefix| !prefix.as_str().is_empty()),
             group: self.group.filter(|group| *group != 0),
-            threshold: self.threshold.filter(|threshold| *threshold != 1),
+            threshold: self.threshold.filter(|threshold| *threshold != 0),
             ..self.clone()
         }
     }

@@ -1,6 +1,6 @@
 //! `-j MARK` and `-j CONNMARK`.
 
-use crate::options::{Options, once};
+use crate::options::{Options, decimal, once};
 use crate::render::Printer;
 
 /// How the packet's mark changes.
@@ -23,6 +23,8 @@ pub enum MarkTarget {
 pub enum ConnmarkTarget {
     /// A change as of a packet's mark.
     Change(MarkTarget),
+    /// The same, the result then moved. Kernel 4.17, tool 1.8.0.
+    ChangeAndShift(MarkTarget, MarkShift),
     /// `--save-mark`: from the packet to the flow.
     Save(MarkCopy),
     /// `--restore-mark`: from the flow to the packet.
@@ -47,6 +49,33 @@ pub enum MarkShift {
     Left(u8),
     /// To the right.
     Right(u8),
+}
+
+impl MarkShift {
+    /// Reads a shift, if there is one next.
+    fn read(options: &mut Options<'_, '_>) -> Option<Option<Self>> {
+        let Some(flag) = options.flag() else {
+            return Some(None);
+        };
+        flag.plain()?;
+        let shift: fn(u8) -> MarkShift = match flag.name {
+            "--left-shift-mark" => MarkShift::Left,
+            "--right-shift-mark" => MarkShift::Right,
+            _ => return None,
+        };
+        Some(Some(shift(decimal(options.next()?)?)))
+    }
+
+    fn print(self, out: &mut Printer<'_>) {
+        match self {
+            MarkShift::Left(bits) => out.option("--left-shift-mark", &Some(bits)),
+            MarkShift::Right(bits) => out.option("--right-shift-mark", &Some(bits)),
+        }
+    }
+
+    fn is_none(self) -> bool {
+        matches!(self, MarkShift::Left(0) | MarkShift::Right(0))
+    }
 }
 
 impl MarkTarget {
@@ -110,7 +139,13 @@ impl ConnmarkTarget {
         Some(match flag.name {
             "--save-mark" => ConnmarkTarget::Save(MarkCopy::read(options)?),
             "--restore-mark" => ConnmarkTarget::Restore(MarkCopy::read(options)?),
-            name => ConnmarkTarget::Change(MarkTarget::read_option(name, options)?),
+            name => {
+                let change = MarkTarget::read_option(name, options)?;
+                match MarkShift::read(options)? {
+                    Some(shift) => ConnmarkTarget::ChangeAndShift(change, shift),
+                    None => ConnmarkTarget::Change(change),
+                }
+            }
         })
     }
 
@@ -118,6 +153,10 @@ impl ConnmarkTarget {
         out.word("-j CONNMARK");
         let (option, copy) = match self {
             ConnmarkTarget::Change(change) => return change.print_option(out),
+            ConnmarkTarget::ChangeAndShift(change, shift) => {
+                change.print_option(out);
+                return shift.print(out);
+            }
             ConnmarkTarget::Save(copy) => ("--save-mark", copy),
             ConnmarkTarget::Restore(copy) => ("--restore-mark", copy),
         };
@@ -128,16 +167,19 @@ impl ConnmarkTarget {
                 out.mark(mask, None);
             }
         }
-        match copy.shift {
-            Some(MarkShift::Left(bits)) => out.option("--left-shift-mark", &Some(bits)),
-            Some(MarkShift::Right(bits)) => out.option("--right-shift-mark", &Some(bits)),
-            None => {}
+        if let Some(shift) = copy.shift {
+            shift.print(out);
         }
     }
 
     pub(super) fn normal_form(self) -> Self {
         match self {
-            ConnmarkTarget::Change(change) => ConnmarkTarget::Change(change.normal_form()),
+            ConnmarkTarget::ChangeAndShift(change, shift) if !shift.is_none() => {
+                ConnmarkTarget::ChangeAndShift(change.normal_form(), shift)
+            }
+            ConnmarkTarget::Change(change) | ConnmarkTarget::ChangeAndShift(change, _) => {
+                ConnmarkTarget::Change(change.normal_form())
+            }
             ConnmarkTarget::Save(copy) => ConnmarkTarget::Save(copy.normal_form()),
             ConnmarkTarget::Restore(copy) => ConnmarkTarget::Restore(copy.normal_form()),
         }
@@ -161,8 +203,8 @@ impl MarkCopy {
                     once(&mut copy.packet_mask, mask)?;
                     once(&mut copy.flow_mask, mask)?;
                 }
-                "--left-shift-mark" => once(&mut copy.shift, MarkShift::Left(options.value()?))?,
-                "--right-shift-mark" => once(&mut copy.shift, MarkShift::Right(options.value()?))?,
+                "--left-shift-mark" => once(&mut copy.shift, MarkShift::Left(decimal(options.next()?)?))?,
+                "--right-shift-mark" => once(&mut copy.shift, MarkShift::Right(decimal(options.next()?)?))?,
                 _ => {
                     options.give_back(&flag);
                     break;
@@ -176,7 +218,7 @@ impl MarkCopy {
         MarkCopy {
             packet_mask: Some(self.packet_mask.unwrap_or(u32::MAX)),
             flow_mask: Some(self.flow_mask.unwrap_or(u32::MAX)),
-            shift: self.shift,
+            shift: self.shift.filter(|shift| !shift.is_none()),
         }
     }
 }

@@ -132,11 +132,12 @@ impl Target {
     /// As `iptables-save` would print it.
     pub(crate) fn normal_form(&self, family: Family) -> Self {
         match self {
-            Target::Reject(with) => Target::Reject(Some(with.unwrap_or(RejectWith::default_for(family)))),
+            Target::Reject(with) => Target::Reject(Some(RejectWith::normal_form(*with, family))),
             Target::Mark(mark) => Target::Mark(mark.normal_form()),
             Target::Connmark(mark) => Target::Connmark(mark.normal_form()),
             Target::Log(log) => Target::Log(Box::new(log.normal_form())),
             Target::Nflog(log) => Target::Nflog(Box::new(log.normal_form())),
+            Target::Ct(ct) => Target::Ct(Box::new(ct.normal_form())),
             Target::Tproxy(tproxy) => Target::Tproxy(Box::new(tproxy.normal_form(family))),
             other => other.clone(),
         }

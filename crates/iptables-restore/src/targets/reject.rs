@@ -34,12 +34,14 @@ pub enum RejectWith {
     Icmp6PolicyFail,
     /// `icmp6-reject-route` (IPv6)
     Icmp6RejectRoute,
+    /// `port-unreach`: the unreachable port of either family.
+    PortUnreachable,
     /// `tcp-reset`; needs `-p tcp`.
     TcpReset,
 }
 
 /// Names, the one printed first; then the others the tools take.
-const NAMES: [(RejectWith, &[&str]); 14] = [
+const NAMES: [(RejectWith, &[&str]); 15] = [
     (
         RejectWith::IcmpNetUnreachable,
         &["icmp-net-unreachable", "net-unreach"],
@@ -52,10 +54,7 @@ const NAMES: [(RejectWith, &[&str]); 14] = [
         RejectWith::IcmpProtoUnreachable,
         &["icmp-proto-unreachable", "proto-unreach"],
     ),
-    (
-        RejectWith::IcmpPortUnreachable,
-        &["icmp-port-unreachable", "port-unreach"],
-    ),
+    (RejectWith::IcmpPortUnreachable, &["icmp-port-unreachable"]),
     (
         RejectWith::IcmpNetProhibited,
         &["icmp-net-prohibited", "net-prohib"],
@@ -83,14 +82,23 @@ const NAMES: [(RejectWith, &[&str]); 14] = [
         RejectWith::Icmp6RejectRoute,
         &["icmp6-reject-route", "reject-route"],
     ),
+    (RejectWith::PortUnreachable, &["port-unreach"]),
     (RejectWith::TcpReset, &["tcp-reset", "tcp-rst"]),
 ];
 
 impl RejectWith {
-    pub(super) fn default_for(family: Family) -> Self {
+    fn default_for(family: Family) -> Self {
         match family {
             Family::Ipv4 => RejectWith::IcmpPortUnreachable,
             Family::Ipv6 => RejectWith::Icmp6PortUnreachable,
+        }
+    }
+
+    /// `with` written out, and by the name it has in the family.
+    pub(super) fn normal_form(with: Option<Self>, family: Family) -> Self {
+        match with {
+            None | Some(RejectWith::PortUnreachable) => RejectWith::default_for(family),
+            Some(with) => with,
         }
     }
 

@@ -24,6 +24,15 @@ pub enum SetAction {
     Add,
     /// `--del-set`
     Delete,
+    /// `--map-set`: set of the packet what the entry holds for it (`skbinfo`); at least one. Kernel 3.18, table mangle.
+    Map {
+        /// `--map-mark`: the mark.
+        mark: bool,
+        /// `--map-prio`: the priority.
+        priority: bool,
+        /// `--map-queue`: the queue of the network device.
+        queue: bool,
+    },
 }
 
 impl SetTarget {
@@ -43,6 +52,7 @@ impl SetTarget {
         let action = match flag.name {
             "--add-set" => SetAction::Add,
             "--del-set" => SetAction::Delete,
+            "--map-set" => return Self::read_map(options),
             _ => return None,
         };
         let mut target = SetTarget::new(action, SetReference::read(options)?);
@@ -57,13 +67,46 @@ impl SetTarget {
         Some(target)
     }
 
+    fn read_map(options: &mut Options<'_, '_>) -> Option<Self> {
+        let set = SetReference::read(options)?;
+        let (mut mark, mut priority, mut queue) = (false, false, false);
+        while let Some(flag) = options.flag() {
+            flag.plain()?;
+            once_flag(match flag.name {
+                "--map-mark" => &mut mark,
+                "--map-prio" => &mut priority,
+                "--map-queue" => &mut queue,
+                _ => return None,
+            })?;
+        }
+        Some(SetTarget::new(
+            SetAction::Map {
+                mark,
+                priority,
+                queue,
+            },
+            set,
+        ))
+    }
+
     pub(super) fn print(&self, out: &mut Printer<'_>) {
         out.word("-j SET");
         out.word(match self.action {
             SetAction::Add => "--add-set",
             SetAction::Delete => "--del-set",
+            SetAction::Map { .. } => "--map-set",
         });
         self.set.print(out);
+        if let SetAction::Map {
+            mark,
+            priority,
+            queue,
+        } = self.action
+        {
+            out.flag("--map-mark", mark);
+            out.flag("--map-prio", priority);
+            out.flag("--map-queue", queue);
+        }
         out.flag("--exist", self.exist);
         out.option("--timeout", &self.timeout);
     }
