@@ -97,6 +97,32 @@ text! {
     }
 }
 
+impl EventList {
+    /// Names in the order in which the tools print them; a list with one they do not know stays as it is.
+    ///
+    /// Source: `ct_event_tbl` in `extensions/libxt_CT.c`, iptables 1.8.9.
+    pub(crate) fn in_the_tools_order(&self) -> Self {
+        const ORDER: [&str; 10] = [
+            "new",
+            "related",
+            "destroy",
+            "reply",
+            "assured",
+            "protoinfo",
+            "helper",
+            "mark",
+            "natseqinfo",
+            "secmark",
+        ];
+        if !self.0.split(',').all(|name| ORDER.contains(&name)) {
+            return self.clone();
+        }
+        let named = |name: &&str| self.0.split(',').any(|known| known == *name);
+        let names: Vec<&str> = ORDER.into_iter().filter(named).collect();
+        EventList(names.join(",").into())
+    }
+}
+
 /// Why a name that the tools print without quotes cannot stand so.
 fn bare(name: &str) -> Option<&'static str> {
     let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '"' | ',');

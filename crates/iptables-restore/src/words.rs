@@ -6,11 +6,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::error::Error;
 
 /// One word of a rule, kept as written, for what this crate has no type for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+///
+/// Two words with the same text are equal, whether one was written in quotes that it does not need or not.
+#[derive(Clone, Debug)]
 pub struct Word {
     text: Box<str>,
     quoted: bool,
@@ -48,6 +51,20 @@ impl Word {
 
     pub(crate) fn is_quoted(&self) -> bool {
         self.quoted
+    }
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Word {}
+
+impl Hash for Word {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 

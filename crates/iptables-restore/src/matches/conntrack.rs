@@ -62,11 +62,21 @@ impl fmt::Display for Expiry {
 impl FromStr for Expiry {
     type Err = Error;
 
+    /// `5`, `5:9`, `5:` or `:9`.
     fn from_str(text: &str) -> Result<Self, Error> {
         let (first, last) = text.split_once(':').unwrap_or((text, text));
-        let expiry = decimal(first)
-            .zip(decimal(last))
-            .filter(|(first, last)| first <= last);
+        let range = text.contains(':');
+        let first = if range && first.is_empty() {
+            Some(0)
+        } else {
+            decimal(first)
+        };
+        let last = if range && last.is_empty() {
+            Some(u32::MAX)
+        } else {
+            decimal(last)
+        };
+        let expiry = first.zip(last).filter(|(first, last)| first <= last);
         expiry
             .map(|(first, last)| Expiry { first, last })
             .ok_or_else(|| Error::invalid("ctexpire", text, "is not SECONDS or FIRST:LAST"))
@@ -95,10 +105,12 @@ impl FromStr for Direction {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "ORIGINAL" => Ok(Direction::Original),
-            "REPLY" => Ok(Direction::Reply),
-            _ => Err(Error::invalid("direction", text, "is neither ORIGINAL nor REPLY")),
+        if text.eq_ignore_ascii_case("ORIGINAL") {
+            Ok(Direction::Original)
+        } else if text.eq_ignore_ascii_case("REPLY") {
+            Ok(Direction::Reply)
+        } else {
+            Err(Error::invalid("direction", text, "is neither ORIGINAL nor REPLY"))
         }
     }
 }
@@ -188,7 +200,7 @@ macro_rules! names {
             fn from_str(text: &str) -> Result<Self, Error> {
                 let mut set = $set::default();
                 for word in text.split(',') {
-                    let known = $one::ALL.iter().find(|(_, name)| *name == word);
+                    let known = $one::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(word));
                     if !known.is_some_and(|(name, _)| set.insert(*name)) {
                         return Err(Error::invalid($field, text, "has an unknown or a repeated name"));
                     }

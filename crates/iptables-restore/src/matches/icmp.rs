@@ -30,27 +30,67 @@ impl fmt::Display for IcmpType {
 /// Names the tools take, with the values they print for them.
 ///
 /// Source: `icmp_codes` and `icmpv6_codes` in `libxtables/xtoptions.c`, iptables 1.8.9.
-const ICMP_NAMES: [(&str, IcmpType); 13] = [
+const ICMP_NAMES: &[(&str, IcmpType)] = &[
     ("any", IcmpType::Any),
     ("echo-reply", IcmpType::Type(0)),
     ("pong", IcmpType::Type(0)),
     ("destination-unreachable", IcmpType::Type(3)),
+    ("network-unreachable", IcmpType::TypeCode(3, 0)),
+    ("host-unreachable", IcmpType::TypeCode(3, 1)),
+    ("protocol-unreachable", IcmpType::TypeCode(3, 2)),
+    ("port-unreachable", IcmpType::TypeCode(3, 3)),
     ("fragmentation-needed", IcmpType::TypeCode(3, 4)),
+    ("source-route-failed", IcmpType::TypeCode(3, 5)),
+    ("network-unknown", IcmpType::TypeCode(3, 6)),
+    ("host-unknown", IcmpType::TypeCode(3, 7)),
+    ("network-prohibited", IcmpType::TypeCode(3, 9)),
+    ("host-prohibited", IcmpType::TypeCode(3, 10)),
+    ("TOS-network-unreachable", IcmpType::TypeCode(3, 11)),
+    ("TOS-host-unreachable", IcmpType::TypeCode(3, 12)),
+    ("communication-prohibited", IcmpType::TypeCode(3, 13)),
+    ("host-precedence-violation", IcmpType::TypeCode(3, 14)),
+    ("precedence-cutoff", IcmpType::TypeCode(3, 15)),
     ("source-quench", IcmpType::Type(4)),
     ("redirect", IcmpType::Type(5)),
+    ("network-redirect", IcmpType::TypeCode(5, 0)),
+    ("host-redirect", IcmpType::TypeCode(5, 1)),
+    ("TOS-network-redirect", IcmpType::TypeCode(5, 2)),
+    ("TOS-host-redirect", IcmpType::TypeCode(5, 3)),
     ("echo-request", IcmpType::Type(8)),
     ("ping", IcmpType::Type(8)),
     ("router-advertisement", IcmpType::Type(9)),
     ("router-solicitation", IcmpType::Type(10)),
     ("time-exceeded", IcmpType::Type(11)),
+    ("ttl-exceeded", IcmpType::Type(11)),
+    ("ttl-zero-during-transit", IcmpType::TypeCode(11, 0)),
+    ("ttl-zero-during-reassembly", IcmpType::TypeCode(11, 1)),
     ("parameter-problem", IcmpType::Type(12)),
+    ("ip-header-bad", IcmpType::TypeCode(12, 0)),
+    ("required-option-missing", IcmpType::TypeCode(12, 1)),
+    ("timestamp-request", IcmpType::Type(13)),
+    ("timestamp-reply", IcmpType::Type(14)),
+    ("address-mask-request", IcmpType::Type(17)),
+    ("address-mask-reply", IcmpType::Type(18)),
 ];
 
-const ICMPV6_NAMES: [(&str, IcmpType); 14] = [
+const ICMPV6_NAMES: &[(&str, IcmpType)] = &[
     ("destination-unreachable", IcmpType::Type(1)),
+    ("no-route", IcmpType::TypeCode(1, 0)),
+    ("communication-prohibited", IcmpType::TypeCode(1, 1)),
+    ("beyond-scope", IcmpType::TypeCode(1, 2)),
+    ("address-unreachable", IcmpType::TypeCode(1, 3)),
+    ("port-unreachable", IcmpType::TypeCode(1, 4)),
+    ("failed-policy", IcmpType::TypeCode(1, 5)),
+    ("reject-route", IcmpType::TypeCode(1, 6)),
     ("packet-too-big", IcmpType::Type(2)),
     ("time-exceeded", IcmpType::Type(3)),
+    ("ttl-exceeded", IcmpType::Type(3)),
+    ("ttl-zero-during-transit", IcmpType::TypeCode(3, 0)),
+    ("ttl-zero-during-reassembly", IcmpType::TypeCode(3, 1)),
     ("parameter-problem", IcmpType::Type(4)),
+    ("bad-header", IcmpType::TypeCode(4, 0)),
+    ("unknown-header-type", IcmpType::TypeCode(4, 1)),
+    ("unknown-option", IcmpType::TypeCode(4, 2)),
     ("echo-request", IcmpType::Type(128)),
     ("ping", IcmpType::Type(128)),
     ("echo-reply", IcmpType::Type(129)),
@@ -61,10 +101,11 @@ const ICMPV6_NAMES: [(&str, IcmpType); 14] = [
     ("neighbor-solicitation", IcmpType::Type(135)),
     ("neighbour-advertisement", IcmpType::Type(136)),
     ("neighbor-advertisement", IcmpType::Type(136)),
+    ("redirect", IcmpType::Type(137)),
 ];
 
 fn read(text: &str, names: &[(&str, IcmpType)]) -> Option<IcmpType> {
-    if let Some((_, known)) = names.iter().find(|(name, _)| *name == text) {
+    if let Some((_, known)) = names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
         return Some(*known);
     }
     match text.split_once('/') {
@@ -86,7 +127,7 @@ macro_rules! icmp_match {
             pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Condition<Self>> {
                 let flag = options.flag()?;
                 (flag.name == $option).then_some(())?;
-                Some(flag.sign($name { kind: read(options.next()?, &$names)? }))
+                Some(flag.sign($name { kind: read(options.next()?, $names)? }))
             }
 
             pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
@@ -95,6 +136,16 @@ macro_rules! icmp_match {
             }
         }
     };
+}
+
+impl IcmpMatch {
+    /// Type 255 is what the tools keep for every message.
+    pub(super) fn normal_form(self) -> Self {
+        match self.kind {
+            IcmpType::Type(255) | IcmpType::TypeCode(255, _) => IcmpMatch { kind: IcmpType::Any },
+            _ => self,
+        }
+    }
 }
 
 icmp_match! {

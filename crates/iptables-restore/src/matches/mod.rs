@@ -297,7 +297,6 @@ impl Match {
             }
             Match::Tcp(tcp) => Match::Tcp(tcp.normal_form()),
             Match::Udp(udp) => Match::Udp(udp.normal_form()),
-            Match::Sctp(sctp) => Match::Sctp(sctp.normal_form()),
             Match::Mark(test) => Match::Mark(test.map(MarkMatch::normal_form)),
             Match::Connmark(test) => Match::Connmark(test.map(ConnmarkMatch::normal_form)),
             Match::Conntrack(conntrack) => Match::Conntrack(Box::new(conntrack.normal_form())),
@@ -306,6 +305,7 @@ impl Match {
             Match::Hashlimit(hashlimit) => Match::Hashlimit(Box::new(hashlimit.normal_form(family))),
             Match::Recent(recent) => Match::Recent(Box::new(recent.normal_form(family))),
             Match::State(test) => Match::State(test.map(StateMatch::normal_form)),
+            Match::Icmp(test) => Match::Icmp(test.map(IcmpMatch::normal_form)),
             other => other.clone(),
         })
     }

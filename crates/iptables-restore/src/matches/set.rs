@@ -109,32 +109,38 @@ impl SetMatch {
     }
 
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
-        let flag = options.flag()?;
-        (flag.name == "--match-set").then_some(())?;
-        let mut set = SetMatch::new(SetReference::read(options)?);
-        if flag.negated {
-            set.set = Condition::Not(set.set.value().clone());
-        }
+        let (mut set, mut packets, mut bytes) = (None, None, None);
+        let (mut return_nomatch, mut keep_counters, mut keep_subcounters) = (false, false, false);
         while let Some(flag) = options.flag() {
             match (flag.name, flag.negated) {
-                ("--return-nomatch", false) => once_flag(&mut set.return_nomatch)?,
-                ("--update-counters", true) => once_flag(&mut set.keep_counters)?,
-                ("--update-subcounters", true) => once_flag(&mut set.keep_subcounters)?,
-                ("--packets-eq", false) => once(&mut set.packets, Comparison::Equal(options.value()?))?,
-                ("--packets-eq", true) => once(&mut set.packets, Comparison::NotEqual(options.value()?))?,
-                ("--packets-lt", false) => once(&mut set.packets, Comparison::Less(options.value()?))?,
-                ("--packets-gt", false) => once(&mut set.packets, Comparison::Greater(options.value()?))?,
-                ("--bytes-eq", false) => once(&mut set.bytes, Comparison::Equal(options.value()?))?,
-                ("--bytes-eq", true) => once(&mut set.bytes, Comparison::NotEqual(options.value()?))?,
-                ("--bytes-lt", false) => once(&mut set.bytes, Comparison::Less(options.value()?))?,
-                ("--bytes-gt", false) => once(&mut set.bytes, Comparison::Greater(options.value()?))?,
+                ("--match-set", _) => once(&mut set, flag.sign(SetReference::read(options)?))?,
+                ("--return-nomatch", false) => once_flag(&mut return_nomatch)?,
+                ("--update-counters", true) => once_flag(&mut keep_counters)?,
+                ("--update-subcounters", true) => once_flag(&mut keep_subcounters)?,
+                // What happens without them too.
+                ("--update-counters" | "--update-subcounters", false) => {}
+                ("--packets-eq", false) => once(&mut packets, Comparison::Equal(options.value()?))?,
+                ("--packets-eq", true) => once(&mut packets, Comparison::NotEqual(options.value()?))?,
+                ("--packets-lt", false) => once(&mut packets, Comparison::Less(options.value()?))?,
+                ("--packets-gt", false) => once(&mut packets, Comparison::Greater(options.value()?))?,
+                ("--bytes-eq", false) => once(&mut bytes, Comparison::Equal(options.value()?))?,
+                ("--bytes-eq", true) => once(&mut bytes, Comparison::NotEqual(options.value()?))?,
+                ("--bytes-lt", false) => once(&mut bytes, Comparison::Less(options.value()?))?,
+                ("--bytes-gt", false) => once(&mut bytes, Comparison::Greater(options.value()?))?,
                 _ => {
                     options.give_back(&flag);
                     break;
                 }
             }
         }
-        Some(set)
+        Some(SetMatch {
+            set: set?,
+            return_nomatch,
+            keep_counters,
+            keep_subcounters,
+            packets,
+            bytes,
+        })
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {

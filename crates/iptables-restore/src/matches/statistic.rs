@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::options::{Options, decimal};
+use crate::options::{Options, decimal, once};
 use crate::render::Printer;
 
 /// Which share of the packets passes.
@@ -71,26 +71,31 @@ impl FromStr for Probability {
 
 impl Statistic {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Condition<Self>> {
-        let mode = options.flag()?;
-        (mode.name == "--mode" && !mode.negated).then_some(())?;
-        match options.next()? {
-            "random" => {
-                let flag = options.flag().filter(|flag| flag.name == "--probability")?;
-                Some(flag.sign(Statistic::Random(options.value()?)))
+        let (mut mode, mut probability, mut every, mut packet) = (None, None, None, None);
+        while let Some(flag) = options.flag() {
+            match flag.name {
+                "--mode" => {
+                    flag.plain()?;
+                    once(&mut mode, options.next()?)?;
+                }
+                "--probability" => once(&mut probability, flag.sign(options.value()?))?,
+                "--every" => once(&mut every, flag.sign(decimal(options.next()?)?))?,
+                "--packet" => {
+                    flag.plain()?;
+                    once(&mut packet, decimal(options.next()?)?)?;
+                }
+                _ => {
+                    options.give_back(&flag);
+                    break;
+                }
             }
-            "nth" => {
-                let flag = options.flag().filter(|flag| flag.name == "--every")?;
-                let every = decimal(options.next()?)?;
-                let packet = match options.flag() {
-                    Some(flag) if flag.name == "--packet" && !flag.negated => decimal(options.next()?)?,
-                    Some(flag) => {
-                        options.give_back(&flag);
-                        0
-                    }
-                    None => 0,
-                };
-                Some(flag.sign(Statistic::Nth { every, packet }))
-            }
+        }
+        match (mode?, probability, every, packet) {
+            ("random", Some(probability), None, None) => Some(probability.map(Statistic::Random)),
+            ("nth", None, Some(every), packet) => Some(every.map(|every| Statistic::Nth {
+                every,
+                packet: packet.unwrap_or(0),
+            })),
             _ => None,
         }
     }

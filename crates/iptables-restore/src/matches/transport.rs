@@ -23,7 +23,7 @@ pub struct TcpMatch {
 }
 
 /// Which flags are looked at, and which of those must be set while the others are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TcpFlagsTest {
     /// Flags looked at.
     pub examined: TcpFlags,
@@ -160,10 +160,13 @@ impl TcpMatch {
         });
     }
 
-    /// The tools leave out a test of the whole range.
+    /// The tools leave out a test of the whole range, and one that looks at no flag.
     pub(super) fn normal_form(mut self) -> Self {
         self.source_ports = restricting(self.source_ports);
         self.destination_ports = restricting(self.destination_ports);
+        self.flags = self
+            .flags
+            .filter(|test| *test != Condition::Is(TcpFlagsTest::default()));
         self
     }
 }
@@ -215,12 +218,6 @@ macro_rules! ports_only {
                 out.test("--sport", &self.source_ports);
                 out.test("--dport", &self.destination_ports);
             }
-
-            pub(super) fn normal_form(mut self) -> Self {
-                self.source_ports = restricting(self.source_ports);
-                self.destination_ports = restricting(self.destination_ports);
-                self
-            }
         }
     };
 }
@@ -230,7 +227,17 @@ ports_only! {
     UdpMatch, "-m udp"
 }
 
+impl UdpMatch {
+    /// The tools leave out a test of the whole range.
+    pub(super) fn normal_form(mut self) -> Self {
+        self.source_ports = restricting(self.source_ports);
+        self.destination_ports = restricting(self.destination_ports);
+        self
+    }
+}
+
 ports_only! {
-    /// Ports of SCTP. Both tests are optional; tests of chunks stay verbatim.
+    /// Ports of SCTP. Both tests are optional; tests of chunks stay verbatim. Unlike those of TCP and UDP, a test of the
+    /// whole range is printed.
     SctpMatch, "-m sctp"
 }
