@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::Duration;
 
+use kernlink_iptables_restore::targets::SetAction;
 use kernlink_iptables_restore::{
     Backend, Chain, ChainName, Command, Comment, Condition, Edit, Error, Family, InterfacePattern, Iptables,
     Jump, Match, Owned, Place, Refused, Restore, Rule, Ruleset, Save, Style, Table, Target, Trial, Verdict,
@@ -178,6 +179,7 @@ fn table_for(rule: &Rule) -> Table {
         Some(Target::Dnat(_) | Target::Snat(_) | Target::Masquerade(_) | Target::Redirect(_)) => Table::Nat,
         Some(Target::Notrack | Target::Ct(_)) => Table::Raw,
         Some(Target::Tproxy(_)) => Table::Mangle,
+        Some(Target::Set(set)) if matches!(set.action, SetAction::Map { .. }) => Table::Mangle,
         Some(Target::Verbatim(words)) => match words.iter().map(|word| word.as_str()).nth(1) {
             Some("NETMAP") => Table::Nat,
             Some("TRACE") => Table::Raw,
@@ -191,10 +193,14 @@ fn table_for(rule: &Rule) -> Table {
 fn every_typed_match_and_target_is_taken_and_comes_back_in_its_normal_form() {
     requires!(Feature::Iptables, Feature::IpSet);
     for_each_backend(|backend| {
-        must(
-            "ipset",
-            &["create", "S", "hash:ip,port", "counters", "timeout", "0"],
-        );
+        for (set, kind) in [
+            ("S", "hash:ip,port counters timeout 0"),
+            ("S6", "hash:ip,port family inet6 counters timeout 0"),
+            ("M", "hash:ip skbinfo"),
+        ] {
+            let words: Vec<_> = ["create", set].into_iter().chain(kind.split(' ')).collect();
+            must("ipset", &words);
+        }
         for family in Family::ALL {
             let file = if family == Family::Ipv4 {
                 "normal_form_ipv4.txt"
