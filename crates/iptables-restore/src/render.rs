@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::condition::Condition;
-use crate::words::{Word, needs_quotes, push_quoted, push_word};
+use crate::words::{Word, needs_quotes, push_quoted, push_spaced};
 
 /// How values are spelled where the tools take more than one spelling. The meaning is the same in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -101,8 +101,7 @@ impl Printer<'_> {
 
     pub(crate) fn verbatim(&mut self, words: &[Word]) {
         for word in words {
-            self.out.push(' ');
-            push_word(self.out, word);
+            push_spaced(self.out, word);
         }
     }
 

@@ -148,10 +148,7 @@ impl Rule {
         }
         if let Some(target) = &mut self.target {
             let before = verbatim_words(target);
-            let before = before.iter().map(|word| RawWord {
-                text: word.as_str().into(),
-                quoted: word.is_quoted(),
-            });
+            let before = before.iter().map(Word::to_raw);
             let more = options.words.get(start..end).unwrap_or_default();
             let all: Vec<RawWord<'_>> = before.chain(more.iter().cloned()).collect();
             let mut again = Options { words: &all, at: 0 };

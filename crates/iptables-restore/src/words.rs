@@ -12,11 +12,14 @@ use crate::error::Error;
 
 /// One word of a rule, kept as written, for what this crate has no type for.
 ///
-/// Two words with the same text are equal, whether one was written in quotes that it does not need or not.
+/// Two words with the same text are equal, whether one was written in quotes that it does not need or not, and
+/// however many blanks stood before it.
 #[derive(Clone, Debug)]
 pub struct Word {
     text: Box<str>,
     quoted: bool,
+    /// Blanks before it, beyond the one that there always is: some extensions print two.
+    more_blanks: u16,
 }
 
 impl Word {
@@ -36,6 +39,7 @@ impl Word {
         Ok(Word {
             text: text.into(),
             quoted: needs_quotes(text),
+            more_blanks: 0,
         })
     }
 
@@ -51,6 +55,14 @@ impl Word {
 
     pub(crate) fn is_quoted(&self) -> bool {
         self.quoted
+    }
+
+    pub(crate) fn to_raw(&self) -> RawWord<'_> {
+        RawWord {
+            text: Cow::Borrowed(&self.text),
+            quoted: self.quoted,
+            more_blanks: self.more_blanks,
+        }
     }
 }
 
@@ -110,6 +122,7 @@ pub(crate) fn check_text(
 pub(crate) struct RawWord<'t> {
     pub(crate) text: Cow<'t, str>,
     pub(crate) quoted: bool,
+    pub(crate) more_blanks: u16,
 }
 
 impl RawWord<'_> {
@@ -117,6 +130,7 @@ impl RawWord<'_> {
         Word {
             text: self.text.as_ref().into(),
             quoted: self.quoted,
+            more_blanks: self.more_blanks,
         }
     }
 
@@ -130,13 +144,20 @@ pub(crate) fn split<'t>(line: &'t str, words: &mut Vec<RawWord<'t>>) -> Result<(
     let bytes = line.as_bytes();
     let mut at = 0;
     loop {
+        let end = at;
         while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\n')) {
             at += 1;
         }
         if at >= bytes.len() {
             return Ok(());
         }
-        at = next_word(line, at, words)?;
+        let first = words.is_empty();
+        let next = next_word(line, at, words)?;
+        // A line has far fewer blanks than this can count.
+        if let Some(word) = words.last_mut().filter(|_| !first && at - end > 1) {
+            word.more_blanks = u16::try_from(at - end - 1).unwrap_or(u16::MAX);
+        }
+        at = next;
     }
 }
 
@@ -156,6 +177,7 @@ fn next_word<'t>(line: &'t str, start: usize, words: &mut Vec<RawWord<'t>>) -> R
         words.push(RawWord {
             text: Cow::Borrowed(slice(start, open)),
             quoted: false,
+            more_blanks: 0,
         });
         return Ok(open);
     }
@@ -174,7 +196,11 @@ fn next_word<'t>(line: &'t str, start: usize, words: &mut Vec<RawWord<'t>>) -> R
         }
         from += length;
         if bytes.get(from) == Some(&b'"') {
-            words.push(RawWord { text, quoted: true });
+            words.push(RawWord {
+                text,
+                quoted: true,
+                more_blanks: 0,
+            });
             return Ok(from + 1);
         }
         let Some(escaped) = slice(from + 1, line.len()).chars().next() else {
@@ -208,7 +234,15 @@ pub(crate) fn push_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-pub(crate) fn push_word(out: &mut String, word: &Word) {
+/// Writes `word` with the blanks before it.
+pub(crate) fn push_spaced(out: &mut String, word: &Word) {
+    for _ in 0..=word.more_blanks {
+        out.push(' ');
+    }
+    push_word(out, word);
+}
+
+fn push_word(out: &mut String, word: &Word) {
     if word.quoted || needs_quotes(&word.text) {
         push_quoted(out, &word.text);
     } else {
