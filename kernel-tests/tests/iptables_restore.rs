@@ -23,6 +23,11 @@ use kernlink_kernel_tests::{
     requires,
     tools::{must, run_with_input},
 };
+use kernlink_netlink::{
+    Connection, Protocol,
+    flags::{NLM_F_CREATE, NLM_F_EXCL},
+    netfilter::{Header, message_type},
+};
 
 const BACKENDS: [Backend; 2] = [Backend::Legacy, Backend::Nft];
 
@@ -88,35 +93,79 @@ fn golden(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-const HOSTS: [&str; 7] = [
+/// Names of the golden files; those with `ipv6` in them are of IPv6.
+const HOSTS: [&str; 15] = [
+    "calico",
+    "cilium",
     "docker",
+    "docker_ipv6",
     "fail2ban",
     "firewalld",
+    "firewalld_ipv6",
+    "flannel",
     "ipv6",
+    "istio",
     "kube_proxy_iptables",
     "kube_proxy_ipvs",
+    "kube_proxy_nfacct_ipv6",
+    "mixed",
     "ufw",
 ];
+
+/// Makes the objects that rules of these hosts refer to.
+fn make_what_hosts_refer_to() {
+    let mut sets = vec![
+        ("KUBE-HEALTH-CHECK-NODE-PORT", "bitmap:port range 0-65535"),
+        ("KUBE-NODE-PORT-TCP", "bitmap:port range 0-65535"),
+        ("KUBE-IPVS-IPS", "hash:ip"),
+        ("f2b-ports", "hash:ip"),
+        ("cali40masq-ipam-pools", "hash:net"),
+        ("cali40all-ipam-pools", "hash:net"),
+        ("cali40all-vxlan-net", "hash:net"),
+        ("cali40s:9SU6Xl6HxkPZv7_cB2k", "hash:net"),
+        ("trusted6", "hash:net family inet6"),
+        ("classes", "hash:ip skbinfo"),
+    ];
+    for name in [
+        "KUBE-LOOP-BACK",
+        "KUBE-CLUSTER-IP",
+        "KUBE-EXTERNAL-IP",
+        "KUBE-EXTERNAL-IP-LOCAL",
+        "KUBE-LOAD-BALANCER",
+    ] {
+        sets.push((name, "hash:ip,port,ip"));
+    }
+    for (name, kind) in sets {
+        let words: Vec<_> = ["create", name].into_iter().chain(kind.split(' ')).collect();
+        must("ipset", &words);
+    }
+    // What `nfacct add NAME` sends. Source: `include/uapi/linux/netfilter/nfnetlink_acct.h`, Linux 6.1.
+    const NFNL_SUBSYS_ACCT: u8 = 7;
+    const NFNL_MSG_ACCT_NEW: u8 = 0;
+    const NFACCT_NAME: u16 = 1;
+    let mut connection = Connection::open(Protocol::Netfilter).unwrap();
+    for name in [
+        "ct_state_invalid_dropped_pkts",
+        "localhost_nps_accepted_pkts",
+        "all-in",
+    ] {
+        let message = message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_NEW);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        connection
+            .acknowledged(message, flags, |writer| {
+                writer
+                    .header(&Header::new(0).to_bytes())
+                    .string(NFACCT_NAME, name);
+            })
+            .unwrap();
+    }
+}
 
 #[test]
 fn saves_of_hosts_are_restored_and_saved_again_equal() {
     requires!(Feature::Iptables, Feature::IpSet);
     for_each_backend(|backend| {
-        for set in [
-            "LOOP-BACK",
-            "CLUSTER-IP",
-            "EXTERNAL-IP",
-            "EXTERNAL-IP-LOCAL",
-            "LOAD-BALANCER",
-        ] {
-            must("ipset", &["create", &format!("KUBE-{set}"), "hash:ip,port,ip"]);
-        }
-        for set in ["KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-NODE-PORT-TCP"] {
-            must("ipset", &["create", set, "bitmap:port", "range", "0-65535"]);
-        }
-        for set in ["KUBE-IPVS-IPS", "f2b-ports"] {
-            must("ipset", &["create", set, "hash:ip"]);
-        }
+        make_what_hosts_refer_to();
         let kind = if backend == Backend::Legacy {
             "legacy"
         } else {
@@ -124,7 +173,7 @@ fn saves_of_hosts_are_restored_and_saved_again_equal() {
         };
         let mut command = command(backend);
         for host in HOSTS {
-            let family = if host == "ipv6" {
+            let family = if host.contains("ipv6") {
                 Family::Ipv6
             } else {
                 Family::Ipv4
