@@ -1,13 +1,16 @@
 //! Virtual servers and real servers.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use ipnet::Ipv4Net;
 use kernlink_ipvs::{
     ForwardingMethod, Granularity, Persistence, Protocol as IpvsProtocol, RealServer, RealServerKey,
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
+use crate::family::Family;
 use crate::model::{Exposure, Forwarding, Frontend};
 use crate::source::{Policy, Protocol};
 
@@ -29,14 +32,19 @@ pub(crate) fn virtual_server(exposure: &Exposure, frontend: &Frontend) -> Virtua
     server.one_packet = options.one_packet && frontend.protocol == Protocol::Udp;
     server.persistence = frontend.affinity.and_then(|timeout| {
         let persistence = Persistence::new(timeout).ok()?;
-        let prefix = options.affinity_mask.of(exposure.key.family);
-        Some(match Granularity::from_prefix_length(prefix) {
-            Ok(_) if prefix == exposure.key.family.host_prefix() => persistence,
-            Ok(granularity) => persistence.with_granularity(granularity),
-            Err(_) => persistence,
-        })
+        let granularity = granularity(exposure.key.family, options.affinity_mask.of(exposure.key.family));
+        Some(persistence.with_granularity(granularity))
     });
     server
+}
+
+/// How much of an address is one client. The prefix length was read as one of the family; the kernel takes it as a mask for IPv4.
+fn granularity(family: Family, prefix: u8) -> Granularity {
+    match family {
+        Family::V4 => Ipv4Net::new(Ipv4Addr::UNSPECIFIED, prefix)
+            .map_or(Granularity::ADDRESS, |net| Granularity::from_mask(net.netmask())),
+        Family::V6 => Granularity::from_prefix_length(prefix).unwrap_or(Granularity::ADDRESS),
+    }
 }
 
 /// The flags asked for; without any, `mh` hashes the source port too, as kube-proxy sets it.
