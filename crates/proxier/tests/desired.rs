@@ -32,6 +32,12 @@ fn folder() -> PathBuf {
 /// What comes out, section by section.
 type Outcome = Vec<(&'static str, String)>;
 
+/// The listings of a node without Services.
+fn bare() -> Listings {
+    let model = Model::new(Scenario::parse("", "").config());
+    support::listings(&DesiredState::new(&model))
+}
+
 /// What comes out at each stage.
 fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
     let mut model = Model::new(scenario.config());
@@ -54,43 +60,12 @@ fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
         let events = events(&model, &desired);
         let said: String = events.iter().map(|event| format!("{event}\n")).collect();
         let listings = desired.listings(scenario.kernel(), scenario.processors());
-        outcome(&listings, health_checks(&desired), errors + &said)
+        let mut outcome = scenario::sections(&listings, &bare());
+        outcome.push(("health", health_checks(&desired)));
+        outcome.push(("events", errors + &said));
+        outcome
     });
     outcomes.collect()
-}
-
-fn outcome(listings: &Listings, health: String, events: String) -> Outcome {
-    let bare = {
-        let model = Model::new(Scenario::parse("", "").config());
-        support::listings(&DesiredState::new(&model))
-    };
-    let more = |text: &str, bare: &str, program: &str| -> String {
-        let known = lines(bare);
-        let new = lines(text).into_iter().filter(|line| !known.contains(line));
-        new.map(|line| format!("{program}{line}\n")).collect()
-    };
-    let beginning = |word: &str| -> String {
-        let lines = listings.ipset.lines().filter(|line| line.starts_with(word));
-        lines.map(|line| format!("{line}\n")).collect()
-    };
-    vec![
-        ("ipvs", listings.ipvs.clone()),
-        ("sets", beginning("create ")),
-        ("entries", beginning("add ")),
-        ("addresses", listings.addresses.clone()),
-        (
-            "rules",
-            more(&listings.iptables, &bare.iptables, "")
-                + &more(&listings.ip6tables, &bare.ip6tables, "ip6tables "),
-        ),
-        ("iptables", listings.iptables.clone()),
-        ("ip6tables", listings.ip6tables.clone()),
-        ("jumps", listings.jumps.clone()),
-        ("health", health),
-        ("sysctl", listings.sysctl.clone()),
-        ("timeouts", listings.timeouts.clone()),
-        ("events", events),
-    ]
 }
 
 /// Port, Service, and how many of its addresses are here and ready, a line each.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::KernelVersion;
+use kernlink_proxier::desired::{KernelVersion, Listings};
 use kernlink_proxier::kube_proxy_config;
 use kernlink_proxier::source::manifest;
 use kernlink_proxier::source::{Change, ObjectChange, ObjectName};
@@ -222,4 +222,32 @@ impl Stage {
             .find(|(known, _)| known == section)
             .map(|(_, text)| text.as_str())
     }
+}
+
+/// Listings as the sections of a file have them. `bare` is those of a node without Services.
+pub(crate) fn sections(listings: &Listings, bare: &Listings) -> Vec<(&'static str, String)> {
+    let more = |text: &str, bare: &str, program: &str| -> String {
+        let new = text
+            .lines()
+            .filter(|line| !bare.lines().any(|known| known == *line));
+        new.map(|line| format!("{program}{line}\n")).collect()
+    };
+    let beginning = |word: &str| -> String {
+        let lines = listings.ipset.lines().filter(|line| line.starts_with(word));
+        lines.map(|line| format!("{line}\n")).collect()
+    };
+    let rules = more(&listings.iptables, &bare.iptables, "")
+        + &more(&listings.ip6tables, &bare.ip6tables, "ip6tables ");
+    vec![
+        ("ipvs", listings.ipvs.clone()),
+        ("sets", beginning("create ")),
+        ("entries", beginning("add ")),
+        ("addresses", listings.addresses.clone()),
+        ("rules", rules),
+        ("iptables", listings.iptables.clone()),
+        ("ip6tables", listings.ip6tables.clone()),
+        ("jumps", listings.jumps.clone()),
+        ("sysctl", listings.sysctl.clone()),
+        ("timeouts", listings.timeouts.clone()),
+    ]
 }

@@ -59,6 +59,17 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
         any::<bool>(),
         select(&[0u16, 32_000, 32_001][..]),
         select(&["", "", "direct", "tunnel"][..]),
+        subsequence(
+            vec![
+                ("scheduler", "wrr"),
+                ("scheduler", "mh"),
+                ("scheduler-flags", "sh-port"),
+                ("weights", "zone=z1:3,node=node-b:0"),
+                ("one-packet", "true"),
+                ("affinity-mask", "24,64"),
+            ],
+            0..3,
+        ),
     );
     (who, addresses, balanced, ranges, vec(port, 1..3), policies).prop_map(
         |(
@@ -67,7 +78,7 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             balanced,
             ranges,
             ports,
-            (internal, local, sticky, health, forwarding),
+            (internal, local, sticky, health, forwarding, annotations),
         )| {
             let mut service =
                 Service::new(ObjectName::new("ns", format!("s{name}"))).with_cluster_ip(cluster_ip);
@@ -108,6 +119,10 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             if !forwarding.is_empty() {
                 let annotation = "kernlink.io/forwarding-method".to_owned();
                 service.annotations.insert(annotation, forwarding.to_owned());
+            }
+            for (name, value) in annotations {
+                let name = format!("kernlink.io/{name}");
+                service.annotations.insert(name, value.to_owned());
             }
             if sticky {
                 service.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60));
