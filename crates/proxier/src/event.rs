@@ -1,10 +1,11 @@
 //! What a service proxy has to tell an operator about the objects it was given.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::family::Family;
 use crate::model::{Forwarding, ForwardingObstacle, FrontendKind, ServicePortName};
+use crate::one_line::OneLine;
 use crate::source::{Kind, ObjectName, Policy, Protocol, SourceId};
 
 /// Something about one object, or about the configuration, that is not as its author may expect.
@@ -36,6 +37,11 @@ pub enum Reason {
         effective: SourceId,
         /// The source whose object does not.
         ignored: SourceId,
+    },
+    /// One list of a source has several objects of this name; the last one counts.
+    Repeated {
+        /// The source.
+        source: SourceId,
     },
     /// A field has a value that cannot be used.
     Invalid {
@@ -209,6 +215,7 @@ impl Event {
 }
 
 impl fmt::Display for Event {
+    /// On one line, whatever the names in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.subject, self.reason)
     }
@@ -224,8 +231,13 @@ impl fmt::Display for Subject {
 }
 
 impl fmt::Display for Reason {
+    /// On one line, whatever the names in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = OneLine(f);
         match self {
+            Reason::Repeated { source } => {
+                write!(f, "{source} lists it more than once; the last one counts")
+            }
             Reason::SeveralSources { effective, ignored } => {
                 write!(f, "{ignored} has it as well as {effective}, whose object counts")
             }

@@ -3,7 +3,7 @@
 //! Defaults and limits are kube-proxy's for its IPVS mode. What kube-proxy knows and a proxier has no use for is named in a
 //! warning; so is a field that kube-proxy would not know.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::duration::{GoDuration, go_duration};
 use crate::family::{Family, parse_address, parse_net};
 use crate::field::{Field, FieldError};
 use crate::model::annotations::known_scheduler;
+use crate::one_line::OneLine;
 use crate::yaml;
 
 /// What a file said.
@@ -47,7 +48,7 @@ pub struct Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.reason)
+        write!(OneLine(f), "{}: {}", self.field, self.reason)
     }
 }
 
@@ -71,6 +72,8 @@ pub struct Problem {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What is in the text may hold anything, and this is one line.
+        let mut f = OneLine(f);
         f.write_str(&self.file)?;
         for (position, problem) in self.problems.iter().enumerate() {
             let separator = if position == 0 { ": " } else { "; " };

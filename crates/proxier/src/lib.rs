@@ -19,6 +19,7 @@ pub mod kube_proxy_config;
 pub mod model;
 pub mod observe;
 pub mod observed;
+mod one_line;
 pub mod plan;
 pub mod proxier;
 pub mod source;

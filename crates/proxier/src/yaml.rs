@@ -1,6 +1,8 @@
 //! One YAML or JSON document as a tree, with limits on what it may cost.
 
 use serde_json::Value;
+use serde_saphyr::Error;
+use serde_saphyr::budget::BudgetBreach;
 
 /// How deep a document may nest; Kubernetes objects need about ten levels.
 const MAX_DEPTH: usize = 64;
@@ -42,6 +44,17 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
             let line = error.location().map_or(0, |location| {
                 usize::try_from(location.line()).unwrap_or(1).saturating_sub(1)
             });
+            Err((line, reason(&error)))
+        }
+    }
+}
+
+/// What is wrong with a document, on one line.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::AliasError { error, .. } => reason(error),
+        Error::Budget { breach, .. } => over_budget(breach),
+        _ => {
             let said = error.to_string();
             let said = said.lines().next().unwrap_or("not YAML");
             // Lines are counted from the beginning of the document there; whoever reads this has the whole file.
@@ -50,7 +63,22 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
             let reason = reason
                 .split_once(", set DuplicateKeyPolicy")
                 .map_or(reason, |(reason, _)| reason);
-            Err((line, reason.to_owned()))
+            reason.to_owned()
         }
+    }
+}
+
+fn over_budget(breach: &BudgetBreach) -> String {
+    match breach {
+        BudgetBreach::Depth { .. } => format!("nests deeper than {MAX_DEPTH} levels"),
+        BudgetBreach::Events { .. } | BudgetBreach::Nodes { .. } => {
+            "has more parts than a text of this length may have".to_owned()
+        }
+        BudgetBreach::Aliases { .. }
+        | BudgetBreach::Anchors { .. }
+        | BudgetBreach::AliasAnchorRatio { .. }
+        | BudgetBreach::MergeKeys { .. } => "has too many anchors, aliases or merge keys".to_owned(),
+        BudgetBreach::ScalarBytes { .. } => "holds more text than its length, by aliases".to_owned(),
+        _ => "costs more to read than a manifest should".to_owned(),
     }
 }

@@ -335,3 +335,93 @@ fn the_worlds_of_kube_proxy_are_read_without_an_error() {
     }
     assert_eq!(worlds, 15);
 }
+
+#[test]
+fn what_costs_too_much_to_read_is_said_in_words() {
+    let many = |part: &str| format!("{{{}}}", part.repeat(2_000));
+    let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
+    let aliased = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]\n",
+        "x,".repeat(400),
+        "*a,".repeat(400),
+        "*b,".repeat(400)
+    );
+    for text in [many("a,"), deep.clone(), aliased] {
+        let objects = read("f", &text);
+        let said = errors(&objects);
+        assert_eq!(objects.errors.len(), 1, "{said}");
+        for word in ["budget", "breach", "{", "Limits", "max_"] {
+            assert!(!said.contains(word), "{said}");
+        }
+    }
+    assert_eq!(
+        errors(&read("f", &deep)),
+        "f: document 1 (line 1): nests deeper than 64 levels\n"
+    );
+}
+
+#[test]
+fn names_stay_on_one_line_wherever_they_are_printed() {
+    use kernlink_proxier::config::Config;
+    use kernlink_proxier::model::Model;
+    use kernlink_proxier::source::SourceId;
+    let evil = "a\\nService kube-system/dns: all is well\\e[31m\\u202e";
+    let text = SERVICE
+        .replace("name: web\n", &format!("name: \"{evil}\"\n"))
+        .replace("name: http", &format!("name: \"{evil}\""))
+        .replace(
+            "kernlink.io/scheduler: wrr",
+            &format!(
+                "\"kernlink.io/{evil}\": \"x\\ny\"\n    kernlink.io/weights: \"zone={evil}:1,zone={evil}:1\""
+            ),
+        )
+        .replace(
+            "- {name: dns,",
+            &format!("- {{name: \"{evil}\", port: 80}}\n  - {{name: dns,"),
+        )
+        .replace("10.96.11.12\n", "127.0.0.1\n");
+    let objects = read("f\n", &format!("{text}---\n{text}"));
+    assert_eq!(objects.services.len(), 2, "{}", errors(&objects));
+    let mut model = Model::new(Config::new("node-a"));
+    let mut said = Vec::new();
+    for change in objects.into_changes() {
+        said.extend(model.change(SourceId(0), change));
+    }
+    said.extend(model.object_events());
+    assert!(said.len() > 4, "{said:?}");
+    let broken = text.replace("port: 80\n", &format!("port: \"{evil}\"\n"));
+    let lines = said.iter().map(ToString::to_string);
+    let refused = read("f\n", &broken);
+    assert!(!refused.errors.is_empty());
+    let lines = lines.chain(refused.errors.iter().map(ToString::to_string));
+    for line in lines {
+        assert!(
+            !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{line:?}"
+        );
+    }
+}
+
+#[test]
+fn an_object_that_occurs_twice_is_said_and_the_last_counts() {
+    use kernlink_proxier::config::Config;
+    use kernlink_proxier::model::Model;
+    use kernlink_proxier::source::{ObjectName, SourceId};
+    let other = SERVICE.replace("port: 80", "port: 81");
+    let objects = read("f", &format!("{SERVICE}---\n{other}---\n{SLICE}---\n{SLICE}"));
+    let mut model = Model::new(Config::new("node-a"));
+    let mut said = Vec::new();
+    for change in objects.into_changes() {
+        said.extend(model.change(SourceId(0), change));
+    }
+    let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "Service shop/web: source 0 lists it more than once; the last one counts",
+            "EndpointSlice shop/web-abc: source 0 lists it more than once; the last one counts",
+        ]
+    );
+    let exposures: Vec<_> = model.exposures(&ObjectName::new("shop", "web")).collect();
+    assert_eq!(exposures[0].frontends[0].port, 81);
+}

@@ -1,7 +1,7 @@
 //! The objects of one kind from all sources. One object from two sources: the lower source wins.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use crate::event::{Event, Reason, Subject};
 use crate::source::{Object, ObjectChange, ObjectName, SourceId};
@@ -83,8 +83,16 @@ impl<T: Object + Clone> Objects<T> {
 
     fn replace_all(&mut self, source: SourceId, objects: Vec<T>, events: &mut Vec<Event>) -> Vec<Changed<T>> {
         let mut changed = Vec::new();
+        let mut stay: HashSet<&ObjectName> = HashSet::with_capacity(objects.len());
+        for object in &objects {
+            if !stay.insert(object.name()) {
+                events.push(Event {
+                    subject: Subject::Object(T::KIND, object.name().clone()),
+                    reason: Reason::Repeated { source },
+                });
+            }
+        }
         if !self.held.is_empty() {
-            let stay: std::collections::HashSet<&ObjectName> = objects.iter().map(Object::name).collect();
             let of_source = |held: &Held<T>| {
                 held.effective.0 == source || held.ignored.iter().any(|(id, _)| *id == source)
             };

@@ -1,6 +1,6 @@
 //! The unit of everything that follows: one port of one Service in one family.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use super::annotations::Options;
 use crate::family::Family;
+use crate::one_line::OneLine;
 use crate::source::{ObjectName, Policy, Protocol};
 
 /// Which port of which Service: namespace, name, port name and protocol.
@@ -29,7 +30,7 @@ impl fmt::Display for ServicePortName {
         if self.port.is_empty() {
             self.service.fmt(f)
         } else {
-            write!(f, "{}:{}", self.service, self.port)
+            write!(OneLine(f), "{}:{}", self.service, self.port)
         }
     }
 }

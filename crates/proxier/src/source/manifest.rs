@@ -5,7 +5,7 @@
 //! others are read. Objects of other kinds are counted and left out.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::family::{Family, parse_address, parse_net};
 use crate::field::{Field, FieldError, Interner, Zero};
+use crate::one_line::OneLine;
 use crate::yaml;
 
 /// What a text held.
@@ -55,23 +56,16 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A name may hold anything, and this is one line.
+        let mut f = OneLine(f);
         write!(
             f,
             "{}: document {} (line {})",
             self.file, self.document, self.line
         )?;
         for part in [&self.object, &self.field, &self.reason] {
-            if part.is_empty() {
-                continue;
-            }
-            f.write_str(": ")?;
-            // A name from the text may hold anything, and this is one line.
-            for c in part.chars() {
-                if c.is_control() {
-                    write!(f, "{}", c.escape_default())?;
-                } else {
-                    f.write_char(c)?;
-                }
+            if !part.is_empty() {
+                write!(f, ": {part}")?;
             }
         }
         Ok(())

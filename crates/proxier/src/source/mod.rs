@@ -11,8 +11,10 @@ mod service;
 #[cfg(feature = "manifest")]
 mod time;
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
+
+use crate::one_line::OneLine;
 
 pub use endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
 pub use node::{Node, NodeAddress, NodeAddressType};
@@ -40,7 +42,9 @@ impl ObjectName {
 }
 
 impl fmt::Display for ObjectName {
+    /// `namespace/name`, or the name alone; on one line, whatever is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = OneLine(f);
         if self.namespace.is_empty() {
             f.write_str(&self.name)
         } else {

@@ -1,0 +1,24 @@
+//! Text of others in lines of ours.
+
+use std::fmt::{self, Write};
+
+/// Passes text on with everything escaped that could end a line, move the cursor or turn the direction of writing: names come
+/// from objects, and an object may come from anybody.
+pub(crate) struct OneLine<'a, 'b>(pub(crate) &'a mut fmt::Formatter<'b>);
+
+impl Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        while let Some((position, found)) = rest.char_indices().find(|(_, c)| is_escaped(*c)) {
+            let (before, after) = rest.split_at(position);
+            self.0.write_str(before)?;
+            write!(self.0, "{}", found.escape_default())?;
+            rest = after.get(found.len_utf8()..).unwrap_or_default();
+        }
+        self.0.write_str(rest)
+    }
+}
+
+fn is_escaped(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
