@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether the kernel took everything and every request was answered.
+/// Returns whether every file was read, the kernel took everything and every request was answered.
 fn run() -> Result<bool> {
     let options: Vec<_> = std::env::args_os()
         .skip(1)
@@ -73,11 +73,12 @@ fn run() -> Result<bool> {
         }
         Some(obstacle) => say!("A kernel in memory, because {obstacle}."),
     }
-    let objects = read_manifests()?;
-    match obstacle {
-        None => on_the_kernel(objects),
-        Some(_) => in_memory(objects),
-    }
+    let (objects, all_read) = read_manifests()?;
+    let good = match obstacle {
+        None => on_the_kernel(objects)?,
+        Some(_) => in_memory(objects)?,
+    };
+    Ok(good && all_read)
 }
 
 /// Why the running kernel cannot be programmed, and what would help; `None` if it can.
@@ -116,7 +117,8 @@ fn is_root() -> bool {
 }
 
 /// Reads the files named on the command line, else those beside this example. What is wrong in them is said; the rest counts.
-fn read_manifests() -> Result<Objects> {
+/// Returns also whether every file could be read.
+fn read_manifests() -> Result<(Objects, bool)> {
     let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     if files.is_empty() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
@@ -128,11 +130,18 @@ fn read_manifests() -> Result<Objects> {
         files.sort();
     }
     let mut objects = Objects::default();
-    for file in files {
+    let mut unread = 0;
+    for file in &files {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {name}"))?;
-        objects.extend(manifest::read(&name, &text));
+        match std::fs::read_to_string(file) {
+            Ok(text) => objects.extend(manifest::read(&name, &text)),
+            Err(error) => {
+                unread += 1;
+                say!("left out: {}: cannot read it: {error}", name.escape_debug());
+            }
+        }
     }
+    ensure!(unread < files.len(), "there is no file that can be read");
     for error in &objects.errors {
         say!("left out: {error}");
     }
@@ -145,11 +154,11 @@ fn read_manifests() -> Result<Objects> {
         let other: Vec<String> = objects
             .other
             .iter()
-            .map(|(kind, count)| format!("{count} {kind}"))
+            .map(|(kind, count)| format!("{count} {}", kind.escape_debug()))
             .collect();
         say!("Objects of other kinds, not used: {}.", other.join(", "));
     }
-    Ok(objects)
+    Ok((objects, unread == 0))
 }
 
 /// kube-proxy's defaults for a node of this name, but the table of tracked connections, which all namespaces share, stays.
