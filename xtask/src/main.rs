@@ -38,6 +38,9 @@ options of everything that boots the VM:
   --writable FOLDER         the guest may write to this folder of the host; may be repeated
 ";
 
+/// What can be done in the VM.
+const VM_VERBS: &str = "`cargo xtask vm run -- COMMAND...` and `cargo xtask vm test [FILTER]...`";
+
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verb {
@@ -142,10 +145,8 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Some("test") => Verb::VmTest {
                 filters: words.by_ref().collect(),
             },
-            other => bail!(
-                "vm {}: there are `vm run` and `vm test`",
-                other.unwrap_or_default()
-            ),
+            Some(other) => bail!("vm {other}: there are {VM_VERBS}"),
+            None => bail!("vm: what is to run there? {VM_VERBS}"),
         },
         Some(other) => bail!("no verb {other}; `cargo xtask --help` lists them"),
     };
@@ -211,7 +212,8 @@ mod tests {
             ("tests", "no verb tests"),
             ("check twice", "one word too many: twice"),
             ("bench ipvs ipset", "one word too many: ipset"),
-            ("vm", "there are `vm run` and `vm test`"),
+            ("vm", "vm: what is to run there? `cargo xtask vm run"),
+            ("vm tests", "vm tests: there are `cargo xtask vm run"),
             ("vm run", "no command"),
             ("check --tier unit", "--tier belongs to `test`"),
             ("test --tier all", "--tier all"),
