@@ -6,7 +6,7 @@ use crate::workspace::Workspace;
 
 /// A library and the members it may name in its manifest, for tests too. Whoever is not listed is a program or a test
 /// package: it may name any library, and no library may name it.
-const LAYERS: [(&str, &[&str]); 8] = [
+const LAYERS: [(&str, &[&str]); 7] = [
     ("kernlink-netlink", &[]),
     ("kernlink-ipvs", &[NETLINK]),
     ("kernlink-ipset", &[NETLINK]),
@@ -14,7 +14,6 @@ const LAYERS: [(&str, &[&str]); 8] = [
     ("kernlink-conntrack", &[NETLINK]),
     ("kernlink-iptables-restore", &[]),
     ("kernlink-proxier", &KERNEL),
-    ("kernlink-agent", &["kernlink-proxier"]),
 ];
 
 const NETLINK: &str = "kernlink-netlink";
