@@ -13,3 +13,4 @@ pub mod kernel;
 pub mod netns;
 pub mod tools;
 pub mod traffic;
+pub mod wait;

@@ -6,6 +6,8 @@ use std::{
     thread,
 };
 
+use crate::wait;
+
 /// Runs a program to its end and returns its standard output. `Err` says what was run and what it said.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     run_with_input(program, arguments, "")
@@ -60,7 +62,24 @@ pub fn ip_addresses() -> String {
 
 /// `ipvsadm -Sn`: virtual and real servers, one line each, as options of `ipvsadm`.
 pub fn ipvsadm_save() -> String {
-    must("ipvsadm", &["-Sn"])
+    ipvsadm_list(&["-Sn"])
+}
+
+/// `ipvsadm` with these arguments, which ask for a listing of the virtual servers, until it says the same twice.
+///
+/// The kernel lists eight virtual servers or so at a time, and finds where to go on by counting those of all namespaces
+/// ([`ip_vs_genl_dump_services`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)): one that comes or
+/// goes in any of them meanwhile, such as those of a test that has ended, makes the tool list another twice or not at all.
+pub fn ipvsadm_list(arguments: &[&str]) -> String {
+    let mut before = must("ipvsadm", arguments);
+    wait::until(|| {
+        let text = must("ipvsadm", arguments);
+        if text == before {
+            return Ok(text);
+        }
+        before = text;
+        Err("ipvsadm lists something else each time")
+    })
 }
 
 /// `ipset save`, all sets.

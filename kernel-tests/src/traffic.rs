@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -16,10 +16,12 @@ use std::{
 use crate::{
     netns::NetNs,
     tools::{ip_batch, set_sysctl},
+    wait,
 };
 
-/// How long a client waits for an answer. An emulated machine is slow; a lost packet is what this is for.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client waits for an answer that it expects: no packet is lost once a [`Network`] is set up, but a machine that is
+/// emulated and has other things to do is slow.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a server looks whether it is to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
@@ -62,7 +64,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Sets up a node, a client and so many pods (at most 200).
+    /// Sets up a node, a client and so many pods (at most 200). Returns when packets pass between the node and each of them.
     pub fn new(pods: u8) -> Self {
         assert!(pods <= 200, "a pod's number is a byte of its address");
         let node = NetNs::new();
@@ -157,7 +159,28 @@ fn attach(
     near.run(|| ip_batch(&add(near_name, near_addresses).concat()));
     let routes = near_addresses.map(|gateway| format!("route add default via {gateway}\n"));
     far.run(|| ip_batch(&(add("eth0", far_addresses).concat() + &routes.concat())));
+    // The kernel makes carriers and IPv6 addresses ready on a thread of its own, and drops what is sent before; then it asks
+    // for the neighbour's link-layer address anew only after a second.
+    near_addresses
+        .iter()
+        .for_each(|address| wait_for_neighbour(far, *address));
 }
+
+/// Waits until packets pass between a namespace and a neighbour with this address: for the neighbour's refusal of a connection to a
+/// port where nobody listens.
+pub fn wait_for_neighbour(namespace: &NetNs, neighbour: IpAddr) {
+    let target = (neighbour, DISCARD).into();
+    namespace.run(|| {
+        wait::until(|| match TcpStream::connect_timeout(&target, PATIENCE) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) => Err(format!("no packets to and from {neighbour}: {error}")),
+            Ok(_) => panic!("somebody listens at {target}"),
+        });
+    });
+}
+
+/// Of the discard service, RFC 863, which nobody runs.
+const DISCARD: u16 = 9;
 
 /// A server that answers every request with its name and the address the request came from. It stops when dropped.
 #[derive(Debug)]
@@ -228,7 +251,7 @@ fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
 /// Answers every line with one line until the client closes.
 fn answer_tcp(mut stream: TcpStream, name: &str, source: SocketAddr) {
     let mut request = [0; 512];
-    if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(Some(PATIENCE * 12)).is_err() {
+    if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(Some(PATIENCE * 8)).is_err() {
         return;
     }
     while uninterrupted(|| stream.read(&mut request)).is_ok_and(|length| length > 0) {
@@ -290,24 +313,32 @@ impl Connection {
     ///
     /// As the socket: refused, unreachable, timed out.
     pub fn open(namespace: &NetNs, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
-        namespace.run(|| Self::open_here(protocol, target))
+        Self::open_within(PATIENCE, namespace, protocol, target)
+    }
+
+    /// The same for a target from which no answer is expected: gives up after so long, here and when it asks.
+    ///
+    /// # Errors
+    ///
+    /// As the socket: refused, unreachable, timed out.
+    pub fn open_within(
+        patience: Duration,
+        namespace: &NetNs,
+        protocol: Protocol,
+        target: SocketAddr,
+    ) -> io::Result<Self> {
+        namespace.run(|| Self::open_here(patience, protocol, target))
     }
 
     /// Connects from the calling thread's namespace.
-    fn open_here(protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
+    fn open_here(patience: Duration, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
         let socket = match protocol {
             Protocol::Tcp => {
-                let stream = TcpStream::connect_timeout(&target, PATIENCE)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
+                let stream = TcpStream::connect_timeout(&target, patience)?;
+                stream.set_read_timeout(Some(patience))?;
                 Socket::Tcp(stream)
             }
-            Protocol::Udp => {
-                let any: IpAddr = match target {
-                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-                };
-                Socket::Udp(udp_socket((any, 0).into(), target)?)
-            }
+            Protocol::Udp => Socket::Udp(connected(fresh_udp_socket(target)?, patience, target)?),
         };
         Ok(Self { socket })
     }
@@ -320,7 +351,7 @@ impl Connection {
     pub fn open_udp_from(namespace: &NetNs, source: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         namespace.run(|| {
             Ok(Self {
-                socket: Socket::Udp(udp_socket(source, target)?),
+                socket: Socket::Udp(connected(UdpSocket::bind(source)?, PATIENCE, target)?),
             })
         })
     }
@@ -374,9 +405,35 @@ fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-fn udp_socket(source: SocketAddr, target: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(source)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+/// A socket with a source port that no flow has had, wherever it came from. The kernel chooses at random, and now and then one
+/// that was used before: to IPVS and connection tracking, the new flow were then a part of the old one.
+fn fresh_udp_socket(target: SocketAddr) -> io::Result<UdpSocket> {
+    static PORT: AtomicU16 = AtomicU16::new(FIRST_PORT);
+    let any: IpAddr = match target {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    loop {
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            (FIRST_PORT..EPHEMERAL).contains(&port),
+            "one test binary has more UDP flows than there are ports for"
+        );
+        match UdpSocket::bind((any, port)) {
+            // A server's.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            result => return result,
+        }
+    }
+}
+
+/// Above the ports that tests give to servers.
+const FIRST_PORT: u16 = 10_000;
+/// From here on the kernel hands out ports itself (`net.ipv4.ip_local_port_range`), and those of node ports are not far below.
+const EPHEMERAL: u16 = 30_000;
+
+fn connected(socket: UdpSocket, patience: Duration, target: SocketAddr) -> io::Result<UdpSocket> {
+    socket.set_read_timeout(Some(patience))?;
     socket.connect(target)?;
     Ok(socket)
 }
@@ -414,12 +471,15 @@ impl Tally {
     }
 }
 
-/// Sends requests one after the other, each on a connection (or UDP flow) of its own, and counts the answers.
+/// Sends requests one after the other, each on a connection (or UDP flow) of its own, and counts the answers. No UDP flow has
+/// the source port of an earlier one, so that none is taken for a part of it.
 pub fn ask_many(namespace: &NetNs, protocol: Protocol, target: SocketAddr, requests: usize) -> Tally {
     namespace.run(|| {
         let mut tally = Tally::default();
         for _ in 0..requests {
-            match Connection::open_here(protocol, target).and_then(|mut connection| connection.ask()) {
+            match Connection::open_here(PATIENCE, protocol, target)
+                .and_then(|mut connection| connection.ask())
+            {
                 Ok(answer) => {
                     *tally.answers.entry(answer.server).or_default() += 1;
                     tally.sources.insert(answer.source.ip());

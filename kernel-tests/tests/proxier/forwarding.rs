@@ -4,12 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::support::{
-    ask, assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, slices, sync,
+    assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, slices, sync,
 };
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
+use kernlink_kernel_tests::traffic::{Network, Protocol, Server, ask_many, wait_for_neighbour};
+use kernlink_kernel_tests::wait;
 
 const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:ff::20"];
 const BALANCED: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
@@ -70,7 +71,14 @@ fn network(servers: u8, method: Method) -> (Network, Vec<Server>) {
             // It must not say that the virtual IPs are here, where the node is who has them.
             tools::set_sysctl("net.ipv4.conf.all.arp_ignore", "1");
             tools::ip_batch(&setup);
+            wait::for_ipv6_addresses();
         });
+        for gateway in [
+            format!("198.51.100.{}", number * 4 + 1),
+            format!("2001:db8:2:{number}::1"),
+        ] {
+            wait_for_neighbour(server, gateway.parse().unwrap());
+        }
         for address in EXTERNAL.into_iter().chain(BALANCED) {
             for (protocol, port) in PORTS {
                 let at = SocketAddr::new(address.parse().unwrap(), port);
@@ -109,7 +117,7 @@ fn ask_everywhere(network: &Network, at_virtual_ips: &[&str], pods: u8) {
     for family in [0, 1] {
         for (index, (protocol, port)) in PORTS.into_iter().enumerate() {
             let asked = |address: IpAddr, port| {
-                ask(
+                ask_many(
                     &network.client,
                     protocol,
                     SocketAddr::new(address, port),

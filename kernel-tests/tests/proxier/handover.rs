@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{ask, assert_holds_what_is_wanted, hand_in, load, sync};
+use crate::support::{assert_holds_what_is_wanted, hand_in, load, sync};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server};
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::config::Config;
 use kernlink_proxier::kube_proxy_config;
@@ -186,9 +186,9 @@ fn connections_through_kube_proxy_go_on_through_the_hand_over() {
         before,
         "the same servers see the same sources"
     );
-    let tally = ask(&network.client, Protocol::Tcp, web, 6);
+    let tally = ask_many(&network.client, Protocol::Tcp, web, 6);
     tally.assert_balanced(&["10.244.1.21", "10.244.1.22", "10.244.2.21"], 0);
-    ask(&network.client, Protocol::Udp, dns, 4).assert_balanced(&["10.244.1.3", "10.244.2.3"], 0);
+    ask_many(&network.client, Protocol::Udp, dns, 4).assert_balanced(&["10.244.1.3", "10.244.2.3"], 0);
     assert_eq!(
         ask_open(&mut open),
         before,

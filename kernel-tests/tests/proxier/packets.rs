@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::support::{
-    ask, assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, service, slices, sync,
+    assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, service, slices, sync,
 };
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, Tally};
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, Tally, ask_many};
+use kernlink_kernel_tests::wait;
 use socket2::{Domain, Socket, Type};
 
 const PORTS: &str = "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 5353, protocol: UDP}]";
@@ -84,19 +85,19 @@ fn a_cluster_ip_sees_pods_as_they_are_and_others_masqueraded() {
             let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
             // A pod of this cluster.
             expect(
-                &ask(&network.pods[2], protocol, target, 4),
+                &ask_many(&network.pods[2], protocol, target, 4),
                 &["pod0", "pod1"],
                 &[pod_ips(2)[family]],
             );
             // Somebody outside.
             expect(
-                &ask(&network.client, protocol, target, 4),
+                &ask_many(&network.client, protocol, target, 4),
                 &["pod0", "pod1"],
                 &gateways,
             );
             // The node itself.
             expect(
-                &ask(&network.node, protocol, target, 4),
+                &ask_many(&network.node, protocol, target, 4),
                 &["pod0", "pod1"],
                 &gateways,
             );
@@ -153,7 +154,7 @@ fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source
     for family in [0, 1] {
         for (index, (protocol, port)) in (0..).zip(TCP_AND_UDP) {
             let asked = |address: IpAddr, port: u16| {
-                ask(&network.client, protocol, SocketAddr::new(address, port), 4)
+                ask_many(&network.client, protocol, SocketAddr::new(address, port), 4)
             };
             let load_balancers = [
                 ips("203.0.113.10", "2001:db8:ff::10"),
@@ -210,7 +211,7 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
     let proxier = &mut proxier(&ranges("'192.0.2.0/24', '2001:db8:1::/64'"));
     sync(proxier);
     for (protocol, target) in targets() {
-        ask(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+        ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
     }
 
     // Others only: the client gets no answer at all, in silence, while a host range lets in just one.
@@ -225,7 +226,8 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
             .map(|(protocol, target)| {
                 let client = &network.client;
                 scope.spawn(move || {
-                    let asked = Connection::open(client, protocol, target).and_then(|mut c| c.ask());
+                    let asked =
+                        Connection::open_within(SILENCE, client, protocol, target).and_then(|mut c| c.ask());
                     asked.map_or_else(
                         |error| error.kind(),
                         |answer| panic!("{protocol} {target}: {answer:?}"),
@@ -252,6 +254,7 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
     network.client.run(|| {
         tools::ip(&["address", "add", "192.0.2.3/24", "dev", "eth0"]);
         tools::ip(&["address", "add", "2001:db8:1::3/64", "dev", "eth0", "nodad"]);
+        wait::for_ipv6_addresses();
     });
     for (source, target) in ips("192.0.2.3", "2001:db8:1::3").into_iter().zip(frontends) {
         let mut flow =
@@ -276,7 +279,7 @@ fn a_pod_reaches_itself_through_its_service() {
     ));
     for (family, address) in cluster_ips(1).into_iter().enumerate() {
         for (protocol, port) in TCP_AND_UDP {
-            let tally = ask(&network.pods[0], protocol, SocketAddr::new(address, port), 3);
+            let tally = ask_many(&network.pods[0], protocol, SocketAddr::new(address, port), 3);
             // Were it not masqueraded, the pod would answer itself, and not what it has asked.
             expect(&tally, &["pod0"], &[gateway_ips(0)[family]]);
         }
@@ -309,11 +312,11 @@ fn with_session_affinity_a_client_stays_with_its_server() {
     sync(&mut first);
     for address in cluster_ips(1) {
         for (protocol, port) in TCP_AND_UDP {
-            let tally = ask(&network.client, protocol, SocketAddr::new(address, port), 6);
+            let tally = ask_many(&network.client, protocol, SocketAddr::new(address, port), 6);
             assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
             // It does so after a restart too.
             sync(&mut proxier(&manifests));
-            let again = ask(&network.client, protocol, SocketAddr::new(address, port), 3);
+            let again = ask_many(&network.client, protocol, SocketAddr::new(address, port), 3);
             assert!(
                 again.answers.keys().eq(tally.answers.keys()),
                 "{tally:#?} {again:#?}"
@@ -322,7 +325,7 @@ fn with_session_affinity_a_client_stays_with_its_server() {
     }
     for address in cluster_ips(2) {
         for (protocol, port) in TCP_AND_UDP {
-            let tally = ask(&network.client, protocol, SocketAddr::new(address, port), 6);
+            let tally = ask_many(&network.client, protocol, SocketAddr::new(address, port), 6);
             tally.assert_balanced(&["pod0", "pod1", "pod2"], 0);
         }
     }
@@ -359,7 +362,7 @@ fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_sil
         ("10.96.0.1", "fd00:10:96::1"),
     ] {
         for (address, daemon) in ips(v4, v6).into_iter().zip([9999, 9998]) {
-            ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 1)
+            ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 1)
                 .assert_balanced(&["pod0"], 0);
             for (protocol, port) in [
                 (Protocol::Tcp, 81),
@@ -376,7 +379,7 @@ fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_sil
     }
     // The daemon answers on the node's own address.
     for (address, daemon) in node_ips().into_iter().zip([9999, 9998]) {
-        ask(
+        ask_many(
             &network.client,
             Protocol::Tcp,
             SocketAddr::new(address, daemon),
@@ -490,12 +493,19 @@ impl Drop for SctpServer {
     }
 }
 
-/// How long a client waits for an answer that may be lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to listen for an answer that must not come.
+const SILENCE: Duration = Duration::from_secs(5);
 
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// From a port of its own each time: of those that the kernel chooses at random, one may come twice, and its association go where
+/// the first went.
 fn sctp_ask(namespace: &NetNs, source: IpAddr, target: SocketAddr) -> io::Result<String> {
+    static PORT: AtomicU16 = AtomicU16::new(10_000);
     namespace.run(|| {
-        let mut association = sctp_socket((source, 0).into())?;
+        let port = PORT.fetch_add(1, Ordering::Relaxed);
+        let mut association = sctp_socket((source, port).into())?;
         association.connect_timeout(&target.into(), PATIENCE)?;
         association.set_read_timeout(Some(PATIENCE))?;
         association.write_all(b"who")?;

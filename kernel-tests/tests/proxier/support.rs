@@ -2,13 +2,12 @@
 //! by the standard tools.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Tally, ask_many};
+use kernlink_kernel_tests::traffic::Network;
+use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::config::{Config, Conntrack, LocalDetection};
 use kernlink_proxier::desired::{KernelVersion, Listings};
@@ -112,10 +111,11 @@ pub(crate) fn hand_in(proxier: &mut Proxier, manifests: &str) {
     }
 }
 
-/// Syncs; every step has to succeed.
+/// Syncs; every step has to succeed. Returns when packets to the addresses arrive.
 pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     let synced = proxier.sync().unwrap();
     assert!(synced.is_success(), "{synced}");
+    wait::for_ipv6_addresses();
     synced
 }
 
@@ -129,32 +129,6 @@ pub(crate) fn wanted(proxier: &Proxier) -> Listings {
     let release = tools::sysctl("kernel.osrelease");
     let kernel: KernelVersion = release.parse().unwrap();
     proxier.desired().listings(kernel, 1)
-}
-
-/// Sends requests, each of its own connection or flow. No UDP flow has the source port of an earlier one, so that none is taken
-/// for a part of it.
-pub(crate) fn ask(namespace: &NetNs, protocol: Protocol, target: SocketAddr, requests: usize) -> Tally {
-    static PORT: AtomicU16 = AtomicU16::new(10_000);
-    if protocol == Protocol::Tcp {
-        return ask_many(namespace, protocol, target, requests);
-    }
-    let mut tally = Tally::default();
-    for _ in 0..requests {
-        let port = PORT.fetch_add(1, Ordering::Relaxed);
-        let any: IpAddr = match target {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let connection = Connection::open_udp_from(namespace, (any, port).into(), target);
-        match connection.and_then(|mut connection| connection.ask()) {
-            Ok(answer) => {
-                *tally.answers.entry(answer.server).or_default() += 1;
-                tally.sources.insert(answer.source.ip());
-            }
-            Err(error) => tally.failures.push(error.to_string()),
-        }
-    }
-    tally
 }
 
 /// What the kernel holds in the calling thread's namespace, as the standard tools list it: lines by section, a section for the

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use kernlink_iptables_restore::Backend;
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::traffic::{Network, Protocol};
-use kernlink_kernel_tests::{requires, tools};
+use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
+use kernlink_kernel_tests::{requires, tools, wait};
 use kernlink_proxier::apply::Outcome;
 use kernlink_proxier::backends::Backends;
 
 use crate::support::{
-    ask, assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
+    assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
 };
 use crate::worlds::{WEB_PORTS, everything, everything_else, node, web};
 
@@ -34,7 +34,7 @@ fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
     let expect = |servers: &[&str], requests: usize| {
         for address in cluster_ips(1) {
             for (protocol, port) in [(Protocol::Tcp, 80), (Protocol::Udp, 53)] {
-                let tally = ask(
+                let tally = ask_many(
                     &network.client,
                     protocol,
                     SocketAddr::new(address, port),
@@ -141,6 +141,7 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
     );
     let mut proxier = proxier(&web(&[(0, "node-a")]));
     let synced = proxier.sync().unwrap();
+    wait::for_ipv6_addresses();
     assert!(!synced.is_success());
     let outcomes = || synced.plan.steps().zip(synced.report.outcomes());
     for ((_, step), outcome) in outcomes() {
@@ -155,13 +156,13 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
         "{synced}"
     );
     let [v4, v6] = cluster_ips(1);
-    ask(&network.client, Protocol::Tcp, SocketAddr::new(v4, 80), 4).assert_balanced(&["pod0"], 0);
+    ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v4, 80), 4).assert_balanced(&["pod0"], 0);
 
     // Once it is out of the way, the next sync does the rest.
     tools::must("ipset", &["destroy", "KUBE-6-CLUSTER-IP"]);
     sync(&mut proxier);
     assert_holds_what_is_wanted(&proxier);
-    ask(&network.client, Protocol::Tcp, SocketAddr::new(v6, 80), 4).assert_balanced(&["pod0"], 0);
+    ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v6, 80), 4).assert_balanced(&["pod0"], 0);
 }
 
 #[test]
@@ -184,6 +185,7 @@ fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
     };
     let mut proxier = proxier(&odd("unheardof"));
     let synced = proxier.sync().unwrap();
+    wait::for_ipv6_addresses();
     assert_eq!(synced.counts().failed, 2, "{synced}");
     for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
         let text = step.operation.to_string();
@@ -195,12 +197,14 @@ fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
         }
     }
     for address in cluster_ips(1) {
-        ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4).assert_balanced(&["pod0"], 0);
+        ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4)
+            .assert_balanced(&["pod0"], 0);
     }
     hand_in(&mut proxier, &odd("wlc"));
     sync(&mut proxier);
     for address in cluster_ips(2) {
-        ask(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4).assert_balanced(&["pod0"], 0);
+        ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4)
+            .assert_balanced(&["pod0"], 0);
     }
     assert_holds_what_is_wanted(&proxier);
 }
