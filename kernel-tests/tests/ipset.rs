@@ -11,7 +11,7 @@ use kernlink_ipset::{
     SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
     uapi,
 };
-use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools};
+use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -481,43 +481,51 @@ fn entries_with_long_comments_fit_their_messages() {
 }
 
 /// In the middle of a long batch: exactly those that fit are in, and the first that does not is named.
+///
+/// The kernel counts in parts of 1 024 buckets (`ahash_region` in
+/// [`ip_set_hash_gen.h`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipset/ip_set_hash_gen.h)), so only a hash of
+/// one part has an exact limit. With one entry for each bucket none of the buckets overflows, whatever the random seed of the
+/// hash, and so the hash does not grow to two parts. Comments make the batch several messages.
 #[test]
 fn a_set_that_fills_up_says_where() {
     requires!(Feature::IpSet);
     let mut client = client();
     let set = Set::new(name("full"), SetType::HashIpPort)
         .with_hashsize(1024)
-        .with_maxelem(2001);
+        .with_maxelem(1001)
+        .with_comment();
     client.create(&set).unwrap();
-    let operations: Vec<_> = (0..3000).map(|n| Operation::add(set.name, web(n))).collect();
+    let entry = |n| web(n).with_comment(Comment::new(&"x".repeat(100)).unwrap());
+    let operations: Vec<_> = (0..3000).map(|n| Operation::add(set.name, entry(n))).collect();
     let outcomes = client.execute_until_failure(&operations);
-    assert_eq!(outcomes.iter().position(Result::is_err), Some(2001));
-    let error = outcomes[2001].clone().unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot {}", operations[2001]));
-    assert_eq!(error.reason(), Some(Reason::Full { maxelem: Some(2001) }));
+    assert_eq!(outcomes.iter().position(Result::is_err), Some(1001));
+    let error = outcomes[1001].clone().unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot {}", operations[1001]));
+    assert_eq!(error.reason(), Some(Reason::Full { maxelem: Some(1001) }));
     assert!(
-        outcomes[2002..]
+        outcomes[1002..]
             .iter()
             .all(|outcome| *outcome == Err(Error::NotAttempted))
     );
     let listed: BTreeSet<Entry> = client.list_set(&set.name).unwrap().entries.into_iter().collect();
-    assert_eq!(listed, (0..2001).map(web).collect());
+    assert_eq!(listed, (0..1001).map(entry).collect());
     // Going on with the rest fails for each of the rest, and for nothing else.
     let outcomes = client.execute(&operations);
     assert!(
-        outcomes[..2001]
+        outcomes[..1001]
             .iter()
             .all(|outcome| outcome.as_ref().unwrap_err().is_already_exists())
     );
     assert!(
-        outcomes[2001..]
+        outcomes[1001..]
             .iter()
             .all(|outcome| outcome.as_ref().unwrap_err().is_full())
     );
 }
 
-/// A hash of more than 1 024 buckets counts in parts of that many, and so takes a little more than its limit, and
-/// after a refusal perhaps another entry. What it took and what it refused is known all the same.
+/// A hash of more than 1 024 buckets counts in parts of that many. A part that has its share takes nothing more once the set as a
+/// whole has reached its limit; the others go on until they have theirs. So the set takes a few hundred more than its limit, how
+/// many and which depends on the random seed of the hash. What it took and what it refused is known all the same.
 #[test]
 fn a_large_set_that_fills_up_says_which_entries_are_in() {
     requires!(Feature::IpSet);
@@ -533,7 +541,8 @@ fn a_large_set_that_fills_up_says_which_entries_are_in() {
         .filter(|(_, o)| o.is_ok())
         .map(|(n, _)| web(n))
         .collect();
-    assert!(taken.len() >= 20_001 && taken.len() < 20_400, "{}", taken.len());
+    // All parts but a few have had their shares by then, so some of the last 1 999 are refused, and those parts take the others.
+    assert!((20_001..22_000).contains(&taken.len()), "{}", taken.len());
     assert!(
         outcomes
             .iter()
@@ -622,11 +631,7 @@ fn a_set_in_a_rule_is_busy_and_can_be_swapped() {
     client.destroy(&other).unwrap();
     tools::must("iptables", &["-w", "-F", "INPUT"]);
     // Rules of nf_tables let go a moment later.
-    let freed = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(20));
-        client.destroy(&used).is_ok()
-    });
-    assert!(freed);
+    wait::until(|| client.destroy(&used));
 }
 
 /// What another process's listing blocks is done once the listing has ended, and given up when it does not end.
@@ -634,8 +639,9 @@ fn a_set_in_a_rule_is_busy_and_can_be_swapped() {
 fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
     requires!(Feature::IpSet);
     let mut client = client();
-    let set = Set::new(name("listed"), SetType::HashIpPort).with_hashsize(65536);
-    fill(&mut client, &set, (0..20_000).map(web));
+    // Some datagrams, and soon read: the client waits a second in all for a listing to end.
+    let set = Set::new(name("listed"), SetType::HashIpPort).with_hashsize(4096);
+    fill(&mut client, &set, (0..4_000).map(web));
     client
         .create(&Set::new(name("other"), SetType::HashIpPort))
         .unwrap();
@@ -660,7 +666,7 @@ fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
                         Some(pause) => std::thread::sleep(pause),
                         None => drop(until.recv()),
                     }
-                    assert!(dump.count() > 10);
+                    assert!(dump.count() > 1);
                 });
             });
             wait.recv().unwrap();
@@ -668,7 +674,7 @@ fn a_listing_elsewhere_delays_destroy_swap_and_rename() {
             drop(finished);
         });
     };
-    let a_while = Some(Duration::from_millis(50));
+    let a_while = Some(Duration::from_millis(20));
     while_listed(a_while, &mut || client.swap(&set.name, &name("other")).unwrap());
     client.swap(&set.name, &name("other")).unwrap();
     while_listed(a_while, &mut || {
