@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
-    thread,
     time::Duration,
 };
 
@@ -17,6 +16,7 @@ use kernlink_kernel_tests::{
     netns::NetNs,
     requires, since, tools,
     traffic::{Network, Protocol, ask_many},
+    wait,
 };
 use kernlink_netlink::Namespace;
 
@@ -70,6 +70,21 @@ fn as_ip_lists() -> BTreeSet<String> {
         }
     }
     listed
+}
+
+/// What we list and what `ip` lists at one moment at which no address is being checked. The kernel adds and checks IPv6 addresses
+/// on a thread of its own, those of links that came up among them.
+fn both_listings(client: &mut Client) -> (Vec<HostAddress>, BTreeSet<String>) {
+    wait::until(|| {
+        let before = as_ip_lists();
+        let listed = client.list(Selection::All).unwrap();
+        let after = as_ip_lists();
+        if before == after && !after.iter().any(|line| line.contains("tentative")) {
+            Ok((listed, after))
+        } else {
+            Err(format!("changing addresses: {before:#?} {after:#?}"))
+        }
+    })
 }
 
 fn as_we_list(listed: &[HostAddress]) -> BTreeSet<String> {
@@ -145,16 +160,9 @@ fn the_listing_equals_that_of_ip_on_links_of_any_kind() {
             "dev",
             "v1",
         ]);
-        // Duplicate address detection changes flags while we look.
-        let tentative = || as_ip_lists().iter().any(|line| line.contains("tentative"));
-        for _ in 0..100 {
-            if tentative() {
-                thread::sleep(Duration::from_millis(100));
-            }
-        }
         let mut client = Client::open().unwrap();
-        let listed = client.list(Selection::All).unwrap();
-        assert_eq!(as_we_list(&listed), as_ip_lists());
+        let (listed, shown) = both_listings(&mut client);
+        assert_eq!(as_we_list(&listed), shown);
         let one = client.list(Selection::On(name("v1"))).unwrap();
         let others = client.list(Selection::Except(name("v1"))).unwrap();
         assert!(
@@ -213,7 +221,8 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
         }
         tools::ip(&["address", "add", "10.8.0.1/20", "dev", "d0"]);
         tools::ip(&["-6", "address", "add", "fd00:8::1/100", "dev", "d0"]);
-        assert_eq!(as_we_list(&client.list(Selection::All).unwrap()), as_ip_lists());
+        let (listed, shown) = both_listings(&mut client);
+        assert_eq!(as_we_list(&listed), shown);
         let text = tools::must("ip", &["address", "show", "dev", "d0"]);
         assert_eq!(text.matches("inet ").count(), 5, "{text}");
         client.delete(&link, &key("10.6.0.1/32")).unwrap();
@@ -224,7 +233,8 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
                 .unwrap_err()
                 .is_not_found()
         );
-        assert_eq!(as_we_list(&client.list(Selection::All).unwrap()), as_ip_lists());
+        let (listed, shown) = both_listings(&mut client);
+        assert_eq!(as_we_list(&listed), shown);
         client.delete_link(&link).unwrap();
         assert!(tools::run("ip", &["link", "show", "dev", "d0"]).is_err());
     });
@@ -284,6 +294,7 @@ fn lines_that_operations_print_do_the_same_with_ip() {
         Operation::AddRoute(link, LocalRoute::new("10.96.0.0/12".parse().unwrap())),
     ];
     let state = || {
+        wait::for_ipv6_addresses();
         (
             as_ip_lists(),
             tools::must("ip", &["route", "show", "table", "local", "proto", "static"]),
@@ -451,10 +462,11 @@ fn changes_of_links_and_addresses_are_told() {
     NetNs::new().run(|| {
         let mut events = Events::open(Some(Duration::from_secs(10))).unwrap();
         tools::ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
-        // Of an IPv6 address the kernel tells when it can be used.
         tools::ip(&["link", "set", "v0", "up"]);
         tools::ip(&["address", "add", "10.1.0.1/32", "dev", "v0"]);
         tools::ip(&["address", "add", "fd00::1/128", "nodad", "dev", "v0"]);
+        // Of an IPv6 address the kernel tells when it can be used, which is a moment later.
+        wait::for_ipv6_addresses();
         tools::ip(&["address", "delete", "10.1.0.1/32", "dev", "v0"]);
         tools::ip(&["link", "delete", "v0"]);
         let mut told = Vec::new();

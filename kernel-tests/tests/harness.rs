@@ -7,6 +7,7 @@ use kernlink_kernel_tests::{
     netns::NetNs,
     requires, since, tools,
     traffic::{Connection, Network, Protocol, Server, ask_many},
+    wait,
 };
 
 fn links() -> BTreeSet<String> {
@@ -57,14 +58,16 @@ fn a_namespace_ends_with_its_last_holder() {
     near.connect("gone", &far, "left");
     assert_ne!(inode(&near), inode(&far));
     drop(near);
-    // The other end of the pair goes with the namespace, a moment later.
-    for _ in 0..500 {
-        if !far.run(links).iter().any(|name| name.starts_with("left@")) {
-            return;
+    // The other end of the pair goes with the namespace, when the kernel has come to that: it takes one lot of namespaces apart
+    // after the other.
+    wait::until(|| {
+        let left = far.run(links);
+        if left.iter().any(|name| name.starts_with("left@")) {
+            Err(format!("the other end of the pair is still there: {left:?}"))
+        } else {
+            Ok(())
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    panic!("the namespace is still there");
+    });
 }
 
 #[test]
