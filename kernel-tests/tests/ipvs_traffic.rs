@@ -4,14 +4,39 @@
 use std::net::IpAddr;
 
 use kernlink_ipvs::{
-    Client, ConnectionFilter, ConnectionState, Ipvs, Protocol, RealServer, RealServerKey, Scheduler,
-    VirtualServer, VirtualServerKey, Weight,
+    Client, ConnectionEntry, ConnectionFilter, ConnectionState, Ipvs, Protocol, RealServer, RealServerKey,
+    Scheduler, VirtualServer, VirtualServerKey, Weight,
 };
 use kernlink_kernel_tests::{
     kernel::Feature,
     requires, tools,
     traffic::{self, Network, ask_many},
+    wait,
 };
+
+/// The connections under a filter, of which there are so many.
+///
+/// The kernel's table is of all namespaces, and a reader of `/proc/net/ip_vs_conn` finds where its next read goes on by counting
+/// rows from the start ([`ip_vs_conn_array`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So a
+/// connection that comes or goes elsewhere between two reads, as in the tests beside this one, makes a row come twice or not at
+/// all. Then the table is read again.
+fn connections(client: &mut Client, filter: &ConnectionFilter, count: usize) -> Vec<ConnectionEntry> {
+    wait::until(|| {
+        let listed: Vec<_> = client
+            .connections(filter.clone())
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        if listed.len() == count {
+            Ok(listed)
+        } else {
+            Err(format!(
+                "{} connections and not {count}: {listed:#?}",
+                listed.len()
+            ))
+        }
+    })
+}
 
 /// Programs a virtual server over three pods on the node, and sends requests from the client.
 fn traffic(address: &str, protocol: traffic::Protocol) {
@@ -29,6 +54,7 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     let mut client = network.node.run(|| {
         let prefix = if address.is_ipv4() { "32" } else { "128" };
         tools::ip(&["addr", "add", &format!("{address}/{prefix}"), "dev", "lo"]);
+        wait::for_ipv6_addresses();
         Client::open().unwrap()
     });
     client
@@ -43,21 +69,19 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     ask_many(&network.client, protocol, target, 30).assert_balanced(&["pod0", "pod1", "pod2"], 0);
 
     // Counted, in the kernel's words.
-    // The kernel brings its counters together every two seconds; until then a listing has old ones.
-    let counted = (0..300).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        client
-            .find_virtual_server(&key)
-            .unwrap()
-            .unwrap()
-            .stats
-            .connections
-            == 30
+    // The kernel brings its counters together every two seconds, those of each server at its own time; until then a listing has
+    // old ones.
+    let real_servers = wait::until(|| {
+        let whole = client.find_virtual_server(&key).unwrap().unwrap();
+        let parts = client.list_real_servers(&key).unwrap();
+        if whole.stats.connections == 30 && parts.iter().all(|part| part.stats.connections == 10) {
+            Ok(parts)
+        } else {
+            Err(format!("{whole:?} {parts:#?}"))
+        }
     });
-    assert!(counted, "{:?}", client.find_virtual_server(&key).unwrap());
-    let real_servers = client.list_real_servers(&key).unwrap();
+    assert_eq!(real_servers.len(), 3);
     for status in &real_servers {
-        assert_eq!(status.stats.connections, 10, "{}", status.server);
         assert!(
             status.stats.incoming_packets >= 10 && status.stats.outgoing_packets >= 10,
             "{status:?}"
@@ -68,12 +92,10 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
         );
     }
     // Listed: every connection that the counters know, and under the filter its own.
-    let filter = ConnectionFilter::all().with_virtual_server(key);
-    let listed: Vec<_> = client.connections(filter).unwrap().map(Result::unwrap).collect();
-    assert_eq!(listed.len(), 30);
+    let listed = connections(&mut client, &ConnectionFilter::all().with_virtual_server(key), 30);
     for number in 0..3 {
         let filter = ConnectionFilter::all().with_real_server(pod(number));
-        assert_eq!(client.connections(filter).unwrap().count(), 10);
+        connections(&mut client, &filter, 10);
     }
     assert!(
         listed
@@ -106,8 +128,10 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     if protocol == traffic::Protocol::Tcp {
         let mut open = traffic::Connection::open(&network.client, protocol, target).unwrap();
         let server = open.ask().unwrap().server;
+        // Once the last of those before has ended.
         let established = ConnectionFilter::all().with_state(ConnectionState::Established);
-        let entry = client.connections(established).unwrap().next().unwrap().unwrap();
+        let listed = connections(&mut client, &established, 1);
+        let [entry] = &listed[..] else { panic!() };
         assert_eq!(entry.virtual_server, target);
         assert!(entry.expires.as_secs() > 100, "{entry:?}");
         let snapshot = client.snapshot().unwrap();
