@@ -11,6 +11,7 @@ use anyhow::Result;
 
 use crate::{
     layers,
+    persist::persist,
     workspace::{Workspace, output, succeed},
 };
 
@@ -123,23 +124,26 @@ fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
         "xtask: building cargo-deny {CARGO_DENY} below {}",
         folder.display()
     );
-    succeed(
-        workspace
-            .cargo()
-            .args([
-                "install",
-                "--quiet",
-                "--locked",
-                "--no-default-features",
-                "--version",
-                CARGO_DENY,
-            ])
-            .args(["cargo-deny", "--root"])
-            .arg(&folder)
-            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
-    )?;
+    let install = [
+        "install",
+        "--quiet",
+        "--locked",
+        "--no-default-features",
+        "--version",
+        CARGO_DENY,
+    ];
+    persist("building cargo-deny", || {
+        succeed(
+            workspace
+                .cargo()
+                .args(install)
+                .args(["cargo-deny", "--root"])
+                .arg(&folder)
+                .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+                .env("CARGO_PROFILE_RELEASE_LTO", "off")
+                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+        )
+    })?;
     Ok(program)
 }
 

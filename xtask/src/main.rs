@@ -6,6 +6,7 @@ mod guest;
 mod host;
 mod layers;
 mod libtest;
+mod persist;
 mod provision;
 mod report;
 mod step;

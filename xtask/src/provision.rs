@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace::{output, succeed};
+use crate::{
+    persist::persist,
+    workspace::{output, succeed},
+};
 
 /// A program, and the Debian package that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,17 +144,29 @@ fn apt_install(packages: &[&str]) -> Result<()> {
         "missing, and this is neither Debian nor Ubuntu: what Debian has in {wanted}"
     );
     eprintln!("xtask: installing {wanted}");
-    succeed(apt_get().args(["update", "-qq"]))?;
-    succeed(
-        apt_get()
-            .args(["install", "-y", "-qq", "--no-install-recommends"])
-            .args(packages),
-    )
+    persist(&format!("installing {wanted}"), || {
+        apt_update();
+        succeed(
+            apt_get()
+                .args(["install", "-y", "-qq", "--no-install-recommends"])
+                .args(packages),
+        )
+    })
+}
+
+/// Of several sources one may be out of order, and the package come from another: what cannot be had later is the error.
+fn apt_update() {
+    if let Err(error) = succeed(apt_get().args(["update", "-qq"])) {
+        eprintln!("xtask: going on with the package lists that are here: {error:#}");
+    }
 }
 
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive");
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        // A new machine may be about to install updates of its own.
+        .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"]);
     command
 }
 
@@ -170,11 +185,13 @@ pub(crate) fn virtme_ng(folder: &Path) -> Result<PathBuf> {
             .args(["-m", "venv", "--clear"])
             .arg(&environment),
     )?;
-    succeed(
-        Command::new(programs.join("pip"))
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .arg(format!("virtme-ng=={VIRTME_NG}")),
-    )?;
+    persist("installing virtme-ng", || {
+        succeed(
+            Command::new(programs.join("pip"))
+                .args(["install", "--quiet", "--disable-pip-version-check"])
+                .arg(format!("virtme-ng=={VIRTME_NG}")),
+        )
+    })?;
     Ok(programs)
 }
 
@@ -221,25 +238,22 @@ fn download_kernel(folder: &Path) -> Result<()> {
     );
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let meta = meta_package(&release);
-    let packages = match kernel_packages(meta) {
-        Ok(packages) => packages,
-        Err(_) if is_root() => {
-            succeed(apt_get().args(["update", "-qq"]))?;
-            kernel_packages(meta)?
-        }
-        Err(error) => return Err(error),
+    let fetch = || {
+        let packages = kernel_packages(meta)?;
+        eprintln!("xtask: fetching {} for the VM", packages.join(" "));
+        // The user that apt drops to may not write below the target folder.
+        let download = ["download", "-qq", "-o", "APT::Sandbox::User=root"];
+        succeed(apt_get().args(download).args(&packages).current_dir(folder))
     };
-    eprintln!("xtask: fetching {} for the VM", packages.join(" "));
-    // The user that apt drops to may not write below the target folder.
-    let download = ["download", "-qq", "-o", "APT::Sandbox::User=root"];
-    let fetch = || succeed(apt_get().args(download).args(&packages).current_dir(folder));
     if let Err(error) = fetch() {
-        // The package lists may be older than the archive.
+        // The package lists may be missing, or older than the archive.
         if !is_root() {
             return Err(error);
         }
-        succeed(apt_get().args(["update", "-qq"]))?;
-        fetch()?;
+        persist("fetching a kernel for the VM", || {
+            apt_update();
+            fetch()
+        })?;
     }
     for entry in fs::read_dir(folder)? {
         let file = entry?.path();
