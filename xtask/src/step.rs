@@ -262,12 +262,18 @@ impl Group {
 
     /// Waits for the child; nothing after the time limit, with the whole group ended.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        self.wait_while(|elapsed| elapsed <= limit)
+    }
+
+    /// Waits for the child while it may go on, by how long it has been waited for; nothing if it may not, with the whole group
+    /// ended.
+    pub(crate) fn wait_while(&mut self, may_go_on: impl Fn(Duration) -> bool) -> Result<Option<ExitStatus>> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Some(status));
             }
-            if start.elapsed() > limit {
+            if !may_go_on(start.elapsed()) {
                 self.kill();
                 self.child.wait()?;
                 return Ok(None);

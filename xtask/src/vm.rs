@@ -38,6 +38,8 @@ pub(crate) struct Options {
 /// Names the kernel image where no option does.
 const KERNEL_VARIABLE: &str = "KERNLINK_VM_KERNEL";
 const TIME_LIMIT: Duration = Duration::from_secs(45 * 60);
+/// Until the guest's sign of life, which takes about half a minute where nothing else is going on.
+const BOOT_LIMIT: Duration = Duration::from_secs(8 * 60);
 /// Loaded in the guest before anything else; both are missing in many hosts' kernels, which is what the VM is for.
 const MODULES: [&str; 2] = ["ip_vs", "dummy"];
 /// Devices and helpers that no test uses. Loading them takes half of the boot in an emulated machine.
@@ -58,6 +60,8 @@ pub(crate) struct Run {
     folder: PathBuf,
     /// Why the guest did not do all its steps, if it did not.
     pub(crate) problem: Option<String>,
+    /// Whether the guest gave a sign of life.
+    came_up: bool,
 }
 
 impl Run {
@@ -160,9 +164,22 @@ impl Vm {
 
     /// Boots, does the steps, and waits for the end. An error is one of the host; what went wrong in the guest is in the
     /// run.
+    ///
+    /// A boot that fails is tried once more, as nothing of ours has run until then. From the guest's sign of life on, whatever
+    /// goes wrong stands.
     pub(crate) fn run(&self, workspace: &Workspace, steps: Vec<Step>) -> Result<Run> {
-        let folder = workspace.target().join(format!("vm/run-{}", std::process::id()));
         remove_old_runs(&workspace.target().join("vm"))?;
+        let folder = workspace.target().join(format!("vm/run-{}", std::process::id()));
+        let run = self.boot(workspace, folder.clone(), steps.clone())?;
+        match &run.problem {
+            Some(problem) if !run.came_up => eprintln!("xtask: {problem}\nxtask: the VM is booted once more"),
+            _ => return Ok(run),
+        }
+        fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+        self.boot(workspace, folder, steps)
+    }
+
+    fn boot(&self, workspace: &Workspace, folder: PathBuf, steps: Vec<Step>) -> Result<Run> {
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let job = Job {
             modules: MODULES.map(str::to_owned).to_vec(),
@@ -183,7 +200,8 @@ impl Vm {
             .stderr
             .take()
             .map(|pipe| thread::spawn(move || keep(pipe)));
-        let status = group.wait(limit)?;
+        let started = folder.join(STARTED);
+        let status = group.wait_while(|elapsed| may_go_on(elapsed, limit, started.exists()))?;
         drop(group);
         if let Some(output) = output {
             let _ = output.join();
@@ -197,7 +215,12 @@ impl Vm {
             start.elapsed(),
             &console,
         );
-        Ok(Run { folder, problem })
+        let came_up = started.exists();
+        Ok(Run {
+            folder,
+            problem,
+            came_up,
+        })
     }
 
     fn command(&self, workspace: &Workspace, shared: &Path) -> Result<Command> {
@@ -241,6 +264,11 @@ impl Vm {
     }
 }
 
+/// Whether a VM that has taken so long is waited for any longer.
+fn may_go_on(elapsed: Duration, limit: Duration, came_up: bool) -> bool {
+    elapsed <= limit && (came_up || elapsed <= BOOT_LIMIT)
+}
+
 /// The records of the last run are worth keeping, those of runs before it are not. One that is going on has its process.
 fn remove_old_runs(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -270,7 +298,10 @@ fn problem(folder: &Path, status: Option<String>, took: Duration, console: &str)
     }
     let ended = match status {
         Some(status) => format!("ended after {seconds} s ({status})"),
-        None => format!("was ended at its time limit, after {seconds} s (--time-limit SECONDS sets another)"),
+        None if folder.join(STARTED).exists() => {
+            format!("was ended at its time limit, after {seconds} s (--time-limit SECONDS sets another)")
+        }
+        None => format!("was ended after {seconds} s"),
     };
     if folder.join(STARTED).exists() {
         Some(format!(
@@ -389,6 +420,20 @@ mod tests {
     fn the_time_limit_is_named() {
         let problem = verdict("limit", &[(STARTED, "")], None).unwrap();
         assert!(problem.contains("time limit"), "{problem}");
+    }
+
+    #[test]
+    fn a_boot_has_less_time_than_the_whole() {
+        let limit = TIME_LIMIT;
+        assert!(may_go_on(BOOT_LIMIT, limit, false));
+        assert!(!may_go_on(BOOT_LIMIT + Duration::from_secs(1), limit, false));
+        assert!(may_go_on(limit, limit, true));
+        assert!(!may_go_on(limit + Duration::from_secs(1), limit, true));
+        let problem = verdict("slow", &[], None).unwrap();
+        assert!(
+            problem.contains("did not boot: it was ended after 9 s"),
+            "{problem}"
+        );
     }
 
     #[test]
