@@ -360,7 +360,7 @@ mod tests {
         let folder = folder("hang");
         let records = Records::new(&folder, 0);
         let step = Step {
-            time_limit: Duration::from_millis(200),
+            time_limit: Duration::from_secs(2),
             ..shell("echo begun; sleep 1000 & wait")
         };
         assert_eq!(run(&step, &records, pass_through).unwrap(), End::TimedOut);
