@@ -18,6 +18,7 @@ use anyhow::{Context, Result, ensure};
 use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
+use kernlink_kernel_tests::wait;
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::config::{Config, Conntrack};
 use kernlink_proxier::error::BackendError;
@@ -352,7 +353,10 @@ fn attach(network: &Network, pod: usize, address: IpAddr) {
         IpAddr::V6(_) => IpAddr::from(Network::pod_ipv6(number)),
     };
     let ip = |arguments: &[&str]| kernlink_kernel_tests::tools::ip(arguments);
-    network.pods[pod].run(|| ip(&["address", "replace", &host, "dev", "lo"]));
+    network.pods[pod].run(|| {
+        ip(&["address", "replace", &host, "dev", "lo"]);
+        wait::for_ipv6_addresses();
+    });
     if via != address {
         network
             .node
@@ -370,6 +374,7 @@ fn traffic_protocol(protocol: kernlink_proxier::source::Protocol) -> Option<traf
 
 /// Sends requests to every virtual server that has real servers, and says who answered.
 fn ask_all(network: &Network, proxier: &Proxier) -> bool {
+    wait::for_ipv6_addresses();
     let mut failed = 0;
     for family in Family::ALL {
         for wanted in proxier.desired().virtual_servers(family) {
