@@ -50,6 +50,9 @@ impl Site {
         network.node.run(|| {
             tools::set_sysctl("net.netfilter.nf_conntrack_acct", "1");
             tools::set_sysctl("net.netfilter.nf_conntrack_timestamp", "1");
+            // No flow ends by itself between two listings that are compared.
+            tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout", "600");
+            tools::set_sysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "600");
             for service in services() {
                 let program = if service.is_ipv4() {
                     "iptables"
