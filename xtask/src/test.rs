@@ -48,7 +48,7 @@ impl Which {
 /// The kernel tests read from this where they run: `host` or `vm`.
 const TIER_VARIABLE: &str = "KERNLINK_TIER";
 /// For one test binary; emulation is about ten times slower than the machine it runs on.
-const TIME_LIMIT: Duration = Duration::from_secs(20 * 60);
+const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Runs the tiers and prints the closing lines. False where a test failed or did not run.
 pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options) -> Result<bool> {

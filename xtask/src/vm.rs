@@ -37,7 +37,7 @@ pub(crate) struct Options {
 
 /// Names the kernel image where no option does.
 const KERNEL_VARIABLE: &str = "KERNLINK_VM_KERNEL";
-const TIME_LIMIT: Duration = Duration::from_secs(45 * 60);
+const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// Until the guest's sign of life, which takes about half a minute where nothing else is going on.
 const BOOT_LIMIT: Duration = Duration::from_secs(8 * 60);
 /// Loaded in the guest before anything else; both are missing in many hosts' kernels, which is what the VM is for.
