@@ -209,7 +209,7 @@ impl Reader<'_> {
     fn external_ips(&mut self, family: Family) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         for (position, text) in self.service.external_ips.iter().enumerate() {
-            match parse_address(text.trim()) {
+            match parse_address(text) {
                 Some(address) if Family::of(address) != family => {}
                 Some(address) if addresses.contains(&address) => {}
                 Some(address) => addresses.push(address),
@@ -287,7 +287,7 @@ impl Reader<'_> {
             .filter(|(_, ingress)| ingress.mode == IngressMode::Vip)
             .map(|(n, ingress)| (format!("status.loadBalancer.ingress[{n}].ip"), &ingress.ip));
         for (field, text) in external.chain(ingress) {
-            if let Some(address) = parse_address(text.trim()) {
+            if let Some(address) = parse_address(text) {
                 let family = Family::of(address);
                 if families.contains(&family) && !served.contains(&family) {
                     self.say(Reason::OtherFamily { field, address });
