@@ -30,6 +30,15 @@ impl ChainName {
     /// with `-`, `!` or `:`, holds a blank, a control character or a double quote, or is the name of a
     /// target (the tools refuse all of these, or would read them as something else).
     pub fn new(name: &str) -> Result<Self, Error> {
+        if is_target(name) {
+            return Err(Error::invalid("chain name", name, "is the name of a target"));
+        }
+        ChainName::found(name)
+    }
+
+    /// The name of a chain that is there. Whether the name of a target may be that of a chain depends on the extensions
+    /// that are installed, so somebody may have such a chain.
+    pub(crate) fn found(name: &str) -> Result<Self, Error> {
         if name.len() > Self::LIMIT {
             return Err(Error::TooLong {
                 field: "chain name",
@@ -46,8 +55,6 @@ impl ChainName {
         } else if !is_plain(name) && name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"')
         {
             Some("holds a blank, a control character or a double quote")
-        } else if is_target(name) {
-            Some("is the name of a target")
         } else {
             None
         };

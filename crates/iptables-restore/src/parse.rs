@@ -102,7 +102,7 @@ impl<'t> Reader<'t> {
         self.words.clear();
         split(rest, &mut self.words)?;
         let (name, words) = self.words.split_first().ok_or("names no chain")?;
-        let name = ChainName::new(&name.text).map_err(|error| error.to_string())?;
+        let name = ChainName::found(&name.text).map_err(|error| error.to_string())?;
         let rule = Rule::read(words);
         let rules = self.table.as_mut().map(|(_, rules)| rules);
         let chain = rules
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
 /// Reads `NAME POLICY [packets:bytes]`.
 fn declaration(text: &str) -> Result<(ChainName, Chain), String> {
     let mut words = text.split_ascii_whitespace();
-    let name = ChainName::new(words.next().unwrap_or_default()).map_err(|error| error.to_string())?;
+    let name = ChainName::found(words.next().unwrap_or_default()).map_err(|error| error.to_string())?;
     let policy = match words.next() {
         Some("-") => None,
         Some(policy) => Some(policy.parse::<Policy>().map_err(|error| error.to_string())?),

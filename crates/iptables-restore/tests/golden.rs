@@ -204,6 +204,30 @@ fn only_extensions_without_a_type_stay_verbatim() {
     assert_eq!(verbatim.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
+/// Lines that nft's save prints about tables it cannot show, and chains of others that a host without such an extension
+/// may have.
+#[test]
+fn hints_of_the_tools_and_odd_chains_of_others_do_not_keep_us_from_reading() {
+    let text = "\
+# Warning: iptables-legacy tables present, use iptables-legacy-save to see them
+# Table `security' is incompatible, use 'nft' tool.
+# Table `raw' contains incompatible base-chains, use 'nft' tool to list them.
+*filter
+:INPUT DROP [12:3456]
+:ROUTE - [0:0]
+:ACCOUNT - [0:0]
+[0:0] -A INPUT -j ROUTE
+[18446744073709551615:18446744073709551615] -A ROUTE -g ACCOUNT
+-A ACCOUNT
+COMMIT
+";
+    let ruleset: Ruleset = text.parse().unwrap();
+    assert_eq!(ruleset.rule_count(), 3);
+    let rendered = ruleset.to_string();
+    assert!(text.ends_with(&rendered), "{rendered}");
+    assert_eq!(ruleset.to_restore(Family::Ipv4).render(Style::SAVE), rendered);
+}
+
 #[test]
 fn a_text_that_is_no_save_is_refused_with_its_line() {
     for (text, line, reason) in [
