@@ -135,3 +135,35 @@ impl Iptables for Fake {
         self.try_restore(restore).1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chain::ChainName;
+
+    fn chain(place: usize) -> ChainName {
+        format!("C{place}").parse().unwrap()
+    }
+
+    #[test]
+    fn chains_as_deep_as_there_are_chains_are_followed_and_a_loop_at_their_end_is_found() {
+        const DEPTH: usize = 20_000;
+        let mut restore = Restore::new(Family::Ipv4);
+        for place in 0..=DEPTH {
+            restore.push(Table::Filter, Edit::declare(chain(place)));
+        }
+        let jump = |from, to| Edit::append(from, crate::Rule::new().jump(chain(to)));
+        restore.push(Table::Filter, jump("INPUT".parse().unwrap(), 0));
+        for place in 0..DEPTH {
+            restore.push(Table::Filter, jump(chain(place), place + 1));
+        }
+        let mut fake = Fake::new();
+        fake.restore(&restore).unwrap();
+        let back = Restore::new(Family::Ipv4).with(Table::Filter, jump(chain(DEPTH), 7));
+        let error = fake.restore(&back).unwrap_err();
+        assert!(error.to_string().contains("loop"), "{error}");
+        // The same chain by two ways is none.
+        let twice = Restore::new(Family::Ipv4).with(Table::Filter, jump(chain(3), DEPTH));
+        fake.restore(&twice).unwrap();
+    }
+}

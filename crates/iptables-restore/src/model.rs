@@ -272,9 +272,7 @@ impl Work<'_> {
         }
         for hook in self.table.builtin_chains() {
             let Ok(hook) = ChainName::new(hook) else { continue };
-            let mut path = Vec::new();
-            let mut seen = HashSet::new();
-            if !self.walk(&hook, &hook, &mut path, &mut seen) {
+            if !self.may_stand_behind(&hook) {
                 let culprit = edits.iter().position(|edit| {
                     edit.rule().is_some_and(|rule| {
                         rule.target.as_ref().is_some_and(|target| {
@@ -292,32 +290,36 @@ impl Work<'_> {
     }
 
     /// Follows the jumps from a hook; false on a loop or on a target that may not be there.
-    fn walk(
-        &self,
-        hook: &ChainName,
-        name: &ChainName,
-        path: &mut Vec<ChainName>,
-        seen: &mut HashSet<ChainName>,
-    ) -> bool {
-        if path.contains(name) {
-            return false;
-        }
-        if !seen.insert(*name) {
-            return true;
-        }
-        path.push(*name);
-        let Some(chain) = self.rules.chain(name) else {
-            return true;
+    ///
+    /// Without recursion, because chains may be as deep as there are chains.
+    fn may_stand_behind(&self, hook: &ChainName) -> bool {
+        // The chains on the way from the hook, each with the targets not looked at yet.
+        let mut way = Vec::new();
+        let mut on_the_way = HashSet::from([*hook]);
+        let mut seen = HashSet::from([*hook]);
+        let targets = |name: &ChainName| {
+            let rules = self.rules.chain(name).into_iter().flat_map(Chain::rules);
+            rules.filter_map(|rule| rule.target.as_ref())
         };
-        let fine = chain
-            .rules()
-            .filter_map(|rule| rule.target.as_ref())
-            .all(|target| match target.chain() {
-                Some(next) => self.walk(hook, next, path, seen),
-                None => hooks_of(target).contains(&hook.as_str()),
-            });
-        path.pop();
-        fine
+        way.push((*hook, targets(hook)));
+        while let Some((name, rest)) = way.last_mut() {
+            match rest.next().map(|target| (target, target.chain())) {
+                Some((_, Some(next))) if on_the_way.contains(next) => return false,
+                Some((_, Some(next))) => {
+                    if seen.insert(*next) {
+                        on_the_way.insert(*next);
+                        way.push((*next, targets(next)));
+                    }
+                }
+                Some((target, None)) if !hooks_of(target).contains(&hook.as_str()) => return false,
+                Some(_) => {}
+                None => {
+                    on_the_way.remove(name);
+                    way.pop();
+                }
+            }
+        }
+        true
     }
 }
 
