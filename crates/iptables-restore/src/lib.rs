@@ -29,6 +29,7 @@ mod table;
 pub mod targets;
 mod text;
 mod trial;
+mod wanted;
 mod words;
 
 pub use backend::{Backend, Detection, Holding, Verdict, Version};
@@ -36,7 +37,7 @@ pub use chain::ChainName;
 pub use client::{Iptables, Operation, Save};
 pub use command::Command;
 pub use condition::Condition;
-pub use diff::{Jump, Owned, Place, Wanted, diff};
+pub use diff::diff;
 pub use error::{Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
@@ -54,4 +55,5 @@ pub use text::{
     Comment, ConntrackName, EventList, HashlimitName, LogPrefix, NflogPrefix, RecentName, SetName,
 };
 pub use trial::Trial;
+pub use wanted::{Jump, Owned, Place, Wanted};
 pub use words::Word;
