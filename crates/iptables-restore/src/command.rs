@@ -1,23 +1,21 @@
 //! The tables of this host, changed and read by the iptables tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backend::{Backend, Detection, Holding, Version};
 use crate::client::{Iptables, Operation, Save};
-use crate::error::{Error, Refused, RefusedKind};
+use crate::error::{Error, Refused};
 use crate::family::Family;
 use crate::lock::LOCK_FILE;
-use crate::model;
-use crate::outcome::{self, Place, Told};
+use crate::outcome;
 use crate::render::Style;
-use crate::restore::{Edit, Restore, RestoreMode};
+use crate::restore::{Restore, RestoreMode};
 use crate::ruleset::Ruleset;
 use crate::runner::{Completion, Invocation, Local, Runner};
-use crate::table::Table;
-use crate::trial::{self, Trial};
+use crate::trial::Trial;
 
 /// `iptables-restore`, `iptables-save` and their IPv6 twins, in the network namespace of the calling thread.
 ///
@@ -26,13 +24,15 @@ pub struct Command {
     runner: Box<dyn Runner>,
     backend: Option<Backend>,
     versions: BTreeMap<Family, Version>,
-    style: Style,
+    /// Tools of a back end that are there only by the names that name none.
+    unnamed: BTreeSet<(Backend, Family)>,
+    pub(crate) style: Style,
     wait: Duration,
-    time_limit: Duration,
+    pub(crate) time_limit: Duration,
     output_limit: usize,
     lock_file: Option<PathBuf>,
     environment: BTreeMap<String, String>,
-    trials: Trial,
+    pub(crate) trials: Trial,
 }
 
 impl fmt::Debug for Command {
@@ -70,6 +70,7 @@ impl Command {
             runner,
             backend: None,
             versions: BTreeMap::new(),
+            unnamed: BTreeSet::new(),
             style: Style::RESTORE,
             wait: Duration::from_secs(5),
             time_limit: Duration::from_secs(60),
@@ -80,7 +81,8 @@ impl Command {
         }
     }
 
-    /// Uses the tools of one back end, by their full names (`iptables-nft-restore`).
+    /// Uses the tools of one back end, by their full names (`iptables-nft-restore`), or by the short ones
+    /// (`iptables-restore`) where only those are there and are of this back end.
     pub fn with_backend(mut self, backend: Backend) -> Self {
         self.backend = Some(backend);
         self.versions.clear();
@@ -139,15 +141,34 @@ impl Command {
         if let Some(version) = self.versions.get(&family) {
             return Ok(*version);
         }
+        let mut version = self.ask_version(family);
+        if let (Err(error), Some(backend)) = (&version, self.backend)
+            && error.is_unsupported()
+            && self.unnamed.insert((backend, family))
+        {
+            let error = error.clone();
+            version = match self.ask_version(family) {
+                Ok(version) if version.backend == backend => Ok(version),
+                _ => {
+                    self.unnamed.remove(&(backend, family));
+                    Err(error)
+                }
+            };
+        }
+        let version = version?;
+        self.versions.insert(family, version);
+        Ok(version)
+    }
+
+    fn ask_version(&mut self, family: Family) -> Result<Version, Error> {
         // Before 1.6.2 restore did not know --version; the other tool always did.
-        let infix = self.backend.map_or("", Backend::infix);
         let mut version = Err(Error::Unexpected {
             tool: family.tool().into(),
             text: String::new(),
         });
         for program in [
             self.program(family, "restore"),
-            format!("{}{infix}", family.tool()),
+            format!("{}{}", family.tool(), self.infix(family)),
         ] {
             let completion = self.start(&program, vec!["--version".into()], Vec::new(), Duration::ZERO)?;
             let text = String::from_utf8_lossy(&completion.output).into_owned();
@@ -159,9 +180,7 @@ impl Command {
                 break;
             }
         }
-        let version = version?;
-        self.versions.insert(family, version);
-        Ok(version)
+        version
     }
 
     /// Looks into both back ends of a family.
@@ -195,12 +214,16 @@ impl Command {
         }
     }
 
-    fn program(&self, family: Family, verb: &str) -> String {
-        format!(
-            "{}{}-{verb}",
-            family.tool(),
-            self.backend.map_or("", Backend::infix)
-        )
+    pub(crate) fn program(&self, family: Family, verb: &str) -> String {
+        format!("{}{}-{verb}", family.tool(), self.infix(family))
+    }
+
+    /// What stands in the names of the tools after `iptables`.
+    fn infix(&self, family: Family) -> &'static str {
+        match self.backend {
+            Some(backend) if !self.unnamed.contains(&(backend, family)) => backend.infix(),
+            _ => "",
+        }
     }
 
     fn lock_path(&self) -> &Path {
@@ -249,7 +272,7 @@ impl Command {
     }
 
     /// One start of restore.
-    fn give(&mut self, restore: &Restore, text: &str, check: Check) -> Result<Completion, Error> {
+    pub(crate) fn give(&mut self, restore: &Restore, text: &str, check: Check) -> Result<Completion, Error> {
         let version = self.version(restore.family)?;
         let mut arguments = Vec::new();
         let mut held = None;
@@ -273,99 +296,11 @@ impl Command {
         drop(held);
         completion
     }
-
-    /// Says what was refused, why, and what stands.
-    fn refusal(&mut self, restore: &Restore, completion: &Completion, check: Check) -> Error {
-        let mut told = outcome::read(completion);
-        let mut place = outcome::place(restore, &told);
-        if let Place::Edit(table, at) = place {
-            self.explain(restore, table, at, &mut told);
-        }
-        if let (Place::Table(table), Check::No) = (&place, check)
-            && let Some(at) = self.find_culprit(restore, *table)
-        {
-            place = Place::Edit(*table, at);
-        }
-        let edits = |wanted: Table| {
-            restore
-                .tables()
-                .find(|(table, _)| *table == wanted)
-                .map_or(&[][..], |(_, edits): (_, &[Edit])| edits)
-        };
-        let (refused, applied) = match place {
-            Place::Edit(table, at) => {
-                let refused = edits(table)
-                    .get(at)
-                    .map_or(Refused::Table(table), |edit| Refused::Edit {
-                        table,
-                        edit: edit.clone(),
-                    });
-                (refused, restore.tables_before(table))
-            }
-            Place::Table(table) => (Refused::Table(table), restore.tables_before(table)),
-            Place::Unknown => (Refused::Whole(restore.family), Vec::new()),
-        };
-        Error::Refused {
-            tool: self.program(restore.family, "restore"),
-            refused: Box::new(refused),
-            kind: told.kind,
-            text: told.text,
-            status: completion.status,
-            applied: if check == Check::Only { Vec::new() } else { applied },
-        }
-    }
-
-    /// Legacy gives no reason with a line; what the line would do to the tables as they are tells it.
-    fn explain(&mut self, restore: &Restore, table: Table, at: usize, told: &mut Told) {
-        if told.kind != RefusedKind::Other {
-            return;
-        }
-        let Ok(mut saved) = self.save(&Save::table(restore.family, table)) else {
-            return;
-        };
-        let mut only = Restore::new(restore.family);
-        only.mode = restore.mode;
-        for (_, edits) in restore.tables().filter(|(known, _)| *known == table) {
-            *only.table_mut(table) = edits.to_vec();
-        }
-        if let Err(refusal) = model::apply(&mut saved, &only, None)
-            && refusal.place == Some(at)
-        {
-            told.kind = refusal.kind;
-            told.text = format!("{} ({})", told.text, refusal.reason.trim_end_matches('.'));
-        }
-    }
-
-    /// Looks for the edit that the kernel refuses where the tool names only the table.
-    fn find_culprit(&mut self, restore: &Restore, table: Table) -> Option<usize> {
-        if self.trials == Trial::None {
-            return None;
-        }
-        let saved = self.save(&Save::table(restore.family, table)).ok()?;
-        trial::find(
-            restore,
-            table,
-            &saved,
-            self.time_limit,
-            &mut |attempt: &Restore| {
-                let text = attempt.render_checked(self.style).ok()?;
-                let completion = trial::aside(|| self.give(attempt, &text, Check::No))?.ok()?;
-                if completion.status == Some(0) {
-                    return Some(trial::Attempt::Taken);
-                }
-                let told = outcome::read(&completion);
-                match outcome::place(attempt, &told) {
-                    Place::Edit(_, at) => Some(trial::Attempt::RefusedAt(at)),
-                    _ => Some(trial::Attempt::Refused),
-                }
-            },
-        )
-    }
 }
 
 /// Whether an input is only checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Check {
+pub(crate) enum Check {
     No,
     Only,
 }
@@ -381,6 +316,10 @@ impl Iptables for Command {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        if self.backend.is_some() {
+            // Finds out by which names the tools go.
+            self.version(request.family)?;
+        }
         let program = self.program(request.family, "save");
         let mut arguments = Vec::new();
         if request.counters {
@@ -415,6 +354,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::restore::Edit;
+    use crate::table::Table;
 
     /// A runner that answers from a list and notes what it was asked.
     #[derive(Clone, Default)]
@@ -423,6 +364,7 @@ mod tests {
     #[derive(Default)]
     struct Notes {
         version: &'static str,
+        only_short_names: bool,
         answers: Vec<(i32, &'static str)>,
         asked: Vec<Invocation>,
         locked: Vec<(PathBuf, Duration)>,
@@ -441,6 +383,14 @@ mod tests {
                     errors,
                 })
             };
+            let name = &invocation.program;
+            if notes.only_short_names && (name.contains("-nft") || name.contains("-legacy")) {
+                return Err(Error::NotStarted {
+                    tool: name.clone(),
+                    kind: std::io::ErrorKind::NotFound,
+                    text: String::new(),
+                });
+            }
             if invocation.arguments == ["--version"] {
                 let old = notes.version.contains("v1.6.1");
                 if old && invocation.program.ends_with("-restore") {
@@ -652,5 +602,34 @@ mod tests {
         assert_eq!(detection.default, Some(Backend::Nft));
         assert!(matches!(detection.verdict(), crate::Verdict::Both { .. }));
         assert_eq!(lines(&script), ["iptables-legacy-save ", "iptables-nft-save "]);
+    }
+
+    #[test]
+    fn tools_that_go_by_short_names_only_are_found_if_they_are_of_the_back_end() {
+        let full = "*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\nCOMMIT\n";
+        let (script, command) = script("iptables v1.6.1", &[(0, full), (0, "")]);
+        script.0.lock().unwrap().only_short_names = true;
+        script.0.lock().unwrap().lock_is_free = true;
+        let mut legacy = command.with_backend(Backend::Legacy);
+        legacy.save(&Save::all(Family::Ipv6)).unwrap();
+        legacy.restore(&restore(Table::Nat)).unwrap();
+        let error = legacy
+            .with_backend(Backend::Nft)
+            .save(&Save::all(Family::Ipv4))
+            .unwrap_err();
+        assert!(
+            error.is_unsupported() && error.to_string().contains("-nft"),
+            "{error}"
+        );
+        assert_eq!(
+            lines(&script),
+            ["ip6tables-save ", "ip6tables-restore --noflush --counters"]
+        );
+        script.0.lock().unwrap().answers = vec![(0, full)];
+        let detection = Command::with_runner(Box::new(script))
+            .detect(Family::Ipv4)
+            .unwrap();
+        assert_eq!(detection.verdict(), crate::Verdict::One(Backend::Legacy));
+        assert_eq!(detection.nft, None);
     }
 }
