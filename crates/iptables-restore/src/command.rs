@@ -58,7 +58,7 @@ impl Default for Command {
 impl Command {
     /// The tools that the host uses if nothing more is said: `iptables-restore` and so on.
     ///
-    /// Nothing is started before the first use. Waits 5 seconds for the lock, gives a tool 60 seconds beside
+    /// Nothing is started before the first use. Waits 5 seconds for the lock, gives a tool two minutes beside
     /// that, and takes 256 MiB of its output.
     pub fn new() -> Self {
         Command::with_runner(Box::new(Local::new())).with_trials(Trial::InPrivateNamespace)
@@ -73,7 +73,8 @@ impl Command {
             unnamed: BTreeSet::new(),
             style: Style::RESTORE,
             wait: Duration::from_secs(5),
-            time_limit: Duration::from_secs(60),
+            // nft takes more than one to save 100 000 rules.
+            time_limit: Duration::from_secs(120),
             output_limit: 256 << 20,
             lock_file: None,
             environment: BTreeMap::new(),
@@ -485,7 +486,7 @@ mod tests {
             b"*nat\n:A - [0:0]\n-A A -j RETURN\nCOMMIT\n"
         );
         assert!(notes.asked[0].environment.is_empty());
-        assert_eq!(notes.asked[0].time_limit, Duration::from_secs(65));
+        assert_eq!(notes.asked[0].time_limit, Duration::from_secs(125));
         assert_eq!(notes.asked[3].environment["XTABLES_LOCKFILE"], "/x/lock");
         assert!(notes.locked.is_empty());
     }
