@@ -109,6 +109,8 @@ endpoints: [{endpoints}]
     service("ranges-node", 13, "LoadBalancer", all, ranges, &balancer(13));
     let ranges = format!(", loadBalancerSourceRanges: [198.18.0.0/15, '2001:db8:5::/48']{local}");
     service("ranges-local", 14, "LoadBalancer", all, &ranges, &balancer(14));
+    let spec = ", externalIPs: [203.0.113.30, '2001:db8:ff::30'], internalTrafficPolicy: Local";
+    service("internal-external", 30, "ClusterIP", all, spec, "");
     // The port of a virtual IP that is the number of a node port.
     service(
         "number",
@@ -174,6 +176,19 @@ fn config() -> Config {
     config
 }
 
+/// Everybody who may send.
+const SENDERS: [&str; 9] = [
+    "pod",
+    "endpoint",
+    "other-pod",
+    "other-node",
+    "outside",
+    "allowed",
+    "loopback",
+    "node",
+    "node-by-vip",
+];
+
 /// Who may send. The address is that of IPv4; of IPv6 in the second place.
 fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr) {
     let (input, v4, v6) = match name {
@@ -196,7 +211,7 @@ fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr)
     )
 }
 
-/// Checks lines of `sender destination/protocol = end`, the destination in IPv4 form; `kept` and the like stand for both
+/// Checks lines of `sender,sender destination = end`, the destination in IPv4 form, `all` being everybody; `kept` and the like stand for both
 /// endpoints.
 fn check(desired: &DesiredState, table: &str) {
     let node: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
@@ -210,8 +225,12 @@ fn check(desired: &DesiredState, table: &str) {
     {
         let (question, want) = line.split_once(" = ").expect(line);
         let mut words = question.split_whitespace();
-        let (name, to) = (words.next().expect(line), words.next().expect(line));
-        for six in [false, true] {
+        let (names, to) = (words.next().expect(line), words.next().expect(line));
+        let names: Vec<&str> = match names {
+            "all" => SENDERS.to_vec(),
+            names => names.split(',').collect(),
+        };
+        for (name, six) in names.iter().flat_map(|name| [(*name, false), (*name, true)]) {
             let (to, number) = to.rsplit_once(':').expect(line);
             let to = if six { to_six(to) } else { to.to_owned() };
             for (protocol, number) in protocols(number) {
@@ -241,6 +260,7 @@ fn to_six(v4: &str) -> String {
         "10.96.0" => format!("fd00:96::{host}"),
         "203.0.113" => format!("2001:db8:ff::{host}"),
         "192.0.2" => format!("2001:db8::{host}"),
+        "127.0.0" => "::1".to_owned(),
         other => panic!("{other} has no twin"),
     }
 }
@@ -303,23 +323,22 @@ fn cluster_ips() {
     check(
         &world(config()),
         "
-        pod         10.96.0.1:*  = kept
-        other-pod   10.96.0.1:*  = kept
+        pod,other-pod                        10.96.0.1:*  = kept
         # A pod that reaches itself would refuse an answer from itself.
-        endpoint    10.96.0.1:*  = hairpin
-        node        10.96.0.1:*  = masqueraded
-        node-by-vip 10.96.0.1:*  = masqueraded
-        other-node  10.96.0.1:*  = masqueraded
-        outside     10.96.0.1:*  = masqueraded
-        loopback    10.96.0.1:*  = kept
-        # Only endpoints here, or none at all.
-        pod         10.96.0.2:*  = local kept
-        outside     10.96.0.2:*  = local masqueraded
-        pod         10.96.0.3:*  = unreachable
-        pod         10.96.0.4:*  = unreachable
+        endpoint                             10.96.0.1:*  = hairpin
+        node,node-by-vip                     10.96.0.1:*  = masqueraded
+        other-node,outside,allowed           10.96.0.1:*  = masqueraded
+        # Sources of loopback cannot be rewritten for the wire, so nothing is asked of them.
+        loopback                             10.96.0.1:*  = kept
+        # Only endpoints here.
+        pod,other-pod,loopback               10.96.0.2:*  = local kept
+        endpoint,node,node-by-vip            10.96.0.2:*  = local masqueraded
+        other-node,outside,allowed           10.96.0.2:*  = local masqueraded
+        # None here, and nothing from outside leads there.
+        all                                  10.96.0.3:*  = unreachable
+        all                                  10.96.0.4:*  = unreachable
         # A port that no Service has.
-        pod         10.96.0.1:81 = rejected
-        outside     10.96.0.1:81 = rejected
+        all                                  10.96.0.1:81 = rejected
         ",
     );
 }
@@ -329,17 +348,19 @@ fn node_ports() {
     check(
         &world(config()),
         "
-        outside     192.0.2.1:30*   = masqueraded
-        other-node  192.0.2.1:30*   = masqueraded
-        pod         192.0.2.1:30*   = masqueraded
-        node        192.0.2.1:30*   = masqueraded
+        pod,other-pod,endpoint               192.0.2.1:30*   = masqueraded
+        node,node-by-vip                     192.0.2.1:30*   = masqueraded
+        other-node,outside,allowed           192.0.2.1:30*   = masqueraded
+        loopback                             192.0.2.1:30*   = kept
         # The client's address stays, so only endpoints here can answer.
-        outside     192.0.2.1:31*   = local kept
-        pod         192.0.2.1:31*   = local kept
-        node        192.0.2.1:31*   = local kept
+        pod,other-pod,node,node-by-vip       192.0.2.1:31*   = local kept
+        endpoint                             192.0.2.1:31*   = local masqueraded
+        other-node,outside,allowed,loopback  192.0.2.1:31*   = local kept
         # As kube-proxy's IPVS mode: without an endpoint here, all are used.
-        outside     192.0.2.1:32080 = remote kept
-        outside     192.0.2.1:30081 = node
+        all                                  192.0.2.1:32080 = remote kept
+        # Loopback has no node ports, and a number that is none is the node's own.
+        loopback                             127.0.0.1:30*   = node
+        all                                  192.0.2.1:30081 = node
         ",
     );
 }
@@ -349,14 +370,22 @@ fn external_ips() {
     check(
         &world(config()),
         "
-        outside     203.0.113.8:*  = masqueraded
-        pod         203.0.113.8:*  = masqueraded
-        node        203.0.113.8:*  = masqueraded
-        node-by-vip 203.0.113.8:*  = masqueraded
-        outside     203.0.113.9:*  = local kept
-        pod         203.0.113.9:*  = local kept
-        node        203.0.113.9:*  = local kept
-        outside     203.0.113.8:81 = rejected
+        pod,other-pod,endpoint               203.0.113.8:*  = masqueraded
+        node,node-by-vip                     203.0.113.8:*  = masqueraded
+        other-node,outside,allowed           203.0.113.8:*  = masqueraded
+        loopback                             203.0.113.8:*  = kept
+        pod,other-pod,node,node-by-vip       203.0.113.9:*  = local kept
+        endpoint                             203.0.113.9:*  = local masqueraded
+        other-node,outside,allowed,loopback  203.0.113.9:*  = local kept
+        all                                  203.0.113.8:81 = rejected
+        all                                  203.0.113.9:81 = rejected
+        # The policy for external traffic says nothing about the cluster IP, and the other way round.
+        pod,other-pod                        10.96.0.9:*    = kept
+        outside                              10.96.0.9:*    = masqueraded
+        pod,other-pod                        10.96.0.30:*   = local kept
+        outside                              10.96.0.30:*   = local masqueraded
+        pod,other-pod,endpoint               203.0.113.30:* = masqueraded
+        outside                              203.0.113.30:* = masqueraded
         ",
     );
 }
@@ -366,28 +395,48 @@ fn load_balancers() {
     check(
         &world(config()),
         "
-        outside     203.0.113.10:*  = masqueraded
-        pod         203.0.113.10:*  = masqueraded
-        node        203.0.113.10:*  = masqueraded
-        outside     203.0.113.11:*  = local kept
-        pod         203.0.113.11:*  = local kept
-        outside     203.0.113.10:81 = rejected
-        # Some sources only.
-        allowed     203.0.113.12:*  = masqueraded
-        outside     203.0.113.12:*  = dropped
-        pod         203.0.113.12:*  = dropped
-        other-node  203.0.113.12:*  = dropped
-        node-by-vip 203.0.113.12:*  = dropped
-        allowed     203.0.113.14:*  = local kept
-        outside     203.0.113.14:*  = dropped
-        node-by-vip 203.0.113.14:*  = dropped
-        # The node is in a range.
-        node-by-vip 203.0.113.13:*  = masqueraded
-        other-node  203.0.113.13:*  = masqueraded
-        outside     203.0.113.13:*  = dropped
+        pod,other-pod,endpoint               203.0.113.10:* = masqueraded
+        node,node-by-vip                     203.0.113.10:* = masqueraded
+        other-node,outside,allowed           203.0.113.10:* = masqueraded
+        loopback                             203.0.113.10:* = kept
+        pod,other-pod,node,node-by-vip       203.0.113.11:* = local kept
+        endpoint                             203.0.113.11:* = local masqueraded
+        other-node,outside,allowed,loopback  203.0.113.11:* = local kept
+        all                                  203.0.113.10:81 = rejected
+        all                                  203.0.113.11:81 = rejected
+        ",
+    );
+}
+
+#[test]
+fn source_ranges() {
+    check(
+        &world(config()),
+        "
+        # Some sources only; pods, this node and others are none of them.
+        allowed                              203.0.113.12:* = masqueraded
+        outside,other-node                   203.0.113.12:* = dropped
+        pod,other-pod,endpoint               203.0.113.12:* = dropped
+        node-by-vip                          203.0.113.12:* = dropped
+        # A process that picks another source than the kernel would is not kept off, as in kube-proxy.
+        node                                 203.0.113.12:* = masqueraded
+        loopback                             203.0.113.12:* = kept
+        # The same under policy Local.
+        allowed                              203.0.113.14:* = local kept
+        outside,other-node                   203.0.113.14:* = dropped
+        pod,other-pod,endpoint               203.0.113.14:* = dropped
+        node-by-vip                          203.0.113.14:* = dropped
+        node,loopback                        203.0.113.14:* = local kept
+        # The node is in a range, and its neighbours.
+        node,node-by-vip,other-node          203.0.113.13:* = masqueraded
+        loopback                             203.0.113.13:* = kept
+        outside,allowed                      203.0.113.13:* = dropped
+        pod,other-pod,endpoint               203.0.113.13:* = dropped
+        # Ports that the Service does not have are nobody's.
+        all                                  203.0.113.12:81 = rejected
         # The cluster IP of such a Service is open to all.
-        outside     10.96.0.12:*    = masqueraded
-        pod         10.96.0.12:*    = kept
+        pod,other-pod                        10.96.0.12:*   = kept
+        node,other-node,outside              10.96.0.12:*   = masqueraded
         ",
     );
 }
@@ -491,15 +540,25 @@ fn the_packet_walk() {
     check(
         &world(config()),
         "
-        pod         10.96.0.1:80    = kept
-        endpoint    10.96.0.1:80    = hairpin
-        node        10.96.0.1:80    = masqueraded
-        outside     192.0.2.1:30080 = masqueraded
-        outside     192.0.2.1:31080 = local kept
-        allowed     203.0.113.12:80 = masqueraded
-        outside     203.0.113.12:80 = dropped
-        node-by-vip 203.0.113.12:80 = dropped
+        # From a pod to a cluster IP: not marked, translated; where it comes back to the same pod, masqueraded.
+        pod         10.96.0.1:*    = kept
+        endpoint    10.96.0.1:*    = hairpin
+        # From the node to a cluster IP: marked, masqueraded.
+        node        10.96.0.1:*    = masqueraded
+        # From outside to a node port: by policy.
+        outside     192.0.2.1:30*  = masqueraded
+        outside     192.0.2.1:31*  = local kept
+        # From outside to a load balancer with ranges: passed, with the mark of its policy, or dropped.
+        allowed     203.0.113.12:* = masqueraded
+        allowed     203.0.113.14:* = local kept
+        outside     203.0.113.12:* = dropped
+        outside     203.0.113.14:* = dropped
+        # From the node, which is in no range: a server is chosen, and then it is dropped.
+        node-by-vip 203.0.113.12:* = dropped
+        # From outside to a port that the virtual IP does not have.
         outside     203.0.113.10:81 = rejected
+        outside     203.0.113.8:81  = rejected
+        outside     10.96.0.1:81    = rejected
         ",
     );
 }

@@ -154,6 +154,43 @@ fn run(steps: &[Step], mut after_fold: impl FnMut(&mut DesiredState)) -> (Model,
     (model, desired)
 }
 
+/// Each object once, the first of its name, then the addresses of the node.
+fn arrivals(services: &[Service], slices: &[EndpointSlice], nodes: &[Node]) -> Vec<Step> {
+    let mut seen = BTreeSet::new();
+    let mut first = |kind: Kind, name: &ObjectName| seen.insert((kind, name.clone()));
+    let mut changes: Vec<Change> = Vec::new();
+    for object in services.iter().filter(|o| first(Kind::Service, &o.name)) {
+        changes.push(Change::Services(ObjectChange::Upsert(object.clone())));
+    }
+    for object in slices.iter().filter(|o| first(Kind::EndpointSlice, &o.name)) {
+        changes.push(Change::EndpointSlices(ObjectChange::Upsert(object.clone())));
+    }
+    for object in nodes.iter().filter(|o| first(Kind::Node, &o.name)) {
+        changes.push(Change::Nodes(ObjectChange::Upsert(object.clone())));
+    }
+    let steps = changes.into_iter().map(|change| Step::Change(0, change));
+    let addresses = Step::Addresses("eth0=192.0.2.1,eth1=203.0.113.2");
+    steps.chain([addresses]).collect()
+}
+
+/// Steps in an order that the keys give, with folds between them where a bit is set.
+fn shuffled(steps: Vec<Step>, keys: &[u64], folds: u64) -> Vec<Step> {
+    let mut keyed: Vec<(u64, Step)> = steps
+        .into_iter()
+        .enumerate()
+        // Another key for each step, also where there are more steps than keys.
+        .map(|(n, step)| (keys[n % keys.len()].rotate_left(u32::try_from(n).unwrap()), step))
+        .collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    let steps = keyed.into_iter().enumerate();
+    steps
+        .flat_map(|(n, (_, step))| {
+            let fold = (folds >> (n % 64) & 1 == 1).then_some(Step::Fold);
+            [Some(step), fold].into_iter().flatten()
+        })
+        .collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -185,33 +222,54 @@ proptest! {
         services in vec(service(), 1..5),
         slices in vec(slice(), 0..4),
         nodes in vec(node(), 0..3),
-        order in any::<prop::sample::Index>(),
+        keys in vec(any::<u64>(), 16),
         folds in any::<u64>(),
     ) {
-        let upserts = |services: &[Service], slices: &[EndpointSlice], nodes: &[Node]| -> Vec<Step> {
-            let unique = |names: Vec<ObjectName>| names.into_iter().collect::<BTreeSet<_>>();
-            let mut left = unique(services.iter().map(|s| s.name.clone()).collect());
-            let mut steps: Vec<Step> = Vec::new();
-            steps.extend(services.iter().filter(|s| left.remove(&s.name)).map(|s| Step::Change(0, Change::Services(ObjectChange::Upsert(s.clone())))));
-            let mut left = unique(slices.iter().map(|s| s.name.clone()).collect());
-            steps.extend(slices.iter().filter(|s| left.remove(&s.name)).map(|s| Step::Change(0, Change::EndpointSlices(ObjectChange::Upsert(s.clone())))));
-            let mut left = unique(nodes.iter().map(|s| s.name.clone()).collect());
-            steps.extend(nodes.iter().filter(|s| left.remove(&s.name)).map(|s| Step::Change(0, Change::Nodes(ObjectChange::Upsert(s.clone())))));
-            steps.push(Step::Addresses("eth0=192.0.2.1,eth1=203.0.113.2"));
-            steps
-        };
-        let steps = upserts(&services, &slices, &nodes);
-        let mut rotated = steps.clone();
-        rotated.rotate_left(order.index(steps.len()));
-        rotated.reverse();
-        let rotated: Vec<Step> = rotated
-            .into_iter()
-            .enumerate()
-            .flat_map(|(n, step)| if folds >> (n % 64) & 1 == 1 { vec![step, Step::Fold] } else { vec![step] })
-            .collect();
+        let steps = arrivals(&services, &slices, &nodes);
         let (model, one) = run(&steps, |_| ());
-        let (other, two) = run(&rotated, |_| ());
+        let (other, two) = run(&shuffled(steps, &keys, folds), |_| ());
         prop_assert_eq!(everything(&model, &one), everything(&other, &two));
+    }
+
+    #[test]
+    fn what_was_there_before_never_matters(
+        before in vec(step(), 1..30),
+        services in vec(service(), 1..5),
+        slices in vec(slice(), 0..4),
+        nodes in vec(node(), 0..3),
+        keys in vec(any::<u64>(), 16),
+        folds in any::<u64>(),
+    ) {
+        let steps = arrivals(&services, &slices, &nodes);
+        let (model, fresh) = run(&steps, |_| ());
+        // Another world, with conflicts of its own, goes away in some order while this one comes.
+        let mut kept: BTreeSet<(Kind, ObjectName)> = BTreeSet::new();
+        kept.extend(services.iter().map(|o| (Kind::Service, o.name.clone())));
+        kept.extend(slices.iter().map(|o| (Kind::EndpointSlice, o.name.clone())));
+        kept.extend(nodes.iter().map(|o| (Kind::Node, o.name.clone())));
+        let mut names: Vec<(Kind, ObjectName)> = Vec::new();
+        for number in 0..5 {
+            names.push((Kind::Service, ObjectName::new("ns", format!("s{number}"))));
+            names.push((Kind::EndpointSlice, ObjectName::new("ns", format!("e{number}"))));
+        }
+        names.extend(["node-a", "node-b", "node-c"].map(|name| (Kind::Node, ObjectName::new("", name))));
+        let mut gone: Vec<Step> = Vec::new();
+        for (kind, name) in names {
+            let delete = |source| Step::Change(source, match kind {
+                Kind::Service => Change::Services(ObjectChange::Delete(name.clone())),
+                Kind::EndpointSlice => Change::EndpointSlices(ObjectChange::Delete(name.clone())),
+                Kind::Node => Change::Nodes(ObjectChange::Delete(name.clone())),
+            });
+            gone.push(delete(1));
+            if !kept.contains(&(kind, name.clone())) {
+                gone.push(delete(0));
+            }
+        }
+        let mut all = before;
+        all.push(Step::Fold);
+        all.extend(shuffled(steps.into_iter().chain(gone).collect(), &keys, folds));
+        let (other, later) = run(&all, |_| ());
+        prop_assert_eq!(everything(&model, &fresh), everything(&other, &later));
     }
 
     #[test]
@@ -285,8 +343,9 @@ proptest! {
 
     #[test]
     fn frontends_have_a_virtual_server_and_entries_or_neither(steps in vec(step(), 1..40)) {
-        let (_, desired) = run(&steps, |_| ());
+        let (model, desired) = run(&steps, |_| ());
         for family in Family::ALL {
+            // As entries of address, protocol and port.
             let servers: BTreeSet<String> = desired
                 .virtual_servers(family)
                 .map(|server| {
@@ -299,33 +358,61 @@ proptest! {
                 ids.iter().flat_map(|id| desired.set(*id, family).entries().map(ToString::to_string).collect::<Vec<_>>()).collect()
             };
             // With an address in the entry.
-            let exact = entries(&[
+            let virtual_ips = entries(&[
                 SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal, SetId::LoadBalancer,
-                SetId::LoadBalancerLocal, SetId::LoadBalancerFirewall, SetId::NodePortSctp, SetId::NodePortLocalSctp,
             ]);
-            for entry in &exact {
+            let sctp = entries(&[SetId::NodePortSctp]);
+            for entry in virtual_ips.union(&sctp) {
                 prop_assert!(servers.contains(entry), "{entry} has no virtual server");
             }
-            // With a port alone.
-            let tcp = entries(&[SetId::NodePortTcp, SetId::NodePortLocalTcp]);
-            let udp = entries(&[SetId::NodePortUdp, SetId::NodePortLocalUdp]);
-            for (ports, protocol) in [(&tcp, "tcp"), (&udp, "udp")] {
-                for port in ports {
-                    let ending = format!(",{protocol}:{port}");
-                    prop_assert!(servers.iter().any(|server| server.ends_with(&ending)), "{port} has no virtual server");
+            // With a port alone: it is served at an address of the node, at least at one that no other Service has.
+            let node: Vec<String> =
+                model.this_node().node_port_addresses(family).iter().map(ToString::to_string).collect();
+            let mut node_ports = sctp;
+            for (set, protocol) in [(SetId::NodePortTcp, "tcp"), (SetId::NodePortUdp, "udp")] {
+                for port in entries(&[set]) {
+                    let at_node: Vec<String> = node.iter().map(|ip| format!("{ip},{protocol}:{port}")).collect();
+                    prop_assert!(at_node.iter().any(|key| servers.contains(key)), "{port} has no virtual server");
+                    node_ports.extend(at_node);
                 }
             }
             for server in &servers {
-                let (_, rest) = server.split_once(',').unwrap();
-                let (protocol, port) = rest.split_once(':').unwrap();
-                let by_port = match protocol { "tcp" => &tcp, "udp" => &udp, _ => &exact };
-                prop_assert!(exact.contains(server) || by_port.contains(port), "{server} has no entry");
+                prop_assert!(virtual_ips.contains(server) || node_ports.contains(server), "{server} has no entry");
             }
+            // Sets that say more of what is in others.
+            for (more, of) in [
+                (SetId::LoadBalancerLocal, SetId::LoadBalancer),
+                (SetId::LoadBalancerFirewall, SetId::LoadBalancer),
+                (SetId::NodePortLocalTcp, SetId::NodePortTcp),
+                (SetId::NodePortLocalUdp, SetId::NodePortUdp),
+                (SetId::NodePortLocalSctp, SetId::NodePortSctp),
+            ] {
+                let (more, of) = (entries(&[more]), entries(&[of]));
+                prop_assert!(more.is_subset(&of), "{more:?} {of:?}");
+            }
+            // What may pass the firewall, and who must not: only where there is one, and there somebody.
+            let firewall = entries(&[SetId::LoadBalancerFirewall]);
+            let without_source = |entry: String| entry.rsplit_once(',').unwrap().0.to_owned();
+            let ranges: BTreeSet<String> =
+                entries(&[SetId::LoadBalancerSourceCidr]).into_iter().map(without_source).collect();
+            prop_assert_eq!(&ranges, &firewall);
+            let itself: BTreeSet<String> =
+                entries(&[SetId::LoadBalancerSourceIp]).into_iter().map(without_source).collect();
+            let blocked: BTreeSet<String> = desired
+                .blocked(family)
+                .map(|b| format!("{},{}:{}", b.address, b.protocol.to_string().to_lowercase(), b.port))
+                .collect();
+            prop_assert!(itself.is_disjoint(&blocked), "{itself:?} {blocked:?}");
+            prop_assert_eq!(&itself | &blocked, firewall);
+            // An address is bound because something is served there.
             let bound: BTreeSet<String> = desired.addresses(family).map(|a| a.to_string()).collect();
             prop_assert_eq!(&bound, &entries(&[SetId::IpvsIps]));
-            for address in &bound {
-                let beginning = format!("{address},");
-                prop_assert!(servers.iter().any(|server| server.starts_with(&beginning)));
+            let on_links = ["192.0.2.1", "203.0.113.1", "203.0.113.2", "2001:db8::9"];
+            let of_address = |entry: &String| entry.split_once(',').unwrap().0.to_owned();
+            let served: BTreeSet<String> = virtual_ips.iter().map(of_address).collect();
+            prop_assert!(bound.is_subset(&served), "{bound:?} {served:?}");
+            for address in served.difference(&bound) {
+                prop_assert!(on_links.contains(&address.as_str()), "{address} is not bound");
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! The order of the hooks is the kernel's: a packet that comes in passes nat PREROUTING, then filter INPUT, then IPVS, which
 //! sends it out past nat POSTROUTING; one from a process of the node passes nat OUTPUT, then IPVS, then filter OUTPUT, then nat
-//! POSTROUTING.
+//! POSTROUTING, and comes back in at filter INPUT where no virtual server took it and the address is the node's.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -171,11 +171,7 @@ impl<'a> Tracer<'a> {
             ipvs_protocol(packet.protocol),
         );
         let Some(server) = self.desired.virtual_server(&key) else {
-            return if self.is_local(packet.destination.ip()) {
-                End::Node
-            } else {
-                End::Forwarded
-            };
+            return self.without_server(packet);
         };
         packet.virtual_server = Some(key);
         let mut served = Vec::new();
@@ -209,6 +205,26 @@ impl<'a> Tracer<'a> {
         } else {
             End::Served(served)
         }
+    }
+
+    /// What becomes of a packet that no virtual server takes. One of the node to itself comes in by loopback.
+    fn without_server(&self, mut packet: Packet) -> End {
+        let is_local = self.is_local(packet.destination.ip());
+        if packet.input.is_none() {
+            let hooks: &[&str] = if is_local {
+                &["OUTPUT", "INPUT"]
+            } else {
+                &["OUTPUT"]
+            };
+            for hook in hooks {
+                match self.builtin(Table::Filter, hook, &mut packet) {
+                    Verdict::Drop => return End::Dropped,
+                    Verdict::Reject => return End::Rejected,
+                    _ => {}
+                }
+            }
+        }
+        if is_local { End::Node } else { End::Forwarded }
     }
 
     fn is_local(&self, address: IpAddr) -> bool {

@@ -29,6 +29,8 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             "192.0.2.66",
             "127.0.0.1",
             "2001:db8::1",
+            "203.0.113.001",
+            "2001:DB8:0::2",
             "bad",
         ],
         0..3,
@@ -40,9 +42,10 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
     let ranges = subsequence(
         vec![
             "192.0.2.0/24",
-            "10.0.0.0/8",
+            " 10.1.2.3/8",
             "198.18.0.7/32",
-            "2001:db8:5::/48",
+            "2001:DB8:5::9/48",
+            "2001:db8:6::7/128",
             "0.0.0.0/0",
         ],
         0..2,

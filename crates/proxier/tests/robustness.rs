@@ -1,0 +1,319 @@
+//! One object that is broken, in whatever way, costs nothing but itself.
+#![cfg(feature = "manifest")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod support;
+
+use std::sync::LazyLock;
+
+use kernlink_proxier::config::Config;
+use kernlink_proxier::source::manifest;
+use serde_json::{Value, json};
+use support::{build, events, lines, listings};
+
+/// So many of each kind, one of which breaks.
+const OBJECTS: usize = 10;
+const BROKEN: usize = 3;
+
+fn service(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": format!("web-{number}"),
+            "namespace": "shop",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"kernlink.io/scheduler": "wrr"},
+            "labels": {"app": "web"},
+        },
+        "spec": {
+            "type": "LoadBalancer",
+            "clusterIP": format!("10.96.0.{number}"),
+            "clusterIPs": [format!("10.96.0.{number}"), format!("fd00:96::{number}")],
+            "ipFamilies": ["IPv4", "IPv6"],
+            "externalIPs": [format!("203.0.113.{number}")],
+            "loadBalancerSourceRanges": ["198.18.0.0/15"],
+            "externalTrafficPolicy": "Local",
+            "internalTrafficPolicy": "Cluster",
+            "healthCheckNodePort": 32_000 + number,
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 600}},
+            "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080, "nodePort": 30_000 + number}],
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": format!("198.51.100.{number}"), "ipMode": "VIP"}]}},
+    })
+}
+
+fn slice(number: usize) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": format!("web-{number}-x"),
+            "namespace": "shop",
+            "labels": {"kubernetes.io/service-name": format!("web-{number}")},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+        "endpoints": [{
+            "addresses": [format!("10.244.1.{number}")],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "nodeName": "node-a",
+            "zone": "z1",
+            "hints": {"forZones": [{"name": "z1"}], "forNodes": [{"name": "node-a"}]},
+        }],
+    })
+}
+
+fn node(number: usize) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": format!("node-{number}"), "labels": {"topology.kubernetes.io/zone": "z1"}},
+        "spec": {"podCIDR": "10.244.2.0/24", "podCIDRs": ["10.244.2.0/24"]},
+        "status": {"addresses": [{"type": "InternalIP", "address": format!("192.0.2.{}", 100 + number)}]},
+    })
+}
+
+/// What a world lists, line by line, and what is said of it.
+fn outcome(text: &str) -> (Vec<String>, Vec<String>) {
+    let objects = manifest::read("world", text);
+    let mut said: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
+    let (model, desired) = build(
+        Config::new("node-a"),
+        "eth0=192.0.2.1,eth0=2001:db8::1",
+        objects.into_changes(),
+    );
+    said.extend(events(&model, &desired).iter().map(ToString::to_string));
+    let listings = listings(&desired);
+    let listed = [&listings.ipvs, &listings.ipset, &listings.addresses];
+    (listed.into_iter().flat_map(|text| lines(text)).collect(), said)
+}
+
+fn list(items: &[Value]) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// What is wanted of the world in which the object that breaks is not there, nor what belongs to it.
+fn wanted() -> &'static [String] {
+    static WANTED: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let sound: Vec<Value> = (0..OBJECTS)
+            .filter(|number| *number != BROKEN)
+            .flat_map(|number| [service(number), slice(number), node(number)])
+            .collect();
+        let (wanted, said) = outcome(&list(&sound));
+        assert_eq!(said, [""; 0]);
+        wanted
+    });
+    &WANTED
+}
+
+/// Whether an operator is told.
+#[derive(Clone, Copy, PartialEq)]
+enum Said {
+    Something,
+    /// What is wrong is in what nobody reads, or means what is left out anyway.
+    Nothing,
+}
+
+/// Breaks one object of ten and checks that the others are as if it were not there, and that something is said of it alone.
+fn check(what: &str, said_of_it: Said, make: fn(usize) -> Value, broken: impl Fn(Value) -> Value) {
+    let everything: Vec<Value> = (0..OBJECTS)
+        .flat_map(|number| {
+            let mut objects = [service(number), slice(number), node(number)];
+            if number == BROKEN {
+                let kind = make(number)["kind"].clone();
+                let object = objects.iter_mut().find(|object| object["kind"] == kind);
+                let object = object.unwrap();
+                *object = broken(object.take());
+            }
+            objects
+        })
+        .collect();
+    let documents = everything.iter().map(|object| format!("---\n{object}\n"));
+    for (form, text) in [
+        ("a list", list(&everything)),
+        ("documents", documents.collect::<String>()),
+    ] {
+        let (listed, said) = outcome(&text);
+        let missing: Vec<_> = wanted().iter().filter(|line| !listed.contains(line)).collect();
+        assert!(
+            missing.is_empty(),
+            "{what} in {form}: missing {missing:#?}\nsaid {said:#?}"
+        );
+        assert_eq!(
+            said.is_empty(),
+            said_of_it == Said::Nothing,
+            "{what} in {form}: said {said:#?}"
+        );
+        for number in (0..OBJECTS).filter(|number| *number != BROKEN) {
+            let about = |line: &&String| {
+                line.contains(&format!("web-{number}:")) || line.contains(&format!("web-{number}-x:"))
+            };
+            assert_eq!(said.iter().find(about), None, "{what} in {form}");
+        }
+    }
+}
+
+/// A field replaced, by its path, in objects of a kind.
+fn replaced(make: fn(usize) -> Value, path: &str, value: &Value) {
+    let is_unknown = value.is_object() && OF_NAMES.contains(&path);
+    // Any text is a name; it is printed in one line.
+    let is_name =
+        value.is_string() && ["/metadata/name", "/metadata/namespace", "/spec/ports/0/name"].contains(&path);
+    let said = if is_unknown || is_name {
+        Said::Nothing
+    } else {
+        Said::Something
+    };
+    check(&format!("{path} = {value}"), said, make, |mut object| {
+        *object.pointer_mut(path).unwrap() = value.clone();
+        object
+    });
+}
+
+/// Maps of which the names that are known are read, and no other.
+const OF_NAMES: [&str; 6] = [
+    "/metadata/labels",
+    "/ports/0",
+    "/endpoints/0/conditions",
+    "/endpoints/0/hints",
+    "/endpoints/0/hints/forZones/0",
+    "/status/addresses/0",
+];
+
+/// Values that no field has.
+fn nonsense() -> [Value; 4] {
+    [json!(-7), json!("\u{0}"), json!([[[]]]), json!({"a": {"b": []}})]
+}
+
+#[test]
+fn broken_services_leave_the_others() {
+    for path in [
+        "/metadata/name",
+        "/metadata/namespace",
+        "/metadata/creationTimestamp",
+        "/spec/type",
+        "/spec/clusterIPs/0",
+        "/spec/ipFamilies",
+        "/spec/ipFamilies/0",
+        "/spec/externalIPs",
+        "/spec/externalIPs/0",
+        "/spec/loadBalancerSourceRanges/0",
+        "/spec/externalTrafficPolicy",
+        "/spec/internalTrafficPolicy",
+        "/spec/healthCheckNodePort",
+        "/spec/sessionAffinity",
+        "/spec/sessionAffinityConfig/clientIP/timeoutSeconds",
+        "/spec/ports",
+        "/spec/ports/0",
+        "/spec/ports/0/name",
+        "/spec/ports/0/protocol",
+        "/spec/ports/0/port",
+        "/spec/ports/0/nodePort",
+        "/status/loadBalancer/ingress",
+        "/status/loadBalancer/ingress/0/ip",
+        "/status/loadBalancer/ingress/0/ipMode",
+        "/metadata/annotations/kernlink.io~1scheduler",
+    ] {
+        for value in nonsense() {
+            replaced(service, path, &value);
+        }
+    }
+}
+
+#[test]
+fn services_out_of_range_leave_the_others() {
+    for (path, values) in [
+        (
+            "/spec/ports/0/port",
+            vec![json!(0), json!(65_536), json!(1.5), json!("80")],
+        ),
+        (
+            "/spec/ports/0/nodePort",
+            vec![json!(65_536), json!(u64::MAX), json!("x")],
+        ),
+        ("/spec/ports/0/protocol", vec![json!("ICMP"), json!("tcp ")]),
+        ("/spec/healthCheckNodePort", vec![json!(65_536), json!(i64::MIN)]),
+        (
+            "/spec/sessionAffinityConfig/clientIP/timeoutSeconds",
+            vec![json!(u64::MAX), json!(1e300), json!("600")],
+        ),
+        (
+            "/spec/clusterIPs/0",
+            vec![json!("10.96.0.256"), json!("fd00::1"), json!("")],
+        ),
+        (
+            "/spec/loadBalancerSourceRanges/0",
+            vec![json!("198.18.0.0/33"), json!("198.18.0.0/-1"), json!("any")],
+        ),
+        (
+            "/metadata/creationTimestamp",
+            vec![json!("yesterday"), json!("2026-13-01T00:00:00Z")],
+        ),
+    ] {
+        for value in &values {
+            replaced(service, path, value);
+        }
+    }
+}
+
+#[test]
+fn broken_slices_leave_the_others() {
+    for path in [
+        "/metadata/name",
+        "/addressType",
+        "/ports",
+        "/ports/0",
+        "/ports/0/port",
+        "/ports/0/protocol",
+        "/endpoints",
+        "/endpoints/0",
+        "/endpoints/0/addresses",
+        "/endpoints/0/addresses/0",
+        "/endpoints/0/conditions",
+        "/endpoints/0/conditions/ready",
+        "/endpoints/0/hints",
+        "/endpoints/0/hints/forZones",
+    ] {
+        for value in nonsense() {
+            replaced(slice, path, &value);
+        }
+    }
+}
+
+#[test]
+fn broken_nodes_leave_the_others() {
+    for path in [
+        "/metadata/name",
+        "/metadata/labels",
+        "/spec/podCIDRs",
+        "/spec/podCIDRs/0",
+        "/status/addresses",
+        "/status/addresses/0",
+        "/status/addresses/0/address",
+    ] {
+        for value in nonsense() {
+            replaced(node, path, &value);
+        }
+    }
+}
+
+#[test]
+fn objects_that_are_none_leave_the_others() {
+    for make in [service, slice, node] {
+        for value in [json!(7), json!("text"), json!([]), json!({}), json!({"kind": 3})] {
+            check(&value.to_string(), Said::Something, make, |_| value.clone());
+        }
+        for missing in ["apiVersion", "kind", "metadata"] {
+            check(&format!("no {missing}"), Said::Something, make, |mut object| {
+                object.as_object_mut().unwrap().remove(missing);
+                object
+            });
+        }
+    }
+}
