@@ -20,8 +20,7 @@ use std::path::{Path, PathBuf};
 
 use kernlink_proxier::desired::{DesiredState, Listings};
 use kernlink_proxier::family::Family;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::SourceId;
+use kernlink_proxier::model::Model;
 use scenario::Scenario;
 use support::{events, lines};
 
@@ -40,32 +39,17 @@ fn bare() -> Listings {
 
 /// What comes out at each stage.
 fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
-    let mut model = Model::new(scenario.config());
-    let mut desired = DesiredState::new(&model);
-    let stages = 0..scenario.stages.len();
-    let outcomes = stages.map(|stage| {
-        if let Some(links) = scenario.links(stage) {
-            let links = links
-                .into_iter()
-                .map(|(link, ip)| InterfaceAddress::new(link, ip));
-            model.set_interface_addresses(links.collect());
-        }
-        let (changes, errors) = scenario.changes(stage);
-        for change in changes {
-            model.change(SourceId(0), change);
-        }
-        assert!(model.is_ready());
-        let touched = model.take_touched();
-        desired.fold(&model, &touched);
-        let events = events(&model, &desired);
+    let mut outcomes = Vec::new();
+    scenario.fold(scenario.config(), |_, model, desired, errors| {
+        let events = events(model, desired);
         let said: String = events.iter().map(|event| format!("{event}\n")).collect();
         let listings = desired.listings(scenario.kernel(), scenario.processors());
         let mut outcome = scenario::sections(&listings, &bare());
-        outcome.push(("health", health_checks(&desired)));
+        outcome.push(("health", health_checks(desired)));
         outcome.push(("events", errors + &said));
-        outcome
+        outcomes.push(outcome);
     });
-    outcomes.collect()
+    outcomes
 }
 
 /// Port, Service, and how many of its addresses are here and ready, a line each.

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{KernelVersion, Listings};
+use kernlink_proxier::desired::{DesiredState, KernelVersion, Listings};
 use kernlink_proxier::kube_proxy_config;
+use kernlink_proxier::model::{InterfaceAddress, Model};
 use kernlink_proxier::source::manifest;
-use kernlink_proxier::source::{Change, ObjectChange, ObjectName};
+use kernlink_proxier::source::{Change, ObjectChange, ObjectName, SourceId};
 
 /// A file, taken apart.
 #[derive(Default)]
@@ -154,6 +155,11 @@ impl Scenario {
             .map_or(KernelVersion::new(6, 1), |version| version.parse().unwrap())
     }
 
+    /// Whether the file is about another kernel than the running one.
+    pub(crate) fn is_of_another_host(&self) -> bool {
+        !self.node("kernel").is_empty() || !self.node("processors").is_empty()
+    }
+
     /// The number of processors.
     pub(crate) fn processors(&self) -> u32 {
         self.node("processors")
@@ -211,6 +217,30 @@ impl Scenario {
         let upserts = |object| Change::Nodes(ObjectChange::Upsert(object));
         changes.extend(objects.nodes.into_iter().map(upserts));
         (changes, errors)
+    }
+}
+
+impl Scenario {
+    /// Folds one stage after the other, and hands each out with its number and what could not be read of it.
+    pub(crate) fn fold(&self, config: Config, mut each: impl FnMut(usize, &Model, &DesiredState, String)) {
+        let mut model = Model::new(config);
+        let mut desired = DesiredState::new(&model);
+        for stage in 0..self.stages.len() {
+            if let Some(links) = self.links(stage) {
+                let links = links
+                    .into_iter()
+                    .map(|(link, ip)| InterfaceAddress::new(link, ip));
+                model.set_interface_addresses(links.collect());
+            }
+            let (changes, errors) = self.changes(stage);
+            for change in changes {
+                model.change(SourceId(0), change);
+            }
+            assert!(model.is_ready());
+            let touched = model.take_touched();
+            desired.fold(&model, &touched);
+            each(stage, &model, &desired, errors);
+        }
     }
 }
 
