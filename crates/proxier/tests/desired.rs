@@ -2,7 +2,7 @@
 //! `tests/scenarios/README.md` says how, and which behaviour is in which file.
 //!
 //! `KERNLINK_BLESS=1 cargo test --test desired` writes what comes out into the files; look at the difference before you keep it.
-#![cfg(all(feature = "manifest", feature = "kube-proxy-config"))]
+#![cfg(all(feature = "manifest", feature = "kube-proxy-config", feature = "fake"))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,13 +14,18 @@
 mod scenario;
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_proxier::backends::Backends;
 use kernlink_proxier::desired::{DesiredState, Listings};
 use kernlink_proxier::family::Family;
 use kernlink_proxier::model::Model;
+use kernlink_proxier::plan::Operation;
+use kernlink_proxier::proxier::Proxier;
+use kernlink_proxier::source::SourceId;
 use scenario::Scenario;
 use support::{events, lines};
 
@@ -49,7 +54,49 @@ fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
         outcome.push(("events", errors + &said));
         outcomes.push(outcome);
     });
+    if let Some(first) = outcomes.first_mut() {
+        first.push(("plan", plan(scenario)));
+    }
     outcomes
+}
+
+/// What is to be done to virtual servers and addresses of a kernel that holds what the file says, after the changes of the first
+/// stage: command lines. Nothing where the file does not ask for it.
+fn plan(scenario: &Scenario) -> String {
+    let Some(stage) = scenario
+        .stages
+        .first()
+        .filter(|stage| stage.wanted("plan").is_some())
+    else {
+        return String::new();
+    };
+    let mut backends = Backends::fake();
+    let mut links: BTreeMap<String, Vec<LinkAddress>> = BTreeMap::new();
+    for (link, address) in scenario.links(0).unwrap_or_default() {
+        links
+            .entry(link)
+            .or_default()
+            .push(LinkAddress::host(address).unwrap());
+    }
+    let mut fake = kernlink_dummylink::Fake::new();
+    for (link, addresses) in &links {
+        let kind = (link == "kube-ipvs0").then_some("dummy");
+        fake = fake.with_link(LinkName::new(link).unwrap(), kind, addresses);
+    }
+    backends.links = Box::new(fake);
+    for operation in kernlink_ipvs::notation::parse(&stage.present).unwrap() {
+        backends.execute(&Operation::Ipvs(operation)).unwrap();
+    }
+    let mut proxier = Proxier::new(scenario.config(), backends);
+    for change in scenario.changes(0).0 {
+        proxier.change(SourceId(0), change);
+    }
+    let plan = proxier.plan().unwrap().plan.to_string();
+    let of_them = |line: &&str| line.starts_with("ipvsadm ") || line.starts_with("ip address ");
+    plan.lines()
+        .filter(of_them)
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// Port, Service, and how many of its addresses are here and ready, a line each.

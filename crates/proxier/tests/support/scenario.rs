@@ -31,14 +31,16 @@ pub(crate) struct Stage {
     /// All lines up to the first section that must come out, as they are in the file.
     pub(crate) given: String,
     links: Option<String>,
+    /// What the kernel holds before the first sync, as `ipvsadm -S -n` prints it.
+    pub(crate) present: String,
     manifests: String,
     gone: String,
     /// The sections that must come out, in the order of the file.
     pub(crate) wanted: Vec<(String, String)>,
 }
 
-/// The sections that must come out; all but these four are given.
-const GIVEN: [&str; 4] = ["config", "manifests", "links", "gone"];
+/// The sections that are given; all others must come out.
+const GIVEN: [&str; 5] = ["config", "manifests", "links", "present", "gone"];
 
 /// What separates stages, with what happens behind it.
 const THEN: &str = "then: ";
@@ -86,6 +88,7 @@ impl Scenario {
                     "config" => Some(&mut scenario.config),
                     "manifests" => Some(&mut stage.manifests),
                     "links" => Some(stage.links.get_or_insert_default()),
+                    "present" => Some(&mut stage.present),
                     "gone" => Some(&mut stage.gone),
                     heading if heading.starts_with(THEN) => None,
                     _ => stage.wanted.last_mut().map(|(_, text)| text),
@@ -155,9 +158,11 @@ impl Scenario {
             .map_or(KernelVersion::new(6, 1), |version| version.parse().unwrap())
     }
 
-    /// Whether the file is about another kernel than the running one.
+    /// Whether the file is about another kernel than the running one, or about what was in it before.
     pub(crate) fn is_of_another_host(&self) -> bool {
-        !self.node("kernel").is_empty() || !self.node("processors").is_empty()
+        !self.node("kernel").is_empty()
+            || !self.node("processors").is_empty()
+            || self.stages.iter().any(|stage| !stage.present.is_empty())
     }
 
     /// The number of processors.
