@@ -491,7 +491,7 @@ impl Reader {
         let read = root.get(name).and_then(|field| {
             let text = match field.string()? {
                 None | Some("") => format!("{host}:{port}"),
-                Some(text) => match parse_address(text.trim_start_matches('[').trim_end_matches(']')) {
+                Some(text) => match parse_address(text) {
                     Some(address) => SocketAddr::new(address, port).to_string(),
                     None => text.to_owned(),
                 },
@@ -499,6 +499,7 @@ impl Reader {
             let socket: SocketAddr = text.parse().map_err(|_| {
                 let reason = match text.rsplit_once(':') {
                     None => "must be IP:port",
+                    Some(_) if text.ends_with(']') => "must be IP:port",
                     Some((_, number)) if number.parse::<u16>().is_err() => "must be a valid port",
                     Some(_) => "must be a valid IP",
                 };
@@ -529,7 +530,7 @@ fn cluster_cidr(root: &Field<'_>) -> Result<Vec<IpNet>, FieldError> {
     let nets: Vec<IpNet> = text
         .split(',')
         .map(|part| {
-            parse_net(part.trim()).ok_or_else(|| {
+            parse_net(part).ok_or_else(|| {
                 field.error("must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)")
             })
         })
@@ -582,7 +583,7 @@ mod tests {
     #[test]
     fn all_fields_that_matter_are_used() {
         let read = parsed(
-            "hostnameOverride: ' Node-A '\nbindAddress: '::'\nclusterCIDR: 10.244.0.0/16, fd00::/16
+            "hostnameOverride: ' Node-A '\nbindAddress: '::'\nclusterCIDR: 10.244.0.0/16,fd00::/16
 nodePortAddresses: [192.0.2.7/24]\nserviceProxyName: mine
 ipvs: {scheduler: mh, strictARP: true, tcpTimeout: 1m30s, excludeCIDRs: [10.0.0.0/8], minSyncPeriod: 1.5s}
 iptables: {masqueradeAll: true, masqueradeBit: 0}
@@ -624,6 +625,13 @@ nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddre
             "f: detectLocal.bridgeInterface: must not be empty"
         );
         assert!(refused("detectLocalMode: x").starts_with("f: detectLocalMode: \"x\" is not one of"));
+        assert!(
+            refused("clusterCIDR: 10.244.0.0/16, fd00::/16").starts_with("f: clusterCIDR: must be a valid")
+        );
+        assert_eq!(
+            refused("healthzBindAddress: '[::1]'"),
+            "f: healthzBindAddress: must be IP:port"
+        );
         assert!(refused("mode: x\n").starts_with("f: "));
     }
 
