@@ -179,7 +179,8 @@ impl Options {
             }
         };
         if let Some(name) = self.one("--node-name") {
-            config.node_name = name.into();
+            // As kube-proxy takes its `--hostname-override`: names of nodes have no capitals.
+            config.node_name = name.trim().to_lowercase().into();
         }
         if config.node_name.is_empty() {
             return Err(format!("which node? Give --node-name\n{USAGE}"));
