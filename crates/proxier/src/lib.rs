@@ -17,6 +17,7 @@ mod field;
 #[cfg(feature = "kube-proxy-config")]
 pub mod kube_proxy_config;
 pub mod model;
+mod name_map;
 pub mod observe;
 pub mod observed;
 mod one_line;

@@ -26,7 +26,7 @@ pub mod sets;
 mod sysctls;
 mod virtual_servers;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ use crate::config::{Config, IpvsTimeouts};
 use crate::event::{Event, Reason};
 use crate::family::Family;
 use crate::model::{HealthCheck, Model, ServicePortKey, ThisNode, Touched};
+use crate::name_map::NameMap;
 use crate::source::ObjectName;
 use claims::{Claimed, Claims, Ledger, PortId, Released, claim, precedence, release};
 
@@ -52,7 +53,7 @@ pub struct DesiredState {
     config: Arc<Config>,
     this_node: ThisNode,
     ledger: Ledger,
-    ports_of: HashMap<ObjectName, Vec<PortId>>,
+    ports_of: NameMap<Vec<PortId>>,
     families: [FamilyState; 2],
     changes: Changes,
     /// While folding: what was said about the virtual servers whose claims change.
@@ -146,7 +147,7 @@ impl DesiredState {
             config: Arc::clone(model.config()),
             this_node: model.this_node().clone(),
             ledger: Ledger::default(),
-            ports_of: HashMap::new(),
+            ports_of: NameMap::default(),
             families: [family.clone(), family],
             changes: Changes::Everything,
             noted: BTreeMap::new(),
@@ -165,10 +166,11 @@ impl DesiredState {
             });
         }
         // What is gone leaves first, so that its keys pass on without a word about a conflict that is over.
-        for service in &touched.services {
-            let known = self.ports_of.get(service).map_or(0, Vec::len);
-            if known > 0 && !model.has_exposures(service) {
-                self.fold_service(service, Vec::new(), &mut folded);
+        if !self.ports_of.is_empty() {
+            for service in &touched.services {
+                if self.ports_of.contains_key(service) && !model.has_exposures(service) {
+                    self.fold_service(service, Vec::new(), &mut folded);
+                }
             }
         }
         for service in &touched.services {
@@ -219,8 +221,6 @@ impl DesiredState {
         }
         if now.is_empty() {
             self.ports_of.remove(service);
-        } else if let Some(ids) = self.ports_of.get_mut(service) {
-            *ids = now;
         } else {
             self.ports_of.insert(service.clone(), now);
         }

@@ -48,6 +48,15 @@ impl<'a> Endpoint<'a> {
 
 /// Sorts endpoints by address and port and keeps one of each. Entries of equal rank count in the order given.
 pub(crate) fn without_duplicates(endpoints: &mut Vec<Endpoint<'_>>) {
-    endpoints.sort_by_key(|endpoint| (endpoint.address, endpoint.port, endpoint.rank()));
+    // A list has addresses of one family, which their bits put in order.
+    let place = |endpoint: &Endpoint<'_>| (bits(endpoint.address), endpoint.port);
+    endpoints.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.rank().cmp(&b.rank())));
     endpoints.dedup_by(|later, earlier| (later.address, later.port) == (earlier.address, earlier.port));
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u128::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
 }

@@ -14,7 +14,8 @@ mod service_port;
 mod services;
 mod topology;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use services::LeftOut;
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{AddressScope, Event, Reason, Subject, Traffic};
 use crate::family::Family;
+use crate::name_map::{NameMap, NameSet};
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Policy, Service, SourceId};
 use objects::Objects;
 use service_port::ServicePort;
@@ -42,9 +44,9 @@ pub struct Model {
     services: Objects<Service>,
     slices: Objects<EndpointSlice>,
     nodes: Objects<Node>,
-    ports: HashMap<ObjectName, ServicePorts>,
+    ports: NameMap<ServicePorts>,
     /// The names of a Service's slices, in order.
-    slices_of: HashMap<ObjectName, Vec<Arc<str>>>,
+    slices_of: NameMap<Vec<Arc<str>>>,
     interfaces: Vec<InterfaceAddress>,
     this_node: ThisNode,
     /// The addresses of the other nodes; one that several claim belongs to the first by name.
@@ -84,8 +86,8 @@ impl Model {
             services: Objects::new(),
             slices: Objects::new(),
             nodes: Objects::new(),
-            ports: HashMap::new(),
-            slices_of: HashMap::new(),
+            ports: NameMap::default(),
+            slices_of: NameMap::default(),
             interfaces: Vec::new(),
             other_nodes: BTreeMap::new(),
             touched: Vec::new(),
@@ -193,7 +195,8 @@ impl Model {
         let mut services = std::mem::take(&mut self.touched);
         if services.len() > 1 {
             // The order of arrival is the order in memory, which a fold from nothing is glad of.
-            let mut seen = HashSet::with_capacity(services.len());
+            let mut seen = NameSet::default();
+            seen.reserve(services.len());
             services.retain(|service| seen.insert(service.clone()));
         }
         Touched {
@@ -277,15 +280,18 @@ impl Model {
             Some(service) => {
                 let proxy_name = self.config.service_proxy_name.as_deref();
                 let ports = services::service_ports(service, &self.families, proxy_name, &self.defaults);
-                let known = self.ports.get(&name).map_or(&[][..], |ports| &ports.events);
-                events.extend(
-                    ports
-                        .events
-                        .iter()
-                        .filter(|event| !known.contains(event))
-                        .cloned(),
-                );
-                self.ports.insert(name.clone(), ports);
+                match self.ports.entry(name.clone()) {
+                    Entry::Vacant(entry) => {
+                        events.extend(ports.events.iter().cloned());
+                        entry.insert(ports);
+                    }
+                    Entry::Occupied(mut entry) => {
+                        let known = &entry.get().events;
+                        let news = ports.events.iter().filter(|event| !known.contains(event));
+                        events.extend(news.cloned());
+                        entry.insert(ports);
+                    }
+                }
             }
             None => {
                 self.ports.remove(&name);
@@ -295,20 +301,21 @@ impl Model {
     }
 
     fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {
-        if let Some(slice) = self.slices.get(name) {
-            let known: BTreeSet<_> = before.into_iter().flat_map(endpoints::unusable).collect();
-            let new: BTreeSet<_> = endpoints::unusable(slice)
-                .filter(|found| !known.contains(found))
-                .collect();
-            events.extend(new.into_iter().map(|found| unusable_endpoint(slice, found)));
-        }
         let owner = |slice: &EndpointSlice| {
             slice
                 .service
                 .as_ref()
                 .map(|service| ObjectName::new(Arc::clone(&name.namespace), Arc::clone(service)))
         };
-        let now = self.slices.get(name).and_then(owner);
+        let slice = self.slices.get(name);
+        if let Some(slice) = slice {
+            let known: BTreeSet<_> = before.into_iter().flat_map(endpoints::unusable).collect();
+            let new: BTreeSet<_> = endpoints::unusable(slice)
+                .filter(|found| !known.contains(found))
+                .collect();
+            events.extend(new.into_iter().map(|found| unusable_endpoint(slice, found)));
+        }
+        let now = slice.and_then(owner);
         let was = before.and_then(owner);
         if was != now
             && let Some(service) = was
@@ -322,15 +329,11 @@ impl Model {
             self.touched.push(service);
         }
         if let Some(service) = now {
-            match self.slices_of.get_mut(&service) {
-                None => {
-                    _ = self
-                        .slices_of
-                        .insert(service.clone(), vec![Arc::clone(&name.name)])
-                }
-                Some(slices) => {
-                    if let Err(place) = slices.binary_search(&name.name) {
-                        slices.insert(place, Arc::clone(&name.name));
+            match self.slices_of.entry(service.clone()) {
+                Entry::Vacant(entry) => _ = entry.insert(vec![Arc::clone(&name.name)]),
+                Entry::Occupied(mut entry) => {
+                    if let Err(place) = entry.get().binary_search(&name.name) {
+                        entry.get_mut().insert(place, Arc::clone(&name.name));
                     }
                 }
             }

@@ -1,15 +1,15 @@
 //! The objects of one kind from all sources. One object from two sources: the lower source wins.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 
 use crate::event::{Event, Reason, Subject};
+use crate::name_map::{NameMap, NameSet};
 use crate::source::{Object, ObjectChange, ObjectName, SourceId};
 
 /// What the sources have of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Objects<T> {
-    held: HashMap<ObjectName, Held<T>>,
+    held: NameMap<Held<T>>,
     /// Whether each source that is known has handed in its first full list.
     complete: Vec<(SourceId, bool)>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Changed<T> {
 impl<T: Object + Clone> Objects<T> {
     pub(super) fn new() -> Self {
         Self {
-            held: HashMap::new(),
+            held: NameMap::default(),
             complete: Vec::new(),
         }
     }
@@ -83,7 +83,8 @@ impl<T: Object + Clone> Objects<T> {
 
     fn replace_all(&mut self, source: SourceId, objects: Vec<T>, events: &mut Vec<Event>) -> Vec<Changed<T>> {
         let mut changed = Vec::new();
-        let mut stay: HashSet<&ObjectName> = HashSet::with_capacity(objects.len());
+        let mut stay: NameSet<&ObjectName> = NameSet::default();
+        stay.reserve(objects.len());
         for object in &objects {
             if !stay.insert(object.name()) {
                 events.push(Event {
