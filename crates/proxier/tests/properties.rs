@@ -295,7 +295,7 @@ proptest! {
         let (_, desired) = run(&steps, |_| ());
         for family in Family::ALL {
             prop_assert_eq!(desired.virtual_servers(family).count(), 0);
-            prop_assert_eq!(desired.addresses(family).len(), 0);
+            prop_assert_eq!(desired.addresses(family).count(), 0);
             prop_assert_eq!(desired.health_checks(family).count(), 0);
             prop_assert_eq!(desired.blocked(family).count(), 0);
             for set in desired.sets(family) {

@@ -72,6 +72,14 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
+    /// One claim, which has the key.
+    pub(crate) fn of(id: PortId) -> Self {
+        Self {
+            first: id,
+            others: Vec::new(),
+        }
+    }
+
     /// Who has the key.
     pub(crate) fn first(&self) -> PortId {
         self.first
@@ -116,10 +124,7 @@ pub(crate) enum Released {
 pub(crate) fn claim<K: Ord>(map: &mut BTreeMap<K, Claims>, key: K, id: PortId, ledger: &Ledger) -> Claimed {
     let claims = match map.entry(key) {
         Entry::Vacant(entry) => {
-            entry.insert(Claims {
-                first: id,
-                others: Vec::new(),
-            });
+            entry.insert(Claims::of(id));
             return Claimed::Alone;
         }
         Entry::Occupied(entry) => entry.into_mut(),

@@ -26,11 +26,11 @@ pub mod sets;
 mod sysctls;
 mod virtual_servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kernlink_ipset::{Entry, Set};
+use kernlink_ipset::{Element, Entry, Set};
 use kernlink_ipvs::{RealServer, VirtualServer, VirtualServerKey};
 
 pub use changes::{ChangedKeys, Changes};
@@ -66,7 +66,7 @@ struct FamilyState {
     virtual_servers: BTreeMap<VirtualServerKey, Claims>,
     /// The keys above that several want.
     contested: BTreeSet<VirtualServerKey>,
-    addresses: BTreeMap<IpAddr, Claims>,
+    /// Those of [`SetId::IpvsIps`] are the addresses to bind too.
     sets: [BTreeMap<Entry, Claims>; SetId::ALL.len()],
     blocked: BTreeMap<Blocked, Claims>,
     health_checks: BTreeMap<u16, Claims>,
@@ -138,7 +138,6 @@ impl DesiredState {
         let family = FamilyState {
             virtual_servers: BTreeMap::new(),
             contested: BTreeSet::new(),
-            addresses: BTreeMap::new(),
             sets: std::array::from_fn(|_| BTreeMap::new()),
             blocked: BTreeMap::new(),
             health_checks: BTreeMap::new(),
@@ -197,6 +196,15 @@ impl DesiredState {
     fn fold_service(&mut self, service: &ObjectName, contributions: Vec<Contribution>, folded: &mut Folded) {
         let mut before = self.ports_of.get(service).cloned().unwrap_or_default();
         let mut now = Vec::with_capacity(contributions.len());
+        if before.is_empty() {
+            for contribution in contributions {
+                now.extend(self.add(contribution, folded));
+            }
+            if !now.is_empty() {
+                self.ports_of.insert(service.clone(), now);
+            }
+            return;
+        }
         let mut added = Vec::new();
         for contribution in contributions {
             let same = |id: &PortId| {
@@ -308,17 +316,24 @@ impl DesiredState {
                 state.contested.remove(key);
             }
         }
+        let mut is_uncontested = before.is_none();
         for key in new_keys.iter().filter(|key| !old_keys.contains(key)) {
             folded.map_entries += 1;
-            let holder = state.virtual_servers.get(key).map(Claims::first);
-            if let Some(holder) = holder {
-                noted.entry(*key).or_insert_with(|| state.conflicts(*key, ledger));
-                note_other(state, holder);
-                state.contested.insert(*key);
+            match state.virtual_servers.entry(*key) {
+                // Nearly always: nobody else wants it.
+                btree_map::Entry::Vacant(entry) => _ = entry.insert(Claims::of(id)),
+                btree_map::Entry::Occupied(entry) => {
+                    let holder = entry.get().first();
+                    is_uncontested = false;
+                    noted.entry(*key).or_insert_with(|| state.conflicts(*key, ledger));
+                    note_other(state, holder);
+                    state.contested.insert(*key);
+                    if !claim(&mut state.virtual_servers, *key, id, ledger).is_first() {
+                        continue;
+                    }
+                }
             }
-            if claim(&mut state.virtual_servers, *key, id, ledger).is_first() {
-                changes.note(|keys| _ = keys.virtual_servers.insert(*key));
-            }
+            changes.note(|keys| _ = keys.virtual_servers.insert(*key));
         }
         // The same key with other settings or servers.
         if let (Some(old), Some(new)) = (&before, ledger.get(id)) {
@@ -335,7 +350,11 @@ impl DesiredState {
                 }
             }
         }
-        let held_now = state.held_by(id, &new_keys);
+        let held_now = if is_uncontested {
+            new_keys
+        } else {
+            state.held_by(id, &new_keys)
+        };
         let mut moves = Moves {
             state,
             ledger,
@@ -408,16 +427,16 @@ impl DesiredState {
     }
 
     /// The addresses of a family that the dummy link must carry, sorted. The prefix length is the full one.
-    pub fn addresses(&self, family: Family) -> impl ExactSizeIterator<Item = IpAddr> + '_ {
-        self.families[family.index()].addresses.keys().copied()
+    pub fn addresses(&self, family: Family) -> impl Iterator<Item = IpAddr> + '_ {
+        let entries = &self.families[family.index()].sets[SetId::IpvsIps.index()];
+        entries.keys().filter_map(address)
     }
 
     /// Whether the dummy link must carry an address.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
-        self.families[Family::of(address).index()]
-            .addresses
-            .contains_key(&address)
+        self.set(SetId::IpvsIps, Family::of(address))
+            .contains(&Entry::ip(address))
     }
 
     /// All sets of a family, in kube-proxy's order.
@@ -542,7 +561,6 @@ impl FamilyState {
 /// A key that follows from holding virtual servers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Following<'a> {
-    Address(IpAddr),
     Entry(SetId, &'a Entry),
     Blocked(Blocked),
 }
@@ -557,13 +575,20 @@ fn following<'a>(contribution: &'a Contribution, held: &[VirtualServerKey]) -> V
         .iter()
         .filter(|claim| held.contains(&claim.virtual_server.key))
     {
-        keys.extend(claim.address.map(Following::Address));
         keys.extend(claim.entries.iter().map(entry));
         keys.extend(claim.blocked.map(Following::Blocked));
     }
     keys.sort_unstable();
     keys.dedup();
     keys
+}
+
+/// The address that an entry of [`SetId::IpvsIps`] names.
+fn address(entry: &Entry) -> Option<IpAddr> {
+    match entry.element() {
+        Element::Ip(address) => Some(*address),
+        _ => None,
+    }
 }
 
 /// Moves claims on keys that follow from virtual servers.
@@ -596,21 +621,11 @@ impl Moves<'_> {
         self.folded.map_entries += 1;
         let family = self.family;
         match key {
-            Following::Address(address) => {
-                if claim(&mut self.state.addresses, address, id, self.ledger) == Claimed::Alone {
-                    self.changes.note(|keys| _ = keys.addresses.insert(address));
-                }
-            }
             Following::Entry(set, entry) => {
                 let entries = &mut self.state.sets[set.index()];
                 let was_empty = entries.is_empty();
                 if claim(entries, entry.clone(), id, self.ledger) == Claimed::Alone {
-                    self.changes.note(|keys| {
-                        keys.entries.insert((family, set, entry.clone()));
-                        if was_empty {
-                            keys.rules.insert(family);
-                        }
-                    });
+                    self.note_entry(set, entry, was_empty);
                 }
             }
             Following::Blocked(blocked) => {
@@ -625,21 +640,11 @@ impl Moves<'_> {
         self.folded.map_entries += 1;
         let family = self.family;
         match key {
-            Following::Address(address) => {
-                if release(&mut self.state.addresses, &address, id) == Released::Gone {
-                    self.changes.note(|keys| _ = keys.addresses.insert(address));
-                }
-            }
             Following::Entry(set, entry) => {
                 let entries = &mut self.state.sets[set.index()];
                 if release(entries, entry, id) == Released::Gone {
                     let is_empty = entries.is_empty();
-                    self.changes.note(|keys| {
-                        keys.entries.insert((family, set, entry.clone()));
-                        if is_empty {
-                            keys.rules.insert(family);
-                        }
-                    });
+                    self.note_entry(set, entry, is_empty);
                 }
             }
             Following::Blocked(blocked) => {
@@ -648,6 +653,20 @@ impl Moves<'_> {
                 }
             }
         }
+    }
+
+    /// Notes an entry that came or went. Which sets are empty decides which rules there are.
+    fn note_entry(&mut self, set: SetId, entry: &Entry, rules: bool) {
+        let family = self.family;
+        self.changes.note(|keys| {
+            keys.entries.insert((family, set, entry.clone()));
+            if set == SetId::IpvsIps {
+                keys.addresses.extend(address(entry));
+            }
+            if rules {
+                keys.rules.insert(family);
+            }
+        });
     }
 
     fn health_checks(&mut self, id: PortId, before: Option<&Contribution>, now: Option<&Contribution>) {

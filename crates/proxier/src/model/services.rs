@@ -79,13 +79,13 @@ pub(crate) fn service_ports(
     let options = annotations::options(service, defaults, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
     });
-    let mut ports = Vec::with_capacity(service.ports.len() * families.len());
-    let mut served = Vec::with_capacity(2);
+    let mut ports = Vec::with_capacity(service.ports.len());
+    let mut served = [false; 2];
     for &family in families {
         let Some(cluster_ip) = reader.cluster_ip(family) else {
             continue;
         };
-        served.push(family);
+        served[family.index()] = true;
         let facts = Arc::new(reader.facts(family, &options));
         let mut seen: BTreeSet<ServicePortName> = BTreeSet::new();
         for port in &service.ports {
@@ -107,8 +107,8 @@ pub(crate) fn service_ports(
             });
         }
     }
-    if !served.is_empty() {
-        reader.addresses_of_other_families(families, &served);
+    if served.contains(&true) {
+        reader.addresses_of_other_families(families, served);
     }
     let mut events = reader.events;
     events.sort();
@@ -269,11 +269,14 @@ impl Reader<'_> {
         } else if ranges.is_empty() && others && balanced {
             self.say(Reason::SourceRangesOfOtherFamily(family));
         }
+        if ranges.is_empty() {
+            return Arc::default();
+        }
         ranges.into_iter().collect()
     }
 
     /// Names the external and load-balancer IPs of a family that the Service is not served in.
-    fn addresses_of_other_families(&mut self, families: &[Family], served: &[Family]) {
+    fn addresses_of_other_families(&mut self, families: &[Family], served: [bool; 2]) {
         let service = self.service;
         let external = service
             .external_ips
@@ -289,7 +292,7 @@ impl Reader<'_> {
         for (field, text) in external.chain(ingress) {
             if let Some(address) = parse_address(text) {
                 let family = Family::of(address);
-                if families.contains(&family) && !served.contains(&family) {
+                if families.contains(&family) && !served[family.index()] {
                     self.say(Reason::OtherFamily { field, address });
                 }
             }
