@@ -26,6 +26,11 @@ impl Ledger {
         self.places.iter().flatten()
     }
 
+    /// Makes room for so many more.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        self.places.reserve(more);
+    }
+
     /// Adds a contribution. `None` only when there are 2³² of them.
     pub(crate) fn add(&mut self, contribution: Contribution) -> Option<PortId> {
         if let Some(id) = self.free.pop() {

@@ -165,7 +165,10 @@ impl DesiredState {
             });
         }
         // What is gone leaves first, so that its keys pass on without a word about a conflict that is over.
-        if !self.ports_of.is_empty() {
+        if self.ports_of.is_empty() {
+            self.ports_of.reserve(touched.services.len());
+            self.ledger.reserve(touched.services.len());
+        } else {
             for service in &touched.services {
                 if self.ports_of.contains_key(service) && !model.has_exposures(service) {
                     self.fold_service(service, Vec::new(), &mut folded);

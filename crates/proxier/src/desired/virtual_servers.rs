@@ -1,6 +1,5 @@
 //! Virtual servers and real servers.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -67,7 +66,7 @@ fn forwarding(frontend: &Frontend) -> ForwardingMethod {
 
 /// Makes the real servers of a service port's frontends, each list once.
 #[derive(Default)]
-pub(crate) struct RealServers(BTreeMap<(Policy, ForwardingMethod), Arc<[RealServer]>>);
+pub(crate) struct RealServers(Vec<(Policy, ForwardingMethod, Arc<[RealServer]>)>);
 
 impl RealServers {
     /// The real servers of a frontend, sorted by key.
@@ -79,14 +78,20 @@ impl RealServers {
         } else {
             frontend.policy
         };
-        let servers = self.0.entry((policy, forwarding)).or_insert_with(|| {
-            let servers = exposure.endpoints.of(policy).iter().map(|endpoint| {
-                RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
-                    .with_forwarding(forwarding)
-                    .with_weight(Weight::from(endpoint.weight))
-            });
-            servers.collect()
+        let known = self
+            .0
+            .iter()
+            .find(|known| (known.0, known.1) == (policy, forwarding));
+        if let Some((_, _, servers)) = known {
+            return Arc::clone(servers);
+        }
+        let servers = exposure.endpoints.of(policy).iter().map(|endpoint| {
+            RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
+                .with_forwarding(forwarding)
+                .with_weight(Weight::from(endpoint.weight))
         });
-        Arc::clone(servers)
+        let servers: Arc<[RealServer]> = servers.collect();
+        self.0.push((policy, forwarding, Arc::clone(&servers)));
+        servers
     }
 }

@@ -134,18 +134,20 @@ impl Model {
         let mut events = Vec::new();
         match change {
             Change::Services(change) => {
-                for changed in self.services.change(source, change, &mut events) {
+                let changed = self.services.change(source, change, &mut events);
+                self.ports.reserve(changed.len().saturating_sub(self.ports.len()));
+                for changed in changed {
                     self.service_changed(changed.name, &mut events);
                 }
             }
             Change::EndpointSlices(change) => {
                 for changed in self.slices.change(source, change, &mut events) {
-                    self.slice_changed(&changed.name, changed.before.as_ref(), &mut events);
+                    self.slice_changed(&changed.name, changed.before.as_deref(), &mut events);
                 }
             }
             Change::Nodes(change) => {
                 for changed in self.nodes.change(source, change, &mut events) {
-                    self.node_changed(&changed.name, changed.before.as_ref());
+                    self.node_changed(&changed.name, changed.before.as_deref());
                 }
             }
         }
@@ -195,9 +197,11 @@ impl Model {
         let mut services = std::mem::take(&mut self.touched);
         if services.len() > 1 {
             // The order of arrival is the order in memory, which a fold from nothing is glad of.
-            let mut seen = NameSet::default();
+            let mut seen: NameSet<&ObjectName> = NameSet::default();
             seen.reserve(services.len());
-            services.retain(|service| seen.insert(service.clone()));
+            let first: Vec<bool> = services.iter().map(|service| seen.insert(service)).collect();
+            let mut first = first.into_iter();
+            services.retain(|_| first.next() == Some(true));
         }
         Touched {
             services,

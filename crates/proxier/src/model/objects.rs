@@ -26,7 +26,7 @@ struct Held<T> {
 pub(super) struct Changed<T> {
     pub(super) name: ObjectName,
     /// The version that was effective, if it is another than the one that is now.
-    pub(super) before: Option<T>,
+    pub(super) before: Option<Box<T>>,
 }
 
 impl<T: Object + Clone> Objects<T> {
@@ -134,7 +134,7 @@ impl<T: Object + Clone> Objects<T> {
             let before = std::mem::replace(&mut held.effective.1, object);
             return Some(Changed {
                 name,
-                before: Some(before),
+                before: Some(Box::new(before)),
             });
         }
         let known = held.ignored.iter_mut().find(|(id, _)| *id == source);
@@ -150,7 +150,7 @@ impl<T: Object + Clone> Objects<T> {
             let before = std::mem::replace(&mut held.effective, (source, object));
             events.push(several(source, before.0));
             let changed = before.1 != held.effective.1;
-            let was = changed.then(|| before.1.clone());
+            let was = changed.then(|| Box::new(before.1.clone()));
             // The former winner is lower than all that it beat.
             held.ignored.insert(0, before);
             return changed.then_some(Changed { name, before: was });
@@ -174,14 +174,14 @@ impl<T: Object + Clone> Objects<T> {
             let before = entry.remove().effective.1;
             return Some(Changed {
                 name: name.clone(),
-                before: Some(before),
+                before: Some(Box::new(before)),
             });
         }
         let next = held.ignored.remove(0);
         let (_, before) = std::mem::replace(&mut held.effective, next);
         (before != held.effective.1).then(|| Changed {
             name: name.clone(),
-            before: Some(before),
+            before: Some(Box::new(before)),
         })
     }
 }
