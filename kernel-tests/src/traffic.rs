@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     io::{self, Read, Write},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU16, Ordering},
@@ -12,6 +12,8 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use socket2::{SockRef, Socket as AnySocket};
 
 use crate::{
     netns::NetNs,
@@ -22,8 +24,8 @@ use crate::{
 /// How long a client waits for an answer that it expects: no packet is lost once a [`Network`] is set up, but a machine that is
 /// emulated and has other things to do is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a server looks whether it is to stop.
-const STOP_CHECK: Duration = Duration::from_millis(50);
+/// How often a server looks whether it is to stop, should it not have been woken for it.
+const STOP_CHECK: Duration = Duration::from_secs(1);
 
 /// TCP or UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,6 +188,8 @@ const DISCARD: u16 = 9;
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<AtomicBool>,
+    /// The one that the thread waits at.
+    socket: AnySocket,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -197,26 +201,36 @@ impl Server {
         let name = name.to_owned();
         let fail = |error: io::Error| -> ! { panic!("listening on {address}/{protocol}: {error}") };
         // A socket stays in the namespace of the thread that made it.
-        let thread = match protocol {
+        let shared = |socket: SockRef<'_>| {
+            // A thread that waits costs an emulated machine nothing, one that looks again and again does.
+            socket
+                .set_read_timeout(Some(STOP_CHECK))
+                .and_then(|()| socket.try_clone())
+                .unwrap_or_else(|error| fail(error))
+        };
+        let (socket, thread) = match protocol {
             Protocol::Tcp => {
                 let listener = namespace
                     .run(|| TcpListener::bind(address))
                     .unwrap_or_else(|error| fail(error));
-                listener.set_nonblocking(true).unwrap_or_else(|error| fail(error));
-                thread::spawn(move || serve_tcp(&listener, &name, &stopped))
+                (
+                    shared(SockRef::from(&listener)),
+                    thread::spawn(move || serve_tcp(&listener, &name, &stopped)),
+                )
             }
             Protocol::Udp => {
                 let socket = namespace
                     .run(|| UdpSocket::bind(address))
                     .unwrap_or_else(|error| fail(error));
-                socket
-                    .set_read_timeout(Some(STOP_CHECK))
-                    .unwrap_or_else(|error| fail(error));
-                thread::spawn(move || serve_udp(&socket, &name, &stopped))
+                (
+                    shared(SockRef::from(&socket)),
+                    thread::spawn(move || serve_udp(&socket, &name, &stopped)),
+                )
             }
         };
         Self {
             stop,
+            socket,
             thread: Some(thread),
         }
     }
@@ -225,6 +239,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // Wakes the thread; of an unconnected socket the kernel says besides that it is not connected.
+        let _ = self.socket.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -233,17 +249,11 @@ impl Drop for Server {
 
 fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        match listener.accept() {
-            Ok((stream, source)) => {
-                let name = name.to_owned();
-                // A client that holds its connection must not keep others waiting.
-                thread::spawn(move || answer_tcp(stream, &name, source));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                thread::sleep(Duration::from_millis(2))
-            }
-            // A connection that broke before it was accepted is the client's to report.
-            Err(_) => {}
+        // Otherwise it is time to look whether to stop, or a connection broke early, which is the client's to report.
+        if let Ok((stream, source)) = listener.accept() {
+            let name = name.to_owned();
+            // A client that holds its connection must not keep others waiting.
+            thread::spawn(move || answer_tcp(stream, &name, source));
         }
     }
 }
@@ -251,7 +261,7 @@ fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
 /// Answers every line with one line until the client closes.
 fn answer_tcp(mut stream: TcpStream, name: &str, source: SocketAddr) {
     let mut request = [0; 512];
-    if stream.set_nonblocking(false).is_err() || stream.set_read_timeout(Some(PATIENCE * 8)).is_err() {
+    if stream.set_read_timeout(Some(PATIENCE * 8)).is_err() {
         return;
     }
     while uninterrupted(|| stream.read(&mut request)).is_ok_and(|length| length > 0) {

@@ -44,6 +44,8 @@ fn command(backend: Backend) -> Command {
     Command::new()
         .with_backend(backend)
         .with_wait(Duration::from_secs(30))
+        // The search for a refused rule starts the tool a dozen times, each with a thousand rules.
+        .with_time_limit(Duration::from_secs(600))
         .with_lock_file(lock_file("common"))
 }
 

@@ -461,21 +461,20 @@ impl SctpServer {
     fn start(namespace: &NetNs, name: &str, address: SocketAddr) -> Self {
         let listener = namespace.run(|| sctp_socket(address)).unwrap();
         listener.listen(16).unwrap();
-        listener.set_nonblocking(true).unwrap();
+        listener
+            .set_read_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, name) = (stop.clone(), name.to_owned());
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    Ok((mut association, source)) => {
-                        let answer = format!("{name} {}", source.as_socket().unwrap());
-                        association.set_nonblocking(false).unwrap();
-                        association.set_read_timeout(Some(PATIENCE)).unwrap();
-                        // A client that breaks off has its own error to report.
-                        let _ = association.read(&mut [0; 64]);
-                        let _ = association.write(answer.as_bytes());
-                    }
-                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                // Otherwise it is time to look whether to stop.
+                if let Ok((mut association, source)) = listener.accept() {
+                    let answer = format!("{name} {}", source.as_socket().unwrap());
+                    association.set_read_timeout(Some(PATIENCE)).unwrap();
+                    // A client that breaks off has its own error to report.
+                    let _ = association.read(&mut [0; 64]);
+                    let _ = association.write(answer.as_bytes());
                 }
             }
         });
