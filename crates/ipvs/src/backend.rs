@@ -20,7 +20,7 @@ pub trait Ipvs: Send {
 
     /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
     ///
-    /// The kernel is asked until two listings agree, at most five times: with changes going on meanwhile, here or in another
+    /// The kernel is asked until two listings agree, at most ten times: with changes going on meanwhile, here or in another
     /// network namespace, virtual servers that exist can still be missing. [`snapshot`](Self::snapshot) says whether.
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 

@@ -385,7 +385,7 @@ const OPERATIONS_IN_ONE_SEND: usize = 1500;
 
 /// The kernel goes through its table by position, which changes of others, even in other network namespaces, shift between
 /// two datagrams of a listing. A table is read until two passes agree, but not for ever.
-const LISTING_PASSES: usize = 5;
+const LISTING_PASSES: usize = 10;
 
 /// As many virtual servers fit the first datagram of a listing, of at least 3.5 KiB, at up to 420 bytes each: they are of one
 /// moment.
