@@ -342,6 +342,12 @@ impl Client {
             };
             outcomes.push(outcome);
         }
+        if operations
+            .iter()
+            .any(|operation| matches!(operation, Operation::StopDaemon(_)))
+        {
+            let _an_empty_message_fits = batch.push(NLMSG_NOOP, 0, |_| {});
+        }
         let answers = self.connection.execute(&mut batch);
         self.batch = batch;
         let outcomes = outcomes.get_mut(first..).unwrap_or_default();
@@ -378,6 +384,13 @@ impl Client {
             .map_err(Error::request(attempt))
     }
 }
+
+/// A message that does nothing and is acknowledged all the same; it goes behind the end of a daemon.
+///
+/// A daemon that ends before its thread has run makes the kernel say nothing at all: `kthread_stop` then returns `EINTR`
+/// ([`kthread.c`](https://github.com/torvalds/linux/blob/v6.1/kernel/kthread.c)), and for that error alone netlink sends no
+/// acknowledgement (`netlink_rcv_skb` in [`af_netlink.c`](https://github.com/torvalds/linux/blob/v6.1/net/netlink/af_netlink.c)).
+const NLMSG_NOOP: u16 = 1;
 
 /// As many operations are encoded before they are sent: mostly one send, as a socket takes 208 KiB at once and an operation has
 /// around 100 bytes. Encoding more ahead would gain no system call and miss the processor's caches.

@@ -585,6 +585,16 @@ fn daemons_start_and_stop(ipvs: &mut dyn Ipvs) {
         .with_ttl(1);
     assert_eq!(listed, [expected]);
     ipvs.stop_daemon(DaemonRole::Backup).unwrap();
+
+    // Stopped before it has begun.
+    for _ in 0..10 {
+        let at_once = [
+            Operation::StartDaemon(Daemon::new(DaemonRole::Backup, interface)),
+            Operation::StopDaemon(DaemonRole::Backup),
+        ];
+        assert_eq!(ipvs.execute(&at_once), [Ok(()), Ok(())]);
+        assert_eq!(ipvs.list_daemons().unwrap(), []);
+    }
 }
 
 fn an_empty_batch_has_no_outcomes(ipvs: &mut dyn Ipvs) {
