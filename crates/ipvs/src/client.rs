@@ -7,7 +7,7 @@ use kernlink_netlink::generic::Family;
 use kernlink_netlink::{AttributeReader, Batch, Connection, Errno, Namespace, Protocol};
 
 use crate::backend::Ipvs;
-use crate::connection::{ConnectionFilter, Connections};
+use crate::connections::{ConnectionFilter, Connections};
 use crate::daemon::Daemon;
 use crate::error::{Error, InvalidOperation, Reason, Unavailable};
 use crate::info::Info;

@@ -3,6 +3,7 @@
 mod backend;
 mod client;
 mod connection;
+mod connections;
 #[cfg(feature = "fake")]
 pub mod contract;
 mod daemon;
@@ -30,7 +31,8 @@ mod wire;
 
 pub use backend::Ipvs;
 pub use client::Client;
-pub use connection::{ConnectionEntry, ConnectionFilter, ConnectionState, Connections, EngineData};
+pub use connection::{ConnectionEntry, ConnectionState, EngineData};
+pub use connections::{ConnectionFilter, Connections};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
 pub use error::{Error, InvalidOperation, Reason, Unavailable};
 #[cfg(feature = "fake")]
