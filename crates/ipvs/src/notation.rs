@@ -27,6 +27,8 @@ use crate::real_server::{RealServer, Tunnel, TunnelFlags, TunnelKind};
 use crate::scheduler::{Scheduler, SchedulerFlags};
 use crate::virtual_server::{Family, Protocol, VirtualServer, VirtualServerKey};
 
+mod arguments;
+mod options;
 mod parser;
 
 /// Prints virtual servers, each followed by its real servers, one a line, in the order given: what `ipvsadm -S -n` prints,
