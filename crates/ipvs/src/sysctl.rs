@@ -16,6 +16,10 @@
 //! Source: [`vs_vars` in `ip_vs_ctl.c` at v6.1][vars] and [`ipvs-sysctl.rst`][doc]. Where the kernel's own check is wider than
 //! what it understands, the range here is what it understands.
 //!
+//! The first kernel is the release that took the change: `run_estimation`, for one, was merged in October 2021, for Linux 5.16.
+//! Before Linux 4.4, the oldest that this crate is for, it is given as far as it is known; `Linux 2.6` means 2.6.12 or older,
+//! where the kernel's public history begins.
+//!
 //! [vars]: https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c
 //! [doc]: https://github.com/torvalds/linux/blob/v6.1/Documentation/networking/ipvs-sysctl.rst
 
@@ -252,23 +256,27 @@ settings! {
         "while the backup daemon runs alone, packets for virtual servers are not balanced again";
     CACHE_BYPASS: bool = "cache_bypass", "Linux 2.6", "0 or 1", |_| true,
         "without a real server, packets for a virtual server by mark go to their own destination";
+    CONN_LFACTOR: i32 = "conn_lfactor", "Linux 7.1", "-8 to 8", |n| (-8..=8).contains(n),
+        "size of the connection table: it holds two to this power connections a bucket before it grows";
+    CONN_MAX: u32 = "conn_max", "Linux 7.2", "0 to 1073741824, on 32-bit kernels to 16777216", |n| *n <= 1 << 30,
+        "how many connections the network namespace may have";
     CONN_REUSE_MODE: u32 = "conn_reuse_mode", "Linux 4.1", "0 to 3", |n| *n <= 3,
         "what a new connection from a port in use does: 0 goes on with the old one, bit 0 schedules anew where that is safe, bit 1 also while the old one is in FIN_WAIT";
     CONNTRACK: bool = "conntrack", "Linux 2.6.37, with CONFIG_IP_VS_NFCT", "0 or 1", |_| true,
         "connections are kept in connection tracking too, which masquerading by iptables needs";
     DEBUG_LEVEL: i32 = "debug_level", "Linux 2.6, with CONFIG_IP_VS_DEBUG", "0 to 12", |n| (0..=12).contains(n),
-        "how much is written to the kernel's log; 0 is nothing but errors";
+        "how much is written to the kernel's log; 0 is nothing but errors. One for all network namespaces: since Linux 5.15 only the initial one may write it";
     DROP_ENTRY: Defence = "drop_entry", "Linux 2.6", "0 to 3", |_| true,
         "whether connections are dropped at random to gain memory";
     DROP_PACKET: Defence = "drop_packet", "Linux 2.6", "0 to 3", |_| true,
         "whether packets are dropped at random before they reach real servers";
-    EST_CPULIST: String = "est_cpulist", "Linux 6.2", "a list of processors such as 0-3,8, or nothing", |_| true,
-        "processors that work out the rates";
+    EST_CPULIST: String = "est_cpulist", "Linux 6.2", "a list of processors such as 0-3,8, all, or nothing", |_| true,
+        "processors that work out the rates; with an empty list none does";
     EST_NICE: i32 = "est_nice", "Linux 6.2", "-20 to 19", |n| (-20..=19).contains(n),
         "priority of the threads that work out the rates";
     EXPIRE_NODEST_CONN: bool = "expire_nodest_conn", "Linux 2.6", "0 or 1", |_| true,
         "connections to a deleted real server end with their next packet";
-    EXPIRE_QUIESCENT_TEMPLATE: bool = "expire_quiescent_template", "Linux 2.6.14", "0 or 1", |_| true,
+    EXPIRE_QUIESCENT_TEMPLATE: bool = "expire_quiescent_template", "Linux 2.6", "0 or 1", |_| true,
         "persistence does not bring clients back to a real server of weight 0";
     IGNORE_TUNNELED: bool = "ignore_tunneled", "Linux 4.4", "0 or 1", |_| true,
         "packets that came out of an IPIP tunnel are not balanced again";
@@ -280,7 +288,7 @@ settings! {
         "masqueraded answers without a connection are refused by ICMP";
     PMTU_DISC: bool = "pmtu_disc", "Linux 3.7", "0 or 1", |_| true,
         "packets that do not fit a tunnel are answered by ICMP and not sent in fragments";
-    RUN_ESTIMATION: bool = "run_estimation", "Linux 5.15", "0 or 1", |_| true,
+    RUN_ESTIMATION: bool = "run_estimation", "Linux 5.16", "0 or 1", |_| true,
         "rates are worked out";
     SCHEDULE_ICMP: bool = "schedule_icmp", "Linux 4.4", "0 or 1", |_| true,
         "ICMP errors without a connection go to a real server";
@@ -292,6 +300,8 @@ settings! {
         "any TCP packet begins a connection, not only SYN";
     SNAT_REROUTE: bool = "snat_reroute", "Linux 2.6.37", "0 or 1", |_| true,
         "masqueraded answers are routed anew by their new source";
+    SVC_LFACTOR: i32 = "svc_lfactor", "Linux 7.1", "-8 to 8", |n| (-8..=8).contains(n),
+        "size of the table of virtual servers: it holds two to this power of them a bucket before it grows";
     SYNC_PERSIST_MODE: bool = "sync_persist_mode", "Linux 3.11", "0 or 1", |_| true,
         "of persistent virtual servers only the templates are synchronised";
     SYNC_PORTS: u32 = "sync_ports", "Linux 3.5", "a power of two from 1 to 64", |n| n.is_power_of_two() && *n <= 64,
