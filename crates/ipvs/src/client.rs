@@ -16,7 +16,7 @@ use crate::real_server::TunnelKind;
 use crate::scheduler::Scheduler;
 use crate::snapshot::Snapshot;
 use crate::stats::{RealServerStatus, VirtualServerStatus};
-use crate::support::{Availability, Modules, Support};
+use crate::support::{Availability, ModuleLookup, Modules, Support};
 use crate::sysctl::{Setting, Value};
 use crate::timeouts::Timeouts;
 use crate::uapi::*;
@@ -188,8 +188,14 @@ impl Client {
         }
     }
 
-    /// The error of a refused operation, explained with what the namespace shows besides the operation.
-    fn explain(&self, operation: &Operation, error: kernlink_netlink::Error) -> Error {
+    /// The error of a refused operation, explained with what the namespace and the kernel's modules show besides the
+    /// operation.
+    fn explain(
+        &self,
+        operation: &Operation,
+        error: kernlink_netlink::Error,
+        modules: &mut ModuleLookup,
+    ) -> Error {
         let kernlink_netlink::Error::Refused(refusal) = error else {
             return Error::Transport {
                 operation: Box::new(operation.clone()),
@@ -212,7 +218,7 @@ impl Client {
                     Ok(None) | Err(_) => Reason::Unexplained,
                 }
             }
-            (reason, _) => reason,
+            (reason, _) => modules.refine(reason),
         };
         Error::refused(operation, refusal.errno, reason)
     }
@@ -355,9 +361,10 @@ impl Client {
             .iter()
             .zip(outcomes)
             .filter(|(_, outcome)| outcome.is_ok());
+        let mut modules = ModuleLookup::default();
         for ((operation, outcome), answer) in sent.zip(answers) {
             if let Err(error) = answer {
-                *outcome = Err(self.explain(operation, error));
+                *outcome = Err(self.explain(operation, error, &mut modules));
             }
         }
     }

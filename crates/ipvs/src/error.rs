@@ -7,6 +7,7 @@ use kernlink_netlink::Errno;
 
 use crate::operation::Operation;
 use crate::scheduler::{PersistenceEngine, Scheduler};
+use crate::support::Availability;
 use crate::virtual_server::Family;
 
 /// What can go wrong. Tell the cases apart by the predicates; the text says what was attempted on what, and why it failed.
@@ -118,19 +119,23 @@ pub enum Reason {
     /// It is there already.
     #[error("it exists already")]
     AlreadyExists,
-    /// The kernel has no such scheduler and found no module for it.
-    #[error("the kernel has no scheduler {scheduler} (module ip_vs_{scheduler})")]
+    /// The kernel has no such scheduler and did not load a module for it.
+    #[error("the kernel has no scheduler {scheduler} (module ip_vs_{scheduler}){}", remedy(.module, "ip_vs_", scheduler))]
     SchedulerUnavailable {
         /// The scheduler asked for.
         scheduler: Scheduler,
+        /// Whether its module can be had, as far as the caller's file system tells.
+        module: Availability,
     },
-    /// The kernel has no such persistence engine and found no module for it.
-    #[error("the kernel has no persistence engine {engine} (module ip_vs_pe_{engine})")]
+    /// The kernel has no such persistence engine and did not load a module for it.
+    #[error("the kernel has no persistence engine {engine} (module ip_vs_pe_{engine}){}", remedy(.module, "ip_vs_pe_", engine))]
     PersistenceEngineUnavailable {
         /// The persistence engine asked for.
         engine: PersistenceEngine,
+        /// Whether its module can be had, as far as the caller's file system tells.
+        module: Availability,
     },
-    /// The kernel lacks one of the two and does not say which.
+    /// The kernel lacks one of the two and does not say which; neither is known to be loaded.
     #[error(
         "the kernel has no scheduler {scheduler} (module ip_vs_{scheduler}) or no persistence engine {engine} \
          (module ip_vs_pe_{engine})"
@@ -417,11 +422,17 @@ impl Reason {
                     family: server.key.family(),
                 },
                 Errno::ENOENT => match (server.scheduler, server.persistence_engine) {
-                    (Scheduler::NONE, Some(engine)) => Self::PersistenceEngineUnavailable { engine },
+                    (Scheduler::NONE, Some(engine)) => Self::PersistenceEngineUnavailable {
+                        engine,
+                        module: Availability::Unknown,
+                    },
                     (scheduler, Some(engine)) => {
                         Self::SchedulerOrPersistenceEngineUnavailable { scheduler, engine }
                     }
-                    (scheduler, None) => Self::SchedulerUnavailable { scheduler },
+                    (scheduler, None) => Self::SchedulerUnavailable {
+                        scheduler,
+                        module: Availability::Unknown,
+                    },
                 },
                 _ => Self::Unexplained,
             },
@@ -495,6 +506,17 @@ impl Reason {
             },
             Operation::Flush | Operation::ZeroAll | Operation::SetTimeouts(_) => Self::Unexplained,
         }
+    }
+}
+
+/// What to do about a module that the kernel did not load, as far as it is known.
+fn remedy(module: &Availability, prefix: &str, name: &impl std::fmt::Display) -> String {
+    match module {
+        Availability::Loadable => format!(
+            ", which is installed but was not loaded by itself: run `modprobe {prefix}{name}` as root of the host"
+        ),
+        Availability::Missing => "; no such module is installed for this kernel".to_owned(),
+        Availability::Loaded | Availability::Unknown => String::new(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the running kernel can do, and what to do about the rest.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::client::kernel_release;
-use crate::error::Unavailable;
+use crate::error::{Reason, Unavailable};
 use crate::info::Info;
 use crate::scheduler::Scheduler;
 
@@ -106,6 +107,50 @@ impl Modules {
     }
 }
 
+/// Looks modules up for the refused operations of one batch: once each, and only if there are any.
+#[derive(Default)]
+pub(crate) struct ModuleLookup {
+    modules: Option<Modules>,
+    found: HashMap<String, Availability>,
+}
+
+impl ModuleLookup {
+    fn of(&mut self, module: String) -> Availability {
+        let modules = self.modules.get_or_insert_with(Modules::of_running_kernel);
+        let found = self.found.entry(module);
+        found
+            .or_insert_with_key(|module| Availability::of(module, modules))
+            .clone()
+    }
+
+    /// Says more of a missing scheduler or persistence engine: which of the two it is, and whether it can be had.
+    pub(crate) fn refine(&mut self, reason: Reason) -> Reason {
+        match reason {
+            Reason::SchedulerUnavailable { scheduler, .. } => Reason::SchedulerUnavailable {
+                module: self.of(format!("ip_vs_{scheduler}")),
+                scheduler,
+            },
+            Reason::PersistenceEngineUnavailable { engine, .. } => Reason::PersistenceEngineUnavailable {
+                module: self.of(format!("ip_vs_pe_{engine}")),
+                engine,
+            },
+            Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine } => {
+                let of_scheduler = self.of(format!("ip_vs_{scheduler}"));
+                match (of_scheduler, self.of(format!("ip_vs_pe_{engine}"))) {
+                    (Availability::Loaded, module) if module != Availability::Loaded => {
+                        Reason::PersistenceEngineUnavailable { engine, module }
+                    }
+                    (module, Availability::Loaded) if module != Availability::Loaded => {
+                        Reason::SchedulerUnavailable { scheduler, module }
+                    }
+                    _ => Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine },
+                }
+            }
+            reason => reason,
+        }
+    }
+}
+
 /// Whether a list of paths has a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
 fn names(list: &str, module: &str) -> bool {
     list.lines().any(|line| {
@@ -136,6 +181,7 @@ impl Unavailable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::PersistenceEngine;
 
     fn modules(loaded: &str, on_disk: Option<(&str, &str)>) -> Modules {
         Modules {
@@ -184,5 +230,30 @@ mod tests {
         assert_eq!(Availability::of("ip_vs_wrr", &modules), Availability::Loadable);
         assert_eq!(Availability::of("ip_vs_r", &modules), Availability::Missing);
         assert_eq!(Availability::of("ip_vs_wr", &modules), Availability::Missing);
+    }
+
+    #[test]
+    fn of_scheduler_and_engine_the_one_that_is_not_loaded_is_named() {
+        let lookup = |loaded: &str| ModuleLookup {
+            modules: Some(modules(
+                loaded,
+                Some(("", "net/ip_vs_fo.ko.xz:\nnet/ip_vs_rr.ko.xz:\n")),
+            )),
+            found: HashMap::new(),
+        };
+        let (scheduler, engine) = (Scheduler::FO, PersistenceEngine::SIP);
+        let either = || Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine };
+        let (fo, sip) = ("ip_vs_fo 1 0 - Live 0x0\n", "ip_vs_pe_sip 1 0 - Live 0x0\n");
+        assert_eq!(
+            lookup(fo).refine(either()).to_string(),
+            "the kernel has no persistence engine sip (module ip_vs_pe_sip); no such module is installed for this kernel"
+        );
+        assert_eq!(
+            lookup(sip).refine(either()).to_string(),
+            "the kernel has no scheduler fo (module ip_vs_fo), which is installed but was not loaded by itself: run \
+             `modprobe ip_vs_fo` as root of the host"
+        );
+        assert_eq!(lookup("").refine(either()), either());
+        assert_eq!(lookup(&format!("{fo}{sip}")).refine(either()), either());
     }
 }
