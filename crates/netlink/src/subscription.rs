@@ -1,6 +1,7 @@
 //! Notifications of multicast groups.
 
-use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,8 @@ impl Subscription {
             subscription: self,
             timeout,
             decode,
-            queued: VecDeque::new(),
+            unread: 0..0,
+            item: PhantomData,
         }
     }
 }
@@ -88,8 +90,9 @@ pub struct Events<T, F> {
     subscription: Subscription,
     timeout: Option<Duration>,
     decode: F,
-    /// Decoded from the datagram read last.
-    queued: VecDeque<T>,
+    /// Of the subscription's buffer, what is left of the datagram read last.
+    unread: Range<usize>,
+    item: PhantomData<fn() -> T>,
 }
 
 impl<T, F> Events<T, F> {
@@ -122,19 +125,11 @@ where
             .timeout
             .and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            if let Some(item) = self.queued.pop_front() {
-                return Some(Ok(Event::Notification(item)));
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let Subscription { socket, buffer } = &mut self.subscription;
-            let received = socket.set_timeout(left).and_then(|()| socket.receive(buffer));
-            let mut rest = match received {
-                Ok(Some(length)) => buffer.get(..length).unwrap_or(&[]),
-                Ok(None) => return None,
-                Err(Error::Overrun) => return Some(Ok(Event::Overrun)),
-                Err(error) => return Some(Err(error.into())),
-            };
-            while let Some(received) = message::take_message(&mut rest) {
+            let mut rest = buffer.get(self.unread.clone()).unwrap_or(&[]);
+            if let Some(received) = message::take_message(&mut rest) {
+                // An error is about one message: those behind it come next.
+                self.unread.start = self.unread.end - rest.len();
                 let received = match received {
                     Ok(received) => received,
                     Err(error) => return Some(Err(error.into())),
@@ -142,12 +137,78 @@ where
                 match received.message_type {
                     NLMSG_NOOP | NLMSG_ERROR | NLMSG_DONE => {}
                     NLMSG_OVERRUN => return Some(Ok(Event::Overrun)),
-                    _ => match (self.decode)(received) {
-                        Ok(item) => self.queued.extend(item),
-                        Err(error) => return Some(Err(error)),
-                    },
+                    _ => {
+                        if let Some(item) = (self.decode)(received).transpose() {
+                            return Some(item.map(Event::Notification));
+                        }
+                    }
                 }
+                continue;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match socket.set_timeout(left).and_then(|()| socket.receive(buffer)) {
+                Ok(Some(length)) => self.unread = 0..length,
+                Ok(None) => return None,
+                Err(Error::Overrun) => return Some(Ok(Event::Overrun)),
+                Err(error) => return Some(Err(error.into())),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{append, set_sequence};
+
+    /// Events of a datagram that came already, and then of nothing.
+    fn events_of(
+        datagram: &[u8],
+    ) -> Events<u16, impl FnMut(Message<'_>) -> Result<Option<u16>, Error> + use<>> {
+        let mut subscription = Subscription::open(Protocol::Generic, &[]).unwrap();
+        subscription.buffer[..datagram.len()].copy_from_slice(datagram);
+        let mut events = subscription.events(Some(Duration::ZERO), |message| match message.message_type {
+            0x20 => Err(Error::Malformed { what: "item" }),
+            0x21 => Ok(None),
+            kind => Ok(Some(kind)),
+        });
+        events.unread = 0..datagram.len();
+        events
+    }
+
+    fn messages(kinds: &[u16]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for kind in kinds {
+            let start = bytes.len();
+            append(&mut bytes, *kind, 0, |w| {
+                w.ne_u32(1, 7);
+            })
+            .unwrap();
+            set_sequence(&mut bytes[start..], 0, 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_read_hides_none_of_its_datagram() {
+        let datagram = messages(&[0x22, 0x20, 0x21, NLMSG_OVERRUN, 0x23]);
+        let all: Vec<_> = events_of(&datagram).collect();
+        let expected = [
+            Ok(Event::Notification(0x22)),
+            Err(Error::Malformed { what: "item" }),
+            Ok(Event::Overrun),
+            Ok(Event::Notification(0x23)),
+        ];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_datagram_that_is_cut_ends_with_an_error() {
+        let mut datagram = messages(&[0x22, 0x23]);
+        datagram.truncate(datagram.len() - 3);
+        let mut events = events_of(&datagram);
+        assert_eq!(events.next(), Some(Ok(Event::Notification(0x22))));
+        assert!(matches!(events.next(), Some(Err(Error::Malformed { .. }))));
+        assert_eq!(events.next(), None);
     }
 }

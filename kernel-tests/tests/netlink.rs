@@ -1,0 +1,159 @@
+//! Subscriptions and other network namespaces, with route netlink, which every kernel has.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kernlink_kernel_tests::{netns::NetNs, tools};
+use kernlink_netlink::{Connection, Error, Event, Message, Namespace, Protocol, Subscription};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTNLGRP_LINK: u32 = 1;
+const RTNLGRP_IPV4_IFADDR: u32 = 5;
+const IFLA_IFNAME: u16 = 3;
+const IFA_LOCAL: u16 = 2;
+
+/// The name of a link that is there or was changed.
+fn link(message: Message<'_>) -> Result<Option<String>, Error> {
+    if message.message_type != RTM_NEWLINK {
+        return Ok(None);
+    }
+    for attribute in message.attributes(16)? {
+        let attribute = attribute?;
+        if attribute.kind() == IFLA_IFNAME {
+            return Ok(Some(attribute.string()?.to_owned()));
+        }
+    }
+    Err(Error::Malformed {
+        what: "link without a name",
+    })
+}
+
+/// The last byte of an address that was added.
+fn address(message: Message<'_>) -> Result<Option<u8>, Error> {
+    if message.message_type != RTM_NEWADDR {
+        return Ok(None);
+    }
+    let mut local = None;
+    for attribute in message.attributes(8)? {
+        let attribute = attribute?;
+        if attribute.kind() == IFA_LOCAL {
+            local = attribute.bytes().last().copied();
+        }
+    }
+    Ok(local)
+}
+
+fn add_link(name: &str) {
+    tools::ip(&[
+        "link",
+        "add",
+        name,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        &format!("{name}-peer"),
+    ]);
+}
+
+fn add_addresses(last: std::ops::Range<u32>) {
+    let lines = last.map(|n| {
+        format!(
+            "address add 10.{}.{}.{}/32 dev lo\n",
+            n >> 16,
+            n >> 8 & 255,
+            n & 255
+        )
+    });
+    tools::ip_batch(&lines.collect::<String>());
+}
+
+fn own_namespace() -> PathBuf {
+    std::fs::read_link("/proc/thread-self/ns/net").unwrap()
+}
+
+#[test]
+fn notifications_come_in_order_and_silence_ends_the_iterator_until_the_next() {
+    let _inside = NetNs::new().enter();
+    let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
+    let mut events = subscription.events(Some(Duration::ZERO), address);
+    assert_eq!(events.next(), None);
+    add_addresses(1..200);
+    // `ip` has ended: all of it is queued.
+    for n in 1..200 {
+        assert_eq!(events.next(), Some(Ok(Event::Notification(n))));
+    }
+    assert_eq!(events.next(), None);
+    add_addresses(200..201);
+    events.set_timeout(None);
+    assert_eq!(events.next(), Some(Ok(Event::Notification(200))));
+}
+
+#[test]
+fn an_overrun_is_an_event_and_the_subscription_goes_on() {
+    let _inside = NetNs::new().enter();
+    let mut subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
+    subscription.set_receive_buffer(4096).unwrap();
+    let mut events = subscription.events(Some(Duration::ZERO), address);
+    add_addresses(1..1000);
+    let seen: Vec<Event<u8>> = events.by_ref().map(Result::unwrap).collect();
+    let overruns = seen.iter().filter(|event| **event == Event::Overrun).count();
+    assert!(overruns >= 1 && seen.len() - overruns < 999, "{seen:?}");
+    // The buffer is empty: what comes now is heard again.
+    add_addresses(1000..1001);
+    assert_eq!(events.next(), Some(Ok(Event::Notification((1000 & 255) as u8))));
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn another_namespace_is_heard_and_asked_without_moving_there() {
+    let (here, there) = (NetNs::new(), NetNs::new());
+    let _inside = here.enter();
+    let before = own_namespace();
+    let by_path = Namespace::open(there.path()).unwrap();
+    let by_descriptor = Namespace::from(OwnedFd::from(there.file().try_clone().unwrap()));
+    for (number, namespace) in [by_path, by_descriptor].iter().enumerate() {
+        let subscription = Subscription::open_in(Protocol::Route, &[RTNLGRP_LINK], namespace).unwrap();
+        let mut connection = Connection::open_in(Protocol::Route, namespace).unwrap();
+        assert_eq!(own_namespace(), before);
+        let name = format!("there{number}");
+        there.run(|| add_link(&name));
+        let mut events = subscription.events(None, link);
+        while events.next().unwrap().unwrap() != Event::Notification(name.clone()) {}
+        let links = connection.dump_all(
+            RTM_GETLINK,
+            0,
+            |w| {
+                w.header(&[0; 16]);
+            },
+            link,
+        );
+        assert!(links.unwrap().contains(&name));
+        // The thread is where it was, and sees no such link.
+        assert_eq!(own_namespace(), before);
+        assert!(tools::run("ip", &["link", "show", &name]).is_err());
+    }
+}
+
+#[test]
+fn work_that_panics_in_another_namespace_leaves_the_thread_where_it_was() {
+    let (here, there) = (NetNs::new(), NetNs::new());
+    let _inside = here.enter();
+    let before = own_namespace();
+    let namespace = Namespace::open(there.path()).unwrap();
+    let inside = namespace.run(own_namespace).unwrap();
+    assert_ne!(inside, before);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        namespace.run(|| assert_eq!(own_namespace(), before))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(own_namespace(), before);
+    // What is no namespace of the network is refused, and the thread stays too.
+    let other = Namespace::open("/proc/thread-self/ns/uts").unwrap();
+    assert!(matches!(other.run(|| ()), Err(Error::Namespace { .. })));
+    assert_eq!(own_namespace(), before);
+}
