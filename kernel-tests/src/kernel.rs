@@ -137,6 +137,17 @@ pub fn has(features: &[Feature]) -> bool {
     false
 }
 
+/// True in the VM. Anywhere else the calling test, which changes what the whole machine shares, is noted as skipped, and has to
+/// return. Such a test belongs in a file of its own: tests of one file run side by side, files one after the other.
+#[must_use = "the test has to return where this is false"]
+pub fn may_change_the_machine() -> bool {
+    let is_vm = env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm");
+    if !is_vm {
+        skip("it changes the whole machine, which only a VM allows");
+    }
+    is_vm
+}
+
 /// The answer of [`Feature::probe`], asked for once in each test binary.
 fn probed(feature: Feature) -> Result<(), String> {
     static ANSWERS: Mutex<BTreeMap<Feature, Result<(), String>>> = Mutex::new(BTreeMap::new());

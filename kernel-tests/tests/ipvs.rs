@@ -11,7 +11,11 @@ use kernlink_ipvs::{
     Persistence, PersistenceEngine, Protocol, RealServer, RealServerKey, Reason, Scheduler, SchedulerFlags,
     Thresholds, Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight, notation, sysctl,
 };
-use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, tools, wait};
+use kernlink_kernel_tests::{
+    kernel::{self, Feature},
+    netns::NetNs,
+    requires, tools, wait,
+};
 use kernlink_netlink::Namespace;
 
 /// Held by the tests that add and delete many virtual servers and by those that list many: the kernel finds where a listing goes
@@ -478,6 +482,26 @@ fn every_file_below_net_ipv4_vs_has_a_typed_setting() {
     assert_eq!(walked.len(), sysctl::ALL.len());
     let typed: BTreeSet<String> = walked.into_iter().flatten().map(str::to_owned).collect();
     assert_eq!(files, typed);
+}
+
+#[test]
+fn a_setting_of_a_newer_kernel_is_named_with_that_kernel() {
+    requires!(Feature::Ipvs);
+    let _inside = NetNs::new().enter();
+    let setting = Client::open().unwrap().setting(&sysctl::CONN_MAX);
+    if kernel::version() >= "7.2".parse().unwrap() {
+        assert!(setting.is_ok(), "{setting:?}");
+        return;
+    }
+    let error = setting.unwrap_err();
+    assert!(
+        error.is_kernel_too_old() && error.is_unsupported() && !error.is_unavailable(),
+        "{error:?}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "the kernel has no setting conn_max: it is there since Linux 7.2"
+    );
 }
 
 #[test]
