@@ -1,12 +1,16 @@
 //! Subscriptions and other network namespaces, with route netlink, which every kernel has.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kernlink_kernel_tests::{netns::NetNs, tools};
 use kernlink_netlink::{Connection, Error, Event, Message, Namespace, Protocol, Subscription};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -156,4 +160,55 @@ fn work_that_panics_in_another_namespace_leaves_the_thread_where_it_was() {
     let other = Namespace::open("/proc/thread-self/ns/uts").unwrap();
     assert!(matches!(other.run(|| ()), Err(Error::Namespace { .. })));
     assert_eq!(own_namespace(), before);
+}
+
+const WAITS: &str = "KERNLINK_TEST_WAITS";
+
+#[test]
+fn a_wait_that_is_interrupted_goes_on() {
+    if std::env::var_os(WAITS).is_some() {
+        return wait_for_an_address();
+    }
+    let _inside = NetNs::new().enter();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_wait_that_is_interrupted_goes_on", "--nocapture"])
+        .env(WAITS, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let process = Pid::from_raw(child.id().cast_signed());
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !said.next().unwrap().unwrap().contains("waiting") {}
+    // A socket with a time-out is interrupted when its process goes on after a stop, with or without a handler.
+    for _ in 0..20 {
+        kill(process, Signal::SIGSTOP).unwrap();
+        while !std::fs::read_to_string(format!("/proc/{process}/stat"))
+            .unwrap()
+            .contains(") T ")
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill(process, Signal::SIGCONT).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    add_addresses(7..8);
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    let status = child.wait().unwrap();
+    assert!(
+        status.success() && rest.iter().any(|line| line.contains("heard 7")),
+        "{status} {rest:?}"
+    );
+}
+
+fn wait_for_an_address() {
+    let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
+    println!("waiting");
+    // Long enough for the slowest machine; what is tested is that the wait does not end before.
+    let heard = subscription
+        .events(Some(Duration::from_secs(600)), address)
+        .next();
+    let Some(Ok(Event::Notification(number))) = heard else {
+        panic!("{heard:?}")
+    };
+    println!("heard {number}");
 }

@@ -75,6 +75,32 @@ fn a_batch_in_which_every_request_fails_reports_every_failure() {
 }
 
 #[test]
+fn a_route_request_is_checked_strictly_and_refused_in_words() {
+    const RTM_GETADDR: u16 = 22;
+    let mut connection = Connection::open(Protocol::Route).unwrap();
+    // AF_INET, and a prefix length, which means nothing in a listing: without strict checking it is ignored.
+    let listed = connection.dump_all(
+        RTM_GETADDR,
+        0,
+        |w| {
+            w.header(&[2, 33, 0, 0, 0, 0, 0, 0]);
+        },
+        |_| Ok::<_, Error>(Some(())),
+    );
+    let Err(Error::Refused(refusal)) = listed else {
+        panic!("{listed:?}")
+    };
+    assert_eq!(refusal.errno, Errno::EINVAL);
+    assert!(
+        refusal
+            .message
+            .as_deref()
+            .is_some_and(|text| text.contains("header")),
+        "{refusal:?}"
+    );
+}
+
+#[test]
 fn the_current_namespace_is_entered_by_another_thread() {
     let namespace = Namespace::current().unwrap();
     match Connection::open_in(Protocol::Route, &namespace) {
