@@ -450,7 +450,11 @@ fn read_and_write_back<T: sysctl::Value + PartialEq + std::fmt::Debug>(
             Some(name)
         }
         Err(error) => {
-            assert!(error.is_kernel_too_old(), "{name}: {error:?}");
+            let is_too_old = setting.about().needs.is_none();
+            assert!(
+                error.is_unsupported() && error.is_kernel_too_old() == is_too_old,
+                "{name}: {error:?}"
+            );
             None
         }
     }

@@ -124,7 +124,8 @@ impl Client {
     /// Reads a setting of the client's network namespace.
     ///
     /// # Errors
-    /// [`Error::is_kernel_too_old`] if the kernel does not have it.
+    /// [`Error::is_unsupported`] if the kernel does not have it: [`Error::is_kernel_too_old`], or a module is missing or an
+    /// option of the kernel's configuration.
     pub fn setting<T: Value>(&mut self, setting: &Setting<T>) -> Result<T, Error> {
         self.inside(|| setting.read())?
     }
@@ -132,7 +133,7 @@ impl Client {
     /// Writes a setting of the client's network namespace.
     ///
     /// # Errors
-    /// [`Error::is_invalid`] if the value is out of range, [`Error::is_kernel_too_old`] if the kernel does not have the
+    /// [`Error::is_invalid`] if the value is out of range, [`Error::is_unsupported`] if the kernel does not have the
     /// setting, [`Error::is_permission_denied`] without the right.
     pub fn set_setting<T: Value>(&mut self, setting: &Setting<T>, value: &T) -> Result<(), Error> {
         self.inside(|| setting.write(value))?

@@ -94,12 +94,14 @@ pub enum Error {
         range: String,
     },
     /// The running kernel has no such setting.
-    #[error("the kernel has no setting {name}: it is there {since}")]
+    #[error("the kernel has no setting {name}: it is there since {since}{}{}", if needs.is_some() { ", with " } else { "" }, needs.unwrap_or_default())]
     NoSuchSetting {
         /// The file under `/proc/sys/net/ipv4/vs`.
         name: &'static str,
-        /// Since which kernel, or under which condition.
+        /// Since which kernel it is there.
         since: &'static str,
+        /// What must be there besides such a kernel: a module, or an option that the kernel was built with.
+        needs: Option<&'static str>,
     },
     /// An implementation of [`Ipvs`](crate::Ipvs) returned fewer outcomes than it was given operations.
     #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
@@ -306,10 +308,12 @@ impl Error {
         matches!(self.reason(), Some(Reason::AlreadyExists | Reason::DaemonRunning))
     }
 
-    /// Whether the running kernel cannot do it: no IPVS, no such scheduler, persistence engine or address family, too old.
+    /// Whether the running kernel cannot do it: no IPVS, no such scheduler, persistence engine, setting or address family,
+    /// too old.
     pub fn is_unsupported(&self) -> bool {
         self.is_unavailable()
             || self.is_scheduler_unavailable()
+            || matches!(self, Self::NoSuchSetting { .. })
             || self.is_kernel_too_old()
             || matches!(
                 self.reason(),
@@ -336,7 +340,7 @@ impl Error {
     pub fn is_kernel_too_old(&self) -> bool {
         matches!(
             self,
-            Self::NoSuchSetting { .. }
+            Self::NoSuchSetting { needs: None, .. }
                 | Self::Invalid {
                     problem: InvalidOperation::TunnelKind { .. },
                     ..

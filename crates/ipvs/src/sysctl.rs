@@ -50,8 +50,10 @@ pub struct About {
     pub meaning: &'static str,
     /// The values it takes.
     pub range: &'static str,
-    /// Since which kernel it is there, and under which condition.
+    /// Since which kernel it is there.
     pub since: &'static str,
+    /// What it needs besides such a kernel, if anything: a module, or an option that the kernel was built with.
+    pub needs: Option<&'static str>,
 }
 
 impl<T: Value> Setting<T> {
@@ -68,10 +70,16 @@ impl<T: Value> Setting<T> {
                 meaning,
                 range,
                 since,
+                needs: None,
             },
             range: is_in_range,
             value: PhantomData,
         }
+    }
+
+    const fn with_need(mut self, need: &'static str) -> Self {
+        self.about.needs = Some(need);
+        self
     }
 
     /// Name, meaning, range and first kernel.
@@ -88,6 +96,7 @@ impl<T: Value> Setting<T> {
             Errno::ENOENT => Error::NoSuchSetting {
                 name: self.about.name,
                 since: self.about.since,
+                needs: self.about.needs,
             },
             errno => Error::File {
                 attempt,
@@ -236,10 +245,12 @@ impl Value for Defence {
 }
 
 macro_rules! settings {
-    ($($constant:ident: $type:ty = $name:literal, $since:literal, $range:literal, $is_in_range:expr, $meaning:literal;)*) => {
+    ($($constant:ident: $type:ty = $name:literal, $since:literal $(with $needs:literal)?, $range:literal, $is_in_range:expr,
+        $meaning:literal;)*) => {
         $(
-            #[doc = concat!("`", $name, "`: ", $meaning, ". Range: ", $range, ". Since ", $since, ".")]
-            pub const $constant: Setting<$type> = Setting::new($name, $since, $range, $is_in_range, $meaning);
+            #[doc = concat!("`", $name, "`: ", $meaning, ". Range: ", $range, ". Since ", $since $(, ", with ", $needs)?, ".")]
+            pub const $constant: Setting<$type> =
+                Setting::new($name, $since, $range, $is_in_range, $meaning)$(.with_need($needs))?;
         )*
 
         /// Every setting, by name.
@@ -262,9 +273,9 @@ settings! {
         "how many connections the network namespace may have";
     CONN_REUSE_MODE: u32 = "conn_reuse_mode", "Linux 4.1", "0 to 3", |n| *n <= 3,
         "what a new connection from a port in use does: 0 goes on with the old one, bit 0 schedules anew where that is safe, bit 1 also while the old one is in FIN_WAIT";
-    CONNTRACK: bool = "conntrack", "Linux 2.6.37, with CONFIG_IP_VS_NFCT", "0 or 1", |_| true,
+    CONNTRACK: bool = "conntrack", "Linux 2.6.37" with "CONFIG_IP_VS_NFCT", "0 or 1", |_| true,
         "connections are kept in connection tracking too, which masquerading by iptables needs";
-    DEBUG_LEVEL: i32 = "debug_level", "Linux 2.6, with CONFIG_IP_VS_DEBUG", "0 to 12", |n| (0..=12).contains(n),
+    DEBUG_LEVEL: i32 = "debug_level", "Linux 2.6" with "CONFIG_IP_VS_DEBUG", "0 to 12", |n| (0..=12).contains(n),
         "how much is written to the kernel's log; 0 is nothing but errors. One for all network namespaces: since Linux 5.15 only the initial one may write it";
     DROP_ENTRY: Defence = "drop_entry", "Linux 2.6", "0 to 3", |_| true,
         "whether connections are dropped at random to gain memory";
@@ -280,9 +291,9 @@ settings! {
         "persistence does not bring clients back to a real server of weight 0";
     IGNORE_TUNNELED: bool = "ignore_tunneled", "Linux 4.4", "0 or 1", |_| true,
         "packets that came out of an IPIP tunnel are not balanced again";
-    LBLC_EXPIRATION: u32 = "lblc_expiration", "Linux 2.6, with the module ip_vs_lblc", "0 to 2147483 seconds", |n| *n <= SECONDS,
+    LBLC_EXPIRATION: u32 = "lblc_expiration", "Linux 2.6" with "the module ip_vs_lblc", "0 to 2147483 seconds", |n| *n <= SECONDS,
         "how long the scheduler lblc remembers an unused choice";
-    LBLCR_EXPIRATION: u32 = "lblcr_expiration", "Linux 2.6, with the module ip_vs_lblcr", "0 to 2147483 seconds", |n| *n <= SECONDS,
+    LBLCR_EXPIRATION: u32 = "lblcr_expiration", "Linux 2.6" with "the module ip_vs_lblcr", "0 to 2147483 seconds", |n| *n <= SECONDS,
         "how long the scheduler lblcr remembers an unused choice";
     NAT_ICMP_SEND: bool = "nat_icmp_send", "Linux 2.6", "0 or 1", |_| true,
         "masqueraded answers without a connection are refused by ICMP";
@@ -351,6 +362,29 @@ mod tests {
             assert_eq!(Defence::parse(&defence.print()), Some(defence));
         }
         assert_eq!(Defence::parse("4"), None);
+    }
+
+    #[test]
+    fn an_absent_setting_says_what_it_needs() {
+        let absent = std::io::Error::from_raw_os_error(2);
+        let error = CONN_MAX.failed("read", &absent);
+        assert_eq!(
+            error.to_string(),
+            "the kernel has no setting conn_max: it is there since Linux 7.2"
+        );
+        assert!(error.is_kernel_too_old() && error.is_unsupported());
+        let error = LBLC_EXPIRATION.failed("read", &absent);
+        assert_eq!(
+            error.to_string(),
+            "the kernel has no setting lblc_expiration: it is there since Linux 2.6, with the module ip_vs_lblc"
+        );
+        assert!(!error.is_kernel_too_old() && error.is_unsupported());
+        // A file that may not be read is another matter.
+        assert!(
+            CONN_MAX
+                .failed("read", &std::io::Error::from_raw_os_error(13))
+                .is_permission_denied()
+        );
     }
 
     #[test]
