@@ -1,6 +1,7 @@
 //! What can go wrong on a netlink socket.
 
 use std::fmt;
+use std::path::Path;
 
 /// An error number of the kernel, positive.
 ///
@@ -185,10 +186,12 @@ pub enum Error {
         name: Box<str>,
     },
     /// A network namespace could not be opened or entered.
-    #[error("cannot {call} the network namespace")]
+    #[error("cannot {call} the network namespace{}{}", if path.is_some() { " " } else { "" }, path.as_deref().unwrap_or(Path::new("")).display())]
     Namespace {
         /// What was attempted: `open`, `enter`, `start a thread for`.
         call: &'static str,
+        /// By which path it was opened; `None` of one that came as a file descriptor.
+        path: Option<Box<Path>>,
         /// Why it failed.
         #[source]
         errno: Errno,

@@ -16,16 +16,25 @@ use crate::{Errno, Error};
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
+    /// For errors.
+    path: Option<Box<Path>>,
 }
 
 impl Namespace {
     /// Opens a namespace by path: `/run/netns/NAME`, `/proc/PID/ns/net`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|error| Error::Namespace {
-            call: "open",
-            errno: Errno::of(&error),
-        })?;
-        Ok(Namespace { file: file.into() })
+        let path: Box<Path> = path.as_ref().into();
+        match File::open(&path) {
+            Ok(file) => Ok(Namespace {
+                file: file.into(),
+                path: Some(path),
+            }),
+            Err(error) => Err(Error::Namespace {
+                call: "open",
+                path: Some(path),
+                errno: Errno::of(&error),
+            }),
+        }
     }
 
     /// The calling thread's namespace.
@@ -35,11 +44,14 @@ impl Namespace {
 
     /// The same namespace, opened once more.
     pub fn try_clone(&self) -> Result<Self, Error> {
-        let file = self.file.try_clone().map_err(|error| Error::Namespace {
-            call: "open",
-            errno: Errno::of(&error),
-        })?;
-        Ok(Namespace { file })
+        let file = self
+            .file
+            .try_clone()
+            .map_err(|error| self.failed("open", Errno::of(&error)))?;
+        Ok(Namespace {
+            file,
+            path: self.path.clone(),
+        })
     }
 
     /// Runs `work` on a thread of its own inside this namespace and returns its result. A panic of
@@ -53,26 +65,29 @@ impl Namespace {
             let thread = std::thread::Builder::new()
                 .name("kernlink-netns".to_owned())
                 .spawn_scoped(scope, || {
-                    setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| Error::Namespace {
-                        call: "enter",
-                        errno: Errno(errno as i32),
-                    })?;
+                    setns(&self.file, CloneFlags::CLONE_NEWNET)
+                        .map_err(|errno| self.failed("enter", Errno(errno as i32)))?;
                     Ok(work())
                 })
-                .map_err(|error| Error::Namespace {
-                    call: "start a thread for",
-                    errno: Errno::of(&error),
-                })?;
+                .map_err(|error| self.failed("start a thread for", Errno::of(&error)))?;
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Namespace {
+            call,
+            path: self.path.clone(),
+            errno,
+        }
+    }
 }
 
 impl From<OwnedFd> for Namespace {
     fn from(file: OwnedFd) -> Self {
-        Namespace { file }
+        Namespace { file, path: None }
     }
 }
 

@@ -120,6 +120,7 @@ fn the_current_namespace_is_entered_by_another_thread() {
             error,
             Error::Namespace {
                 call: "enter",
+                path: Some(std::path::Path::new("/proc/thread-self/ns/net").into()),
                 errno: Errno::EPERM
             }
         ),
@@ -130,10 +131,18 @@ fn the_current_namespace_is_entered_by_another_thread() {
 fn a_namespace_that_is_none_is_refused() {
     let missing = Namespace::open("/run/netns/kernlink-none").unwrap_err();
     assert_eq!(missing.errno(), Some(Errno::ENOENT));
+    assert_eq!(
+        missing.to_string(),
+        "cannot open the network namespace /run/netns/kernlink-none"
+    );
     let file = Namespace::open("/proc/self/ns/uts").unwrap();
     let error = file.run(|| ()).unwrap_err();
     assert!(
         matches!(error, Error::Namespace { call: "enter", .. }),
         "{error:?}"
+    );
+    assert_eq!(
+        error.to_string(),
+        "cannot enter the network namespace /proc/self/ns/uts"
     );
 }
