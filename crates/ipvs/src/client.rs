@@ -76,7 +76,7 @@ impl Client {
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         namespace
             .run(Self::open)
-            .map_err(Error::request("enter the network namespace"))?
+            .map_err(Error::request("open IPVS in another network namespace"))?
     }
 
     /// How long to wait for the kernel's answer; `None` waits for ever. 30 seconds unless set.
@@ -167,7 +167,7 @@ impl Client {
         }
         self.namespace
             .run(work)
-            .map_err(Error::request("enter the network namespace"))
+            .map_err(Error::request("go to the network namespace of the client"))
     }
 
     /// What the kernel would ignore because it is too old for it.

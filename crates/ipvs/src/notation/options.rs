@@ -13,7 +13,7 @@ use crate::forwarding::ForwardingMethod;
 use crate::real_server::{Thresholds, TunnelFlags, TunnelKind, Weight};
 use crate::scheduler::{PersistenceEngine, Scheduler};
 use crate::timeouts::Timeouts;
-use crate::virtual_server::{Protocol, VirtualServerKey};
+use crate::virtual_server::{Persistence, Protocol, VirtualServerKey};
 
 /// What a line says, before its command is known.
 #[derive(Default)]
@@ -147,7 +147,7 @@ impl Options {
             }
             "-p" | "--persistent" => {
                 let seconds = match arguments.optional_argument() {
-                    Some(word) => number("-p", word, u32::MAX)?,
+                    Some(word) => number("-p", word, Persistence::MAX_SECONDS)?,
                     None => DEFAULT_PERSISTENCE,
                 };
                 once("-p", &mut self.persistence, seconds)
