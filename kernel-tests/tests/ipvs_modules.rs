@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use kernlink_ipvs::{
     Availability, Client, Error, Ipvs, PersistenceEngine, Reason, Scheduler, Unavailable, VirtualServer,
@@ -13,7 +12,7 @@ use kernlink_ipvs::{
 use kernlink_kernel_tests::{
     kernel::{self, Feature},
     netns::NetNs,
-    requires, tools,
+    requires, tools, wait,
 };
 
 /// The program by which the kernel loads modules, until dropped one that loads none.
@@ -47,17 +46,18 @@ fn loaded() -> Vec<String> {
 
 /// Takes them out. The namespaces of earlier tests, taken apart in the background, may hold them for a while.
 fn unload() {
-    for _ in 0..1500 {
+    wait::until(|| {
         // What another uses goes after that one, in a later round.
         for module in loaded() {
             let _is_in_use = tools::run("rmmod", &[&module]);
         }
-        if loaded().is_empty() {
-            return;
+        let left = loaded();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("loaded: {left:?}"))
         }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("still loaded: {:?}", loaded());
+    });
 }
 
 fn server(scheduler: Scheduler) -> VirtualServer {
