@@ -9,10 +9,11 @@ use kernlink_netlink::{AttributeReader, Batch, Connection, Errno, Namespace, Pro
 use crate::backend::Ipvs;
 use crate::connections::{ConnectionFilter, Connections};
 use crate::daemon::Daemon;
-use crate::error::{Error, InvalidOperation, Reason, Unavailable};
+use crate::error::{Error, InvalidOperation, Unavailable};
 use crate::info::Info;
 use crate::operation::Operation;
 use crate::real_server::TunnelKind;
+use crate::reason::Reason;
 use crate::scheduler::Scheduler;
 use crate::snapshot::Snapshot;
 use crate::stats::{RealServerStatus, VirtualServerStatus};

@@ -8,11 +8,12 @@ use kernlink_netlink::Errno;
 
 use crate::backend::Ipvs;
 use crate::daemon::{Daemon, DaemonRole, InterfaceName};
-use crate::error::{Error, Reason, forbidden_address};
+use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
 use crate::info::{Info, Version};
 use crate::operation::Operation;
 use crate::real_server::{RealServer, RealServerKey, TunnelKind};
+use crate::reason::{Reason, forbidden_address};
 use crate::scheduler::{PersistenceEngine, Scheduler};
 use crate::snapshot::{Consistency, RealServerSummary, Snapshot, SnapshotEntry};
 use crate::stats::{ConnectionCounts, RealServerStatus, Stats, VirtualServerStatus};

@@ -18,6 +18,7 @@ mod operation;
 #[cfg(feature = "netlink-packet")]
 pub mod packet;
 mod real_server;
+mod reason;
 mod scheduler;
 mod snapshot;
 mod stats;
@@ -34,7 +35,7 @@ pub use client::Client;
 pub use connection::{ConnectionEntry, ConnectionState, EngineData};
 pub use connections::{ConnectionFilter, Connections};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
-pub use error::{Error, InvalidOperation, Reason, Unavailable};
+pub use error::{Error, InvalidOperation, Unavailable};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use forwarding::ForwardingMethod;
@@ -45,6 +46,7 @@ pub use real_server::{
     InvalidThresholds, InvalidWeight, RealServer, RealServerKey, Thresholds, Tunnel, TunnelFlags, TunnelKind,
     Weight,
 };
+pub use reason::Reason;
 pub use scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 pub use snapshot::{Consistency, ForwardingSummary, RealServerSummary, Snapshot, SnapshotEntry};
 pub use stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};

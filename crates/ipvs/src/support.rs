@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::client::kernel_release;
-use crate::error::{Reason, Unavailable};
+use crate::error::Unavailable;
 use crate::info::Info;
+use crate::reason::Reason;
 use crate::scheduler::Scheduler;
 
 /// What the running kernel's IPVS can do.
