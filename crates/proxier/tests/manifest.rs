@@ -333,7 +333,7 @@ fn the_worlds_of_kube_proxy_are_read_without_an_error() {
             worlds += 1;
         }
     }
-    assert_eq!(worlds, 15);
+    assert_eq!(worlds, 19);
 }
 
 #[test]
