@@ -16,6 +16,7 @@ fn check_all(backend: Backend) {
                 let mut command = Command::new()
                     .with_backend(backend)
                     .with_wait(Duration::from_secs(30))
+                    .with_time_limit(Duration::from_secs(600))
                     .with_lock_file(lock);
                 check(&mut command, family);
             });

@@ -46,7 +46,12 @@ fn command(backend: Backend) -> Command {
         .with_wait(Duration::from_secs(30))
         // The search for a refused rule starts the tool a dozen times, each with a thousand rules.
         .with_time_limit(Duration::from_secs(600))
-        .with_lock_file(lock_file("common"))
+        .with_lock_file(own_lock_file())
+}
+
+/// Named after the test, as the threads of a test all are: no test waits for another.
+fn own_lock_file() -> PathBuf {
+    lock_file(std::thread::current().name().unwrap_or("unnamed"))
 }
 
 /// Runs a test for each back end in a namespace of its own.
@@ -55,6 +60,8 @@ fn for_each_backend(test: impl Fn(Backend) + Sync) {
         eprintln!("{backend}");
         NetNs::new().run(|| test(backend));
     }
+    // Not there if the test needed none.
+    let _ = std::fs::remove_file(own_lock_file());
 }
 
 fn chain(name: &str) -> ChainName {
@@ -611,7 +618,7 @@ fn rules_in_both_back_ends_are_seen() {
     requires!(Feature::Iptables);
     NetNs::new().run(|| {
         let restore = Restore::new(Family::Ipv4).with(Table::Filter, Edit::declare(chain("KL-A")));
-        let mut any = Command::new().with_lock_file(lock_file("common"));
+        let mut any = Command::new().with_lock_file(own_lock_file());
         let empty = any.detect(Family::Ipv4).unwrap();
         assert_eq!(empty.verdict(), Verdict::Neither(empty.default));
         command(Backend::Nft).restore(&restore).unwrap();
@@ -767,12 +774,9 @@ fn somebody_elses_broken_comment_does_not_keep_us_from_reading() {
             "*filter\n-A INPUT -m comment --comment \"x{}\"\nCOMMIT\n",
             "é".repeat(200)
         );
-        run_with_input(
-            &format!("iptables-{kind}-restore"),
-            &["--wait", "30", "--noflush"],
-            &text,
-        )
-        .unwrap();
+        let lock = format!("XTABLES_LOCKFILE={}", own_lock_file().display());
+        let restore = format!("iptables-{kind}-restore");
+        run_with_input("env", &[&lock, &restore, "--wait", "30", "--noflush"], &text).unwrap();
         let saved = command(backend)
             .save(&Save::table(Family::Ipv4, Table::Filter))
             .unwrap();
