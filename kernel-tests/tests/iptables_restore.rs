@@ -642,6 +642,7 @@ fn rules_in_both_back_ends_are_seen() {
             Verdict::Neither(both.default)
         );
     });
+    let _ = std::fs::remove_file(own_lock_file());
 }
 
 fn wishes(family: Family, mark: u32) -> Wanted {
