@@ -471,6 +471,31 @@ mod tests {
     }
 
     #[test]
+    fn a_service_may_ask_for_masquerading_where_the_default_is_another() {
+        let defaults = Arc::new(Options {
+            forwarding: Forwarding::Direct,
+            ..Options::default()
+        });
+        let mut service = Service::new(ObjectName::new("shop", "web"));
+        assert_eq!(
+            options(&service, &defaults, |_| ()).forwarding,
+            Forwarding::Direct
+        );
+        let annotation = "kernlink.io/forwarding-method".to_owned();
+        service
+            .annotations
+            .insert(annotation.clone(), "masquerade".to_owned());
+        let mut said = Vec::new();
+        let read = options(&service, &defaults, |reason| said.push(reason));
+        assert_eq!((read.forwarding, said.len()), (Forwarding::Masquerade, 0));
+        service.annotations.insert(annotation, "nat".to_owned());
+        assert_eq!(
+            options(&service, &defaults, |_| ()).forwarding,
+            Forwarding::Direct
+        );
+    }
+
+    #[test]
     fn flags_of_the_default_scheduler_stay_with_it() {
         let defaults = Arc::new(Options {
             scheduler: Scheduler::SH,
