@@ -8,7 +8,7 @@ use std::{
 
 /// How long until something that comes by itself is given up. The tests' verdict does not depend on it: what does not
 /// come fails, and what comes is not waited for any longer.
-pub const LIMIT: Duration = Duration::from_secs(90);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Asks again and again until there is an answer. Panics with the last refusal after [`LIMIT`].
 #[track_caller]
