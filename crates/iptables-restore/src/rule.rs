@@ -103,7 +103,7 @@ impl Rule {
             rule.read_part(&mut options);
             if let Some(named) = &mut named
                 && rule.matches.len() > count
-                && words.get(start).is_some_and(names_match)
+                && (words.get(start).is_some_and(names_match) || continues(words, start))
             {
                 named.push(Named {
                     place: count,
@@ -126,6 +126,11 @@ impl Rule {
             .last()
             .map_or(first + 1, |(place, _)| place + 1);
         let word = |place: &usize| options.words.get(*place).cloned();
+        let protocols = self
+            .matches
+            .iter()
+            .filter(|test| matches!(test, Match::Protocol(_)));
+        let protocols: Vec<Match> = protocols.cloned().collect();
         for which in (0..named.len()).rev() {
             let Some(earlier) = named.get_mut(which) else {
                 continue;
@@ -134,7 +139,7 @@ impl Rule {
             earlier.words.extend(start..end);
             let words: Vec<RawWord<'_>> = earlier.words.iter().filter_map(word).collect();
             let mut again = Options { words: &words, at: 0 };
-            if let Some(Part::Match(test)) = Part::read(&mut again, &[])
+            if let Some(Part::Match(test)) = Part::read(&mut again, &protocols)
                 && again.at == words.len()
                 && let Some(place) = self.matches.get_mut(earlier.place)
             {
@@ -218,7 +223,8 @@ impl Rule {
     }
 }
 
-/// A match that was given by its name, and where the words stand that have been read of it so far.
+/// A match that was given by its name or an option of its protocol, and where the words stand that have been read of it
+/// so far.
 struct Named {
     /// Its place among the matches of the rule.
     place: usize,
