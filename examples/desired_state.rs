@@ -18,7 +18,7 @@ use std::str::FromStr;
 use kernlink_proxier::config::{Config, LocalDetection};
 use kernlink_proxier::desired::{DesiredState, KernelVersion};
 use kernlink_proxier::event::Event;
-use kernlink_proxier::family::{parse_address, parse_net};
+use kernlink_proxier::family::{Family, parse_address, parse_net};
 use kernlink_proxier::kube_proxy_config;
 use kernlink_proxier::model::{InterfaceAddress, Model};
 use kernlink_proxier::source::SourceId;
@@ -147,6 +147,9 @@ impl Options {
             let value = value
                 .or_else(|| arguments.next())
                 .ok_or_else(|| format!("{name} needs a value"))?;
+            if value.is_empty() && matches!(name.as_str(), "--output-dir" | "--config") {
+                return Err(format!("{name} must not be empty"));
+            }
             if options.values.insert(name.clone(), value).is_some() {
                 return Err(format!("{name} is there twice"));
             }
@@ -193,6 +196,18 @@ impl Options {
         config.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
         config.zone = self.one("--zone").map(Into::into);
         let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
+        for (name, networks) in [("--cluster-cidr", &cluster), ("--pod-cidr", &config.pod_cidrs)] {
+            for family in Family::ALL {
+                if networks
+                    .iter()
+                    .filter(|net| Family::of_net(net) == family)
+                    .count()
+                    > 1
+                {
+                    return Err(format!("{name} has more than one {family} network"));
+                }
+            }
+        }
         if let LocalDetection::ClusterCidr(configured) = &mut config.local_detection
             && self.one("--cluster-cidr").is_some()
         {
