@@ -77,7 +77,11 @@ impl fmt::Display for Error {
         f.write_str(&self.file)?;
         for (position, problem) in self.problems.iter().enumerate() {
             let separator = if position == 0 { ": " } else { "; " };
-            write!(f, "{separator}{}: {}", problem.field, problem.reason)?;
+            f.write_str(separator)?;
+            if !problem.field.is_empty() {
+                write!(f, "{}: ", problem.field)?;
+            }
+            f.write_str(&problem.reason)?;
         }
         Ok(())
     }
@@ -625,6 +629,10 @@ nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddre
             "f: detectLocal.bridgeInterface: must not be empty"
         );
         assert!(refused("detectLocalMode: x").starts_with("f: detectLocalMode: \"x\" is not one of"));
+        assert_eq!(
+            read("f", "[1]").unwrap_err().to_string(),
+            "f: expected an object, found a list"
+        );
         assert!(
             refused("clusterCIDR: 10.244.0.0/16, fd00::/16").starts_with("f: clusterCIDR: must be a valid")
         );
