@@ -59,7 +59,7 @@ pub enum Reason {
         /// The address.
         address: IpAddr,
     },
-    /// `loadBalancerSourceRanges` has ranges of other families only, which in this family restricts nothing.
+    /// `loadBalancerSourceRanges` has ranges, but none that can be used in this family, which restricts nothing in it.
     SourceRangesOfOtherFamily(Family),
     /// A source range of prefix length 0 lets everybody in, whatever the other ranges.
     SourceRangeOfEverything(Family),
@@ -85,6 +85,16 @@ pub enum Reason {
         address: IpAddr,
         /// Why not.
         scope: AddressScope,
+    },
+    /// A port of a slice has no name, not even an empty one, so it belongs to no port of the Service.
+    EndpointPortWithoutName {
+        /// Its position in `ports`, from 0.
+        position: usize,
+    },
+    /// A port of a slice has no number, so no endpoint has it.
+    EndpointPortWithoutNumber {
+        /// Its position in `ports`, from 0.
+        position: usize,
     },
     /// An older claim holds this address, port and protocol.
     Conflict {
@@ -275,6 +285,16 @@ impl fmt::Display for Reason {
             ),
             Reason::UnusableAddress { address, scope } => {
                 write!(f, "{address} is {scope}: it is not served")
+            }
+            Reason::EndpointPortWithoutName { position } => write!(
+                f,
+                "ports[{position}].name: is missing, so no port of the Service leads to it (name: \"\" is the unnamed one)"
+            ),
+            Reason::EndpointPortWithoutNumber { position } => {
+                write!(
+                    f,
+                    "ports[{position}].port: is missing or 0, so no port of the Service leads to it"
+                )
             }
             Reason::UnusableEndpoint { address, scope } => {
                 write!(f, "endpoints: {address} is {scope}: the endpoint is left out")

@@ -1,10 +1,9 @@
 //! EndpointSlices merged to the endpoints of a service port.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use super::endpoint::{Endpoint, without_duplicates};
-use crate::event::AddressScope;
+use crate::event::{AddressScope, Reason};
 use crate::family::Family;
 use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
 
@@ -24,11 +23,22 @@ fn is_reachable(endpoint: &SliceEndpoint, family: Family) -> bool {
     Family::of(endpoint.address) == family && AddressScope::of(endpoint.address).is_none()
 }
 
-/// The addresses of a slice that no endpoint can have, and why, in the order of the slice.
-pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = (IpAddr, AddressScope)> {
+/// What of a slice cannot be used, and why: ports, then addresses, in the order of the slice.
+pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
     let counts = !slice.headless && slice.address_type != AddressType::Other;
+    let ports = slice.ports.iter().enumerate().filter(move |_| counts);
+    let ports = ports.filter_map(|(position, port)| match port {
+        EndpointPort { name: None, .. } => Some(Reason::EndpointPortWithoutName { position }),
+        EndpointPort { port: 0, .. } => Some(Reason::EndpointPortWithoutNumber { position }),
+        _ => None,
+    });
     let endpoints = slice.endpoints.iter().filter(move |_| counts);
-    endpoints.filter_map(|endpoint| Some((endpoint.address, AddressScope::of(endpoint.address)?)))
+    let endpoints = endpoints.filter_map(|endpoint| {
+        let address = endpoint.address;
+        let scope = AddressScope::of(address)?;
+        Some(Reason::UnusableEndpoint { address, scope })
+    });
+    ports.chain(endpoints)
 }
 
 /// The endpoints of a service port, sorted by address and port, each once. Slices come in the order of their names.

@@ -239,7 +239,7 @@ impl Model {
             .cloned()
             .collect();
         for slice in self.slices.iter() {
-            events.extend(endpoints::unusable(slice).map(|found| unusable_endpoint(slice, found)));
+            events.extend(endpoints::unusable(slice).map(|reason| slice_event(slice, reason)));
         }
         events.sort();
         events.dedup();
@@ -315,9 +315,9 @@ impl Model {
         if let Some(slice) = slice {
             let known: BTreeSet<_> = before.into_iter().flat_map(endpoints::unusable).collect();
             let new: BTreeSet<_> = endpoints::unusable(slice)
-                .filter(|found| !known.contains(found))
+                .filter(|reason| !known.contains(reason))
                 .collect();
-            events.extend(new.into_iter().map(|found| unusable_endpoint(slice, found)));
+            events.extend(new.into_iter().map(|reason| slice_event(slice, reason)));
         }
         let now = slice.and_then(owner);
         let was = before.and_then(owner);
@@ -614,11 +614,11 @@ fn unusable(address: IpAddr) -> Option<Reason> {
     Some(Reason::UnusableAddress { address, scope })
 }
 
-/// What to say about an endpoint at an address that none can have.
-fn unusable_endpoint(slice: &EndpointSlice, (address, scope): (IpAddr, AddressScope)) -> Event {
+/// What to say about a slice.
+fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
     Event {
         subject: Subject::Object(Kind::EndpointSlice, slice.name.clone()),
-        reason: Reason::UnusableEndpoint { address, scope },
+        reason,
     }
 }
 

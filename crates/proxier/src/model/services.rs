@@ -246,19 +246,22 @@ impl Reader<'_> {
 
     fn source_ranges(&mut self, family: Family, balanced: bool) -> Arc<[IpNet]> {
         let mut ranges = BTreeSet::new();
-        let mut others = false;
+        let mut unused = false;
         for (position, text) in self.service.load_balancer_source_ranges.iter().enumerate() {
             match parse_net(text.trim()) {
                 Some(net) if Family::of_net(&net) == family => {
                     ranges.insert(net);
                 }
-                Some(_) => others = true,
+                Some(_) => unused = true,
                 None if text.trim().is_empty() => {}
-                None => self.invalid(
-                    format!("loadBalancerSourceRanges[{position}]"),
-                    text,
-                    "not a network such as 192.0.2.0/24; left out",
-                ),
+                None => {
+                    unused = true;
+                    self.invalid(
+                        format!("loadBalancerSourceRanges[{position}]"),
+                        text,
+                        "not a network such as 192.0.2.0/24; left out",
+                    );
+                }
             }
         }
         if ranges.iter().any(|net| net.prefix_len() == 0) {
@@ -266,7 +269,7 @@ impl Reader<'_> {
                 self.say(Reason::SourceRangeOfEverything(family));
             }
             ranges.clear();
-        } else if ranges.is_empty() && others && balanced {
+        } else if ranges.is_empty() && unused && balanced {
             self.say(Reason::SourceRangesOfOtherFamily(family));
         }
         if ranges.is_empty() {
@@ -373,6 +376,26 @@ mod tests {
         assert_eq!(
             events(&read),
             ["Service shop/web: loadBalancerSourceRanges: a /0 range lets every IPv4 source in"]
+        );
+    }
+
+    #[test]
+    fn source_ranges_that_cannot_be_used_restrict_nothing() {
+        let mut service = web();
+        service.service_type = ServiceType::LoadBalancer;
+        service.ingress = vec![Ingress {
+            ip: "203.0.113.9".into(),
+            ..Ingress::default()
+        }];
+        service.load_balancer_source_ranges = vec!["10.0.0.1".into()];
+        let read = read(&service);
+        assert!(read.ports[0].service.source_ranges.is_empty());
+        assert_eq!(
+            events(&read),
+            [
+                "Service shop/web: loadBalancerSourceRanges[0]: \"10.0.0.1\": not a network such as 192.0.2.0/24; left out",
+                "Service shop/web: loadBalancerSourceRanges: no range is IPv4, so IPv4 sources are not restricted",
+            ]
         );
     }
 
