@@ -12,10 +12,12 @@ const MAX_ALIASED_NODES: usize = 100_000;
 
 /// Reads one document; `None` if there is nothing in it. The error is a line within the document, from 0, and a reason.
 pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
-    let significant = text
-        .lines()
-        .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
-    if !significant {
+    // A directive (`%YAML 1.2`) stands before the mark that begins its document.
+    let significant = |line: &str| {
+        let line = line.trim_start_matches('\u{feff}');
+        !line.trim().is_empty() && !line.trim_start().starts_with('#') && !line.starts_with('%')
+    };
+    if !text.lines().any(significant) {
         return Ok(None);
     }
     // JSON is YAML too, but its own parser is several times faster on the megabytes a cluster prints.
@@ -49,6 +51,43 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
     }
 }
 
+/// Reads what [`parse`] reads, and JSON values that follow each other without a mark between them, as `kubectl get -o json` called
+/// twice leaves them. Each comes with its line in the text, from 0, and is read whatever becomes of those after it.
+pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    match parse(text) {
+        Ok(None) => Vec::new(),
+        Ok(Some(value)) => vec![(0, Ok(value))],
+        Err((line, reason)) => json_values(text).unwrap_or_else(|| vec![(line, Err(reason))]),
+    }
+}
+
+/// The objects and lists of a text that begins with one; `None` if it does not. What is no such thing ends them.
+fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let mut values = Vec::new();
+    let (mut line, mut counted) = (0, 0);
+    loop {
+        let begin = text.len() - text.get(stream.byte_offset()..)?.trim_start().len();
+        line += text.get(counted..begin)?.matches('\n').count();
+        counted = begin;
+        match stream.next() {
+            None => return Some(values),
+            Some(Ok(value @ (Value::Object(_) | Value::Array(_)))) => values.push((line, Ok(value))),
+            Some(_) if values.is_empty() => return None,
+            Some(Ok(_)) => {
+                values.push((line, Err("expected an object".to_owned())));
+                return Some(values);
+            }
+            Some(Err(error)) => {
+                let said = error.to_string();
+                let reason = said.split_once(" at line ").map_or(&*said, |(reason, _)| reason);
+                values.push((error.line().saturating_sub(1), Err(reason.to_owned())));
+                return Some(values);
+            }
+        }
+    }
+}
+
 /// What is wrong with a document, on one line.
 fn reason(error: &Error) -> String {
     match error {
@@ -62,6 +101,8 @@ fn reason(error: &Error) -> String {
             // The parser's words to programmers.
             let reason = reason
                 .split_once(", set DuplicateKeyPolicy")
+                .or_else(|| reason.split_once("; use from_str"))
+                .or_else(|| reason.split_once(" by the configured policy"))
                 .map_or(reason, |(reason, _)| reason);
             reason.to_owned()
         }

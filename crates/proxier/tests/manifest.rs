@@ -161,6 +161,74 @@ fn a_broken_document_leaves_the_others() {
 }
 
 #[test]
+fn json_values_that_follow_each_other_are_read() {
+    let service = |name: &str| {
+        format!(
+            "{{\"apiVersion\": \"v1\", \"kind\": \"Service\",\n \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{}}}}\n"
+        )
+    };
+    let text = service("a") + "\n" + &service("b");
+    let objects = read("f", &text);
+    assert_eq!(errors(&objects), "");
+    assert_eq!(objects.services.len(), 2);
+    // What comes before a broken one is read; the broken one is named by its own line.
+    let objects = read("f", &(text + &service("c").replace("v1", "v2") + "{\"kind\":\n}"));
+    assert_eq!(objects.services.len(), 2);
+    assert_eq!(
+        errors(&objects),
+        "f: document 3 (line 6): Service c: apiVersion: \"v2\" is not read, only \"v1\"\n\
+         f: document 4 (line 9): expected value\n"
+    );
+    // Flow style with a remark behind it is YAML and one document.
+    assert_eq!(errors(&read("f", &(service("a") + "# the end"))), "");
+}
+
+#[test]
+fn directives_are_no_document() {
+    let objects = read(
+        "f",
+        &format!("%YAML 1.2\n# a shop\n---\n{SERVICE}...\n%YAML 1.2\n---\n{SLICE}"),
+    );
+    assert_eq!(errors(&objects), "");
+    assert_eq!((objects.services.len(), objects.endpoint_slices.len()), (1, 1));
+}
+
+#[test]
+fn a_slice_port_without_a_name_or_number_is_said() {
+    use kernlink_proxier::config::Config;
+    use kernlink_proxier::model::Model;
+    use kernlink_proxier::source::SourceId;
+    let slice = SLICE.replace(
+        "{name: http, port: 8080, protocol: TCP}",
+        "{port: 8080}, {name: http}, {name: '', port: 1}",
+    );
+    let mut model = Model::new(Config::new("node-a"));
+    let mut said = Vec::new();
+    let headless = slice.replace(
+        "service-name: web",
+        "service-name: web, service.kubernetes.io/headless: ''",
+    );
+    for change in read(
+        "f",
+        &format!("{slice}---\n{}", headless.replace("web-abc", "web-def")),
+    )
+    .into_changes()
+    {
+        said.extend(model.change(SourceId(0), change));
+    }
+    assert_eq!(said, model.object_events());
+    let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "EndpointSlice shop/web-abc: ports[0].name: is missing, so no port of the Service leads to it \
+             (name: \"\" is the unnamed one)",
+            "EndpointSlice shop/web-abc: ports[1].port: is missing or 0, so no port of the Service leads to it",
+        ]
+    );
+}
+
+#[test]
 fn an_item_without_a_name_is_found_by_its_place() {
     let list = format!("kind: List\nitems:\n{}- {{x: 1}}\n- 3\n", item(SERVICE));
     let objects = read("l.yaml", &list);

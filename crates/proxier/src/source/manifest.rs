@@ -1,8 +1,8 @@
 //! Services, EndpointSlices and Nodes from Kubernetes YAML or JSON, as `kubectl get -o yaml` prints it.
 //!
 //! A text may be a single object, a `List` (also `ServiceList` and the like), or a stream of documents separated by `---`,
-//! in any mixture. An object that is wrong is left out with an [`Error`] naming file, document, object, field and reason; the
-//! others are read. Objects of other kinds are counted and left out.
+//! in any mixture; JSON values may follow each other without such a line. An object that is wrong is left out with an [`Error`]
+//! naming file, document, object, field and reason; the others are read. Objects of other kinds are counted and left out.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -97,23 +97,20 @@ pub fn read(file: &str, text: &str) -> Objects {
         return reader.objects;
     }
     for (line, document) in documents(text) {
-        reader.line = line;
-        match yaml::parse(document) {
-            Ok(None) => {}
-            Ok(Some(value)) => {
-                reader.document += 1;
-                reader.document(&value);
-            }
-            Err((offset, reason)) => {
-                reader.document += 1;
-                reader.line = line + offset;
-                reader.refuse(
-                    "",
-                    FieldError {
-                        field: String::new(),
-                        reason,
-                    },
-                );
+        for (offset, parsed) in yaml::parse_all(document) {
+            reader.document += 1;
+            reader.line = line + offset;
+            match parsed {
+                Ok(value) => reader.document(&value),
+                Err(reason) => {
+                    reader.refuse(
+                        "",
+                        FieldError {
+                            field: String::new(),
+                            reason,
+                        },
+                    );
+                }
             }
         }
     }
