@@ -121,7 +121,7 @@ fn ask_everywhere(network: &Network, at_virtual_ips: &[&str], pods: u8) {
                     &network.client,
                     protocol,
                     SocketAddr::new(address, port),
-                    usize::from(pods) * 2,
+                    usize::from(pods),
                 )
             };
             for address in [EXTERNAL[family], BALANCED[family]] {
