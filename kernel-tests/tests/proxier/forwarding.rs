@@ -177,12 +177,7 @@ fn endpoints_answer_from_the_virtual_ip(method: Method) {
 
 #[test]
 fn with_direct_routing_endpoints_answer_from_the_virtual_ip_and_see_the_client() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     endpoints_answer_from_the_virtual_ip(Method::Direct);
 }
 

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::support::{assert_holds_what_is_wanted, hand_in, load, sync};
-use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
 use kernlink_proxier::backends::Backends;
@@ -88,12 +86,7 @@ fn assert_only_these_chains(plan: &Plan, world: &str) {
 
 #[test]
 fn what_kube_proxy_left_is_taken_over_and_only_the_chains_that_differ_are_written() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     for name in [
         "dual_stack",
         "external_ips",
@@ -126,12 +119,7 @@ address add 198.51.100.7/24 dev eth1
 
 #[test]
 fn connections_through_kube_proxy_go_on_through_the_hand_over() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let world = worlds().join("ordinary");
     let network = Network::new(2);
     // The world's pods, two here and two there.

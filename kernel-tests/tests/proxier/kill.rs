@@ -3,8 +3,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::requires;
 use kernlink_proxier::backends::Backends;
 use kernlink_proxier::plan::{PhaseKind, Plan};
 use kernlink_proxier::proxier::Proxier;
@@ -108,37 +106,49 @@ fn kill_after(steps: usize, test: &str) {
     assert_eq!(output.status.signal(), Some(9), "{}: {said}", output.status);
 }
 
+/// What an undisturbed process plans and leaves behind.
+struct Undisturbed {
+    plan: Plan,
+    state: State,
+}
+
+impl Undisturbed {
+    fn sync(rules: Rules, manifests: &str) -> Self {
+        let plan = sync(&mut rules.proxier(manifests)).plan;
+        let state = rules.state();
+        Self { plan, state }
+    }
+
+    /// After how many steps to die.
+    fn points(&self, rules: Rules) -> Vec<usize> {
+        let points = rules.points(&self.plan);
+        assert!(points.len() >= 2, "{points:?} of\n{}", self.plan);
+        points
+    }
+
+    /// Kills a process after so many steps of this plan; the next one has the others to do, and comes to the same state.
+    fn kill_after(&self, steps: usize, rules: Rules, manifests: &str, test: &str) {
+        kill_after(steps, test);
+        let rest = sync(&mut rules.proxier(manifests)).plan;
+        let left = rules.left(&self.plan, steps);
+        assert_eq!(rest.len(), left, "after {steps} steps of\n{}\n{rest}", self.plan);
+        let what = format!("killed after {steps} steps");
+        assert_same(&rules.state(), &self.state, &what);
+    }
+}
+
 /// From nothing.
 fn building_up(rules: Rules, test: &str) {
     die_in_the_middle(rules, &everything());
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
-    let (plan, undisturbed) = node().run(|| {
+    requires_the_kernel!();
+    let undisturbed = node().run(|| {
         rules.add_foreign_objects();
-        let plan = sync(&mut rules.proxier(&everything())).plan;
-        (plan, rules.state())
+        Undisturbed::sync(rules, &everything())
     });
-    let points = rules.points(&plan);
-    assert!(points.len() >= 2, "{points:?} of\n{plan}");
-    for steps in points {
+    for steps in undisturbed.points(rules) {
         node().run(|| {
             rules.add_foreign_objects();
-            kill_after(steps, test);
-            let rest = sync(&mut rules.proxier(&everything())).plan;
-            assert_eq!(
-                rest.len(),
-                rules.left(&plan, steps),
-                "after {steps} steps of\n{plan}\n{rest}"
-            );
-            assert_same(
-                &rules.state(),
-                &undisturbed,
-                &format!("killed after {steps} steps"),
-            );
+            undisturbed.kill_after(steps, rules, &everything(), test);
         });
     }
 }
@@ -146,33 +156,14 @@ fn building_up(rules: Rules, test: &str) {
 /// From one world to another.
 fn changing(rules: Rules, test: &str) {
     die_in_the_middle(rules, &everything_else());
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     node().run(|| {
         rules.add_foreign_objects();
         sync(&mut rules.proxier(&everything()));
-        let plan = sync(&mut rules.proxier(&everything_else())).plan;
-        let undisturbed = rules.state();
-        let points = rules.points(&plan);
-        assert!(points.len() >= 2, "{points:?} of\n{plan}");
-        for steps in points {
+        let undisturbed = Undisturbed::sync(rules, &everything_else());
+        for steps in undisturbed.points(rules) {
             sync(&mut rules.proxier(&everything()));
-            kill_after(steps, test);
-            let rest = sync(&mut rules.proxier(&everything_else())).plan;
-            assert_eq!(
-                rest.len(),
-                rules.left(&plan, steps),
-                "after {steps} steps of\n{plan}\n{rest}"
-            );
-            assert_same(
-                &rules.state(),
-                &undisturbed,
-                &format!("killed after {steps} steps"),
-            );
+            undisturbed.kill_after(steps, rules, &everything_else(), test);
         }
     });
 }

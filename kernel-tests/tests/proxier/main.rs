@@ -5,6 +5,19 @@
     reason = "a test says what went wrong by panicking"
 )]
 
+/// Ends a test where the kernel lacks what the proxier needs.
+macro_rules! requires_the_kernel {
+    () => {{
+        use kernlink_kernel_tests::kernel::Feature;
+        kernlink_kernel_tests::requires!(
+            Feature::Ipvs,
+            Feature::IpSet,
+            Feature::Iptables,
+            Feature::DummyLink
+        );
+    }};
+}
+
 mod forwarding;
 mod handover;
 mod kill;

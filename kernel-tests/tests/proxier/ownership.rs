@@ -1,7 +1,6 @@
 //! What is not the proxier's own stays as it is, whatever happens to what is.
 
-use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::{requires, tools};
+use kernlink_kernel_tests::tools;
 
 use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
 use crate::worlds::{everything, node, web};
@@ -59,12 +58,7 @@ fn foreign_part(state: &State) -> State {
 
 #[test]
 fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restart() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     node().run(|| {
         add_foreign_objects();
         add_foreign_rules();

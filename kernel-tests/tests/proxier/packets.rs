@@ -11,9 +11,7 @@ use std::time::Duration;
 use crate::support::{
     assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, service, slices, sync,
 };
-use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, Tally, ask_many};
 use kernlink_kernel_tests::wait;
@@ -23,6 +21,18 @@ const PORTS: &str = "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 
 
 /// The two ports of each Service here, with what `spec` adds.
 const TCP_AND_UDP: [(Protocol, u16); 2] = [(Protocol::Tcp, 80), (Protocol::Udp, 53)];
+
+/// A Service of these ports that only pods and the node need to reach.
+const CLUSTER_IP: &str =
+    "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
+
+/// Both ports at an address of each family, with the family's place.
+fn targets(addresses: [IpAddr; 2]) -> impl Iterator<Item = (usize, Protocol, SocketAddr)> {
+    let addresses = addresses.into_iter().enumerate();
+    addresses.flat_map(|(family, address)| {
+        TCP_AND_UDP.map(|(protocol, port)| (family, protocol, SocketAddr::new(address, port)))
+    })
+}
 
 /// A network of so many pods that all serve what [`PORTS`] names.
 fn network(pods: u8) -> (Network, Vec<Server>) {
@@ -68,51 +78,29 @@ fn expect(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
 
 #[test]
 fn a_cluster_ip_sees_pods_as_they_are_and_others_masqueraded() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
-    let spec = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
-    let manifests = service("web", 1, spec, "") + &slices("web", PORTS, &[(0, "node-a"), (1, "node-b")]);
+    let manifests =
+        service("web", 1, CLUSTER_IP, "") + &slices("web", PORTS, &[(0, "node-a"), (1, "node-b")]);
     sync(&mut proxier(&manifests));
-    for (family, address) in cluster_ips(1).into_iter().enumerate() {
-        for (protocol, port) in TCP_AND_UDP {
-            let target = SocketAddr::new(address, port);
-            let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
-            // A pod of this cluster.
-            expect(
-                &ask_many(&network.pods[2], protocol, target, 4),
-                &["pod0", "pod1"],
-                &[pod_ips(2)[family]],
-            );
-            // Somebody outside.
-            expect(
-                &ask_many(&network.client, protocol, target, 4),
-                &["pod0", "pod1"],
-                &gateways,
-            );
-            // The node itself.
-            expect(
-                &ask_many(&network.node, protocol, target, 4),
-                &["pod0", "pod1"],
-                &gateways,
-            );
+    for (family, protocol, target) in targets(cluster_ips(1)) {
+        let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+        // A pod of this cluster, somebody outside, the node itself.
+        for (from, sources) in [
+            (&network.pods[2], &[pod_ips(2)[family]][..]),
+            (&network.client, &gateways),
+            (&network.node, &gateways),
+        ] {
+            let tally = ask_many(from, protocol, target, 4);
+            expect(&tally, &["pod0", "pod1"], sources);
         }
     }
 }
 
 #[test]
 fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source_and_node() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(2);
     let _on_node = network.node.enter();
     let both_ports = |first: u16| {
@@ -185,12 +173,7 @@ fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source
 
 #[test]
 fn source_ranges_let_in_whom_they_name_and_no_one_else() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
     let ranges = |ranges: &str| {
@@ -202,15 +185,9 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
             + &slices("outer", PORTS, &[(0, "node-a")])
     };
     let frontends = ips("203.0.113.10", "2001:db8:ff::10");
-    let targets = || {
-        let frontends = frontends.into_iter();
-        frontends.flat_map(|address| {
-            TCP_AND_UDP.map(|(protocol, port)| (protocol, SocketAddr::new(address, port)))
-        })
-    };
     let proxier = &mut proxier(&ranges("'192.0.2.0/24', '2001:db8:1::/64'"));
     sync(proxier);
-    for (protocol, target) in targets() {
+    for (_, protocol, target) in targets(frontends) {
         ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
     }
 
@@ -222,8 +199,8 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
     sync(proxier);
     assert_holds_what_is_wanted(proxier);
     let refusals: Vec<ErrorKind> = thread::scope(|scope| {
-        let asked: Vec<_> = targets()
-            .map(|(protocol, target)| {
+        let asked: Vec<_> = targets(frontends)
+            .map(|(_, protocol, target)| {
                 let client = &network.client;
                 scope.spawn(move || {
                     let asked =
@@ -265,80 +242,56 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
 
 #[test]
 fn a_pod_reaches_itself_through_its_service() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
-    let spec = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
-    sync(&mut proxier(
-        &(service("web", 1, spec, "") + &slices("web", PORTS, &[(0, "node-a")])),
-    ));
-    for (family, address) in cluster_ips(1).into_iter().enumerate() {
-        for (protocol, port) in TCP_AND_UDP {
-            let tally = ask_many(&network.pods[0], protocol, SocketAddr::new(address, port), 3);
-            // Were it not masqueraded, the pod would answer itself, and not what it has asked.
-            expect(&tally, &["pod0"], &[gateway_ips(0)[family]]);
-        }
+    let manifests = service("web", 1, CLUSTER_IP, "") + &slices("web", PORTS, &[(0, "node-a")]);
+    sync(&mut proxier(&manifests));
+    for (family, protocol, target) in targets(cluster_ips(1)) {
+        let tally = ask_many(&network.pods[0], protocol, target, 3);
+        // Were it not masqueraded, the pod would answer itself, and not what it has asked.
+        expect(&tally, &["pod0"], &[gateway_ips(0)[family]]);
     }
 }
 
 #[test]
 fn with_session_affinity_a_client_stays_with_its_server() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
-    let ports = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
     let sticky = format!(
-        "{ports}, sessionAffinity: ClientIP, sessionAffinityConfig: {{clientIP: {{timeoutSeconds: 900}}}}"
+        "{CLUSTER_IP}, sessionAffinity: ClientIP, sessionAffinityConfig: {{clientIP: {{timeoutSeconds: 900}}}}"
     );
     let pods = [(0, "node-a"), (1, "node-a"), (2, "node-a")];
     let manifests = [
         service("sticky", 1, &sticky, ""),
         slices("sticky", PORTS, &pods),
-        service("fickle", 2, ports, ""),
+        service("fickle", 2, CLUSTER_IP, ""),
         slices("fickle", PORTS, &pods),
     ]
     .concat();
     let mut first = proxier(&manifests);
     sync(&mut first);
-    for address in cluster_ips(1) {
-        for (protocol, port) in TCP_AND_UDP {
-            let tally = ask_many(&network.client, protocol, SocketAddr::new(address, port), 6);
-            assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
-            // It does so after a restart too.
-            sync(&mut proxier(&manifests));
-            let again = ask_many(&network.client, protocol, SocketAddr::new(address, port), 3);
-            assert!(
-                again.answers.keys().eq(tally.answers.keys()),
-                "{tally:#?} {again:#?}"
-            );
-        }
+    for (_, protocol, target) in targets(cluster_ips(1)) {
+        let tally = ask_many(&network.client, protocol, target, 6);
+        assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
+        // It does so after a restart too.
+        sync(&mut proxier(&manifests));
+        let again = ask_many(&network.client, protocol, target, 3);
+        assert!(
+            again.answers.keys().eq(tally.answers.keys()),
+            "{tally:#?} {again:#?}"
+        );
     }
-    for address in cluster_ips(2) {
-        for (protocol, port) in TCP_AND_UDP {
-            let tally = ask_many(&network.client, protocol, SocketAddr::new(address, port), 6);
-            tally.assert_balanced(&["pod0", "pod1", "pod2"], 0);
-        }
+    for (_, protocol, target) in targets(cluster_ips(2)) {
+        let tally = ask_many(&network.client, protocol, target, 6);
+        tally.assert_balanced(&["pod0", "pod1", "pod2"], 0);
     }
 }
 
 #[test]
 fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_silence() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
     // The kernel sends six errors at once to one client and then one a second; here there are more.
@@ -364,16 +317,19 @@ fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_sil
         for (address, daemon) in ips(v4, v6).into_iter().zip([9999, 9998]) {
             ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 1)
                 .assert_balanced(&["pod0"], 0);
-            for (protocol, port) in [
+            let closed = [
                 (Protocol::Tcp, 81),
                 (Protocol::Udp, 80),
                 (Protocol::Tcp, daemon),
                 (Protocol::Udp, daemon),
-            ] {
-                let target = SocketAddr::new(address, port);
-                let asked = Connection::open(&network.client, protocol, target).and_then(|mut c| c.ask());
-                let kind = asked.map_err(|error| error.kind());
-                assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
+            ];
+            for from in [&network.client, &network.node] {
+                for (protocol, port) in closed {
+                    let target = SocketAddr::new(address, port);
+                    let asked = Connection::open(from, protocol, target).and_then(|mut c| c.ask());
+                    let kind = asked.map_err(|error| error.kind());
+                    assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
+                }
             }
         }
     }
@@ -390,13 +346,8 @@ fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_sil
 }
 
 #[test]
-fn sctp_associations_are_balanced_through_cluster_ip_and_node_port() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+fn sctp_associations_are_balanced_and_keep_their_source_under_the_local_policy() {
+    requires_the_kernel!();
     let network = Network::new(2);
     let _servers: Vec<SctpServer> = (0..2_u8)
         .flat_map(|pod| pod_ips(pod).map(|address| (pod, address)))
@@ -409,18 +360,28 @@ fn sctp_associations_are_balanced_through_cluster_ip_and_node_port() {
         })
         .collect();
     let _on_node = network.node.enter();
-    let spec = "type: NodePort, ports: [{name: s, port: 99, nodePort: 30099, protocol: SCTP}]";
-    let manifests = service("stream", 1, spec, "")
-        + &slices(
-            "stream",
-            "[{name: s, port: 9900, protocol: SCTP}]",
-            &[(0, "node-a"), (1, "node-b")],
-        );
+    let wide = "type: NodePort, ports: [{name: s, port: 99, nodePort: 30099, protocol: SCTP}]";
+    let near = "type: NodePort, externalTrafficPolicy: Local, ports: [{name: s, port: 99, nodePort: 30098, protocol: SCTP}]";
+    let ports = "[{name: s, port: 9900, protocol: SCTP}]";
+    let pods = [(0, "node-a"), (1, "node-b")];
+    let manifests = [
+        service("wide", 1, wide, ""),
+        slices("wide", ports, &pods),
+        service("near", 2, near, ""),
+        slices("near", ports, &pods),
+    ]
+    .concat();
     let mut proxier = proxier(&manifests);
     sync(&mut proxier);
     assert_holds_what_is_wanted(&proxier);
     for family in [0, 1] {
-        for target in [(cluster_ips(1)[family], 99), (node_ips()[family], 30099)] {
+        let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+        let both = ["pod0", "pod1"];
+        for (target, servers, sources) in [
+            ((cluster_ips(1)[family], 99), &both[..], &gateways[..]),
+            ((node_ips()[family], 30099), &both, &gateways),
+            ((node_ips()[family], 30098), &both[..1], &[client_ips()[family]]),
+        ] {
             let mut tally = Tally::default();
             for _ in 0..4 {
                 match sctp_ask(&network.client, client_ips()[family], target.into()) {
@@ -432,11 +393,7 @@ fn sctp_associations_are_balanced_through_cluster_ip_and_node_port() {
                     Err(error) => tally.failures.push(error.to_string()),
                 }
             }
-            expect(
-                &tally,
-                &["pod0", "pod1"],
-                &[gateway_ips(0)[family], gateway_ips(1)[family]],
-            );
+            expect(&tally, servers, sources);
         }
     }
 }

@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kernlink_iptables_restore::Backend;
-use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
-use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::apply::Outcome;
 use kernlink_proxier::backends::Backends;
 
@@ -18,12 +17,7 @@ use crate::worlds::{WEB_PORTS, everything, everything_else, node, web};
 
 #[test]
 fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let network = Network::new(3);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _udp = network.serve(Protocol::Udp, 5353);
@@ -58,12 +52,7 @@ fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
 
 #[test]
 fn the_standard_tools_list_exactly_what_is_wanted() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     node().run(|| {
         let mut proxier = proxier(&everything());
         sync(&mut proxier);
@@ -84,12 +73,7 @@ fn the_standard_tools_list_exactly_what_is_wanted() {
 
 #[test]
 fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     for tables in [Backend::Legacy, Backend::Nft] {
         node().run(|| {
             let backends = || {
@@ -126,12 +110,7 @@ fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
 
 #[test]
 fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -167,12 +146,7 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
 
 #[test]
 fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
-    requires!(
-        Feature::Ipvs,
-        Feature::IpSet,
-        Feature::Iptables,
-        Feature::DummyLink
-    );
+    requires_the_kernel!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
