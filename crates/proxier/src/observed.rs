@@ -19,6 +19,9 @@ use crate::plan::{CONNTRACK_BUCKETS, Operation};
 pub struct ObservedState {
     /// All virtual servers, foreign ones too.
     pub virtual_servers: BTreeMap<VirtualServerKey, ObservedServer>,
+    /// Virtual servers that this process wanted earlier and wants no more. Nothing else in the kernel says whose a node port is at
+    /// an address that the node has lost.
+    pub given_up: BTreeSet<VirtualServerKey>,
     /// The time-outs of idle IPVS connections.
     pub timeouts: Option<Timeouts>,
     /// Our sets that exist.
@@ -84,7 +87,7 @@ impl ObservedSet {
 
 impl ObservedState {
     /// Whether a virtual server is ours: its address lies on the dummy link, or it is a frontend in one of our sets, or it is
-    /// on an address of this node with a port in a node-port set.
+    /// on an address of this node with a port in a node-port set, or this process wanted it earlier.
     #[must_use]
     pub fn is_ours(&self, key: &VirtualServerKey) -> bool {
         let VirtualServerKey::Address {
@@ -96,7 +99,7 @@ impl ObservedState {
             return false;
         };
         let bound = AddressKey::host(address).is_ok_and(|host| self.addresses.contains(&host));
-        bound || self.marks(address, protocol, port).next().is_some()
+        bound || self.given_up.contains(key) || self.marks(address, protocol, port).next().is_some()
     }
 
     /// The entries in our sets that say that a virtual server is ours.

@@ -1,11 +1,14 @@
 //! The whole: objects in, kernel state out.
 
+use std::collections::BTreeSet;
 use std::fmt;
+
+use kernlink_ipvs::VirtualServerKey;
 
 use crate::apply::{self, Counts, Outcome, Report};
 use crate::backends::Backends;
 use crate::config::Config;
-use crate::desired::DesiredState;
+use crate::desired::{Changes, DesiredState};
 use crate::error::{BackendError, SyncError};
 use crate::event::Event;
 use crate::family::Family;
@@ -25,6 +28,8 @@ pub struct Proxier {
     backends: Backends,
     /// What the kernel held last and what was done since; `None` before the first look and after a failure.
     observed: Option<Observation>,
+    /// Virtual servers that were wanted and are no more, until they are gone.
+    given_up: BTreeSet<VirtualServerKey>,
     /// What was said about the configuration.
     said: Vec<Event>,
 }
@@ -40,6 +45,7 @@ impl Proxier {
             desired,
             backends,
             observed: None,
+            given_up: BTreeSet::new(),
             said: Vec::new(),
         }
     }
@@ -75,7 +81,7 @@ impl Proxier {
             return Err(SyncError::NotReady);
         }
         let mut events = self.fold();
-        let observation = match self.observed.take() {
+        let mut observation = match self.observed.take() {
             Some(mut observation) => {
                 observe::complete(&mut self.backends, &self.desired, &mut observation)?;
                 observation
@@ -86,7 +92,11 @@ impl Proxier {
         self.model
             .set_interface_addresses(observe::interface_addresses(&self.desired, &observation.state));
         events.extend(self.fold());
+        self.given_up
+            .retain(|key| observation.state.virtual_servers.contains_key(key));
+        observation.state.given_up = std::mem::take(&mut self.given_up);
         let plan = diff(&self.desired, &observation.state);
+        self.given_up = std::mem::take(&mut observation.state.given_up);
         let unread = observation.failures.clone();
         self.observed = Some(observation);
         Ok(Planned { plan, events, unread })
@@ -148,6 +158,15 @@ impl Proxier {
             return Vec::new();
         }
         let mut events = self.desired.fold(&self.model, &touched).events;
+        if let Changes::Keys(keys) = self.desired.take_changes() {
+            for key in keys.virtual_servers {
+                if self.desired.virtual_server(&key).is_some() {
+                    self.given_up.remove(&key);
+                } else {
+                    self.given_up.insert(key);
+                }
+            }
+        }
         if touched.settings {
             let now = self.model.configuration_events();
             events.extend(now.iter().filter(|event| !self.said.contains(event)).cloned());

@@ -12,7 +12,7 @@ mod support;
 
 use std::num::NonZeroU32;
 
-use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_dummylink::{DummyLink, LinkAddress, LinkName};
 use kernlink_ipset::{Entry, Operation as SetOperation, Set, SetName, SetType};
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_ipvs::{
@@ -26,7 +26,8 @@ use kernlink_proxier::observe::observe;
 use kernlink_proxier::plan::{Operation, PhaseKind, diff};
 use kernlink_proxier::proxier::Proxier;
 use kernlink_proxier::source::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Kind, ObjectChange, ObjectName, Port, Service, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Kind, ObjectChange, ObjectName, Port, Service,
+    ServiceType, SourceId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -291,6 +292,50 @@ fn nothing_is_planned_before_the_first_full_lists() {
     assert_eq!(proxier.sync().unwrap_err(), SyncError::NotReady);
     proxier.change(SourceId(0), Change::complete(Kind::EndpointSlice));
     assert!(proxier.sync().unwrap().is_success());
+}
+
+/// Nothing in the kernel says any more that it is ours.
+#[test]
+fn node_ports_leave_an_address_that_leaves_the_node() {
+    let mut node_port = Service::new(ObjectName::new("ns", "web"))
+        .with_cluster_ip("10.96.0.1")
+        .with_port(Port::new("web", 80).with_node_port(30_080));
+    node_port.service_type = ServiceType::NodePort;
+    let mut proxier = proxier(host(), &[]);
+    let address: std::net::IpAddr = "203.0.113.50".parse().unwrap();
+    let link = LinkName::new("other").unwrap();
+    let links = &mut proxier.backends_mut().links;
+    links.add_link(&DummyLink::new(link)).unwrap();
+    links.add(&link, &LinkAddress::host(address).unwrap()).unwrap();
+    let change = Change::Services(ObjectChange::Upsert(node_port));
+    proxier.change(SourceId(0), change);
+    assert!(proxier.sync().unwrap().is_success());
+    let served = |proxier: &mut Proxier| -> Vec<VirtualServerKey> {
+        let listed = proxier.backends_mut().ipvs.list_all().unwrap();
+        listed.into_iter().map(|(server, _)| server.key).collect()
+    };
+    let of_node = VirtualServerKey::tcp(address, 30_080);
+    // Somebody else's, where a node port of ours could be but never was.
+    let foreign = VirtualServerKey::tcp("198.51.100.1".parse::<std::net::IpAddr>().unwrap(), 30_080);
+    let add = IpvsOperation::AddVirtualServer(VirtualServer::new(foreign, Scheduler::WLC));
+    proxier.backends_mut().execute(&Operation::Ipvs(add)).unwrap();
+    assert!(served(&mut proxier).contains(&of_node));
+
+    proxier.backends_mut().links.delete_link(&link).unwrap();
+    proxier.look_again();
+    assert!(proxier.sync().unwrap().is_success());
+    let left = served(&mut proxier);
+    assert!(!left.contains(&of_node), "{left:?}");
+    for foreign in foreign_servers().into_iter().chain([foreign]) {
+        assert!(left.contains(&foreign), "{left:?}");
+    }
+    // A virtual server that somebody puts there later is not ours.
+    proxier.look_again();
+    assert!(proxier.sync().unwrap().plan.is_empty());
+    let add = IpvsOperation::AddVirtualServer(VirtualServer::new(of_node, Scheduler::WLC));
+    proxier.backends_mut().execute(&Operation::Ipvs(add)).unwrap();
+    proxier.look_again();
+    assert!(proxier.sync().unwrap().plan.is_empty());
 }
 
 #[test]
