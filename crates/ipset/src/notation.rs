@@ -73,8 +73,9 @@ pub fn parse_with(
 ///
 /// # Errors
 ///
-/// Something that the notation cannot carry: a name with white space or a quotation mark in it, a comment with a quotation
-/// mark or line break in it. Such come from other programs only. The line is the operation's number, from 1.
+/// Something that the notation cannot carry: a name with white space or a quotation mark in it or one that `ipset` reads as an
+/// option (`-q`, `-exist`), a comment that is such a word or has a quotation mark or line break in it. Such come from other
+/// programs only. The line is the operation's number, from 1.
 pub fn render(operations: &[Operation]) -> Result<String, NotationError> {
     let mut text = String::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -348,16 +349,32 @@ fn check_operation(operation: &Operation) -> Result<(), ParseError> {
     }
 }
 
+/// What `ipset` takes for an option wherever it stands in a line, in quotation marks too: `ipset_envopts` in
+/// [`lib/ipset.c` of ipset 7.17](https://git.netfilter.org/ipset/tree/lib/ipset.c?h=v7.17). Of two dashes it drops one.
+const OPTIONS: [&str; 16] = [
+    "-s", "-sorted", "-q", "-quiet", "-r", "-resolve", "-!", "-exist", "-o", "-output", "-t", "-terse", "-n",
+    "-name", "-f", "-file",
+];
+
+fn is_option(word: &[u8]) -> bool {
+    let word = word
+        .strip_prefix(b"-")
+        .filter(|rest| rest.starts_with(b"-"))
+        .unwrap_or(word);
+    OPTIONS.iter().any(|option| option.as_bytes() == word)
+}
+
 fn check_entry(entry: &crate::Entry) -> Result<(), ParseError> {
     if let crate::Element::Set(name) = entry.element() {
         check_name(name)?;
     }
     match &entry.options().comment {
         Some(comment)
-            if comment
-                .as_bytes()
-                .iter()
-                .any(|byte| matches!(byte, b'"' | b'\n' | b'\r')) =>
+            if is_option(comment.as_bytes())
+                || comment
+                    .as_bytes()
+                    .iter()
+                    .any(|byte| matches!(byte, b'"' | b'\n' | b'\r')) =>
         {
             Err(ParseError::new(
                 "comment",
@@ -371,7 +388,11 @@ fn check_entry(entry: &crate::Entry) -> Result<(), ParseError> {
 
 fn check_name(name: &SetName) -> Result<(), ParseError> {
     match std::str::from_utf8(name.as_bytes()) {
-        Ok(text) if !text.contains(|c: char| c.is_whitespace() || c == '"') => Ok(()),
+        Ok(text)
+            if !text.contains(|c: char| c.is_whitespace() || c == '"') && !is_option(name.as_bytes()) =>
+        {
+            Ok(())
+        }
         _ => Err(ParseError::new(
             "set name",
             name,
@@ -471,5 +492,20 @@ add d b timeout 4
             set: SetName::new("a b").unwrap(),
         };
         assert_eq!(render(&[flush]).unwrap_err().error.what(), "set name");
+        // `ipset restore` would read these as options, and so would we.
+        for name in ["-!", "-exist", "--exist", "-q", "-f"] {
+            let set = SetName::new(name).unwrap();
+            assert!(render(&[Operation::Flush { set }]).is_err(), "{name}");
+        }
+        let comment = crate::Comment::from_bytes(b"-exist").unwrap();
+        let add = Operation::add(
+            SetName::new("a").unwrap(),
+            crate::Entry::port(1).with_comment(comment),
+        );
+        assert_eq!(render(&[add]).unwrap_err().error.what(), "comment");
+        let set = SetName::new("-x").unwrap();
+        assert_eq!(render(&[Operation::Flush { set }]).unwrap(), "flush -x\n");
+        let renamed = parse("-E \"-!\" W").unwrap();
+        assert_eq!(render(&renamed).unwrap_err().error.what(), "set name");
     }
 }

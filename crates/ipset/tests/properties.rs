@@ -51,8 +51,9 @@ fn port(family: Family) -> BoxedStrategy<ProtocolPort> {
     .boxed()
 }
 
+/// Not with a dash in front: some of those are options to `ipset`, which the notation refuses.
 fn name() -> impl Strategy<Value = SetName> {
-    "[a-zA-Z0-9_.:~-]{1,31}".prop_map(|text| SetName::new(&text).unwrap())
+    "[a-zA-Z0-9_.:~][a-zA-Z0-9_.:~-]{0,30}".prop_map(|text| SetName::new(&text).unwrap())
 }
 
 fn element(set_type: SetType, family: Family) -> BoxedStrategy<Element> {
@@ -114,7 +115,8 @@ fn options(set_type: SetType) -> impl Strategy<Value = EntryOptions> {
         option::of(0..=2_147_483_u32),
         option::of(any::<u64>()),
         option::of(any::<u64>()),
-        option::of("[ -!#-~äöü]{0,100}"),
+        // As for names.
+        option::of("([ -!#-,.-~äöü][ -!#-~äöü]{0,99})?"),
         option::of(any::<(u32, u32)>()),
         option::of(any::<(u16, u16)>()),
         option::of(any::<u16>()),
