@@ -84,8 +84,25 @@ impl Rule {
     /// Reads the words of a rule.
     pub(crate) fn read(words: &[RawWord<'_>]) -> Self {
         // What the tools print has no option away from its match, so nothing is noted for it.
-        let noted = || Self::read_noting(words, Some(Vec::new()));
-        Self::read_noting(words, None).or_else(noted).unwrap_or_default()
+        Self::read_noting(words, None).unwrap_or_else(|| {
+            let noted = Self::read_noting(words, Some(Vec::new())).unwrap_or_default();
+            // What has an option twice, or one that is unknown, is better kept in the order in which it was written.
+            let text = noted.render(Style::SAVE);
+            let mut again = Vec::new();
+            let stays =
+                split(&text, &mut again).is_ok() && Self::read_noting(&again, None).as_ref() == Some(&noted);
+            if stays { noted } else { Self::read_in_order(words) }
+        })
+    }
+
+    /// Reads the words, each option where it stands.
+    fn read_in_order(words: &[RawWord<'_>]) -> Self {
+        let mut options = Options { words, at: 0 };
+        let mut rule = Rule::default();
+        while options.at < words.len() {
+            rule.read_part(&mut options);
+        }
+        rule
     }
 
     /// Reads the words; none if there is an option that belongs further ahead, and `named` is not there to say where.
@@ -459,9 +476,12 @@ mod tests {
             "-p tcp -m tcp --dport 22 -j ACCEPT --unheard-of",
             "-p sctp -m sctp --dport 5 --chunk-types only SACK",
             "-m unheard-of --x -p tcp --y 5 -j ACCEPT",
+            "-m tcp -p tcp --dport 22 -m mark --mark 0x1 --dport 22 --x",
+            "-m state --state NEW -m tcp -p tcp --dport 22 -!!--x 1 -m state --y NE -W mtcp -p tcp --dport 22",
         ] {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string(), text);
+            assert_eq!(rule.to_string().parse(), Ok(rule));
         }
     }
 }
