@@ -36,7 +36,7 @@ pub enum Error {
         reason: &'static str,
     },
     /// The kernel refused.
-    #[error("cannot {operation}")]
+    #[error("cannot {operation}{}", if self.is_module_missing() { NEEDS_MODULE } else { "" })]
     Refused {
         /// What was attempted.
         operation: Box<str>,
@@ -54,6 +54,9 @@ pub enum Error {
         error: kernlink_netlink::Error,
     },
 }
+
+/// What is said of a link that the kernel cannot make.
+const NEEDS_MODULE: &str = ", which takes the module dummy (`modprobe dummy` as root of the host)";
 
 impl Error {
     pub(crate) fn netlink(operation: impl ToString, error: kernlink_netlink::Error) -> Self {

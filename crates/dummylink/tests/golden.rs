@@ -219,5 +219,8 @@ fn a_missing_module_is_told_from_other_refusals() {
     let mut client = Client::from(script.connect().unwrap());
     let error = client.ensure_link(&DummyLink::new(link())).unwrap_err();
     assert!(error.is_module_missing() && error.is_unsupported(), "{error:?}");
-    assert_eq!(error.to_string(), "cannot link replace golden0 type dummy");
+    assert_eq!(
+        error.to_string(),
+        "cannot link replace golden0 type dummy, which takes the module dummy (`modprobe dummy` as root of the host)"
+    );
 }
