@@ -332,13 +332,7 @@ impl Client {
         let (set, attempt) = (*operation.set(), || Attempt::Change(operation.clone()));
         let (set_type, family) = run.type_of(&set, &attempt)?;
         check_range(range, set_type, family, &attempt)?;
-        if range.count() > SPREAD {
-            let reason = format!(
-                "{} entries are more than the {SPREAD} that are sent one by one",
-                range.count()
-            );
-            return Err(Error::wrong_option(attempt(), "range", reason));
-        }
+        check_length(range, &attempt)?;
         let on_repeat = operation.on_repeat();
         let is_add = matches!(operation, Operation::AddRange { .. });
         let operations: Vec<Operation> = range
@@ -772,6 +766,16 @@ fn check_range(
         )
     })?;
     check_options(&range.first, set_type, attempt)
+}
+
+/// Whether a range that is spread here has no more entries than are sent one by one.
+pub(crate) fn check_length(range: &EntryRange, attempt: &dyn Fn() -> Attempt) -> Result<(), Error> {
+    let count = range.count();
+    if count <= SPREAD {
+        return Ok(());
+    }
+    let reason = format!("{count} entries are more than the {SPREAD} that are sent one by one");
+    Err(Error::wrong_option(attempt(), "range", reason))
 }
 
 /// Options of an entry that the kernel would ignore in a set of another kind.

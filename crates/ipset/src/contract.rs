@@ -818,7 +818,13 @@ pub fn ranges_spread_over_their_entries(sets: &mut dyn IpSets) {
         assert_eq!(sets.execute(&[delete(OnRepeat::Succeed)]), [Ok(())], "{range}");
     }
     let huge = EntryRange::parse("fe80::/64", SetType::HashIp, Family::Inet6).unwrap();
-    assert!(sets.add_range(&name("ip6"), &huge).is_err());
+    assert!(sets.add_range(&name("ip6"), &huge).unwrap_err().is_invalid());
+    let delete = Operation::DeleteRange {
+        set: name("ip6"),
+        range: Box::new(huge),
+        on_repeat: OnRepeat::Succeed,
+    };
+    assert!(sets.execute(&[delete])[0].as_ref().unwrap_err().is_invalid());
 }
 
 /// `/0` as a range becomes two halves; as an entry it is refused.

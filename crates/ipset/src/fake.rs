@@ -1,6 +1,6 @@
 //! An in-memory twin of the kernel's sets.
 
-use crate::batch::check_options;
+use crate::batch::{check_length, check_options};
 use crate::client::IpSets;
 use crate::element::{Element, Interface, InterfaceMatching};
 use crate::entry::Entry;
@@ -175,7 +175,11 @@ impl Fake {
             range.first.element().check(set_type, family)
         };
         checked.map_err(|mismatch| Error::wrong_entry(attempt(), mismatch))?;
-        check_options(&range.first, set_type, attempt)
+        check_options(&range.first, set_type, attempt)?;
+        if is_range && !range.is_spread_by_kernel() {
+            check_length(range, attempt)?;
+        }
+        Ok(())
     }
 
     fn create_set(&mut self, set: &Set, revision: u8, on_repeat: OnRepeat) -> Refused {
