@@ -88,7 +88,8 @@ impl EntryOptions {
             }
             "before" | "after" => {
                 let text = next().ok_or_else(missing)?;
-                let name = SetName::new(text).map_err(|error| ParseError::new("set name", text, error))?;
+                let name =
+                    SetName::new(text).map_err(|error| ParseError::new("set name", text, error.reason()))?;
                 self.position = Some(if word == "before" {
                     Position::Before(name)
                 } else {

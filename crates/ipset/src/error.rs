@@ -427,7 +427,9 @@ impl fmt::Display for Reason {
             Reason::Busy => "the set is used by a rule or list, or is being listed",
             Reason::DifferentTypes => "the sets differ in type or family",
             Reason::TooManySets => "there is no room for another set",
-            Reason::UnknownType => "the kernel does not know this set type or revision",
+            Reason::UnknownType => {
+                "the kernel does not know this set type, family or revision, and finds no module (such as ip_set_hash_ip) for it"
+            }
             Reason::Protocol => "the kernel does not understand the message",
             Reason::EntryExists => "the entry is in the set already",
             Reason::NoSuchEntry => "the entry is not in the set",

@@ -59,6 +59,19 @@ pub enum NameError {
     },
 }
 
+impl NameError {
+    /// What is wrong, without the text that it is wrong with.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            NameError::Empty { .. } => "must not be empty".to_owned(),
+            NameError::TooLong {
+                len, limit, constant, ..
+            } => format!("has {len} bytes, the kernel takes at most {limit} ({constant} with its NUL)"),
+            NameError::Nul { .. } => "must not hold a NUL byte".to_owned(),
+        }
+    }
+}
+
 macro_rules! name {
     ($name:ident, $what:literal, $limit:expr, $constant:literal) => {
         impl $name {

@@ -236,7 +236,7 @@ fn parse_line(
 }
 
 fn set_name(text: &str) -> Result<SetName, ParseError> {
-    SetName::new(text).map_err(|error| ParseError::new("set name", text, error))
+    SetName::new(text).map_err(|error| ParseError::new("set name", text, error.reason()))
 }
 
 /// The type and options behind the name in a line `create`.
@@ -457,6 +457,13 @@ add d b timeout 4
         assert_eq!(
             error("destroy"),
             "line 1: command \"destroy\" without a name would mean all sets, which is not done from text"
+        );
+        assert_eq!(
+            error(&format!("destroy {}", "x".repeat(32))),
+            format!(
+                "line 1: set name {:?} has 32 bytes, the kernel takes at most 31 (IPSET_MAXNAMELEN with its NUL)",
+                "x".repeat(32)
+            )
         );
         assert_eq!(error("make a"), "line 1: command \"make\" is not known");
         assert_eq!(

@@ -454,9 +454,9 @@ fn parse_element(text: &str, set_type: SetType) -> Result<EntryRange, ParseError
             interface: parse_interface(part(1))?,
         },
         SetType::BitmapPort => Element::Port(range.plain_port(part(0))?),
-        SetType::ListSet | SetType::Unknown(_) => {
-            Element::Set(SetName::new(text).map_err(|error| ParseError::new("set name", text, error))?)
-        }
+        SetType::ListSet | SetType::Unknown(_) => Element::Set(
+            SetName::new(text).map_err(|error| ParseError::new("set name", text, error.reason()))?,
+        ),
     };
     Ok(EntryRange {
         first: element.into(),
@@ -553,7 +553,8 @@ fn parse_interface(text: &str) -> Result<Interface, ParseError> {
         Some(name) => (name, InterfaceSide::BridgePort),
         None => (text, InterfaceSide::Device),
     };
-    let name = InterfaceName::new(name).map_err(|error| ParseError::new("interface", text, error))?;
+    let name =
+        InterfaceName::new(name).map_err(|error| ParseError::new("interface", text, error.reason()))?;
     Ok(Interface::new(name).with_side(side))
 }
 
