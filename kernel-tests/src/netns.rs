@@ -23,14 +23,23 @@ impl NetNs {
     )]
     pub fn new() -> Self {
         on_a_thread(|| {
-            unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
-                panic!("making a network namespace (kernel tests need root): {error}")
-            });
-            let namespace = Self::current();
+            let namespace = Self::unshared();
             // IPVS refuses real servers where the local routing table is empty.
             tools::ip(&["link", "set", "lo", "up"]);
             namespace
         })
+    }
+
+    /// The same with the loopback device down, which takes no program: these start slowly in an emulated machine.
+    pub fn bare() -> Self {
+        on_a_thread(Self::unshared)
+    }
+
+    /// Moves the calling thread to a namespace of its own.
+    fn unshared() -> Self {
+        unshare(CloneFlags::CLONE_NEWNET)
+            .unwrap_or_else(|error| panic!("making a network namespace (kernel tests need root): {error}"));
+        Self::current()
     }
 
     /// The calling thread's namespace.

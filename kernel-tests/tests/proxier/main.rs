@@ -23,6 +23,9 @@ mod handover;
 mod kill;
 mod ownership;
 mod packets;
+#[path = "../../../crates/proxier/tests/support/scenario.rs"]
+mod scenario;
+mod scenarios;
 mod support;
 mod sync;
 mod worlds;

@@ -184,7 +184,8 @@ fn rules_of(state: &State) -> State {
         .collect()
 }
 
-fn chains(family: &str, saved: &str) -> State {
+/// The rules that `iptables-save` or its like has listed.
+pub(crate) fn chains(family: &str, saved: &str) -> State {
     let mut chains = State::new();
     let mut table = "";
     for line in saved.lines() {
@@ -234,7 +235,7 @@ pub(crate) fn sorted(text: &str) -> Vec<String> {
 }
 
 /// `ipset save`, sorted, without what says how large a set may be or is.
-fn without_sizes(text: &str) -> Vec<String> {
+pub(crate) fn without_sizes(text: &str) -> Vec<String> {
     let short = |line: &str| {
         let mut words = line.split(' ');
         let mut kept = Vec::new();
@@ -299,7 +300,7 @@ pub(crate) fn load(ipvs: &str, ipset: &str, rules: [&str; 2], jumps: &str, addre
     feed("ipvsadm", &["-R"], ipvs);
 }
 
-fn load_sets(ipset: &str) {
+pub(crate) fn load_sets(ipset: &str) {
     // Sorted, the sets come behind their entries.
     let (create, add): (Vec<&str>, Vec<&str>) = ipset.lines().partition(|line| line.starts_with("create "));
     feed("ipset", &["restore"], &([create, add].concat().join("\n") + "\n"));
@@ -321,7 +322,7 @@ fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
 
 /// `iptables -I CHAIN -t TABLE -m comment --comment some words -j TARGET` as a line of restore input, if it is of this program
 /// and table.
-fn jump(program: &str, table: &str, line: &str) -> Option<String> {
+pub(crate) fn jump(program: &str, table: &str, line: &str) -> Option<String> {
     let (chain, rest) = line
         .strip_prefix(program)?
         .strip_prefix(" -I ")?

@@ -1,0 +1,383 @@
+//! The scenarios of the proxier, each on a node of its own: what the standard tools list of the kernel is what its file says.
+//!
+//! All of them where the processor is real; in an emulated machine, where that would take many minutes, those that have
+//! everything in them that is in any. Programs start slowly in an emulated machine, so none starts in vain: links come by netlink, of equal rules of a family only
+//! the first are in the kernel, and of equal tables the tools list the first, our own crates the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+
+use kernlink_dummylink::{Client, DummyLink, DummyLinks, LinkAddress, LinkName, Selection};
+use kernlink_iptables_restore::{Command, Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::tools;
+use kernlink_proxier::backends::Backends;
+use kernlink_proxier::config::Config;
+use kernlink_proxier::desired::{DesiredState, KernelVersion, Listings};
+use kernlink_proxier::model::Model;
+use kernlink_proxier::proxier::Proxier;
+use kernlink_proxier::source::SourceId;
+
+use crate::scenario::{Scenario, sections};
+use crate::support::{State, assert_same, chains, feed, jump, load_sets, sorted, sync, without_sizes};
+
+#[test]
+fn scenarios_are_in_the_kernel_as_their_files_say() {
+    requires_the_kernel!();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests/scenarios/desired");
+    let mut scenarios = Scenario::all(&folder);
+    scenarios.retain(|scenario| !scenario.is_of_another_host());
+    assert!(scenarios.len() > 100, "{} scenarios", scenarios.len());
+    if is_emulated() {
+        scenarios = of_every_form(scenarios);
+    }
+    let mut reference = Reference::new();
+    for scenario in &scenarios {
+        NetNs::bare().run(|| on_a_node(scenario, &mut reference));
+    }
+}
+
+/// Whether the processor is QEMU's emulation.
+fn is_emulated() -> bool {
+    let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    processors.contains("QEMU TCG CPU")
+}
+
+/// The fewest scenarios, or nearly, in which everything is that is in any of them: virtual and real servers, entries, rules,
+/// settings and changes, whatever the addresses and ports. One with a form that no other has is always among them.
+fn of_every_form(scenarios: Vec<Scenario>) -> Vec<Scenario> {
+    let mut left: Vec<(Scenario, BTreeSet<String>)> = scenarios
+        .into_iter()
+        .map(|scenario| {
+            let forms = forms(&scenario);
+            (scenario, forms)
+        })
+        .collect();
+    let mut chosen = Vec::new();
+    while let Some(most) = (0..left.len()).max_by_key(|n| left[*n].1.len()) {
+        let (scenario, forms) = left.remove(most);
+        if forms.is_empty() {
+            break;
+        }
+        for (_, others) in &mut left {
+            others.retain(|form| !forms.contains(form));
+        }
+        chosen.push(scenario);
+    }
+    chosen
+}
+
+fn forms(scenario: &Scenario) -> BTreeSet<String> {
+    let mut forms = BTreeSet::new();
+    scenario.fold(config(scenario), |stage, _, desired, _| {
+        let listings = desired.listings(scenario.kernel(), 1);
+        for (_, listing) in listings.files() {
+            forms.extend(listing.lines().map(form));
+        }
+        let links = scenario.links(stage).unwrap_or_default();
+        forms.extend(
+            links
+                .into_iter()
+                .map(|(link, _)| format!("stage {} {link}", stage.min(1))),
+        );
+    });
+    forms
+}
+
+/// A line without its addresses, networks and numbers.
+fn form(line: &str) -> String {
+    let words = line.split([' ', ',']).map(|word| {
+        let (word, port) = match word.rsplit_once(':') {
+            Some((word, port)) if port.parse::<u16>().is_ok() && !word.ends_with(':') => (word, ":N"),
+            _ => (word, ""),
+        };
+        let address = word.split('/').next().unwrap_or_default();
+        match address.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => format!("IPv4{port}"),
+            Ok(IpAddr::V6(_)) => format!("IPv6{port}"),
+            Err(_) if word.parse::<u64>().is_ok_and(|number| number > 0) => "N".to_owned(),
+            Err(_) => format!("{word}{port}"),
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The settings of connection tracking that all namespaces share stay as they are.
+fn config(scenario: &Scenario) -> Config {
+    let mut config = scenario.config();
+    config.conntrack.max_per_core = 0;
+    config
+}
+
+fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
+    let kernel: KernelVersion = tools::sysctl("kernel.osrelease").parse().unwrap();
+    let mut wanted: Vec<Listings> = Vec::new();
+    scenario.fold(config(scenario), |_, _, desired, _| {
+        wanted.push(desired.listings(kernel, 1))
+    });
+    let mut backends = Backends::kernel().unwrap();
+    let unseen = reference.unseen(&wanted);
+    backends.rules = Box::new(SomeRules {
+        kernel: Command::new(),
+        memory: Fake::new(),
+        in_kernel: unseen.clone(),
+    });
+    let mut proxier = Proxier::new(config(scenario), backends);
+    let mut links = Links::default();
+    for (stage, wanted) in wanted.iter().enumerate() {
+        let what = format!("{}, stage {stage}: {}", scenario.name, scenario.why);
+        // What the file says is what is wanted, and that is in the kernel.
+        for (section, listed) in sections(wanted, &reference.bare) {
+            if ["ipvs", "entries", "addresses", "rules"].contains(&section) {
+                let said = scenario.stages[stage].wanted(section).unwrap_or_default();
+                assert_eq!(said, listed, "{what}: {section}");
+            }
+        }
+        if let Some(addresses) = scenario.links(stage) {
+            links.become_these(&addresses);
+            proxier.look_again();
+        }
+        for change in scenario.changes(stage).0 {
+            proxier.change(SourceId(0), change);
+        }
+        sync(&mut proxier);
+        for table in [Table::Ipvs, Table::Ipset, Table::Addresses] {
+            let is = if reference.tables.insert((table, table.of(wanted).to_owned())) {
+                table.by_tool()
+            } else {
+                table.by_crate(proxier.backends_mut())
+            };
+            assert_eq!(is, sorted(table.of(wanted)), "{what}: {table:?}");
+        }
+        for line in wanted.sysctl.lines() {
+            let (name, value) = line.split_once(" = ").unwrap();
+            assert_eq!(tools::sysctl(name), value, "{what}: {name}");
+        }
+        if !wanted.timeouts.is_empty() {
+            // A 0 leaves what the kernel has.
+            let listed = tools::must("ipvsadm", &["--list", "--timeout"]);
+            let times = listed.split_once(':').unwrap().1.split_whitespace();
+            for (is, wanted) in times.zip(wanted.timeouts.split_whitespace()) {
+                assert!(wanted == "0" || is == wanted, "{what}: {listed}");
+            }
+        }
+        for family in &unseen {
+            reference.check(*family, wanted, &what);
+        }
+    }
+}
+
+/// What a kernel holds beside rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Table {
+    Ipvs,
+    Ipset,
+    Addresses,
+}
+
+impl Table {
+    fn of(self, wanted: &Listings) -> &str {
+        match self {
+            Table::Ipvs => &wanted.ipvs,
+            Table::Ipset => &wanted.ipset,
+            Table::Addresses => &wanted.addresses,
+        }
+    }
+
+    /// As `ipvsadm -Sn`, `ipset save` or `ip address` lists it.
+    fn by_tool(self) -> Vec<String> {
+        match self {
+            Table::Ipvs => sorted(&tools::ipvsadm_save()),
+            Table::Ipset => without_sizes(&tools::ipset_save()),
+            Table::Addresses => {
+                let shown = tools::must("ip", &["-o", "address", "show", "dev", "kube-ipvs0"]);
+                let addresses = shown.lines().filter_map(|line| line.split_whitespace().nth(3));
+                let mut addresses: Vec<String> = addresses.map(str::to_owned).collect();
+                addresses.sort();
+                addresses
+            }
+        }
+    }
+
+    /// As our own crate reads it.
+    fn by_crate(self, backends: &mut Backends) -> Vec<String> {
+        let mut lines = String::new();
+        match self {
+            Table::Ipvs => {
+                for (server, real_servers) in backends.ipvs.list_all().unwrap() {
+                    lines += &format!("{server}\n");
+                    let key = server.key;
+                    let real_servers = real_servers.iter();
+                    lines.extend(real_servers.map(|real| format!("-a {key} {real}\n")));
+                }
+            }
+            Table::Ipset => {
+                for set in backends.sets.list().unwrap() {
+                    lines += &format!("create {}\n", set.header.set);
+                    let (name, entries) = (set.header.set.name, set.entries.iter());
+                    lines.extend(entries.map(|entry| format!("add {name} {entry}\n")));
+                }
+                return without_sizes(&lines);
+            }
+            Table::Addresses => {
+                let link = LinkName::new("kube-ipvs0").unwrap();
+                for address in backends.links.list(Selection::On(link)).unwrap() {
+                    lines += &format!("{}\n", address.address.key);
+                }
+            }
+        }
+        sorted(&lines)
+    }
+}
+
+/// The links of a node but for loopback, each a dummy device that nothing passes.
+#[derive(Default)]
+struct Links(BTreeSet<LinkName>);
+
+impl Links {
+    fn become_these(&mut self, addresses: &[(String, IpAddr)]) {
+        let mut client = Client::open().unwrap();
+        for link in std::mem::take(&mut self.0) {
+            client.delete_link(&link).unwrap();
+        }
+        for (link, address) in addresses {
+            let name = LinkName::new(link).unwrap();
+            if link != "lo" {
+                if link != "kube-ipvs0" {
+                    self.0.insert(name);
+                }
+                client.ensure_link(&DummyLink::new(name)).unwrap();
+                client
+                    .ensure(&name, &LinkAddress::host(*address).unwrap())
+                    .unwrap();
+            } else if ![
+                IpAddr::from([127, 0, 0, 1]),
+                IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+            ]
+            .contains(address)
+            {
+                // Not a dummy device.
+                tools::ip(&["address", "add", &format!("{address}/32"), "dev", "lo"]);
+            }
+        }
+    }
+}
+
+/// Rules of some families are in the kernel, those of the others in memory.
+struct SomeRules {
+    kernel: Command,
+    memory: Fake,
+    in_kernel: BTreeSet<Family>,
+}
+
+impl SomeRules {
+    fn of(&mut self, family: Family) -> &mut dyn Iptables {
+        if self.in_kernel.contains(&family) {
+            &mut self.kernel
+        } else {
+            &mut self.memory
+        }
+    }
+}
+
+impl Iptables for SomeRules {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let execute = |operation: &Operation| {
+            let Operation::Restore(restore) = operation else {
+                panic!("{operation}")
+            };
+            self.of(restore.family).restore(restore)
+        };
+        operations.iter().map(execute).collect()
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        self.of(request.family).save(request)
+    }
+
+    fn test(&mut self, restore: &Restore) -> Result<(), Error> {
+        self.of(restore.family).test(restore)
+    }
+}
+
+/// A namespace in which the standard tools load rules that are wanted, and list them in their own form.
+struct Reference {
+    namespace: NetNs,
+    bare: Listings,
+    /// Tables that the standard tools have listed.
+    tables: BTreeSet<(Table, String)>,
+    /// Rules that were compared, by family, as the standard tools list them.
+    rules: BTreeMap<(Family, String), State>,
+}
+
+/// Each family with its tool.
+const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables"), (Family::Ipv6, "ip6tables")];
+
+fn rules_of(family: Family, wanted: &Listings) -> &str {
+    match family {
+        Family::Ipv4 => &wanted.iptables,
+        Family::Ipv6 => &wanted.ip6tables,
+    }
+}
+
+impl Reference {
+    fn new() -> Self {
+        let model = Model::new(Scenario::parse("", "").config());
+        let bare = DesiredState::new(&model).listings(KernelVersion::default(), 1);
+        let namespace = NetNs::bare();
+        namespace.run(|| load_sets(&bare.ipset));
+        Self {
+            namespace,
+            bare,
+            tables: BTreeSet::new(),
+            rules: BTreeMap::new(),
+        }
+    }
+
+    /// The families of which some rules were not compared yet.
+    fn unseen(&self, wanted: &[Listings]) -> BTreeSet<Family> {
+        let is_new = |family: Family| {
+            let mut rules = wanted.iter().map(|wanted| rules_of(family, wanted).to_owned());
+            rules.any(|rules| !self.rules.contains_key(&(family, rules)))
+        };
+        let families = FAMILIES.into_iter().map(|(family, _)| family);
+        families.filter(|family| is_new(*family)).collect()
+    }
+
+    /// Compares the rules of the calling thread's namespace with those that are wanted.
+    fn check(&mut self, family: Family, wanted: &Listings, what: &str) {
+        let (_, program) = FAMILIES.into_iter().find(|(of, _)| *of == family).unwrap();
+        let save = format!("{program}-save");
+        let is = chains(program, &tools::must(&save, &[]));
+        let rules = rules_of(family, wanted).to_owned();
+        let namespace = &self.namespace;
+        let elsewhere = self.rules.entry((family, rules.clone())).or_insert_with(|| {
+            namespace.run(|| {
+                feed(
+                    &format!("{program}-restore"),
+                    &[],
+                    &with_jumps(program, &rules, &wanted.jumps),
+                );
+                chains(program, &tools::must(&save, &[]))
+            })
+        });
+        assert_same(&is, elsewhere, &format!("{what}: {save}"));
+    }
+}
+
+/// Rules with the jumps to them, as one input that replaces all.
+fn with_jumps(program: &str, rules: &str, jumps: &str) -> String {
+    let mut input = String::new();
+    let mut table = "";
+    for line in rules.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if line == "COMMIT" {
+            let jumps = jumps.lines().filter_map(|line| jump(program, table, line));
+            input.extend(jumps);
+        }
+        input += &format!("{line}\n");
+    }
+    input
+}
