@@ -53,6 +53,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
 
 /// Reads what [`parse`] reads, and JSON values that follow each other without a mark between them, as `kubectl get -o json` called
 /// twice leaves them. Each comes with its line in the text, from 0, and is read whatever becomes of those after it.
+#[cfg(feature = "manifest")]
 pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
     match parse(text) {
         Ok(None) => Vec::new(),
@@ -62,6 +63,7 @@ pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
 }
 
 /// The objects and lists of a text that begins with one; `None` if it does not. What is no such thing ends them.
+#[cfg(feature = "manifest")]
 fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let mut values = Vec::new();
