@@ -1,7 +1,7 @@
 //! What a watcher hands in: Services, EndpointSlices and Nodes, as changes of one kind of object from one source.
 //!
 //! These are types of our own, with the fields that matter to a service proxy. A watcher of an API server fills them from
-//! whatever client it uses; [`manifest`] fills them from Kubernetes YAML or JSON.
+//! whatever client it uses; `manifest` (a feature) fills them from Kubernetes YAML or JSON.
 
 mod endpoint_slice;
 #[cfg(feature = "manifest")]
