@@ -83,15 +83,28 @@ impl Rule {
 
     /// Reads the words of a rule.
     pub(crate) fn read(words: &[RawWord<'_>]) -> Self {
+        Self::read_settling(words, 3)
+    }
+
+    /// Reads the words so that the rule's text reads the same, which may take so many readings of its text.
+    fn read_settling(words: &[RawWord<'_>], readings: u8) -> Self {
         // What the tools print has no option away from its match, so nothing is noted for it.
         Self::read_noting(words, None).unwrap_or_else(|| {
             let noted = Self::read_noting(words, Some(Vec::new())).unwrap_or_default();
             // What has an option twice, or one that is unknown, is better kept in the order in which it was written.
             let text = noted.render(Style::SAVE);
             let mut again = Vec::new();
-            let stays =
-                split(&text, &mut again).is_ok() && Self::read_noting(&again, None).as_ref() == Some(&noted);
-            if stays { noted } else { Self::read_in_order(words) }
+            if split(&text, &mut again).is_ok() && Self::read_noting(&again, None).as_ref() == Some(&noted) {
+                return noted;
+            }
+            let in_order = Self::read_in_order(words);
+            // Matches print before the target: where one came behind it, the options around have another place now.
+            let text = in_order.render(Style::SAVE);
+            let mut again = Vec::new();
+            if readings == 0 || split(&text, &mut again).is_err() {
+                return in_order;
+            }
+            Self::read_settling(&again, readings - 1)
         })
     }
 
@@ -481,6 +494,17 @@ mod tests {
         ] {
             let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string(), text);
+            assert_eq!(rule.to_string().parse(), Ok(rule));
+        }
+    }
+
+    #[test]
+    fn a_rule_with_two_targets_reads_as_it_prints() {
+        for text in [
+            "-p tcp -m tcp --dport 53 -j tcp --dport 53 -j DNAT --to-destination 127.0.0.11:3 -p udp -m udp --sport 4 -j SNAT",
+            "-j A --dport 1 -m tcp -j B --sport 2 -m udp --dport 3",
+        ] {
+            let rule: Rule = text.parse().unwrap();
             assert_eq!(rule.to_string().parse(), Ok(rule));
         }
     }
