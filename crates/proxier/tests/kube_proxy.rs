@@ -10,26 +10,22 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+#[path = "support/oracle.rs"]
+mod oracle;
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use kernlink_proxier::config::Config;
 use kernlink_proxier::desired::{DesiredState, Listings};
-use kernlink_proxier::kube_proxy_config;
 use kernlink_proxier::model::Model;
 use kernlink_proxier::source::manifest;
+use oracle::{config, read};
 use support::{build, by_chain, difference, lines, listings};
 
 /// What the worlds' node had on its links.
 const ADDRESSES: &str =
     "lo=127.0.0.1,lo=::1,eth0=192.0.2.1,eth0=2001:db8::1,eth0=fe80::1,eth1=198.51.100.7,eth1=fe80::2";
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 fn worlds() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
@@ -40,30 +36,6 @@ fn worlds() -> Vec<PathBuf> {
         .collect();
     worlds.sort();
     worlds
-}
-
-fn config(world: &Path) -> Config {
-    let path = world.join("config.yaml");
-    let mut config = kube_proxy_config::read(&path.display().to_string(), &read(&path))
-        .unwrap()
-        .config;
-    let node: serde_json::Value = serde_json::from_str(&read(&world.join("node.json"))).unwrap();
-    let texts = |name: &str| -> Vec<&str> {
-        node[name]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|text| text.as_str().unwrap())
-            .collect()
-    };
-    config.node_name = Arc::from(node["name"].as_str().unwrap());
-    config.zone = node["zone"].as_str().map(Arc::from);
-    config.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
-    config.pod_cidrs = texts("pod_cidrs")
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    config
 }
 
 fn world(path: &Path) -> (Model, DesiredState) {

@@ -1,45 +1,20 @@
 //! A node on which kube-proxy has run is handed over: what it left is loaded by the standard tools, then the proxier syncs the
 //! same objects. It finds nearly all of it as it should be, and connections go on.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use crate::oracle::{config, read};
 use crate::support::{assert_holds_what_is_wanted, hand_in, load, sync};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
 use kernlink_proxier::backends::Backends;
-use kernlink_proxier::config::Config;
-use kernlink_proxier::kube_proxy_config;
 use kernlink_proxier::plan::{Operation, Plan};
 use kernlink_proxier::proxier::Proxier;
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 /// What kube-proxy itself wrote, see the README there.
 fn worlds() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests/oracle")
-}
-
-fn config(world: &Path) -> Config {
-    let read_config = kube_proxy_config::read("config.yaml", &read(&world.join("config.yaml")));
-    let mut config = read_config.unwrap().config;
-    let node: serde_json::Value = serde_json::from_str(&read(&world.join("node.json"))).unwrap();
-    let texts = |name: &str| -> Vec<&str> {
-        let list = node[name].as_array().unwrap().iter();
-        list.map(|text| text.as_str().unwrap()).collect()
-    };
-    config.node_name = Arc::from(node["name"].as_str().unwrap());
-    config.zone = node["zone"].as_str().map(Arc::from);
-    config.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
-    config.pod_cidrs = texts("pod_cidrs")
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    config
 }
 
 /// Makes the calling thread's namespace what kube-proxy left.

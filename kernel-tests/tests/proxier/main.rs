@@ -21,6 +21,8 @@ macro_rules! requires_the_kernel {
 mod forwarding;
 mod handover;
 mod kill;
+#[path = "../../../crates/proxier/tests/support/oracle.rs"]
+mod oracle;
 mod ownership;
 mod packets;
 #[path = "../../../crates/proxier/tests/support/scenario.rs"]

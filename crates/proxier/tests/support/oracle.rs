@@ -1,0 +1,32 @@
+//! A recorded world's files, as the tests in memory and those on the kernel read them; `tests/oracle/README.md` tells what they are.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use kernlink_proxier::config::Config;
+use kernlink_proxier::kube_proxy_config;
+
+pub(crate) fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The configuration of a world, with what its Node says.
+pub(crate) fn config(world: &Path) -> Config {
+    let path = world.join("config.yaml");
+    let read_config = kube_proxy_config::read(&path.display().to_string(), &read(&path));
+    let mut config = read_config.unwrap().config;
+    let node: serde_json::Value = serde_json::from_str(&read(&world.join("node.json"))).unwrap();
+    let texts = |name: &str| -> Vec<&str> {
+        let list = node[name].as_array().unwrap().iter();
+        list.map(|text| text.as_str().unwrap()).collect()
+    };
+    config.node_name = Arc::from(node["name"].as_str().unwrap());
+    config.zone = node["zone"].as_str().map(Arc::from);
+    config.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
+    config.pod_cidrs = texts("pod_cidrs")
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    config
+}
