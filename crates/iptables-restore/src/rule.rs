@@ -92,20 +92,25 @@ impl Rule {
         Self::read_noting(words, None).unwrap_or_else(|| {
             let noted = Self::read_noting(words, Some(Vec::new())).unwrap_or_default();
             // What has an option twice, or one that is unknown, is better kept in the order in which it was written.
-            let text = noted.render(Style::SAVE);
-            let mut again = Vec::new();
-            if split(&text, &mut again).is_ok() && Self::read_noting(&again, None).as_ref() == Some(&noted) {
+            if noted.reread(|words| Self::read_noting(words, None)).as_ref() == Some(&noted) {
                 return noted;
             }
             let in_order = Self::read_in_order(words);
-            // Matches print before the target: where one came behind it, the options around have another place now.
-            let text = in_order.render(Style::SAVE);
-            let mut again = Vec::new();
-            if readings == 0 || split(&text, &mut again).is_err() {
+            if readings == 0 {
                 return in_order;
             }
-            Self::read_settling(&again, readings - 1)
+            // Matches print before the target: where one came behind it, the options around have another place now.
+            let again = in_order.reread(|words| Some(Self::read_settling(words, readings - 1)));
+            again.unwrap_or(in_order)
         })
+    }
+
+    /// What is read of this rule's own text.
+    fn reread(&self, read: impl FnOnce(&[RawWord<'_>]) -> Option<Self>) -> Option<Self> {
+        let text = self.render(Style::SAVE);
+        let mut words = Vec::new();
+        split(&text, &mut words).ok()?;
+        read(&words)
     }
 
     /// Reads the words, each option where it stands.
