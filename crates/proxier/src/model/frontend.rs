@@ -101,10 +101,15 @@ impl ChosenEndpoints {
     /// IPVS mode, since PR 97081).
     #[must_use]
     pub fn of(&self, policy: Policy) -> &[ChosenEndpoint] {
-        match policy {
-            Policy::Local if !self.local.is_empty() => &self.local,
-            Policy::Local | Policy::Cluster => &self.cluster,
-        }
+        serving(policy, &self.cluster, &self.local)
+    }
+}
+
+/// Which of the two lists of endpoints serves traffic of a policy, see [`ChosenEndpoints::of`].
+pub(super) fn serving<'a, T>(policy: Policy, cluster: &'a [T], local: &'a [T]) -> &'a [T] {
+    match policy {
+        Policy::Local if !local.is_empty() => local,
+        Policy::Local | Policy::Cluster => cluster,
     }
 }
 

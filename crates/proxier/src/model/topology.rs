@@ -1,6 +1,7 @@
 //! Which endpoints serve internal and external traffic.
 
 use super::endpoint::Endpoint;
+use super::frontend::serving;
 use super::service_port::ServicePort;
 use crate::source::Policy;
 
@@ -18,10 +19,7 @@ pub(crate) struct Choice<'a> {
 impl<'a> Choice<'a> {
     /// What serves traffic of a policy, as [`ChosenEndpoints::of`](super::ChosenEndpoints::of).
     pub(crate) fn of(&self, policy: Policy) -> &[&'a Endpoint<'a>] {
-        match policy {
-            Policy::Local if !self.local.is_empty() => &self.local,
-            Policy::Local | Policy::Cluster => &self.cluster,
-        }
+        serving(policy, &self.cluster, &self.local)
     }
 }
 
