@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A duration in the notation of the Go language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GoDuration {
+pub enum GoDuration {
     /// Zero or more.
     Positive(Duration),
     /// Less than zero.
@@ -12,7 +12,7 @@ pub(crate) enum GoDuration {
 }
 
 /// Reads `300ms`, `1.5h` or `2h45m`; also a bare `0`.
-pub(crate) fn go_duration(text: &str) -> Option<GoDuration> {
+pub fn go_duration(text: &str) -> Option<GoDuration> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// An address family. Every key of the desired state belongs to exactly one.
+/// An address family. Every frontend belongs to exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -39,24 +39,6 @@ impl Family {
         match self {
             Family::V4 => 32,
             Family::V6 => 128,
-        }
-    }
-
-    /// The family as the iptables tools know it.
-    #[must_use]
-    pub fn tables(self) -> kernlink_iptables_restore::Family {
-        match self {
-            Family::V4 => kernlink_iptables_restore::Family::Ipv4,
-            Family::V6 => kernlink_iptables_restore::Family::Ipv6,
-        }
-    }
-
-    /// The family of one of the iptables tools.
-    #[must_use]
-    pub fn of_tables(family: kernlink_iptables_restore::Family) -> Self {
-        match family {
-            kernlink_iptables_restore::Family::Ipv4 => Family::V4,
-            kernlink_iptables_restore::Family::Ipv6 => Family::V6,
         }
     }
 

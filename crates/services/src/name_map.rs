@@ -11,7 +11,7 @@ use foldhash::quality::RandomState;
 use crate::source::ObjectName;
 
 /// Values by the name of an object.
-pub(crate) type NameMap<T> = HashMap<ObjectName, T, RandomState>;
+pub type NameMap<T> = HashMap<ObjectName, T, RandomState>;
 
 /// Names of objects.
-pub(crate) type NameSet<N = ObjectName> = HashSet<N, RandomState>;
+pub type NameSet<N = ObjectName> = HashSet<N, RandomState>;

@@ -1,15 +1,11 @@
 //! What a watcher hands in: Services, EndpointSlices and Nodes, as changes of one kind of object from one source.
 //!
 //! These are types of our own, with the fields that matter to a service proxy. A watcher of an API server fills them from
-//! whatever client it uses; `manifest` (a feature) fills them from Kubernetes YAML or JSON.
+//! whatever client it uses; the crate `kernlink-kubernetes` fills them from Kubernetes API objects, YAML and JSON.
 
 mod endpoint_slice;
-#[cfg(feature = "manifest")]
-pub mod manifest;
 mod node;
 mod service;
-#[cfg(feature = "manifest")]
-mod time;
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -106,13 +102,13 @@ impl Change {
         }
     }
 
-    /// "The first full list of this kind has been handed in."
+    /// The first full list of this kind has been delivered: [`ObjectChange::Synced`].
     #[must_use]
-    pub fn complete(kind: Kind) -> Self {
+    pub fn synced(kind: Kind) -> Self {
         match kind {
-            Kind::Service => Change::Services(ObjectChange::Complete),
-            Kind::EndpointSlice => Change::EndpointSlices(ObjectChange::Complete),
-            Kind::Node => Change::Nodes(ObjectChange::Complete),
+            Kind::Service => Change::Services(ObjectChange::Synced),
+            Kind::EndpointSlice => Change::EndpointSlices(ObjectChange::Synced),
+            Kind::Node => Change::Nodes(ObjectChange::Synced),
         }
     }
 }
@@ -127,8 +123,9 @@ pub enum ObjectChange<T> {
     /// The source has exactly these objects: a list after a lost watch, or a file read again. Where a name occurs twice,
     /// the last object counts.
     ReplaceAll(Vec<T>),
-    /// The first full list has been handed in. Until every source said so, nothing is planned.
-    Complete,
+    /// The source has delivered its first full list. No data path may act before every source has, see
+    /// [`Services::has_synced`](crate::Services::has_synced).
+    Synced,
 }
 
 /// An object with a name.

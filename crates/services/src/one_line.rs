@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 /// Passes text on with everything escaped that could end a line, move the cursor or turn the direction of writing: names come
 /// from objects, and an object may come from anybody.
-pub(crate) struct OneLine<'a, 'b>(pub(crate) &'a mut fmt::Formatter<'b>);
+#[derive(Debug)]
+pub struct OneLine<'a, 'b>(pub &'a mut fmt::Formatter<'b>);
 
 impl Write for OneLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {

@@ -1,0 +1,64 @@
+//! What the embedder decides about Services, whatever data path serves them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::family::Family;
+use crate::model::Options;
+
+/// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The name of this node, as in `nodeName` of endpoints. With an empty name no endpoint is local.
+    pub node_name: Arc<str>,
+    /// The address families to serve. Default: both.
+    pub families: BTreeSet<Family>,
+    /// The zone of this node. `None`: the zone of the Node object.
+    pub zone: Option<Arc<str>>,
+    /// The addresses of this node; the first one is primary. Empty: the addresses of the Node object.
+    pub node_ips: Vec<IpAddr>,
+    /// The pod networks of this node. Empty: those of the Node object.
+    pub pod_cidrs: Vec<IpNet>,
+    /// The address of this node in its family, which becomes the primary family. `None` and the unspecified address have no
+    /// effect.
+    pub bind_address: Option<IpAddr>,
+    /// Serves only Services whose label `service.kubernetes.io/service-proxy-name` has this value. `None`: only Services
+    /// without the label.
+    pub service_proxy_name: Option<String>,
+    /// The options of Services that have no annotation for them.
+    pub defaults: Options,
+    /// The addresses of this node that accept node ports.
+    pub node_port_addresses: NodePortAddresses,
+}
+
+impl Config {
+    /// kube-proxy's defaults for a node.
+    pub fn new(node_name: impl Into<Arc<str>>) -> Self {
+        Self {
+            node_name: node_name.into(),
+            families: Family::ALL.into(),
+            zone: None,
+            node_ips: Vec::new(),
+            pod_cidrs: Vec::new(),
+            bind_address: None,
+            service_proxy_name: None,
+            defaults: Options::default(),
+            node_port_addresses: NodePortAddresses::All,
+        }
+    }
+}
+
+/// The addresses of this node that accept node ports. Loopback addresses never do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// All addresses.
+    #[default]
+    All,
+    /// The addresses in these networks. In a family without a network here: all addresses.
+    Networks(Vec<IpNet>),
+    /// The node's own address in each family. In a family in which the node's address is not known: none.
+    Primary,
+}
