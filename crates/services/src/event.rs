@@ -1,12 +1,12 @@
 //! What a service proxy has to tell an operator about the objects it was given.
 
 use std::fmt::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use crate::family::Family;
-use crate::model::{Forwarding, ForwardingObstacle, FrontendKind, ServicePortName};
+use crate::model::{FrontendKind, ServicePortName};
 use crate::one_line::OneLine;
-use crate::source::{Kind, ObjectName, Policy, Protocol, SourceId};
+use crate::source::{Kind, ObjectName, Protocol, SourceId};
 
 /// Something about one object, or about the configuration, that is not as its author may expect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,8 +23,10 @@ pub struct Event {
 pub enum Subject {
     /// An object.
     Object(Kind, ObjectName),
-    /// The configuration of the proxier.
+    /// The configuration.
     Configuration,
+    /// The kernel, or a tool that programs it.
+    Host,
 }
 
 /// The reason of an [`Event`].
@@ -63,8 +65,6 @@ pub enum Reason {
     SourceRangesOfOtherFamily(Family),
     /// A source range of prefix length 0 lets everybody in, whatever the other ranges.
     SourceRangeOfEverything(Family),
-    /// A virtual IP is an address of this node: it is served, but stays on the link it is on.
-    AddressOfThisNode(IpAddr),
     /// A virtual IP is an address of another node; serving it here would cut that node off.
     AddressOfOtherNode {
         /// The virtual IP.
@@ -85,6 +85,13 @@ pub enum Reason {
         address: IpAddr,
         /// Why not.
         scope: AddressScope,
+    },
+    /// An endpoint has an address of another family than the slice; it is left out.
+    EndpointOfOtherFamily {
+        /// The address.
+        address: IpAddr,
+        /// The family of the slice.
+        family: Family,
     },
     /// A port of a slice has no name, not even an empty one, so it belongs to no port of the Service.
     EndpointPortWithoutName {
@@ -116,21 +123,14 @@ pub enum Reason {
         /// Who holds it.
         owner: ObjectName,
     },
-    /// A traffic policy of `Local` found no endpoint on this node, so all endpoints are used.
-    LocalPolicyFallsBack {
-        /// The name of the Service's port.
-        port: ServicePortName,
-        /// The family.
-        family: Family,
-        /// The kind of traffic.
-        traffic: Traffic,
-    },
     /// `externalTrafficPolicy: Local` of a load balancer without a health-check node port.
     NoHealthCheckNodePort,
     /// No address of this node takes node ports in this family.
     NoNodePortAddress(Family),
     /// `nodePortAddresses` names no network of this family, so all addresses of it take node ports.
     NodePortAddressesOfOtherFamily(Family),
+    /// `nodePortAddresses` is `primary`, and no address of this node is known, so no address accepts node ports.
+    NodeAddressUnknown,
     /// Two ports of a Service are the same.
     DuplicatePort(ServicePortName),
     /// An option is given where it has no effect.
@@ -140,17 +140,6 @@ pub enum Reason {
         /// Why it has none.
         why: String,
     },
-    /// External and load-balancer IPs are masqueraded although the Service asks for something else.
-    MasqueradedInstead {
-        /// The name of the Service's port.
-        port: ServicePortName,
-        /// What it asks for.
-        method: Forwarding,
-        /// The first endpoint that cannot be reached like this.
-        endpoint: SocketAddr,
-        /// Why not.
-        obstacle: ForwardingObstacle,
-    },
     /// An option works, with a consequence that is easily overlooked.
     OptionCaveat {
         /// The annotation.
@@ -158,15 +147,13 @@ pub enum Reason {
         /// The consequence.
         consequence: String,
     },
-}
-
-/// Traffic that a policy is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Traffic {
-    /// To the cluster IP.
-    Internal,
-    /// To external IPs, load balancers and node ports.
-    External,
+    /// Reported by a data path, about how it serves the object.
+    DataPath {
+        /// Identifies the kind of event, such as `LocalPolicyFallsBack`; does not change between releases.
+        code: &'static str,
+        /// The message for the operator.
+        text: String,
+    },
 }
 
 /// Why an address can be neither a virtual IP nor an endpoint's.
@@ -214,6 +201,15 @@ impl Event {
         }
     }
 
+    /// An event about the kernel, or a tool that programs it.
+    #[must_use]
+    pub fn host(code: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            subject: Subject::Host,
+            reason: Reason::DataPath { code, text: text.into() },
+        }
+    }
+
     /// An event about the configuration.
     #[must_use]
     pub fn configuration(reason: Reason) -> Self {
@@ -236,6 +232,7 @@ impl fmt::Display for Subject {
         match self {
             Subject::Object(kind, name) => write!(f, "{kind} {name}"),
             Subject::Configuration => f.write_str("configuration"),
+            Subject::Host => f.write_str("host"),
         }
     }
 }
@@ -273,12 +270,6 @@ impl fmt::Display for Reason {
                     "loadBalancerSourceRanges: a /0 range lets every {family} source in"
                 )
             }
-            Reason::AddressOfThisNode(address) => {
-                write!(
-                    f,
-                    "{address} is an address of this node: it is served, but not bound to the dummy link"
-                )
-            }
             Reason::AddressOfOtherNode { address, node } => write!(
                 f,
                 "{address} is an address of node {node}: it is not served, because that would cut the node off"
@@ -296,6 +287,9 @@ impl fmt::Display for Reason {
                     "ports[{position}].port: is missing or 0, so no port of the Service leads to it"
                 )
             }
+            Reason::EndpointOfOtherFamily { address, family } => {
+                write!(f, "endpoints: {address} is not an {family} address: the endpoint is left out")
+            }
             Reason::UnusableEndpoint { address, scope } => {
                 write!(f, "endpoints: {address} is {scope}: the endpoint is left out")
             }
@@ -312,21 +306,6 @@ impl fmt::Display for Reason {
             Reason::HealthCheckConflict { port, owner } => {
                 write!(f, "health-check node port {port} is left out: {owner} holds it")
             }
-            Reason::LocalPolicyFallsBack {
-                port,
-                family,
-                traffic,
-            } => {
-                let field = match traffic {
-                    Traffic::Internal => "internalTrafficPolicy",
-                    Traffic::External => "externalTrafficPolicy",
-                };
-                let policy = Policy::Local;
-                write!(
-                    f,
-                    "{field}: {policy}: {port} has no {family} endpoint on this node, so all are used"
-                )
-            }
             Reason::NoHealthCheckNodePort => {
                 f.write_str("healthCheckNodePort: is 0 although externalTrafficPolicy is Local")
             }
@@ -337,20 +316,15 @@ impl fmt::Display for Reason {
                 f,
                 "nodePortAddresses: no network is {family}, so all {family} addresses take node ports"
             ),
+            Reason::NodeAddressUnknown => f.write_str(
+                "nodePortAddresses: primary: no address of this node is known yet; no address accepts node ports",
+            ),
             Reason::DuplicatePort(port) => {
                 write!(f, "ports: {port} occurs twice; only the first is used")
             }
-            Reason::MasqueradedInstead {
-                port,
-                method,
-                endpoint,
-                obstacle,
-            } => write!(
-                f,
-                "forwarding-method: {method}: {port} is masqueraded, because its endpoint {endpoint} {obstacle}"
-            ),
             Reason::OptionWithoutEffect { option, why } => write!(f, "{option}: has no effect: {why}"),
             Reason::OptionCaveat { option, consequence } => write!(f, "{option}: {consequence}"),
+            Reason::DataPath { text, .. } => f.write_str(text),
         }
     }
 }

@@ -1,11 +1,16 @@
-//! Text of others in lines of ours.
+//! Text from objects on one line.
 
 use std::fmt::{self, Write};
 
-/// Passes text on with everything escaped that could end a line, move the cursor or turn the direction of writing: names come
-/// from objects, and an object may come from anybody.
-#[derive(Debug)]
+/// A formatter that escapes every character that could end the line, move the cursor or change the direction of the text.
+/// Names come from objects, which anyone may have written.
 pub struct OneLine<'a, 'b>(pub &'a mut fmt::Formatter<'b>);
+
+impl fmt::Debug for OneLine<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OneLine").finish_non_exhaustive()
+    }
+}
 
 impl Write for OneLine<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {

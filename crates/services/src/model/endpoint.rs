@@ -20,7 +20,7 @@ pub(crate) struct Endpoint<'a> {
 impl<'a> Endpoint<'a> {
     pub(crate) fn new(endpoint: &'a SliceEndpoint, port: u16, this_node: &str) -> Self {
         Self {
-            address: endpoint.address,
+            address: endpoint.address.to_canonical(),
             port,
             conditions: endpoint.conditions,
             local: !this_node.is_empty() && endpoint.node.as_deref() == Some(this_node),
@@ -41,7 +41,7 @@ impl<'a> Endpoint<'a> {
 
     /// Which of two entries for one address and port counts: the lower. kube-proxy takes the one that happens to come last,
     /// unless that is terminating.
-    fn rank(&self) -> (bool, bool, bool) {
+    pub(crate) fn rank(&self) -> (bool, bool, bool) {
         (self.conditions.terminating, !self.local, !self.conditions.ready)
     }
 }

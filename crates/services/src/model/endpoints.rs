@@ -1,6 +1,8 @@
 //! EndpointSlices merged to the endpoints of a service port.
 
-use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::endpoint::{Endpoint, without_duplicates};
 use crate::event::{AddressScope, Reason};
@@ -20,7 +22,8 @@ fn is_open(port: &EndpointPort) -> bool {
 /// Whether packets of this family can be sent to an endpoint. A source of its own making may mix families, and what the API
 /// server refuses (loopback, link-local, multicast, unspecified) would have the kernel serve something else, or nothing.
 fn is_reachable(endpoint: &SliceEndpoint, family: Family) -> bool {
-    Family::of(endpoint.address) == family && AddressScope::of(endpoint.address).is_none()
+    let address = endpoint.address.to_canonical();
+    Family::of(address) == family && AddressScope::of(address).is_none()
 }
 
 /// What of a slice cannot be used, and why: ports, then addresses, in the order of the slice.
@@ -34,9 +37,16 @@ pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
     });
     let endpoints = slice.endpoints.iter().filter(move |_| counts);
     let endpoints = endpoints.filter_map(|endpoint| {
-        let address = endpoint.address;
-        let scope = AddressScope::of(address)?;
-        Some(Reason::UnusableEndpoint { address, scope })
+        let address = endpoint.address.to_canonical();
+        if let Some(scope) = AddressScope::of(address) {
+            return Some(Reason::UnusableEndpoint { address, scope });
+        }
+        match slice.address_type {
+            AddressType::Ip(family) if family != Family::of(address) => {
+                Some(Reason::EndpointOfOtherFamily { address, family })
+            }
+            _ => None,
+        }
     });
     ports.chain(endpoints)
 }
@@ -67,28 +77,47 @@ pub(crate) fn of_port<'a>(
     endpoints
 }
 
-/// How many distinct addresses of a Service are on this node and ready, whatever their ports. Of several entries for one address
-/// and port the one counts that counts for traffic too.
+/// How many distinct addresses of a Service are on this node and ready, whatever their ports. Where several entries have the
+/// same address and port, the one that counts for traffic counts here too.
 pub(crate) fn local_ready_addresses<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
     family: Family,
     this_node: &str,
 ) -> usize {
-    let of_family = slices.clone().filter(|slice| is_of(slice, family));
-    let ports: BTreeSet<(&str, Protocol)> = of_family
-        .flat_map(|slice| &slice.ports)
-        .filter(|port| is_open(port))
-        .filter_map(|port| Some((port.name.as_deref()?, port.protocol)))
+    let local: HashSet<IpAddr> = slices
+        .clone()
+        .filter(|slice| is_of(slice, family))
+        .flat_map(|slice| &slice.endpoints)
+        .filter(|e| e.node.as_deref() == Some(this_node))
+        .map(|e| e.address.to_canonical())
         .collect();
-    let mut addresses = BTreeSet::new();
-    for (name, protocol) in ports {
-        let endpoints = of_port(slices.clone(), family, name, protocol, this_node);
-        addresses.extend(
-            endpoints
-                .iter()
-                .filter(|e| e.local && e.ready())
-                .map(|e| e.address),
-        );
+    if local.is_empty() || this_node.is_empty() {
+        return 0;
     }
-    addresses.len()
+    // For each address and port of the Service: the entry of the lowest rank, as in `without_duplicates`.
+    let mut best: HashMap<(IpAddr, &str, Protocol, u16), Endpoint<'_>> = HashMap::new();
+    let mut ready: HashSet<IpAddr> = HashSet::new();
+    for slice in slices.filter(|slice| is_of(slice, family)) {
+        for port in slice.ports.iter().filter(|port| is_open(port)) {
+            let Some(name) = port.name.as_deref() else { continue };
+            let counts = |e: &&SliceEndpoint| local.contains(&e.address.to_canonical()) && is_reachable(e, family);
+            for endpoint in slice.endpoints.iter().filter(counts) {
+                let endpoint = Endpoint::new(endpoint, port.port, this_node);
+                match best.entry((endpoint.address, name, port.protocol, port.port)) {
+                    Entry::Vacant(entry) => _ = entry.insert(endpoint),
+                    Entry::Occupied(mut entry) => {
+                        if endpoint.rank() < entry.get().rank() {
+                            entry.insert(endpoint);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    ready.extend(
+        best.into_values()
+            .filter(|e| e.local && e.ready())
+            .map(|e| e.address),
+    );
+    ready.len()
 }

@@ -1,43 +1,44 @@
-//! From objects to what each service port means on this node.
+//! From objects to resolved service ports.
 //!
-//! [`Model`] holds the objects of all sources, and what depends on them only through this node. It ends in one [`Exposure`]
-//! per service port and family, computed when asked for. A change names the Services it touches; nothing else is looked at.
+//! [`Model`] holds the objects of all sources and the facts of this node. It resolves one [`ServicePort`] per port of a Service
+//! and family when asked. A change names the Services that it affects; indexes keep its cost independent of the number of
+//! Services.
 
-pub(crate) mod annotations;
 mod endpoint;
 mod endpoints;
-mod forwarding;
-mod frontend;
-mod node;
+mod node_facts;
 mod objects;
+pub mod options;
+mod port_spec;
 mod service_port;
-mod services;
+mod service_spec;
 mod topology;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use annotations::{AffinityMask, Options, Weights};
-pub use forwarding::{Forwarding, ForwardingObstacle, UnknownForwarding};
-pub use frontend::{ChosenEndpoint, ChosenEndpoints, Exposure, Frontend, FrontendKind, HealthCheck};
-pub use node::{InterfaceAddress, ThisNode};
-pub use service_port::{ServicePortKey, ServicePortName};
-pub use services::LeftOut;
+use foldhash::quality::RandomState;
+
+pub use node_facts::{InterfaceAddress, NodeFacts};
+pub use options::{AffinityMask, Options, Weights};
+pub use port_spec::{ServicePortKey, ServicePortName};
+pub use service_port::{ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort};
+pub use service_spec::Excluded;
 
 use crate::config::{Config, NodePortAddresses};
-use crate::event::{AddressScope, Event, Reason, Subject, Traffic};
+use crate::event::{AddressScope, Event, Reason, Subject};
 use crate::family::Family;
 use crate::name_map::{NameMap, NameSet};
-use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Policy, Service, SourceId};
+use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
 use objects::Objects;
-use service_port::ServicePort;
-use services::ServicePorts;
+use port_spec::PortSpec;
+use service_spec::ServicePorts;
 
 /// The objects of all sources, and this node.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub(crate) struct Model {
     config: Arc<Config>,
     families: Vec<Family>,
     defaults: Arc<Options>,
@@ -45,100 +46,108 @@ pub struct Model {
     slices: Objects<EndpointSlice>,
     nodes: Objects<Node>,
     ports: NameMap<ServicePorts>,
-    /// The names of a Service's slices, in order.
+    /// The names of a Service's slices, sorted.
     slices_of: NameMap<Vec<Arc<str>>>,
+    /// The Services with an external or load-balancer IP, by address.
+    by_virtual_ip: HashMap<IpAddr, BTreeSet<ObjectName>, RandomState>,
+    /// The Services with a node port.
+    with_node_ports: NameSet,
+    /// The Services with source ranges.
+    with_source_ranges: NameSet,
     interfaces: Vec<InterfaceAddress>,
-    this_node: ThisNode,
-    /// The addresses of the other nodes; one that several claim belongs to the first by name.
+    /// The last Node object of this node. It stays in use when the object is deleted.
+    own_node: Option<Node>,
+    node_facts: NodeFacts,
+    /// The addresses of the other nodes. An address of several belongs to the first by name.
     other_nodes: BTreeMap<IpAddr, BTreeSet<ObjectName>>,
-    /// The Services of which an object changed; may name one more than once.
-    touched: Vec<ObjectName>,
-    settings_touched: bool,
+    /// The Services affected by changes; may name one more than once.
+    affected: Vec<ObjectName>,
+    /// Whether the configuration or the facts of this node changed.
+    node_changed: bool,
 }
 
-/// What has to be folded into the desired state again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    /// The Services of which an object changed, each once, in the order of the changes.
-    pub services: Vec<ObjectName>,
-    /// Whether what concerns no single Service may have changed: the configuration, or this node.
-    pub settings: bool,
-}
-
-impl Touched {
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.services.is_empty() && !self.settings
-    }
+/// What changed in the model.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Affected {
+    /// The Services to resolve again, each once, in the order of the changes.
+    pub(crate) services: Vec<ObjectName>,
+    /// Whether the configuration or the facts of this node changed.
+    pub(crate) node: bool,
 }
 
 impl Model {
-    /// A model without objects, on a node whose interfaces are not known yet.
-    #[must_use]
-    pub fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         let config = Arc::new(config);
         Self {
             families: config.families.iter().copied().collect(),
-            defaults: defaults(&config),
-            this_node: ThisNode::new(&config, None, &[]),
+            defaults: Arc::new(config.defaults.clone()),
+            node_facts: NodeFacts::new(&config, None, &[]),
             config,
             services: Objects::new(),
             slices: Objects::new(),
             nodes: Objects::new(),
             ports: NameMap::default(),
             slices_of: NameMap::default(),
+            by_virtual_ip: HashMap::default(),
+            with_node_ports: NameSet::default(),
+            with_source_ranges: NameSet::default(),
             interfaces: Vec::new(),
+            own_node: None,
             other_nodes: BTreeMap::new(),
-            touched: Vec::new(),
-            settings_touched: true,
+            affected: Vec::new(),
+            node_changed: true,
         }
     }
 
-    /// The configuration.
-    #[must_use]
-    pub fn config(&self) -> &Arc<Config> {
+    pub(crate) fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// This node, as far as known.
-    #[must_use]
-    pub fn this_node(&self) -> &ThisNode {
-        &self.this_node
+    pub(crate) fn node_facts(&self) -> &NodeFacts {
+        &self.node_facts
     }
 
-    /// Makes [`Model::is_ready`] wait for a source's first full list of a kind. A source that hands anything of a kind in is
-    /// waited for anyway; this is for sources that may come late.
-    pub fn expect(&mut self, source: SourceId, kind: Kind) {
+    pub(crate) fn service(&self, name: &ObjectName) -> Option<&Service> {
+        self.services.get(name)
+    }
+
+    pub(crate) fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.iter()
+    }
+
+    pub(crate) fn register_source(&mut self, source: SourceId, kind: Kind) {
         match kind {
-            Kind::Service => self.services.expect(source),
-            Kind::EndpointSlice => self.slices.expect(source),
-            Kind::Node => self.nodes.expect(source),
+            Kind::Service => self.services.register(source),
+            Kind::EndpointSlice => self.slices.register(source),
+            Kind::Node => self.nodes.register(source),
         }
     }
 
-    /// Whether there is a source of Services and one of EndpointSlices, and every source has handed in its first full list of
-    /// every kind it has. Before that nothing may be planned: half a model would delete working Services.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.services.has_sources()
-            && self.slices.has_sources()
-            && self.services.is_complete()
-            && self.slices.is_complete()
-            && self.nodes.is_complete()
+    /// The sources that have not delivered their first full list of a kind.
+    pub(crate) fn not_synced(&self) -> Vec<(SourceId, Kind)> {
+        let services = self.services.not_synced().map(|source| (source, Kind::Service));
+        let slices = self.slices.not_synced().map(|source| (source, Kind::EndpointSlice));
+        let nodes = self.nodes.not_synced().map(|source| (source, Kind::Node));
+        services.chain(slices).chain(nodes).collect()
     }
 
-    /// Takes a change in, and says what is odd about it. What is odd about a service port in its surroundings is said by the
-    /// desired state, once it is folded in.
-    pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
+    /// The kinds that some source has to deliver and none does.
+    pub(crate) fn without_source(&self) -> Vec<Kind> {
+        let kinds = [
+            (Kind::Service, self.services.has_sources()),
+            (Kind::EndpointSlice, self.slices.has_sources()),
+        ];
+        let missing = kinds.into_iter().filter(|(_, has_sources)| !has_sources);
+        missing.map(|(kind, _)| kind).collect()
+    }
+
+    /// Applies a change and returns new events about the objects by themselves.
+    pub(crate) fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         let mut events = Vec::new();
         match change {
             Change::Services(change) => {
                 let changed = self.services.change(source, change, &mut events);
-                self.ports.reserve(changed.len().saturating_sub(self.ports.len()));
-                for changed in changed {
-                    self.service_changed(changed.name, &mut events);
-                }
+                self.services_changed(changed, &mut events);
             }
             Change::EndpointSlices(change) => {
                 for changed in self.slices.change(source, change, &mut events) {
@@ -154,84 +163,107 @@ impl Model {
         events
     }
 
-    /// Tells the addresses of this node's interfaces, the dummy link's own included. What depends on them is touched.
-    pub fn set_interface_addresses(&mut self, mut addresses: Vec<InterfaceAddress>) {
+    /// Removes a source with all its objects.
+    pub(crate) fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
+        let mut events = Vec::new();
+        let changed = self.services.remove_source(source);
+        self.services_changed(changed, &mut events);
+        for changed in self.slices.remove_source(source) {
+            self.slice_changed(&changed.name, changed.before.as_deref(), &mut events);
+        }
+        for changed in self.nodes.remove_source(source) {
+            self.node_changed(&changed.name, changed.before.as_deref());
+        }
+        events
+    }
+
+    pub(crate) fn set_interface_addresses(&mut self, mut addresses: Vec<InterfaceAddress>) {
         addresses.sort();
         addresses.dedup();
         if addresses != self.interfaces {
             self.interfaces = addresses;
-            self.this_node_changed();
+            self.node_facts_changed();
         }
     }
 
-    /// Replaces the configuration. Everything is touched, unless it is the same.
-    pub fn set_config(&mut self, config: Config) {
+    /// Replaces the configuration. All Services are affected, unless it is the same.
+    pub(crate) fn set_config(&mut self, config: Config) {
         if config == *self.config {
             return;
         }
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
-        self.defaults = defaults(&self.config);
-        let services = self.services.iter();
-        self.ports = services
-            .map(|service| {
-                let name = self.config.service_proxy_name.as_deref();
-                (
-                    service.name.clone(),
-                    services::service_ports(service, &self.families, name, &self.defaults),
-                )
-            })
-            .collect();
-        self.touched.extend(self.ports.keys().cloned());
-        self.this_node_changed();
+        self.defaults = Arc::new(self.config.defaults.clone());
+        let names: Vec<ObjectName> = self.services.iter().map(|service| service.name.clone()).collect();
+        for name in names {
+            self.service_changed(name, &mut Vec::new());
+        }
+        let own = ObjectName::new("", Arc::clone(&self.config.node_name));
+        if self.own_node.as_ref().is_some_and(|node| node.name != own) {
+            self.own_node = None;
+        }
+        if let Some(node) = self.nodes.get(&own) {
+            self.own_node = Some(node.clone());
+        }
+        self.node_facts_changed();
         self.other_nodes.clear();
         let nodes: Vec<Node> = self.nodes.iter().cloned().collect();
         for node in &nodes {
             self.add_other_node(node);
         }
-        self.settings_touched = true;
+        self.node_changed = true;
     }
 
-    /// What was touched since this was asked last.
-    pub fn take_touched(&mut self) -> Touched {
-        let mut services = std::mem::take(&mut self.touched);
+    /// What changed since the last call.
+    pub(crate) fn take_affected(&mut self) -> Affected {
+        let mut services = std::mem::take(&mut self.affected);
         if services.len() > 1 {
-            // The order of arrival is the order in memory, which a fold from nothing is glad of.
+            // The order of arrival is the order in memory, which makes the first pass over all Services faster.
             let mut seen: NameSet<&ObjectName> = NameSet::default();
             seen.reserve(services.len());
             let first: Vec<bool> = services.iter().map(|service| seen.insert(service)).collect();
             let mut first = first.into_iter();
             services.retain(|_| first.next() == Some(true));
         }
-        Touched {
+        Affected {
             services,
-            settings: std::mem::take(&mut self.settings_touched),
+            node: std::mem::take(&mut self.node_changed),
         }
     }
 
-    /// What each port of a Service means here, IPv4 first; nothing if the Service is gone or not for us.
-    pub fn exposures<'a>(&'a self, service: &ObjectName) -> impl Iterator<Item = Exposure> + 'a {
+    /// The resolved ports of a Service, IPv4 first. None if the Service is gone or not served.
+    pub(crate) fn service_ports(&self, service: &ObjectName) -> Vec<ServicePort> {
         let ports = self.ports.get(service).map_or(&[][..], |ports| &ports.ports);
-        ports.iter().map(|port| self.exposure(port))
+        // Counted once for all ports of the Service in a family.
+        let mut local_endpoints: [Option<usize>; 2] = [None; 2];
+        ports
+            .iter()
+            .map(|port| {
+                let family = port.family();
+                let count = |local_endpoints: &mut Option<usize>| {
+                    *local_endpoints.get_or_insert_with(|| {
+                        let slices = self.slices_of(service);
+                        endpoints::local_ready_addresses(slices, family, &self.config.node_name)
+                    })
+                };
+                let health_check = port.service.health_check_node_port.map(|port| HealthCheck {
+                    port,
+                    service: service.clone(),
+                    local_endpoints: count(&mut local_endpoints[family.index()]),
+                });
+                self.service_port(port, health_check)
+            })
+            .collect()
     }
 
-    /// Whether a Service means anything here.
-    #[must_use]
-    pub fn has_exposures(&self, service: &ObjectName) -> bool {
+    pub(crate) fn has_ports(&self, service: &ObjectName) -> bool {
         self.ports
             .get(service)
             .is_some_and(|ports| !ports.ports.is_empty())
     }
 
-    /// What is odd about a Service by itself.
-    #[must_use]
-    pub fn service_events(&self, service: &ObjectName) -> &[Event] {
-        self.ports.get(service).map_or(&[], |ports| &ports.events)
-    }
-
-    /// What is odd about all Services and EndpointSlices by themselves, sorted.
-    #[must_use]
-    pub fn object_events(&self) -> Vec<Event> {
+    /// Events about all Services and EndpointSlices by themselves, sorted.
+    pub(crate) fn object_events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self
             .ports
             .values()
@@ -246,62 +278,90 @@ impl Model {
         events
     }
 
-    /// What is odd about the configuration on this node.
-    #[must_use]
-    pub fn configuration_events(&self) -> Vec<Event> {
+    /// Events about the configuration on this node.
+    pub(crate) fn configuration_events(&self) -> Vec<Event> {
         let named = |family: Family| match &self.config.node_port_addresses {
             NodePortAddresses::All => None,
             NodePortAddresses::Networks(nets) => Some(nets.iter().any(|net| Family::of_net(net) == family)),
-            NodePortAddresses::Primary => Some(!self.this_node.node_ip(family).is_loopback()),
+            NodePortAddresses::Primary => Some(self.node_facts.has_node_ip(family)),
         };
-        let limited = self.families.iter().any(|&family| named(family) == Some(true));
-        let missing = |family: &&Family| limited && named(**family) == Some(false);
-        let reason = |&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family));
-        let mut events: Vec<Event> = self.families.iter().filter(missing).map(reason).collect();
-        let scheduler = self.config.defaults.scheduler;
-        if let Err(problem) = annotations::known_scheduler(scheduler.as_str()) {
-            events.push(Event::configuration(Reason::Invalid {
-                field: "scheduler".to_owned(),
-                value: scheduler.to_string(),
-                problem: format!("{problem}; {} is used", self.defaults.scheduler),
-            }));
+        let is_primary = self.config.node_port_addresses == NodePortAddresses::Primary;
+        if is_primary && !self.node_facts.is_known() {
+            return vec![Event::configuration(Reason::NodeAddressUnknown)];
         }
-        events
+        let is_limited = self.families.iter().any(|&family| named(family) == Some(true));
+        let missing = self.families.iter().filter(|&&family| named(family) == Some(false));
+        missing
+            .filter(|_| is_limited)
+            .map(|&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family)))
+            .collect()
     }
 
-    /// How many Services there are that are no business of a service proxy, by reason.
-    #[must_use]
-    pub fn left_out(&self) -> BTreeMap<LeftOut, usize> {
+    /// The number of Services that are not served, by reason.
+    pub(crate) fn excluded(&self) -> BTreeMap<Excluded, usize> {
         let mut counts = BTreeMap::new();
-        for reason in self.ports.values().filter_map(|ports| ports.left_out) {
+        for reason in self.ports.values().filter_map(|ports| ports.excluded) {
             *counts.entry(reason).or_default() += 1;
         }
         counts
     }
 
+    fn services_changed(&mut self, changed: Vec<objects::Changed<Service>>, events: &mut Vec<Event>) {
+        self.ports.reserve(changed.len().saturating_sub(self.ports.len()));
+        for changed in changed {
+            self.service_changed(changed.name, events);
+        }
+    }
+
     fn service_changed(&mut self, name: ObjectName, events: &mut Vec<Event>) {
-        match self.services.get(&name) {
-            Some(service) => {
-                let proxy_name = self.config.service_proxy_name.as_deref();
-                let ports = services::service_ports(service, &self.families, proxy_name, &self.defaults);
-                match self.ports.entry(name.clone()) {
-                    Entry::Vacant(entry) => {
-                        events.extend(ports.events.iter().cloned());
-                        entry.insert(ports);
-                    }
-                    Entry::Occupied(mut entry) => {
-                        let known = &entry.get().events;
-                        let news = ports.events.iter().filter(|event| !known.contains(event));
-                        events.extend(news.cloned());
-                        entry.insert(ports);
-                    }
+        let now = self.services.get(&name).map(|service| {
+            let proxy_name = self.config.service_proxy_name.as_deref();
+            service_spec::service_ports(service, &self.families, proxy_name, &self.defaults)
+        });
+        let before = match (now, self.ports.entry(name.clone())) {
+            (Some(now), Entry::Vacant(entry)) => {
+                events.extend(now.events.iter().cloned());
+                entry.insert(now);
+                None
+            }
+            (Some(now), Entry::Occupied(mut entry)) => {
+                let known = &entry.get().events;
+                let new = now.events.iter().filter(|event| !known.contains(event));
+                events.extend(new.cloned());
+                Some(entry.insert(now))
+            }
+            (None, Entry::Occupied(entry)) => Some(entry.remove()),
+            (None, Entry::Vacant(_)) => None,
+        };
+        self.index(&name, before.as_ref());
+        self.affected.push(name);
+    }
+
+    /// Brings the indexes from what a Service had to what it has.
+    fn index(&mut self, name: &ObjectName, before: Option<&ServicePorts>) {
+        let now = self.ports.get(name);
+        // The lists of addresses are shared by all ports of a family.
+        for ip in before.into_iter().flat_map(virtual_ips) {
+            if let Entry::Occupied(mut entry) = self.by_virtual_ip.entry(ip) {
+                entry.get_mut().remove(name);
+                if entry.get().is_empty() {
+                    entry.remove();
                 }
             }
-            None => {
-                self.ports.remove(&name);
-            }
         }
-        self.touched.push(name);
+        for ip in now.into_iter().flat_map(virtual_ips) {
+            self.by_virtual_ip.entry(ip).or_default().insert(name.clone());
+        }
+        let any = |ports: Option<&ServicePorts>, is: fn(&PortSpec) -> bool| {
+            ports.is_some_and(|ports| ports.ports.iter().any(is))
+        };
+        let keep = |set: &mut NameSet, is: fn(&PortSpec) -> bool| match (any(before, is), any(now, is)) {
+            (false, true) => _ = set.insert(name.clone()),
+            (true, false) => _ = set.remove(name),
+            _ => {}
+        };
+        keep(&mut self.with_node_ports, |port| port.node_port.is_some());
+        keep(&mut self.with_source_ranges, |port| !port.service.source_ranges.is_empty());
     }
 
     fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {
@@ -320,9 +380,9 @@ impl Model {
             events.extend(new.into_iter().map(|reason| slice_event(slice, reason)));
         }
         let now = slice.and_then(owner);
-        let was = before.and_then(owner);
-        if was != now
-            && let Some(service) = was
+        let earlier = before.and_then(owner);
+        if earlier != now
+            && let Some(service) = earlier
         {
             if let Some(slices) = self.slices_of.get_mut(&service) {
                 slices.retain(|slice| *slice != name.name);
@@ -330,7 +390,7 @@ impl Model {
                     self.slices_of.remove(&service);
                 }
             }
-            self.touched.push(service);
+            self.affected.push(service);
         }
         if let Some(service) = now {
             match self.slices_of.entry(service.clone()) {
@@ -341,7 +401,7 @@ impl Model {
                     }
                 }
             }
-            self.touched.push(service);
+            self.affected.push(service);
         }
     }
 
@@ -361,11 +421,14 @@ impl Model {
         if let Some(now) = self.nodes.get(name).cloned() {
             addresses.extend(now.addresses.iter().map(|address| address.address));
             self.add_other_node(&now);
+            if *name.name == *self.config.node_name {
+                self.own_node = Some(now);
+                self.node_facts_changed();
+            }
         }
-        if *name.name == *self.config.node_name {
-            self.this_node_changed();
+        for address in addresses {
+            self.affect_virtual_ip(address);
         }
-        self.touch(|port| virtual_ips(port).any(|address| addresses.contains(address)));
     }
 
     fn add_other_node(&mut self, node: &Node) {
@@ -379,31 +442,37 @@ impl Model {
         }
     }
 
-    /// Takes this node's facts anew and touches the Services whose meaning depends on what changed.
-    fn this_node_changed(&mut self) {
-        let own = ObjectName::new("", Arc::clone(&self.config.node_name));
-        let now = ThisNode::new(&self.config, self.nodes.get(&own), &self.interfaces);
-        let was = std::mem::replace(&mut self.this_node, now);
-        let now = self.this_node.clone();
-        if was == now {
+    /// Marks the Services as affected that have an address as external or load-balancer IP.
+    fn affect_virtual_ip(&mut self, address: IpAddr) {
+        if let Some(services) = self.by_virtual_ip.get(&address) {
+            self.affected.extend(services.iter().cloned());
+        }
+    }
+
+    /// Determines the facts of this node again, and the Services that depend on those that changed.
+    fn node_facts_changed(&mut self) {
+        let now = NodeFacts::new(&self.config, self.own_node.as_ref(), &self.interfaces);
+        let before = std::mem::replace(&mut self.node_facts, now.clone());
+        if before == now {
             return;
         }
-        self.settings_touched = true;
-        let zone_changed = was.zone() != now.zone();
-        let of_family = |family: Family| {
-            (
-                was.node_port_addresses(family) != now.node_port_addresses(family),
-                was.node_ip(family) != now.node_ip(family),
-            )
-        };
-        let changed = Family::ALL.map(of_family);
-        self.touch(|port| {
-            let (node_ports, node_ip) = changed[port.family().index()];
-            (node_ports && port.node_port.is_some())
-                || (node_ip && !port.service.source_ranges.is_empty())
-                || virtual_ips(port).any(|&ip| was.has_on_other_link(ip) != now.has_on_other_link(ip))
-        });
-        if zone_changed {
+        self.node_changed = true;
+        let differs = |of: &dyn Fn(Family) -> bool| Family::ALL.into_iter().any(of);
+        if differs(&|family| before.node_port_addresses(family) != now.node_port_addresses(family)) {
+            self.affected.extend(self.with_node_ports.iter().cloned());
+        }
+        if differs(&|family| before.node_ip(family) != now.node_ip(family)) {
+            self.affected.extend(self.with_source_ranges.iter().cloned());
+        }
+        let changed: Vec<IpAddr> = before
+            .interface_addresses()
+            .symmetric_difference(now.interface_addresses())
+            .copied()
+            .collect();
+        for address in changed {
+            self.affect_virtual_ip(address);
+        }
+        if before.zone() != now.zone() {
             let hinted: Vec<ObjectName> = self
                 .slices
                 .iter()
@@ -416,16 +485,7 @@ impl Model {
                     ))
                 })
                 .collect();
-            self.touched.extend(hinted);
-        }
-    }
-
-    /// Touches the Services with a port of this sort.
-    fn touch(&mut self, concerned: impl Fn(&ServicePort) -> bool) {
-        for (name, ports) in &self.ports {
-            if ports.ports.iter().any(&concerned) {
-                self.touched.push(name.clone());
-            }
+            self.affected.extend(hinted);
         }
     }
 
@@ -440,103 +500,76 @@ impl Model {
         })
     }
 
-    fn exposure(&self, port: &ServicePort) -> Exposure {
-        let service = &port.name.service;
+    fn service_port(&self, port: &PortSpec, health_check: Option<HealthCheck>) -> ServicePort {
         let family = port.family();
         let node_name = &self.config.node_name;
         let mut events = Vec::new();
         let endpoints = endpoints::of_port(
-            self.slices_of(service),
+            self.slices_of(&port.name.service),
             family,
             &port.name.port,
             port.name.protocol,
             node_name,
         );
-        let choice = topology::choose(&endpoints, port, node_name, self.this_node.zone());
+        let choice = topology::choose(&endpoints, port, node_name, self.node_facts.zone());
         let chosen = |list: &[&endpoint::Endpoint<'_>]| {
             list.iter()
                 .map(|e| ChosenEndpoint {
                     address: e.address,
                     port: e.port,
                     weight: port.service.options.weights.of(e.node, e.zone),
+                    is_local: e.local,
                 })
                 .collect()
         };
-        let chosen = ChosenEndpoints {
-            cluster: chosen(&choice.cluster),
-            local: chosen(&choice.local),
-            any: choice.any,
-        };
-        let facts = &port.service;
-        if chosen.local.is_empty() && !chosen.cluster.is_empty() {
-            let external = facts.external_policy == Policy::Local && port.externally_accessible();
-            let policies = [
-                (facts.internal_policy == Policy::Local, Traffic::Internal),
-                (external, Traffic::External),
-            ];
-            for (_, traffic) in policies.into_iter().filter(|(local, _)| *local) {
-                let reason = Reason::LocalPolicyFallsBack {
-                    port: port.name.clone(),
-                    family,
-                    traffic,
-                };
-                events.push(Event::service(service.clone(), reason));
-            }
-        }
-        Exposure {
+        ServicePort {
             key: port.key(),
-            created: facts.created,
-            frontends: self.frontends(port, &choice, &mut events),
-            endpoints: chosen,
+            created: port.service.created,
+            frontends: self.frontends(port, &mut events),
+            endpoints: ChosenEndpoints {
+                cluster: chosen(&choice.cluster),
+                local: chosen(&choice.local),
+                any: choice.any,
+            },
             local_endpoints: endpoints
                 .iter()
                 .filter(|e| e.local)
                 .map(|e| (e.address, e.port))
                 .collect(),
-            health_check: facts.health_check_node_port.map(|port| HealthCheck {
-                port,
-                service: service.clone(),
-                local_endpoints: endpoints::local_ready_addresses(self.slices_of(service), family, node_name),
-            }),
-            options: Arc::clone(&facts.options),
+            health_check,
+            options: Arc::clone(&port.service.options),
             events,
         }
     }
 
-    fn frontends(
-        &self,
-        port: &ServicePort,
-        choice: &topology::Choice<'_>,
-        events: &mut Vec<Event>,
-    ) -> Vec<Frontend> {
-        let facts = &port.service;
+    fn frontends(&self, port: &PortSpec, events: &mut Vec<Event>) -> Vec<Frontend> {
+        let spec = &port.service;
         let service = &port.name.service;
         let unrestricted: Arc<[ipnet::IpNet]> = Arc::default();
-        let frontend = |kind, address, number| Frontend {
+        let frontend = |kind, address, number: std::num::NonZeroU16| Frontend {
             kind,
             address,
-            port: number,
+            port: number.get(),
             protocol: port.name.protocol,
             policy: match kind {
-                FrontendKind::ClusterIp => facts.internal_policy,
-                _ => facts.external_policy,
+                FrontendKind::ClusterIp => spec.internal_policy,
+                _ => spec.external_policy,
             },
-            affinity: facts.affinity,
+            affinity: spec.affinity,
             source_ranges: Arc::clone(&unrestricted),
             admits_node: true,
             on_this_node: false,
-            forwarding: Forwarding::Masquerade,
         };
         let mut frontends = Vec::with_capacity(1);
         match unusable(port.cluster_ip) {
             None => frontends.push(frontend(FrontendKind::ClusterIp, port.cluster_ip, port.port)),
             Some(reason) => events.push(Event::service(service.clone(), reason)),
         }
-        let external = facts
+        let external = spec
             .external_ips
             .iter()
             .map(|&address| (FrontendKind::ExternalIp, address));
-        let balanced = facts
+        let balanced = spec
             .load_balancer_ips
             .iter()
             .map(|&address| (FrontendKind::LoadBalancer, address));
@@ -546,29 +579,16 @@ impl Model {
                 continue;
             }
             let mut frontend = frontend(kind, address, port.port);
-            frontend.on_this_node = self.this_node.has_on_other_link(address);
-            if frontend.on_this_node {
-                events.push(Event::service(
-                    service.clone(),
-                    Reason::AddressOfThisNode(address),
-                ));
-            }
-            if kind == FrontendKind::LoadBalancer && !facts.source_ranges.is_empty() {
-                frontend.source_ranges = Arc::clone(&facts.source_ranges);
-                let node_ip = self.this_node.node_ip(port.family());
-                frontend.admits_node = facts.source_ranges.iter().any(|net| net.contains(&node_ip));
+            frontend.on_this_node = self.node_facts.has_address(address);
+            if kind == FrontendKind::LoadBalancer && !spec.source_ranges.is_empty() {
+                frontend.source_ranges = Arc::clone(&spec.source_ranges);
+                let node_ip = self.node_facts.node_ip(port.family());
+                frontend.admits_node = spec.source_ranges.iter().any(|net| net.contains(&node_ip));
             }
             frontends.push(frontend);
         }
-        let is_virtual = |frontend: &Frontend| frontend.kind != FrontendKind::ClusterIp;
-        if facts.options.forwarding.keeps_addresses() && frontends.iter().any(is_virtual) {
-            let forwarding = forwarding_of(port, choice, events);
-            for frontend in frontends.iter_mut().filter(|frontend| is_virtual(frontend)) {
-                frontend.forwarding = forwarding;
-            }
-        }
         if let Some(node_port) = port.node_port {
-            let addresses = self.this_node.node_port_addresses(port.family());
+            let addresses = self.node_facts.node_port_addresses(port.family());
             if addresses.is_empty() {
                 events.push(Event::service(
                     service.clone(),
@@ -577,14 +597,14 @@ impl Model {
             }
             let node_ports = addresses.iter().map(|&address| Frontend {
                 on_this_node: true,
-                ..frontend(FrontendKind::NodePort, address, node_port.get())
+                ..frontend(FrontendKind::NodePort, address, node_port)
             });
             frontends.extend(node_ports);
         }
         frontends
     }
 
-    /// Why a virtual IP must not be served here, for the sake of the network.
+    /// Why a virtual IP must not be served on this node.
     fn refusal(&self, address: IpAddr) -> Option<Reason> {
         if let Some(reason) = unusable(address) {
             return Some(reason);
@@ -597,24 +617,12 @@ impl Model {
     }
 }
 
-/// What Services get that ask for nothing else. A scheduler that no kernel has is none.
-fn defaults(config: &Config) -> Arc<Options> {
-    let mut defaults = config.defaults.clone();
-    if annotations::known_scheduler(defaults.scheduler.as_str()).is_err() {
-        let usual = Options::default();
-        defaults.scheduler = usual.scheduler;
-        defaults.scheduler_flags = usual.scheduler_flags;
-    }
-    Arc::new(defaults)
-}
-
 /// Why an address cannot be a virtual IP on any node.
 fn unusable(address: IpAddr) -> Option<Reason> {
     let scope = AddressScope::of(address)?;
     Some(Reason::UnusableAddress { address, scope })
 }
 
-/// What to say about a slice.
 fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
     Event {
         subject: Subject::Object(Kind::EndpointSlice, slice.name.clone()),
@@ -622,28 +630,12 @@ fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
     }
 }
 
-/// How external and load-balancer IPs of a port are forwarded: as asked, unless some endpoint that would serve them cannot be
-/// reached like this.
-fn forwarding_of(port: &ServicePort, choice: &topology::Choice<'_>, events: &mut Vec<Event>) -> Forwarding {
-    let method = port.service.options.forwarding;
-    let serving = choice.of(port.service.external_policy);
-    let Some((endpoint, obstacle)) = method.obstacle(port.port, serving) else {
-        return method;
-    };
-    let reason = Reason::MasqueradedInstead {
-        port: port.name.clone(),
-        method,
-        endpoint,
-        obstacle,
-    };
-    events.push(Event::service(port.name.service.clone(), reason));
-    Forwarding::Masquerade
-}
-
-/// The addresses of a port that somebody else may have too.
-fn virtual_ips(port: &ServicePort) -> impl Iterator<Item = &IpAddr> {
-    port.service
-        .external_ips
-        .iter()
-        .chain(&port.service.load_balancer_ips)
+/// The external and load-balancer IPs of a Service, in all families.
+fn virtual_ips(ports: &ServicePorts) -> impl Iterator<Item = IpAddr> + '_ {
+    // Ports of one family stand together and share one specification.
+    let specs = ports.ports.chunk_by(|a, b| Arc::ptr_eq(&a.service, &b.service));
+    specs.filter_map(|ports| ports.first()).flat_map(|port| {
+        let spec = &port.service;
+        spec.external_ips.iter().chain(&spec.load_balancer_ips).copied()
+    })
 }

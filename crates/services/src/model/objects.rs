@@ -1,4 +1,4 @@
-//! The objects of one kind from all sources. One object from two sources: the lower source wins.
+//! The objects of one kind from all sources. Where two sources have an object of one name, the lower source takes precedence.
 
 use std::collections::hash_map::Entry;
 
@@ -6,12 +6,12 @@ use crate::event::{Event, Reason, Subject};
 use crate::name_map::{NameMap, NameSet};
 use crate::source::{Object, ObjectChange, ObjectName, SourceId};
 
-/// What the sources have of one kind.
+/// The objects of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Objects<T> {
     held: NameMap<Held<T>>,
-    /// Whether each source that is known has handed in its first full list.
-    complete: Vec<(SourceId, bool)>,
+    /// The registered sources, and whether each has delivered its first full list.
+    sources: Vec<(SourceId, bool)>,
 }
 
 /// The versions of one object, by source; never empty.
@@ -33,7 +33,7 @@ impl<T: Object + Clone> Objects<T> {
     pub(super) fn new() -> Self {
         Self {
             held: NameMap::default(),
-            complete: Vec::new(),
+            sources: Vec::new(),
         }
     }
 
@@ -45,19 +45,29 @@ impl<T: Object + Clone> Objects<T> {
         self.held.values().map(|held| &held.effective.1)
     }
 
-    /// From now on this source has to be complete.
-    pub(super) fn expect(&mut self, source: SourceId) {
-        if !self.complete.iter().any(|(known, _)| *known == source) {
-            self.complete.push((source, false));
+    /// Adds a source, which then has to deliver its first full list.
+    pub(super) fn register(&mut self, source: SourceId) {
+        if !self.sources.iter().any(|(known, _)| *known == source) {
+            self.sources.push((source, false));
         }
     }
 
-    pub(super) fn has_sources(&self) -> bool {
-        !self.complete.is_empty()
+    /// Removes a source with its objects, and names the objects whose effective version changed.
+    pub(super) fn remove_source(&mut self, source: SourceId) -> Vec<Changed<T>> {
+        self.sources.retain(|(known, _)| *known != source);
+        self.retain(source, &NameSet::default())
     }
 
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete.iter().all(|(_, complete)| *complete)
+    pub(super) fn has_sources(&self) -> bool {
+        !self.sources.is_empty()
+    }
+
+    /// The sources that have not delivered their first full list.
+    pub(super) fn not_synced(&self) -> impl Iterator<Item = SourceId> + '_ {
+        self.sources
+            .iter()
+            .filter(|(_, synced)| !synced)
+            .map(|(source, _)| *source)
     }
 
     /// Applies a change and names the objects whose effective version is another now.
@@ -67,14 +77,17 @@ impl<T: Object + Clone> Objects<T> {
         change: ObjectChange<T>,
         events: &mut Vec<Event>,
     ) -> Vec<Changed<T>> {
-        self.expect(source);
+        // To delete an object that the source never had says nothing about the source.
+        if !matches!(change, ObjectChange::Delete(_)) {
+            self.register(source);
+        }
         match change {
             ObjectChange::Upsert(object) => self.upsert(source, object, events).into_iter().collect(),
             ObjectChange::Delete(name) => self.delete(source, &name).into_iter().collect(),
             ObjectChange::ReplaceAll(objects) => self.replace_all(source, objects, events),
-            ObjectChange::Complete => {
-                for (known, complete) in &mut self.complete {
-                    *complete |= *known == source;
+            ObjectChange::Synced => {
+                for (known, synced) in &mut self.sources {
+                    *synced |= *known == source;
                 }
                 Vec::new()
             }
@@ -93,18 +106,7 @@ impl<T: Object + Clone> Objects<T> {
                 });
             }
         }
-        if !self.held.is_empty() {
-            let of_source = |held: &Held<T>| {
-                held.effective.0 == source || held.ignored.iter().any(|(id, _)| *id == source)
-            };
-            let gone: Vec<ObjectName> = self
-                .held
-                .iter()
-                .filter(|(name, held)| of_source(held) && !stay.contains(name))
-                .map(|(name, _)| name.clone())
-                .collect();
-            changed.extend(gone.iter().filter_map(|name| self.delete(source, name)));
-        }
+        changed.extend(self.retain(source, &stay));
         changed.reserve(objects.len());
         self.held.reserve(objects.len().saturating_sub(self.held.len()));
         changed.extend(
@@ -113,6 +115,19 @@ impl<T: Object + Clone> Objects<T> {
                 .filter_map(|object| self.upsert(source, object, events)),
         );
         changed
+    }
+
+    /// Deletes the objects of a source that are not named.
+    fn retain(&mut self, source: SourceId, stay: &NameSet<&ObjectName>) -> Vec<Changed<T>> {
+        let of_source =
+            |held: &Held<T>| held.effective.0 == source || held.ignored.iter().any(|(id, _)| *id == source);
+        let gone: Vec<ObjectName> = self
+            .held
+            .iter()
+            .filter(|(name, held)| of_source(held) && !stay.contains(name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        gone.iter().filter_map(|name| self.delete(source, name)).collect()
     }
 
     fn upsert(&mut self, source: SourceId, object: T, events: &mut Vec<Event>) -> Option<Changed<T>> {
@@ -151,7 +166,7 @@ impl<T: Object + Clone> Objects<T> {
             events.push(several(source, before.0));
             let changed = before.1 != held.effective.1;
             let was = changed.then(|| Box::new(before.1.clone()));
-            // The former winner is lower than all that it beat.
+            // The former effective source is lower than all ignored ones.
             held.ignored.insert(0, before);
             return changed.then_some(Changed { name, before: was });
         }

@@ -1,6 +1,6 @@
-//! The unit of everything that follows: one port of one Service in one family.
+//! The result of the model: how a service port is reached, and what serves it. It knows nothing of any data path.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -8,103 +8,113 @@ use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
 
-use super::annotations::Options;
-use crate::family::Family;
-use crate::one_line::OneLine;
+use super::options::Options;
+use super::port_spec::ServicePortKey;
+use crate::event::Event;
 use crate::source::{ObjectName, Policy, Protocol};
 
-/// Which port of which Service: namespace, name, port name and protocol.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServicePortName {
-    /// The Service.
-    pub service: ObjectName,
-    /// The name of the port; empty where it has none.
-    pub port: Arc<str>,
+/// A port of a Service in one family, resolved on this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServicePort {
+    /// The service port.
+    pub key: ServicePortKey,
+    /// `metadata.creationTimestamp` of the Service. The older Service owns a frontend that two define; one without a time is
+    /// younger than any other.
+    pub created: Option<SystemTime>,
+    /// How it is reached, ordered by kind, within a kind as in the Service. Each address occurs at most once per kind.
+    pub frontends: Vec<Frontend>,
+    /// What serves it.
+    pub endpoints: ChosenEndpoints,
+    /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service
+    /// (hairpin).
+    pub local_endpoints: Vec<(IpAddr, u16)>,
+    /// The health-check node port of the Service.
+    pub health_check: Option<HealthCheck>,
+    /// What the Service asks for beyond Kubernetes.
+    pub options: Arc<Options>,
+    /// Events about it.
+    pub events: Vec<Event>,
+}
+
+/// One way to reach a service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    /// Where the address comes from.
+    pub kind: FrontendKind,
+    /// The address.
+    pub address: IpAddr,
+    /// The port; never 0.
+    pub port: u16,
     /// The protocol.
     pub protocol: Protocol,
+    /// Whether traffic stays on this node.
+    pub policy: Policy,
+    /// How long a client sticks to an endpoint; `None` balances each connection by itself.
+    pub affinity: Option<Duration>,
+    /// Which sources may come in, sorted; empty lets all in. Only load balancers have any.
+    pub source_ranges: Arc<[IpNet]>,
+    /// Whether the node's own address is in one of the source ranges; `true` without ranges.
+    pub admits_node: bool,
+    /// Whether an interface of this node has the address, see [`Services::set_interface_addresses`](crate::Services::set_interface_addresses).
+    pub on_this_node: bool,
 }
 
-impl fmt::Display for ServicePortName {
-    /// `namespace/name:port`, without the colon where the port has no name. The protocol is not printed.
+/// Where the address of a frontend comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrontendKind {
+    /// `clusterIPs`.
+    ClusterIp,
+    /// `externalIPs`.
+    ExternalIp,
+    /// `status.loadBalancer.ingress`.
+    LoadBalancer,
+    /// An address of this node with the node port.
+    NodePort,
+}
+
+impl fmt::Display for FrontendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.port.is_empty() {
-            self.service.fmt(f)
-        } else {
-            write!(OneLine(f), "{}:{}", self.service, self.port)
-        }
+        f.write_str(match self {
+            FrontendKind::ClusterIp => "cluster IP",
+            FrontendKind::ExternalIp => "external IP",
+            FrontendKind::LoadBalancer => "load-balancer IP",
+            FrontendKind::NodePort => "node port",
+        })
     }
 }
 
-/// A port of a Service in one family: what contributions are kept for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ServicePortKey {
+/// The endpoints of a service port by traffic policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenEndpoints {
+    /// For the policy `Cluster`, sorted by address and port; empty where no frontend uses it.
+    pub cluster: Vec<ChosenEndpoint>,
+    /// For the policy `Local`, sorted; empty where no frontend uses it or none is on this node. What happens to traffic then is
+    /// up to the data path.
+    pub local: Vec<ChosenEndpoint>,
+    /// Whether any endpoint, on any node, can take traffic.
+    pub any: bool,
+}
+
+/// One chosen endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenEndpoint {
+    /// The address.
+    pub address: IpAddr,
+    /// The port; never 0.
+    pub port: u16,
+    /// Its share of new connections; 0 takes none.
+    pub weight: u16,
+    /// Whether it is on this node.
+    pub is_local: bool,
+}
+
+/// The port at which a load balancer checks whether a Service has endpoints on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
     /// The port.
-    pub name: ServicePortName,
-    /// The family.
-    pub family: Family,
-}
-
-impl fmt::Display for ServicePortKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.family)
-    }
-}
-
-/// What a Service says about one of its ports in one family, read and checked.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ServicePort {
-    pub(crate) name: ServicePortName,
-    pub(crate) cluster_ip: IpAddr,
-    pub(crate) port: u16,
-    pub(crate) node_port: Option<NonZeroU16>,
-    /// What all ports of the Service share in this family.
-    pub(crate) service: Arc<ServiceFacts>,
-}
-
-/// What all ports of a Service share in one family.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ServiceFacts {
-    pub(crate) created: Option<SystemTime>,
-    pub(crate) affinity: Option<Duration>,
-    /// Own family, each once, in the order of the Service.
-    pub(crate) external_ips: Vec<IpAddr>,
-    /// Own family, each once, in the order of the Service.
-    pub(crate) load_balancer_ips: Vec<IpAddr>,
-    /// Own family, masked, sorted, each once; empty means no restriction.
-    pub(crate) source_ranges: Arc<[IpNet]>,
-    pub(crate) external_policy: Policy,
-    pub(crate) internal_policy: Policy,
-    pub(crate) health_check_node_port: Option<NonZeroU16>,
-    pub(crate) options: Arc<Options>,
-}
-
-impl ServicePort {
-    pub(crate) fn family(&self) -> Family {
-        Family::of(self.cluster_ip)
-    }
-
-    pub(crate) fn key(&self) -> ServicePortKey {
-        ServicePortKey {
-            name: self.name.clone(),
-            family: self.family(),
-        }
-    }
-
-    /// Whether anything but the cluster IP leads to this port.
-    pub(crate) fn externally_accessible(&self) -> bool {
-        self.node_port.is_some()
-            || !self.service.load_balancer_ips.is_empty()
-            || !self.service.external_ips.is_empty()
-    }
-
-    /// Whether some traffic may go to endpoints of all nodes.
-    pub(crate) fn uses_cluster_endpoints(&self) -> bool {
-        self.service.internal_policy == Policy::Cluster || self.externally_accessible()
-    }
-
-    /// Whether some traffic has to stay on this node.
-    pub(crate) fn uses_local_endpoints(&self) -> bool {
-        self.service.internal_policy == Policy::Local
-            || (self.service.external_policy == Policy::Local && self.externally_accessible())
-    }
+    pub port: NonZeroU16,
+    /// The Service.
+    pub service: ObjectName,
+    /// How many of its addresses are on this node and ready.
+    pub local_endpoints: usize,
 }

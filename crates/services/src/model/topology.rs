@@ -1,9 +1,7 @@
 //! Which endpoints serve internal and external traffic.
 
 use super::endpoint::Endpoint;
-use super::frontend::serving;
-use super::service_port::ServicePort;
-use crate::source::Policy;
+use super::port_spec::PortSpec;
 
 /// The endpoints chosen for a service port.
 #[derive(Debug, Default)]
@@ -14,13 +12,6 @@ pub(crate) struct Choice<'a> {
     pub(crate) local: Vec<&'a Endpoint<'a>>,
     /// Whether any endpoint, here or elsewhere, could take traffic.
     pub(crate) any: bool,
-}
-
-impl<'a> Choice<'a> {
-    /// What serves traffic of a policy, as [`ChosenEndpoints::of`](super::ChosenEndpoints::of).
-    pub(crate) fn of(&self, policy: Policy) -> &[&'a Endpoint<'a>] {
-        serving(policy, &self.cluster, &self.local)
-    }
 }
 
 /// What the endpoints' hints ask for on this node.
@@ -35,7 +26,7 @@ enum Preference {
 /// while terminating, wherever they are.
 pub(crate) fn choose<'a>(
     endpoints: &'a [Endpoint<'a>],
-    port: &ServicePort,
+    port: &PortSpec,
     this_node: &str,
     zone: Option<&str>,
 ) -> Choice<'a> {

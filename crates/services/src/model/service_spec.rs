@@ -1,34 +1,35 @@
 //! From a Service to its service ports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::annotations;
-use super::service_port::{ServiceFacts, ServicePort, ServicePortName};
+use super::options::{self, Options};
+use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
 use crate::event::{Event, Reason};
 use crate::family::{Family, parse_address, parse_net};
 use crate::source::{IngressMode, Policy, Service, ServiceType, SessionAffinity};
 
-/// What a Service comes to.
+/// The ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServicePorts {
     /// Its ports in each family, in the order of the Service, IPv4 first.
-    pub(crate) ports: Box<[ServicePort]>,
-    /// What is wrong with it.
+    pub(crate) ports: Box<[PortSpec]>,
+    /// Events about the Service by itself.
     pub(crate) events: Vec<Event>,
-    /// Why it has no ports, where that is as it should be.
-    pub(crate) left_out: Option<LeftOut>,
+    /// Why it has no ports, if that is intended.
+    pub(crate) excluded: Option<Excluded>,
 }
 
-/// Why a Service is no business of a service proxy.
+/// Why a service proxy does not serve a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum LeftOut {
+pub enum Excluded {
     /// It has no cluster IP.
     Headless,
     /// It is of type `ExternalName`.
@@ -37,46 +38,54 @@ pub enum LeftOut {
     OtherProxy,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for Excluded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LeftOut::Headless => "headless",
-            LeftOut::ExternalName => "of type ExternalName",
-            LeftOut::OtherProxy => "of another proxy",
+            Excluded::Headless => "headless",
+            Excluded::ExternalName => "of type ExternalName",
+            Excluded::OtherProxy => "of another proxy",
         })
     }
 }
 
-/// The label that gives a Service to another service proxy.
+/// The longest session affinity that Kubernetes allows: a day, in seconds.
+const MAX_AFFINITY: u64 = 86_400;
+
+/// The label that assigns a Service to another service proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// Reads a Service for the given families. `proxy_name` is the value of the label that a Service must have to be ours; `None`
-/// takes those without the label.
+/// Reads a Service for the given families. `proxy_name` is the value of the label that a Service must have; `None`: only
+/// Services without the label are served.
 pub(crate) fn service_ports(
     service: &Service,
     families: &[Family],
     proxy_name: Option<&str>,
-    defaults: &Arc<annotations::Options>,
+    defaults: &Arc<Options>,
 ) -> ServicePorts {
-    let left_out = |reason| ServicePorts {
+    let excluded = |reason| ServicePorts {
         ports: Box::default(),
         events: Vec::new(),
-        left_out: Some(reason),
+        excluded: Some(reason),
     };
     if service.labels.get(PROXY_NAME_LABEL).map(String::as_str) != proxy_name {
-        return left_out(LeftOut::OtherProxy);
+        return excluded(Excluded::OtherProxy);
     }
     if service.service_type == ServiceType::ExternalName {
-        return left_out(LeftOut::ExternalName);
+        return excluded(Excluded::ExternalName);
     }
-    if matches!(service.cluster_ip.as_str(), "" | "None") {
-        return left_out(LeftOut::Headless);
+    let cluster_ip = match service.cluster_ip.as_str() {
+        "" => service.cluster_ips.first().map_or("", String::as_str),
+        cluster_ip => cluster_ip,
+    };
+    if matches!(cluster_ip, "" | "None") {
+        return excluded(Excluded::Headless);
     }
     let mut reader = Reader {
         service,
+        cluster_ip,
         events: Vec::new(),
     };
-    let options = annotations::options(service, defaults, |reason| {
+    let options = options::options(service, defaults, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
     });
     let mut ports = Vec::with_capacity(service.ports.len());
@@ -86,24 +95,29 @@ pub(crate) fn service_ports(
             continue;
         };
         served[family.index()] = true;
-        let facts = Arc::new(reader.facts(family, &options));
+        let spec = Arc::new(reader.spec(family, &options));
         let mut seen: BTreeSet<ServicePortName> = BTreeSet::new();
-        for port in &service.ports {
+        for (position, port) in service.ports.iter().enumerate() {
+            let Some(number) = NonZeroU16::new(port.port) else {
+                let problem = "not a port (1 to 65535); left out";
+                reader.invalid(format!("ports[{position}].port"), "0", problem);
+                continue;
+            };
             let name = ServicePortName {
                 service: service.name.clone(),
                 port: Arc::clone(&port.name),
                 protocol: port.protocol,
             };
             if service.ports.len() > 1 && !seen.insert(name.clone()) {
-                reader.say(Reason::DuplicatePort(name));
+                reader.report(Reason::DuplicatePort(name));
                 continue;
             }
-            ports.push(ServicePort {
+            ports.push(PortSpec {
                 name,
                 cluster_ip,
-                port: port.port,
+                port: number,
                 node_port: NonZeroU16::new(port.node_port),
-                service: Arc::clone(&facts),
+                service: Arc::clone(&spec),
             });
         }
     }
@@ -116,23 +130,25 @@ pub(crate) fn service_ports(
     ServicePorts {
         ports: ports.into_boxed_slice(),
         events,
-        left_out: None,
+        excluded: None,
     }
 }
 
 struct Reader<'a> {
     service: &'a Service,
+    /// `clusterIP`, or the first of `clusterIPs` without it.
+    cluster_ip: &'a str,
     events: Vec<Event>,
 }
 
 impl Reader<'_> {
-    fn say(&mut self, reason: Reason) {
+    fn report(&mut self, reason: Reason) {
         self.events
             .push(Event::service(self.service.name.clone(), reason));
     }
 
     fn invalid(&mut self, field: String, value: &str, problem: &str) {
-        self.say(Reason::Invalid {
+        self.report(Reason::Invalid {
             field,
             value: value.to_owned(),
             problem: problem.to_owned(),
@@ -144,13 +160,13 @@ impl Reader<'_> {
     fn cluster_ip(&mut self, family: Family) -> Option<IpAddr> {
         let service = self.service;
         let (field, text) = if service.ip_families.is_empty() {
-            ("clusterIP".to_owned(), service.cluster_ip.as_str())
+            ("clusterIP".to_owned(), self.cluster_ip)
         } else {
             let position = service.ip_families.iter().position(|&f| f == family)?;
             match service.cluster_ips.get(position) {
                 Some(text) => (format!("clusterIPs[{position}]"), text.as_str()),
                 // An object written by hand may have `clusterIP` alone.
-                None if position == 0 => ("clusterIP".to_owned(), service.cluster_ip.as_str()),
+                None if position == 0 => ("clusterIP".to_owned(), self.cluster_ip),
                 None => return None,
             }
         };
@@ -172,7 +188,7 @@ impl Reader<'_> {
         }
     }
 
-    fn facts(&mut self, family: Family, options: &Arc<annotations::Options>) -> ServiceFacts {
+    fn spec(&mut self, family: Family, options: &Arc<Options>) -> ServiceSpec {
         let service = self.service;
         let external_ips = self.external_ips(family);
         let load_balancer_ips = self.load_balancer_ips(family);
@@ -184,18 +200,15 @@ impl Reader<'_> {
         let health_check_node_port = if balanced && service.external_traffic_policy == Policy::Local {
             let port = NonZeroU16::new(service.health_check_node_port);
             if port.is_none() {
-                self.say(Reason::NoHealthCheckNodePort);
+                self.report(Reason::NoHealthCheckNodePort);
             }
             port
         } else {
             None
         };
-        ServiceFacts {
+        ServiceSpec {
             created: service.created,
-            affinity: match service.session_affinity {
-                SessionAffinity::None => None,
-                SessionAffinity::ClientIp(timeout) => Some(timeout),
-            },
+            affinity: self.affinity(),
             external_ips,
             load_balancer_ips,
             source_ranges,
@@ -206,12 +219,29 @@ impl Reader<'_> {
         }
     }
 
+    /// The timeout of session affinity. One that is not whole seconds is rounded up.
+    fn affinity(&mut self) -> Option<Duration> {
+        let SessionAffinity::ClientIp(timeout) = self.service.session_affinity else {
+            return None;
+        };
+        let field = || "sessionAffinityConfig.clientIP.timeoutSeconds".to_owned();
+        let value = format!("{timeout:?}");
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        let used = seconds.clamp(1, MAX_AFFINITY);
+        if timeout.is_zero() || seconds > MAX_AFFINITY || timeout.subsec_nanos() > 0 {
+            let problem = format!("not a number of seconds from 1 to {MAX_AFFINITY}; {used} is used");
+            self.invalid(field(), &value, &problem);
+        }
+        Some(Duration::from_secs(used))
+    }
+
     fn external_ips(&mut self, family: Family) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
+        let mut seen = HashSet::new();
         for (position, text) in self.service.external_ips.iter().enumerate() {
             match parse_address(text) {
                 Some(address) if Family::of(address) != family => {}
-                Some(address) if addresses.contains(&address) => {}
+                Some(address) if !seen.insert(address) => {}
                 Some(address) => addresses.push(address),
                 None if text.trim().is_empty() => {}
                 None => self.invalid(
@@ -226,13 +256,14 @@ impl Reader<'_> {
 
     fn load_balancer_ips(&mut self, family: Family) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
+        let mut seen = HashSet::new();
         for (position, ingress) in self.service.ingress.iter().enumerate() {
             if ingress.mode == IngressMode::Proxy || ingress.ip.is_empty() {
                 continue;
             }
             match parse_address(&ingress.ip) {
                 Some(address) if Family::of(address) != family => {}
-                Some(address) if addresses.contains(&address) => {}
+                Some(address) if !seen.insert(address) => {}
                 Some(address) => addresses.push(address),
                 None => self.invalid(
                     format!("status.loadBalancer.ingress[{position}].ip"),
@@ -266,11 +297,11 @@ impl Reader<'_> {
         }
         if ranges.iter().any(|net| net.prefix_len() == 0) {
             if balanced {
-                self.say(Reason::SourceRangeOfEverything(family));
+                self.report(Reason::SourceRangeOfEverything(family));
             }
             ranges.clear();
         } else if ranges.is_empty() && unused && balanced {
-            self.say(Reason::SourceRangesOfOtherFamily(family));
+            self.report(Reason::SourceRangesOfOtherFamily(family));
         }
         if ranges.is_empty() {
             return Arc::default();
@@ -296,7 +327,7 @@ impl Reader<'_> {
             if let Some(address) = parse_address(text) {
                 let family = Family::of(address);
                 if families.contains(&family) && !served[family.index()] {
-                    self.say(Reason::OtherFamily { field, address });
+                    self.report(Reason::OtherFamily { field, address });
                 }
             }
         }
@@ -326,8 +357,35 @@ mod tests {
     fn a_service_without_families_is_of_the_family_of_its_address() {
         let ports = read(&web()).ports;
         assert_eq!(
-            ports.iter().map(ServicePort::family).collect::<Vec<_>>(),
+            ports.iter().map(PortSpec::family).collect::<Vec<_>>(),
             [Family::V4]
+        );
+    }
+
+    #[test]
+    fn the_first_of_cluster_ips_replaces_a_missing_cluster_ip() {
+        let mut service = web().with_cluster_ip("");
+        service.ip_families = vec![Family::V4, Family::V6];
+        service.cluster_ips = vec!["10.96.0.9".into(), "fd00::9".into()];
+        assert_eq!(read(&service).ports.len(), 2);
+        service.cluster_ips = vec!["None".into()];
+        assert_eq!(read(&service).excluded, Some(Excluded::Headless));
+    }
+
+    #[test]
+    fn a_port_of_0_and_an_affinity_out_of_range_are_reported() {
+        let mut service = web().with_port(Port::new("zero", 0));
+        service.session_affinity = SessionAffinity::ClientIp(Duration::from_millis(1_500));
+        let read = read(&service);
+        assert_eq!(read.ports.len(), 1);
+        assert_eq!(read.ports[0].service.affinity, Some(Duration::from_secs(2)));
+        assert_eq!(
+            events(&read),
+            [
+                "Service shop/web: ports[1].port: \"0\": not a port (1 to 65535); left out",
+                "Service shop/web: sessionAffinityConfig.clientIP.timeoutSeconds: \"1.5s\": not a number of seconds from 1 to \
+                 86400; 2 is used",
+            ]
         );
     }
 
@@ -342,18 +400,18 @@ mod tests {
     }
 
     #[test]
-    fn headless_external_name_and_foreign_services_are_left_out() {
+    fn headless_external_name_and_foreign_services_are_excluded() {
         assert_eq!(
-            read(&web().with_cluster_ip("None")).left_out,
-            Some(LeftOut::Headless)
+            read(&web().with_cluster_ip("None")).excluded,
+            Some(Excluded::Headless)
         );
-        assert_eq!(read(&web().with_cluster_ip("")).left_out, Some(LeftOut::Headless));
+        assert_eq!(read(&web().with_cluster_ip("")).excluded, Some(Excluded::Headless));
         let mut service = web();
         service.service_type = ServiceType::ExternalName;
-        assert_eq!(read(&service).left_out, Some(LeftOut::ExternalName));
+        assert_eq!(read(&service).excluded, Some(Excluded::ExternalName));
         let mut service = web();
         service.labels.insert(PROXY_NAME_LABEL.into(), "other".into());
-        assert_eq!(read(&service).left_out, Some(LeftOut::OtherProxy));
+        assert_eq!(read(&service).excluded, Some(Excluded::OtherProxy));
         assert_eq!(
             service_ports(&service, &Family::ALL, Some("other"), &Default::default())
                 .ports
@@ -400,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_a_family_without_cluster_ip_is_said() {
+    fn an_address_of_a_family_without_cluster_ip_is_reported() {
         let mut service = web();
         service.external_ips = vec!["2001:db8::1".into(), "203.0.113.1".into(), "x".into()];
         service.ingress = vec![Ingress {

@@ -1,4 +1,4 @@
-//! This node, as far as Services depend on it, and the addresses of the others.
+//! This node, as far as Services depend on it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,26 +29,28 @@ impl InterfaceAddress {
     }
 }
 
-/// This node: everything that the meaning of a Service takes from it.
+/// What Services depend on of this node: zone, addresses, pod networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThisNode {
+pub struct NodeFacts {
     zone: Option<Arc<str>>,
     node_ips: [Option<IpAddr>; 2],
     pod_cidrs: [Option<IpNet>; 2],
-    on_other_links: BTreeSet<IpAddr>,
+    interface_addresses: BTreeSet<IpAddr>,
     node_port_addresses: [Vec<IpAddr>; 2],
     primary: Option<Family>,
+    /// Whether an address of the node is known, from the configuration or the Node object.
+    is_known: bool,
 }
 
-impl ThisNode {
+impl NodeFacts {
     /// Takes what matters from the configuration, this node's own Node object if there is one, and its interfaces.
     pub(crate) fn new(config: &Config, node: Option<&Node>, interfaces: &[InterfaceAddress]) -> Self {
-        let mut this = ThisNode {
+        let mut this = NodeFacts {
             zone: config
                 .zone
                 .clone()
                 .or_else(|| node.and_then(|node| node.zone.clone())),
-            ..ThisNode::default()
+            ..NodeFacts::default()
         };
         let cidrs: &[IpNet] = if config.pod_cidrs.is_empty() {
             node.map_or(&[], |node| &node.pod_cidrs)
@@ -59,11 +61,10 @@ impl ThisNode {
             this.pod_cidrs[family.index()] = cidrs.iter().find(|net| Family::of_net(net) == family).copied();
         }
         this.take_node_ips(config, node);
-        let on_link = |address: &InterfaceAddress| *address.interface == *config.dummy_link;
-        this.on_other_links = interfaces
+        this.interface_addresses = interfaces
             .iter()
-            .filter(|a| !on_link(a) && counts_as_bound(a.address))
-            .map(|a| a.address)
+            .map(|interface| interface.address)
+            .filter(|address| counts_as_bound(*address))
             .collect();
         for family in Family::ALL {
             this.node_port_addresses[family.index()] =
@@ -83,6 +84,7 @@ impl ThisNode {
             debug_assert!(NodeAddressType::Internal < NodeAddressType::External);
             candidates.extend(addresses.iter().map(|address| address.address));
         }
+        self.is_known = !candidates.is_empty();
         self.primary = candidates.first().map(|&address| Family::of(address));
         for family in Family::ALL {
             let first = candidates.iter().find(|&&address| Family::of(address) == family);
@@ -103,6 +105,8 @@ impl ThisNode {
                 .filter(|net| Family::of_net(net) == family)
                 .copied()
                 .collect(),
+            // Until an address of the node is known, none is opened.
+            NodePortAddresses::Primary if !self.is_known => return Vec::new(),
             NodePortAddresses::Primary => self.node_ips[family.index()]
                 .into_iter()
                 .filter(|address| !address.is_loopback())
@@ -110,12 +114,10 @@ impl ThisNode {
                 .collect(),
         };
         let everything = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
-        // kube-proxy takes addresses of the dummy link too where networks are given. What is served would then depend on
-        // what was bound before; and KUBE-IPVS-FILTER rejects node ports at those addresses anyway.
         let own = interfaces
             .iter()
-            .filter(|a| Family::of(a.address) == family && *a.interface != *config.dummy_link)
-            .map(|a| a.address);
+            .map(|interface| interface.address)
+            .filter(|address| Family::of(*address) == family);
         let addresses: BTreeSet<IpAddr> = if everything {
             own.filter(|address| counts_as_bound(*address)).collect()
         } else {
@@ -152,20 +154,38 @@ impl ThisNode {
         self.pod_cidrs[family.index()]
     }
 
-    /// Whether an address sits on a link of this node other than the dummy link. An address on both counts.
+    /// Whether an interface of this node has the address.
     #[must_use]
-    pub fn has_on_other_link(&self, address: IpAddr) -> bool {
-        self.on_other_links.contains(&address)
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.interface_addresses.contains(&address)
     }
 
-    /// The addresses that take node ports, sorted.
+    /// Whether an address of the node is known, from the configuration or the Node object.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Whether the node has an address in a family that is known and not loopback.
+    #[must_use]
+    pub fn has_node_ip(&self, family: Family) -> bool {
+        self.node_ips[family.index()].is_some_and(|address| !address.is_loopback())
+    }
+
+    /// The addresses of this node's interfaces that count: neither loopback nor IPv6 link-local.
+    #[must_use]
+    pub fn interface_addresses(&self) -> &BTreeSet<IpAddr> {
+        &self.interface_addresses
+    }
+
+    /// The addresses that accept node ports, sorted.
     #[must_use]
     pub fn node_port_addresses(&self, family: Family) -> &[IpAddr] {
         &self.node_port_addresses[family.index()]
     }
 }
 
-/// Which addresses of links count: neither loopback nor IPv6 link-local ones, but IPv4 link-local ones do.
+/// Whether an address of an interface counts: not loopback and not IPv6 link-local. IPv4 link-local addresses count.
 fn counts_as_bound(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_loopback(),

@@ -1,0 +1,270 @@
+//! What a Service may ask for beyond Kubernetes, by annotations with the prefix `kernlink.io/`.
+//!
+//! | annotation | value |
+//! |---|---|
+//! | `weights` | `zone=NAME:WEIGHT` and `node=NAME:WEIGHT`, separated by commas; 0 to 65535 |
+//! | `drain-timeout` | how long a leaving endpoint keeps its connections at most: `30s`, `5m` |
+//! | `affinity-mask` | how many bits of an address are one client: IPv4, then IPv6: `24,64` |
+//!
+//! The options of a single data path ([`DATA_PATH_ANNOTATIONS`]) are carried in [`Options::data_path`] and not interpreted here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::duration::{GoDuration, go_duration};
+use crate::event::Reason;
+use crate::family::Family;
+use crate::source::{Service, SessionAffinity};
+
+/// The prefix of all annotations of kernlink.
+pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
+
+/// The annotations, without the prefix, that a data path interprets. All other names are reported as unknown.
+pub const DATA_PATH_ANNOTATIONS: [&str; 4] = ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
+
+/// What a Service asks for beyond Kubernetes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The share of new connections that endpoints take.
+    pub weights: Weights,
+    /// How long a leaving endpoint keeps its connections at most. `None`: the data path decides.
+    pub drain_timeout: Option<Duration>,
+    /// How much of a client's address identifies the client for session affinity.
+    pub affinity_mask: AffinityMask,
+    /// Annotations of data paths, by name without the prefix, as written. Empty in [`Config::defaults`](crate::Config::defaults).
+    pub data_path: BTreeMap<Box<str>, Box<str>>,
+}
+
+/// The weights of endpoints by where they are. An endpoint that is at none of these places weighs 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// By zone.
+    pub zones: BTreeMap<Arc<str>, u16>,
+    /// By node; beats the zone.
+    pub nodes: BTreeMap<Arc<str>, u16>,
+}
+
+impl Weights {
+    /// The weight of an endpoint on this node in this zone.
+    #[must_use]
+    pub fn of(&self, node: Option<&str>, zone: Option<&str>) -> u16 {
+        let of_node = node.and_then(|node| self.nodes.get(node));
+        let of_zone = || zone.and_then(|zone| self.zones.get(zone));
+        of_node.or_else(of_zone).copied().unwrap_or(1)
+    }
+
+    /// Whether endpoints that take connections take unequal shares.
+    #[must_use]
+    pub fn are_unequal(&self) -> bool {
+        self.zones
+            .values()
+            .chain(self.nodes.values())
+            .any(|weight| *weight > 1)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut weights = Weights::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let parts = part
+                .split_once('=')
+                .and_then(|(place, rest)| Some((place, rest.rsplit_once(':')?)));
+            let Some((place, (name, weight))) = parts else {
+                return Err(format!("{part:?} is not zone=NAME:WEIGHT or node=NAME:WEIGHT"));
+            };
+            let map = match place.trim() {
+                "zone" => &mut weights.zones,
+                "node" => &mut weights.nodes,
+                other => return Err(format!("{other:?} is neither zone nor node")),
+            };
+            let weight = weight
+                .trim()
+                .parse()
+                .map_err(|_| format!("{weight:?} is not a weight from 0 to 65535"))?;
+            let name = name.trim();
+            if name.is_empty() {
+                return Err(format!("{part:?} names nothing"));
+            }
+            if map.insert(Arc::from(name), weight).is_some() {
+                return Err(format!("{place} {name} is named twice"));
+            }
+        }
+        Ok(weights)
+    }
+}
+
+/// Prefix lengths of what counts as one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AffinityMask {
+    /// Of an IPv4 address, 1 to 32.
+    pub v4: u8,
+    /// Of an IPv6 address, 1 to 128.
+    pub v6: u8,
+}
+
+impl AffinityMask {
+    /// The prefix length in a family.
+    #[must_use]
+    pub fn of(self, family: Family) -> u8 {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
+    }
+
+    /// Reads `24` or `24,64`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let (v4, v6) = text
+            .split_once(',')
+            .map_or((text, None), |(v4, v6)| (v4, Some(v6)));
+        let length = |text: &str, most: u8| match text.trim().parse() {
+            Ok(length) if (1..=most).contains(&length) => Ok(length),
+            _ => Err(format!("{text:?} is not a prefix length from 1 to {most}")),
+        };
+        Ok(Self {
+            v4: length(v4, 32)?,
+            v6: v6.map_or(Ok(128), |v6| length(v6, 128))?,
+        })
+    }
+}
+
+impl Default for AffinityMask {
+    /// Each address is a client.
+    fn default() -> Self {
+        Self { v4: 32, v6: 128 }
+    }
+}
+
+/// Reads a Service's annotations on top of the defaults. An annotation that is invalid is reported, and the default stays.
+pub(crate) fn options(
+    service: &Service,
+    defaults: &Arc<Options>,
+    mut report: impl FnMut(Reason),
+) -> Arc<Options> {
+    if !service
+        .annotations
+        .keys()
+        .any(|key| key.starts_with(ANNOTATION_PREFIX))
+    {
+        return Arc::clone(defaults);
+    }
+    let mut options = Options::clone(defaults);
+    let mut has_affinity_mask = false;
+    for (name, value) in &service.annotations {
+        let Some(name) = name.strip_prefix(ANNOTATION_PREFIX) else {
+            continue;
+        };
+        match take(&mut options, name, value.trim()) {
+            Ok(()) => has_affinity_mask |= name == "affinity-mask",
+            Err(problem) => report(Reason::Invalid {
+                field: annotation_field(name),
+                value: value.clone(),
+                problem: format!("{problem}; left out"),
+            }),
+        }
+    }
+    if has_affinity_mask && service.session_affinity == SessionAffinity::None {
+        report(Reason::OptionWithoutEffect {
+            option: format!("{ANNOTATION_PREFIX}affinity-mask"),
+            why: "the Service has no session affinity".to_owned(),
+        });
+    }
+    Arc::new(options)
+}
+
+/// The path of an annotation in its Service, for events.
+#[must_use]
+pub fn annotation_field(name: &str) -> String {
+    format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]")
+}
+
+fn take(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+    match name {
+        "weights" => options.weights = Weights::parse(value)?,
+        "drain-timeout" => match go_duration(value) {
+            Some(GoDuration::Positive(timeout)) => options.drain_timeout = Some(timeout),
+            Some(GoDuration::Negative) => return Err("must not be negative".to_owned()),
+            None => return Err("is not a duration such as 30s or 5m".to_owned()),
+        },
+        "affinity-mask" => options.affinity_mask = AffinityMask::parse(value)?,
+        name if DATA_PATH_ANNOTATIONS.contains(&name) => {
+            options.data_path.insert(name.into(), value.into());
+        }
+        _ => return Err("is no annotation of kernlink".to_owned()),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{ObjectName, Port};
+
+    fn read(annotations: &[(&str, &str)]) -> (Options, Vec<String>) {
+        let mut service = Service::new(ObjectName::new("shop", "web")).with_port(Port::new("http", 80));
+        for (name, value) in annotations {
+            service
+                .annotations
+                .insert(format!("{ANNOTATION_PREFIX}{name}"), (*value).to_owned());
+        }
+        let mut reported = Vec::new();
+        let options = options(&service, &Arc::default(), |reason| {
+            reported.push(reason.to_string());
+        });
+        (Options::clone(&options), reported)
+    }
+
+    #[test]
+    fn the_weight_of_a_node_takes_precedence_over_that_of_its_zone() {
+        let (options, reported) = read(&[("weights", "zone=a:3, node=n1:0"), ("scheduler", "wrr")]);
+        assert_eq!(reported, [""; 0]);
+        assert_eq!(options.weights.of(Some("n1"), Some("a")), 0);
+        assert_eq!(options.weights.of(Some("n2"), Some("a")), 3);
+        assert_eq!(options.weights.of(None, Some("b")), 1);
+        assert_eq!(options.data_path.get("scheduler").map(AsRef::as_ref), Some("wrr"));
+    }
+
+    #[test]
+    fn invalid_annotations_are_reported_and_the_default_stays() {
+        for (name, value, problem) in [
+            (
+                "weights",
+                "zone=a",
+                "\"zone=a\" is not zone=NAME:WEIGHT or node=NAME:WEIGHT",
+            ),
+            (
+                "weights",
+                "zone=a:65536",
+                "\"65536\" is not a weight from 0 to 65535",
+            ),
+            ("weights", "rack=a:1", "\"rack\" is neither zone nor node"),
+            ("weights", "zone=a:1,zone=a:2", "zone a is named twice"),
+            ("drain-timeout", "-1s", "must not be negative"),
+            ("drain-timeout", "soon", "is not a duration such as 30s or 5m"),
+            (
+                "affinity-mask",
+                "33",
+                "\"33\" is not a prefix length from 1 to 32",
+            ),
+            (
+                "affinity-mask",
+                "24,129",
+                "\"129\" is not a prefix length from 1 to 128",
+            ),
+            ("sheduler", "rr", "is no annotation of kernlink"),
+        ] {
+            let (options, reported) = read(&[(name, value)]);
+            let field = format!("metadata.annotations[kernlink.io/{name}]");
+            assert_eq!(reported, [format!("{field}: {value:?}: {problem}; left out")]);
+            assert_eq!(options, Options::default());
+        }
+    }
+
+    #[test]
+    fn an_affinity_mask_without_session_affinity_has_no_effect() {
+        assert_eq!(
+            read(&[("affinity-mask", "24")]).1,
+            ["kernlink.io/affinity-mask: has no effect: the Service has no session affinity"]
+        );
+    }
+}
