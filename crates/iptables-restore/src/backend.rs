@@ -64,6 +64,16 @@ impl Version {
         self.at_least((1, 6, 2))
     }
 
+    /// Whether `iptables` itself takes the lock and knows `--wait` (from 1.4.20 on).
+    pub fn waits(&self) -> bool {
+        self.at_least((1, 4, 20))
+    }
+
+    /// Whether `iptables --wait` takes a number of seconds (from 1.4.22 on).
+    pub fn waits_for_seconds(&self) -> bool {
+        self.at_least((1, 4, 22))
+    }
+
     /// Whether `MASQUERADE --random-fully` is known (from 1.6.2 on).
     pub fn knows_random_fully(&self) -> bool {
         self.at_least((1, 6, 2))
@@ -119,7 +129,7 @@ impl FromStr for Version {
 pub struct Holding {
     /// Version of its tools.
     pub version: Version,
-    /// Rules in all tables.
+    /// Rules in all tables. A line that could not be read counts as one.
     pub rules: usize,
     /// Chains that are not built in.
     pub chains: usize,
@@ -139,7 +149,7 @@ impl Holding {
             .sum();
         Holding {
             version,
-            rules: saved.rule_count(),
+            rules: saved.rule_count() + saved.unreadable().len(),
             chains,
             kubelet,
         }

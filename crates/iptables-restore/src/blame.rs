@@ -57,7 +57,7 @@ impl Command {
         if told.kind != RefusedKind::Other {
             return;
         }
-        let Ok(mut saved) = self.save(&Save::table(restore.family, table)) else {
+        let Ok(mut saved) = self.save(&Save::table(restore.family, table).tolerant()) else {
             return;
         };
         let mut only = Restore::new(restore.family);
@@ -78,7 +78,7 @@ impl Command {
         if self.trials == Trial::None {
             return None;
         }
-        let saved = self.save(&Save::table(restore.family, table)).ok()?;
+        let saved = self.save(&Save::table(restore.family, table).tolerant()).ok()?;
         trial::find(
             restore,
             table,

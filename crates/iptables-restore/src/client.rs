@@ -4,9 +4,12 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::family::Family;
+use crate::render::Style;
 use crate::restore::Restore;
+use crate::rule::Rule;
 use crate::ruleset::Ruleset;
 use crate::table::Table;
+use crate::wanted::Jump;
 
 /// A change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +20,45 @@ pub enum Operation {
     /// Doing it again is without effect for inputs that declare the chains they fill, and puts in a second
     /// time what they append or insert elsewhere.
     Restore(Restore),
+    /// Puts a rule into a chain unless it is there: `iptables -C`, and if that finds nothing, `iptables -I` or `-A`.
+    ///
+    /// Needs no [`save`](Iptables::save), so it works where the table holds something that `iptables-save` cannot
+    /// print. The places are coarser than those of [`diff`](crate::diff): [`Place::First`](crate::Place::First) and
+    /// [`Place::Before`](crate::Place::Before) put the rule first, [`Place::Last`](crate::Place::Last) and
+    /// [`Place::After`](crate::Place::After) put it last.
+    ///
+    /// In a chain that holds an nftables rule the tool cannot read, `-C` finds only what stands before that rule. If it finds
+    /// nothing there, the rule is put first whatever its place, so that it is found the next time.
+    ///
+    /// Nobody is kept from writing between the two commands: if two programs do this with the same rule at the same time, it
+    /// may be there twice.
+    EnsureJump {
+        /// Which tool.
+        family: Family,
+        /// The table of both chains.
+        table: Table,
+        /// The rule, its chain and its place. The chain it stands in and the chain it leads to must be there.
+        jump: Box<Jump>,
+    },
+}
+
+impl Operation {
+    /// An [`Operation::EnsureJump`].
+    pub fn ensure_jump(family: Family, table: Table, jump: Jump) -> Self {
+        Operation::EnsureJump {
+            family,
+            table,
+            jump: Box::new(jump),
+        }
+    }
+
+    /// The family whose tables it changes.
+    pub fn family(&self) -> Family {
+        match self {
+            Operation::Restore(restore) => restore.family,
+            Operation::EnsureJump { family, .. } => *family,
+        }
+    }
 }
 
 impl From<Restore> for Operation {
@@ -30,6 +72,18 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Restore(restore) => restore.fmt(f),
+            Operation::EnsureJump { family, table, jump } => {
+                let tool = family.tool();
+                let edit = jump.edit();
+                write!(f, "{tool} -t {table} -C {}{} || ", jump.from, Shell(&jump.rule))?;
+                write!(
+                    f,
+                    "{tool} -t {table} {} {}{}",
+                    edit.option(),
+                    jump.from,
+                    Shell(&jump.rule)
+                )
+            }
         }
     }
 }
@@ -44,6 +98,8 @@ pub struct Save {
     pub table: Option<Table>,
     /// Whether the counters of the rules are wanted; those of policies always come.
     pub counters: bool,
+    /// Whether what is not understood is skipped and recorded ([`Ruleset::unreadable`]) instead of refused.
+    pub tolerant: bool,
 }
 
 impl Save {
@@ -53,6 +109,7 @@ impl Save {
             family,
             table: None,
             counters: false,
+            tolerant: false,
         }
     }
 
@@ -62,12 +119,23 @@ impl Save {
             family,
             table: Some(table),
             counters: false,
+            tolerant: false,
         }
     }
 
     /// With the counters of rules.
     pub fn with_counters(mut self) -> Self {
         self.counters = true;
+        self
+    }
+
+    /// Skips and records what is not understood, so that others' rules cannot keep ours from being read.
+    ///
+    /// Skipped are the lines that [`Ruleset::read_tolerant`] names, and tables that the tool fails to print because they hold
+    /// nftables rules which it does not know: these are [`Ruleset::is_unreadable`]. If all tables are asked for and one of
+    /// them fails, each of the five is asked for by name, which makes those that are not there.
+    pub fn tolerant(mut self) -> Self {
+        self.tolerant = true;
         self
     }
 }
@@ -85,8 +153,10 @@ pub trait Iptables: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::is_permission_denied`], [`Error::is_unsupported`] (no such tool or table). No table at all is an
-    /// empty [`Ruleset`].
+    /// [`Error::is_permission_denied`], [`Error::is_unsupported`] (no such tool or table); [`Error::is_unreadable`] if the
+    /// tables hold what the tool cannot print or what is not understood, unless the request is
+    /// [tolerant](Save::tolerant) or is for all tables and the tool succeeds without printing one
+    /// ([`Ruleset::is_unreadable`]). No table at all is an empty [`Ruleset`].
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error>;
 
     /// Has an input checked and changes nothing. `iptables-restore --test`.
@@ -105,12 +175,69 @@ pub trait Iptables: Send {
     ///
     /// [`Error::Refused`] with the edit that caused it and the tables that stand; [`Error::Locked`].
     fn restore(&mut self, restore: &Restore) -> Result<(), Error> {
-        let outcome = self.execute(&[Operation::Restore(restore.clone())]).pop();
+        self.execute_one(Operation::Restore(restore.clone()))
+    }
+
+    /// Puts a rule into a chain unless it is there; see [`Operation::EnsureJump`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with the insertion; [`Error::is_not_found`] if one of the chains is not there; [`Error::Locked`].
+    fn ensure_jump(&mut self, family: Family, table: Table, jump: &Jump) -> Result<(), Error> {
+        self.execute_one(Operation::ensure_jump(family, table, jump.clone()))
+    }
+
+    /// Does one operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        let tool = operation.family().tool().into();
+        let outcome = self.execute(&[operation]).pop();
         outcome.unwrap_or_else(|| {
-            Err(Error::Unexpected {
-                tool: restore.family.tool().into(),
-                text: "gave no outcome".into(),
-            })
+            let text = "gave no outcome".into();
+            Err(Error::Unexpected { tool, text })
         })
+    }
+}
+
+/// A rule as a shell takes it: in single quotes what is more than letters, digits and a few signs.
+struct Shell<'r>(&'r Rule);
+
+impl fmt::Display for Shell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for word in self.0.words(Style::SAVE) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=+%@".contains(c);
+            if !word.is_empty() && word.chars().all(plain) {
+                write!(f, " {word}")?;
+            } else {
+                write!(f, " '{}'", word.replace('\'', "'\\''"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wanted::Place;
+
+    #[test]
+    fn a_jump_prints_as_commands_that_a_shell_reads_back() {
+        let jump = Jump {
+            from: "OUTPUT".parse().unwrap(),
+            rule: "! -d 10.0.0.0/8 -m comment --comment \"it's mine\" -j KL-A"
+                .parse()
+                .unwrap(),
+            place: Place::Last,
+        };
+        let operation = Operation::ensure_jump(Family::Ipv6, Table::Nat, jump);
+        let rule = "'!' -d 10.0.0.0/8 -m comment --comment 'it'\\''s mine' -j KL-A";
+        assert_eq!(
+            operation.to_string(),
+            format!("ip6tables -t nat -C OUTPUT {rule} || ip6tables -t nat -A OUTPUT {rule}")
+        );
     }
 }

@@ -6,16 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::backend::{Backend, Detection, Holding, Version};
+use crate::chain::ChainName;
 use crate::client::{Iptables, Operation, Save};
-use crate::error::{Error, Refused};
+use crate::error::{Error, Refused, RefusedKind};
 use crate::family::Family;
 use crate::lock::LOCK_FILE;
 use crate::outcome;
 use crate::render::Style;
-use crate::restore::{Restore, RestoreMode};
+use crate::restore::{Edit, Restore, RestoreMode};
 use crate::ruleset::Ruleset;
 use crate::runner::{Completion, Invocation, Local, Runner};
+use crate::table::Table;
 use crate::trial::Trial;
+use crate::unreadable::UnreadableLine;
+use crate::wanted::Jump;
 
 /// `iptables-restore`, `iptables-save` and their IPv6 twins, in the network namespace of the calling thread.
 ///
@@ -167,10 +171,7 @@ impl Command {
             tool: family.tool().into(),
             text: String::new(),
         });
-        for program in [
-            self.program(family, "restore"),
-            format!("{}{}", family.tool(), self.infix(family)),
-        ] {
+        for program in [self.program(family, "restore"), self.single_program(family)] {
             let completion = self.start(&program, vec!["--version".into()], Vec::new(), Duration::ZERO)?;
             let text = String::from_utf8_lossy(&completion.output).into_owned();
             version = text.parse().map_err(|_| Error::Unexpected {
@@ -199,7 +200,7 @@ impl Command {
             self.backend = Some(backend);
             self.versions.clear();
             let version = self.version(family)?;
-            Ok(Holding::of(version, &self.save(&Save::all(family))?))
+            Ok(Holding::of(version, &self.save(&Save::all(family).tolerant())?))
         };
         let legacy: Result<Holding, Error> = holding(Backend::Legacy);
         let nft: Result<Holding, Error> = holding(Backend::Nft);
@@ -217,6 +218,11 @@ impl Command {
 
     pub(crate) fn program(&self, family: Family, verb: &str) -> String {
         format!("{}{}-{verb}", family.tool(), self.infix(family))
+    }
+
+    /// The tool that takes one command as its arguments.
+    fn single_program(&self, family: Family) -> String {
+        format!("{}{}", family.tool(), self.infix(family))
     }
 
     /// What stands in the names of the tools after `iptables`.
@@ -261,15 +267,162 @@ impl Command {
         if completion.status == Some(0) {
             return Ok(());
         }
-        let words = outcome::words(&completion);
-        if outcome::is_locked(&words) {
+        Err(match self.locked(&completion) {
+            Some(locked) => locked,
+            None => self.refusal(restore, &completion, check),
+        })
+    }
+
+    /// The error if it was the lock that kept the tool from doing anything.
+    fn locked(&mut self, completion: &Completion) -> Option<Error> {
+        outcome::is_locked(&outcome::words(completion)).then(|| {
             let path = self.lock_path().to_owned();
-            return Err(Error::Locked {
+            Error::Locked {
                 waited: self.wait,
                 holder: self.runner.lock_holder(&path),
-            });
+            }
+        })
+    }
+
+    /// What follows `--wait`. Without it, and with 0, version 1.8.9 waits for ever.
+    fn seconds(&self) -> String {
+        let seconds = self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0);
+        seconds.max(1).to_string()
+    }
+
+    fn run_ensure_jump(&mut self, family: Family, table: Table, jump: &Jump) -> Result<(), Error> {
+        let mut edit = jump.edit();
+        crate::restore::check(table, &edit)?;
+        let words = jump.rule.words(self.style);
+        let checked = self.start_single(family, table, "-C", &jump.from, &words)?;
+        let told = outcome::read(&checked);
+        match checked.status {
+            Some(0) => return Ok(()),
+            // Not found, or the chain is not there, which the insertion tells.
+            Some(1) if told.kind != RefusedKind::PermissionDenied => {}
+            // Not found before a rule that the tool cannot read.
+            _ if told.kind == RefusedKind::Unreadable => edit = Edit::insert(jump.from, jump.rule.clone()),
+            _ => return Err(self.refused_single(family, table, edit, &checked)),
         }
-        Err(self.refusal(restore, &completion, check))
+        let written = self.start_single(family, table, edit.option(), &jump.from, &words)?;
+        match written.status {
+            Some(0) => Ok(()),
+            _ => Err(self.refused_single(family, table, edit, &written)),
+        }
+    }
+
+    /// One start of the tool for single commands.
+    fn start_single(
+        &mut self,
+        family: Family,
+        table: Table,
+        option: &str,
+        chain: &ChainName,
+        rule: &[String],
+    ) -> Result<Completion, Error> {
+        let version = self.version(family)?;
+        let mut arguments: Vec<String> = Vec::new();
+        let mut held = None;
+        if version.waits() {
+            arguments.push("--wait".into());
+            arguments.extend(version.waits_for_seconds().then(|| self.seconds()));
+        } else {
+            let path = self.lock_path().to_owned();
+            held = Some(self.runner.lock(&path, self.wait)?);
+        }
+        arguments.extend(["-t", table.as_str(), option, chain.as_str()].map(String::from));
+        arguments.extend_from_slice(rule);
+        let program = self.single_program(family);
+        let completion = self.start(&program, arguments, Vec::new(), self.wait);
+        drop(held);
+        completion
+    }
+
+    fn refused_single(&mut self, family: Family, table: Table, edit: Edit, completion: &Completion) -> Error {
+        if let Some(locked) = self.locked(completion) {
+            return locked;
+        }
+        let told = outcome::read(completion);
+        Error::Refused {
+            tool: self.single_program(family),
+            refused: Box::new(Refused::Edit { table, edit }),
+            kind: told.kind,
+            text: told.text,
+            status: completion.status,
+            applied: Vec::new(),
+        }
+    }
+
+    /// The output of one save.
+    fn run_save(&mut self, request: &Save) -> Result<Vec<u8>, Error> {
+        if self.backend.is_some() {
+            // Finds out by which names the tools go.
+            self.version(request.family)?;
+        }
+        let program = self.program(request.family, "save");
+        let mut arguments = Vec::new();
+        if request.counters {
+            arguments.push("--counters".into());
+        }
+        if let Some(table) = request.table {
+            arguments.extend(["--table".into(), table.as_str().into()]);
+        }
+        let mut completion = self.start(&program, arguments, Vec::new(), Duration::ZERO)?;
+        if completion.status == Some(0) {
+            return Ok(completion.output);
+        }
+        if !completion.errors.is_empty() {
+            // What was printed before the failure does not tell why.
+            completion.output.clear();
+        }
+        let told = outcome::read(&completion);
+        Err(Error::Refused {
+            tool: program,
+            refused: Box::new(Refused::Whole(request.family)),
+            kind: told.kind,
+            text: told.text,
+            status: completion.status,
+            applied: Vec::new(),
+        })
+    }
+
+    /// One table, or all that can be printed.
+    fn save_tolerant(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        // A comment cut in the middle of a character is somebody else's, and is not written again by us.
+        let error = match self.run_save(request) {
+            Ok(output) => return Ok(Ruleset::read_tolerant(&String::from_utf8_lossy(&output))),
+            Err(error) if error.is_unreadable() => error,
+            Err(error) => return Err(error),
+        };
+        let mut saved = Ruleset::new();
+        if let Some(table) = request.table {
+            let line = UnreadableLine {
+                line: 0,
+                text: match error {
+                    Error::Refused { text, .. } => text,
+                    other => other.to_string(),
+                },
+                reason: format!(
+                    "{} cannot print table {table}",
+                    self.program(request.family, "save")
+                ),
+            };
+            saved.unreadable_tables.insert(table, line);
+            return Ok(saved);
+        }
+        for table in Table::ALL {
+            let request = Save {
+                table: Some(table),
+                ..request.clone()
+            };
+            match self.save_tolerant(&request) {
+                Ok(one) => saved.merge(one),
+                // A table that this kernel does not have.
+                Err(error) if error.is_unsupported() || error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(saved)
     }
 
     /// One start of restore.
@@ -278,9 +431,7 @@ impl Command {
         let mut arguments = Vec::new();
         let mut held = None;
         if version.restore_waits() {
-            // Without --wait, and with 0, version 1.8.9 waits for ever.
-            let seconds = (self.wait.as_secs() + u64::from(self.wait.subsec_nanos() > 0)).max(1);
-            arguments.extend(["--wait".into(), seconds.to_string()]);
+            arguments.extend(["--wait".into(), self.seconds()]);
         } else {
             let path = self.lock_path().to_owned();
             held = Some(self.runner.lock(&path, self.wait)?);
@@ -312,37 +463,24 @@ impl Iptables for Command {
             .iter()
             .map(|operation| match operation {
                 Operation::Restore(restore) => self.run_restore(restore, Check::No),
+                Operation::EnsureJump { family, table, jump } => self.run_ensure_jump(*family, *table, jump),
             })
             .collect()
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        if self.backend.is_some() {
-            // Finds out by which names the tools go.
-            self.version(request.family)?;
-        }
-        let program = self.program(request.family, "save");
-        let mut arguments = Vec::new();
-        if request.counters {
-            arguments.push("--counters".into());
-        }
-        if let Some(table) = request.table {
-            arguments.extend(["--table".into(), table.as_str().into()]);
-        }
-        let completion = self.start(&program, arguments, Vec::new(), Duration::ZERO)?;
-        if completion.status != Some(0) {
-            let told = outcome::read(&completion);
-            return Err(Error::Refused {
-                tool: program,
-                refused: Box::new(Refused::Whole(request.family)),
-                kind: told.kind,
-                text: told.text,
-                status: completion.status,
-                applied: Vec::new(),
-            });
+        if request.tolerant {
+            return self.save_tolerant(request);
         }
         // A comment cut in the middle of a character is somebody else's, and is not written again by us.
-        String::from_utf8_lossy(&completion.output).parse()
+        let saved: Ruleset = String::from_utf8_lossy(&self.run_save(request)?).parse()?;
+        match request
+            .table
+            .and_then(|table| saved.unreadable_tables.get(&table))
+        {
+            Some(line) => Err(line.to_error()),
+            None => Ok(saved),
+        }
     }
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {
@@ -355,8 +493,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::restore::Edit;
-    use crate::table::Table;
+    use crate::rule::Rule;
+    use crate::wanted::Place;
 
     /// A runner that answers from a list and notes what it was asked.
     #[derive(Clone, Default)]
@@ -366,6 +504,8 @@ mod tests {
     struct Notes {
         version: &'static str,
         only_short_names: bool,
+        /// What a save that fails writes to standard error.
+        save_errors: &'static str,
         answers: Vec<(i32, &'static str)>,
         asked: Vec<Invocation>,
         locked: Vec<(PathBuf, Duration)>,
@@ -402,7 +542,8 @@ mod tests {
             let save = invocation.program.ends_with("-save");
             notes.asked.push(invocation);
             match notes.answers.pop() {
-                Some((status, text)) if save => completion(status, text, ""),
+                Some((0, text)) if save => completion(0, text, ""),
+                Some((status, text)) if save => completion(status, text, notes.save_errors),
                 Some((status, text)) => completion(status, "", text),
                 None => completion(0, "", ""),
             }
@@ -632,5 +773,125 @@ mod tests {
             .unwrap();
         assert_eq!(detection.verdict(), crate::Verdict::One(Backend::Legacy));
         assert_eq!(detection.nft, None);
+    }
+
+    fn jump(place: Place) -> Jump {
+        Jump {
+            from: "OUTPUT".parse().unwrap(),
+            rule: "-m comment --comment \"it's ours\" -j A".parse().unwrap(),
+            place,
+        }
+    }
+
+    const ABSENT: (i32, &str) = (
+        1,
+        "iptables: Bad rule (does a matching rule exist in that chain?).\n",
+    );
+
+    #[test]
+    fn a_jump_is_put_in_only_where_it_is_not_found() {
+        let words = "-m comment --comment it's ours -j A";
+        for (version, wait, place, option) in [
+            (NFT, "--wait 5 ", Place::First, "-I"),
+            ("iptables v1.6.1\n", "--wait 5 ", Place::Before(Rule::new()), "-I"),
+            ("iptables v1.4.21\n", "--wait ", Place::Last, "-A"),
+            ("iptables v1.4.19\n", "", Place::After(Rule::new()), "-A"),
+        ] {
+            let (script, mut command) = script(version, &[ABSENT]);
+            script.0.lock().unwrap().lock_is_free = true;
+            let jump = jump(place);
+            command.ensure_jump(Family::Ipv6, Table::Nat, &jump).unwrap();
+            let check = format!("ip6tables {wait}-t nat -C OUTPUT {words}");
+            let write = format!("ip6tables {wait}-t nat {option} OUTPUT {words}");
+            assert_eq!(lines(&script), [check.as_str(), &write]);
+            // Nothing is left to answer: it is found.
+            command.ensure_jump(Family::Ipv6, Table::Nat, &jump).unwrap();
+            assert_eq!(lines(&script), [check.as_str(), &write, &check]);
+            // The oldest tools do not lock.
+            let locked = script.0.lock().unwrap().locked.len();
+            assert_eq!(locked, if wait.is_empty() { 3 } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_jump_goes_first_where_the_tool_cannot_look_further() {
+        let text = "Error: cmp sreg undef\niptables v1.8.9 (nf_tables): Parsing nftables rule failed\nPerhaps iptables or your kernel needs to be upgraded.\n";
+        let (script, command) = script(NFT, &[(3, text)]);
+        let mut command = command.with_backend(Backend::Nft);
+        command
+            .ensure_jump(Family::Ipv4, Table::Nat, &jump(Place::Last))
+            .unwrap();
+        let last = lines(&script).pop().unwrap();
+        assert!(
+            last.starts_with("iptables-nft --wait 5 -t nat -I OUTPUT "),
+            "{last}"
+        );
+    }
+
+    #[test]
+    fn a_refused_jump_is_named() {
+        let missing = (1, "iptables: No chain/target/match by that name.\n");
+        for (answers, count) in [
+            (vec![ABSENT, missing], 2),
+            (
+                vec![(2, "iptables v1.8.9 (nf_tables): Chain 'A' does not exist")],
+                1,
+            ),
+        ] {
+            let (script, mut command) = script(NFT, &answers);
+            let error = command
+                .ensure_jump(Family::Ipv4, Table::Nat, &jump(Place::First))
+                .unwrap_err();
+            assert!(error.is_not_found() && !error.is_unreadable(), "{error:?}");
+            assert_eq!(error.chain(), Some(&"OUTPUT".parse().unwrap()));
+            assert_eq!(lines(&script).len(), count);
+        }
+        let denied = "iptables v1.8.9 (legacy): can't initialize iptables table `nat': Permission denied (you must be root)\n";
+        let (_, mut command) = script(NFT, &[(3, denied)]);
+        let error = command
+            .ensure_jump(Family::Ipv4, Table::Nat, &jump(Place::First))
+            .unwrap_err();
+        assert!(error.is_permission_denied(), "{error:?}");
+        let held = "Another app is currently holding the xtables lock. Stopped waiting after 1s.\n";
+        let (_, mut command) = script(NFT, &[(4, held)]);
+        let error = command
+            .ensure_jump(Family::Ipv4, Table::Nat, &jump(Place::First))
+            .unwrap_err();
+        assert!(matches!(error, Error::Locked { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_tolerant_save_reads_the_tables_that_can_be_printed() {
+        // What was printed before the failure, on standard output, is no reason.
+        let failed = "-A INPUT -m comment --comment \"Permission denied\"\n";
+        let nat = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m comment --comment \"a\nb\"\nCOMMIT\n";
+        let answers = [(3, failed), (0, ""), (0, ""), (0, nat), (3, failed), (0, "")];
+        let (script, mut command) = script(NFT, &answers);
+        script.0.lock().unwrap().save_errors =
+            "iptables-save v1.8.9 (nf_tables): Parsing nftables rule failed\n";
+        let saved = command.save(&Save::all(Family::Ipv4).tolerant()).unwrap();
+        assert_eq!(
+            saved.tables().map(|(table, _)| table).collect::<Vec<_>>(),
+            [Table::Nat]
+        );
+        assert!(saved.is_unreadable(Table::Filter));
+        assert_eq!(saved.unreadable().len(), 2);
+        assert_eq!(lines(&script).len(), 1 + Table::ALL.len());
+        script.0.lock().unwrap().answers = vec![(3, failed)];
+        let error = command.save(&Save::all(Family::Ipv4)).unwrap_err();
+        assert!(
+            error.is_unreadable() && !error.is_permission_denied() && !error.is_unsupported(),
+            "{error:?}"
+        );
+        // Anything else fails, tolerant or not.
+        let mut notes = script.0.lock().unwrap();
+        notes.answers = vec![(4, "")];
+        notes.save_errors = "Could not fetch rule set generation id: Permission denied (you must be root)\n";
+        drop(notes);
+        let error = command.save(&Save::all(Family::Ipv4).tolerant()).unwrap_err();
+        assert!(
+            error.is_permission_denied() && !error.is_unreadable(),
+            "{error:?}"
+        );
     }
 }

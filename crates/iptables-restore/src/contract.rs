@@ -5,12 +5,14 @@
 
 use crate::chain::ChainName;
 use crate::client::{Iptables, Operation, Save};
+use crate::diff::diff;
 use crate::error::{Error, Refused};
 use crate::family::Family;
 use crate::restore::{Edit, Restore, RestoreMode};
 use crate::rule::Rule;
 use crate::ruleset::{Chain, Ruleset};
 use crate::table::{Counters, Policy, Table};
+use crate::wanted::{Jump, Owned, Place, Wanted};
 
 /// A check.
 pub type Check = fn(&mut dyn Iptables, Family);
@@ -58,6 +60,15 @@ pub const CHECKS: &[(&str, Check)] = &[
         a_batch_has_one_outcome_for_each_operation,
     ),
     ("a_test_changes_nothing", a_test_changes_nothing),
+    ("a_jump_is_ensured_once", a_jump_is_ensured_once),
+    (
+        "a_jump_that_cannot_be_ensured_is_named",
+        a_jump_that_cannot_be_ensured_is_named,
+    ),
+    (
+        "chains_are_written_without_reading",
+        chains_are_written_without_reading,
+    ),
 ];
 
 /// Runs every check, each on tables emptied before it, in both families.
@@ -414,6 +425,93 @@ fn a_test_changes_nothing(iptables: &mut dyn Iptables, family: Family) {
         .with(Table::Filter, Edit::append(chain("KL-A"), rule("-j DROP")));
     ok(iptables.test(&restore));
     assert_eq!(ok(iptables.save(&Save::table(family, Table::Filter))), before);
+}
+
+fn jump(from: &str, text: &str, place: Place) -> Jump {
+    Jump {
+        from: chain(from),
+        rule: rule(text),
+        place,
+    }
+}
+
+fn a_jump_is_ensured_once(iptables: &mut dyn Iptables, family: Family) {
+    let restore = Restore::new(family)
+        .with(Table::Filter, Edit::declare(chain("KL-A")))
+        .with(Table::Filter, Edit::append(chain("INPUT"), rule("-j ACCEPT")));
+    ok(iptables.restore(&restore));
+    let net = network(family);
+    let commented = format!("! -s {net} -m comment --comment \"it's \\\"ours\\\" -j\" -j KL-A");
+    let jumps = [
+        jump("INPUT", "-p tcp -j KL-A", Place::First),
+        jump("INPUT", "-p udp -j KL-A", Place::Last),
+        jump("INPUT", &commented, Place::Before(rule("-j ACCEPT"))),
+        jump("INPUT", "-p sctp -g KL-A", Place::After(rule("-j ACCEPT"))),
+        // What is written differently and means the same is there already.
+        jump("INPUT", "--protocol 6 --jump KL-A", Place::First),
+    ];
+    for _ in 0..2 {
+        for jump in &jumps {
+            ok(iptables.ensure_jump(family, Table::Filter, jump));
+        }
+        same(
+            &rules(iptables, family, Table::Filter, "INPUT"),
+            &[
+                rule(&commented),
+                rule("-p tcp -j KL-A"),
+                rule("-j ACCEPT"),
+                rule("-p udp -j KL-A"),
+                rule("-p sctp -g KL-A"),
+            ],
+        );
+    }
+}
+
+fn a_jump_that_cannot_be_ensured_is_named(iptables: &mut dyn Iptables, family: Family) {
+    let restore = Restore::new(family).with(Table::Filter, Edit::declare(chain("KL-A")));
+    ok(iptables.restore(&restore));
+    for jump in [
+        jump("KL-NONE", "-j KL-A", Place::First),
+        jump("INPUT", "-j KL-NONE", Place::First),
+    ] {
+        let error = refused(iptables.ensure_jump(family, Table::Filter, &jump));
+        assert!(error.is_not_found(), "{error:?}");
+        let edit = Edit::insert(jump.from, jump.rule);
+        names(
+            &error,
+            &Refused::Edit {
+                table: Table::Filter,
+                edit,
+            },
+        );
+    }
+}
+
+fn chains_are_written_without_reading(iptables: &mut dyn Iptables, family: Family) {
+    let old = Restore::new(family)
+        .with(Table::Filter, Edit::declare(chain("KL-A")))
+        .with(Table::Filter, Edit::declare(chain("KL-THEIRS")))
+        .with(Table::Filter, Edit::append(chain("KL-THEIRS"), rule("-j KL-A")))
+        .with(Table::Filter, Edit::append(chain("KL-A"), rule("-j DROP")));
+    ok(iptables.restore(&old));
+    let mut wanted = Wanted::new(family);
+    for (name, text) in [("KL-A", "-j KL-B"), ("KL-B", "-j RETURN")] {
+        ok(wanted.set_chain(Table::Filter, chain(name), [rule(text)]));
+    }
+    ok(wanted.add_jump(Table::Filter, jump("OUTPUT", "-j KL-A", Place::First)));
+    for _ in 0..2 {
+        ok(iptables.restore(&wanted.to_restore()));
+        for (table, jump) in wanted.jumps() {
+            ok(iptables.ensure_jump(family, table, jump));
+        }
+        let saved = ok(iptables.save(&Save::table(family, Table::Filter).tolerant()));
+        let owned = Owned::new().with_shared_chains();
+        assert!(diff(&saved, &wanted, &owned).is_empty(), "{saved}");
+        same(
+            &rules(iptables, family, Table::Filter, "KL-THEIRS"),
+            &[rule("-j KL-A")],
+        );
+    }
 }
 
 fn chain(name: &str) -> ChainName {

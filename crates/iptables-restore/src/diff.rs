@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use indexmap::IndexMap;
 
 use crate::chain::ChainName;
+use crate::client::Operation;
 use crate::family::Family;
 use crate::model::empty_table;
 use crate::restore::{Edit, Restore};
@@ -21,6 +22,14 @@ use crate::wanted::{Jump, Owned, Place, Wanted, WantedTable};
 /// of ours and are not wanted, or are there a second time. All else is left alone, and nothing at all is written
 /// where everything is right. Policies and counters are never written.
 ///
+/// Of what a [tolerant](crate::Save::tolerant) read could not understand,
+///
+/// - a rule in one of our chains makes that chain differ, so the chain is written again;
+/// - a rule in another's chain stays and counts for the places of jumps;
+/// - a rule that jumps to a chain of ours that goes keeps that chain: it is emptied, not deleted;
+/// - a table that is [unreadable](Ruleset::is_unreadable) gets all wanted chains, no jump is put in or taken out, and no chain
+///   is deleted. [`diff_operations`] has the jumps too.
+///
 /// The input is right for tables as they are in `saved`. If somebody writes in between, a rule to be taken out
 /// may be gone, which the tool refuses, or a jump placed relative to another rule may end elsewhere; reading and
 /// comparing again puts it right.
@@ -28,6 +37,10 @@ pub fn diff(saved: &Ruleset, wanted: &Wanted, owned: &Owned) -> Restore {
     let mut restore = Restore::new(wanted.family);
     let nothing = WantedTable::default();
     for (table, wanted_table) in &wanted.tables {
+        if saved.is_unreadable(*table) {
+            wanted_table.declare_and_fill(&mut restore, *table);
+            continue;
+        }
         let made = saved.table(*table).is_none().then(|| empty_table(*table));
         if let Some(rules) = saved.table(*table).or(made.as_ref()) {
             diff_table(&mut restore, *table, rules, wanted_table, owned);
@@ -40,6 +53,21 @@ pub fn diff(saved: &Ruleset, wanted: &Wanted, owned: &Owned) -> Restore {
         diff_table(&mut restore, table, rules, &nothing, owned);
     }
     restore
+}
+
+/// The operations that turn what is there into what is wanted: the restore that [`diff`] makes, unless it is empty, and an
+/// [`Operation::EnsureJump`] for each jump wanted in a table that is [unreadable](Ruleset::is_unreadable).
+///
+/// No operation is left where everything is right and every table was read. An unreadable table is written at each call, because
+/// nobody can tell whether it is right.
+pub fn diff_operations(saved: &Ruleset, wanted: &Wanted, owned: &Owned) -> Vec<Operation> {
+    let restore = diff(saved, wanted, owned);
+    let restore = (!restore.is_empty()).then_some(Operation::Restore(restore));
+    let jumps = wanted
+        .jumps()
+        .filter(|(table, _)| saved.is_unreadable(*table))
+        .map(|(table, jump)| Operation::ensure_jump(wanted.family, table, jump.clone()));
+    restore.into_iter().chain(jumps).collect()
 }
 
 fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &WantedTable, owned: &Owned) {
@@ -64,6 +92,13 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
         .chains()
         .map(|(name, _)| name)
         .filter(|name| is_ours(name) && !wanted.chains.contains_key(*name))
+        .collect();
+
+    let foreign_unreadable: Vec<_> = saved
+        .chains()
+        .filter(|(name, _)| !is_ours(name))
+        .flat_map(|(_, chain)| chain.unreadable.values())
+        .chain(&saved.unreadable_lines)
         .collect();
 
     let mut edits = Vec::new();
@@ -95,14 +130,22 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
         edits.extend(rules.iter().map(|rule| Edit::append(**name, rule.clone())));
     }
     edits.append(&mut jumps);
-    edits.extend(stale.iter().map(|name| Edit::delete_chain(**name)));
+    // The kernel refuses to delete a chain that a rule refers to, and with it the whole table.
+    let is_held = |name: &ChainName| foreign_unreadable.iter().any(|line| line.leads_to(name));
+    edits.extend(
+        stale
+            .iter()
+            .filter(|name| !is_held(name))
+            .map(|name| Edit::delete_chain(**name)),
+    );
     if !edits.is_empty() {
         restore.table_mut(table).append(&mut edits);
     }
 }
 
 fn same_rules(chain: &Chain, rules: &[Rule], family: Family) -> bool {
-    chain.rules.len() == rules.len()
+    chain.unreadable.is_empty()
+        && chain.rules.len() == rules.len()
         && chain
             .rules()
             .zip(rules)
@@ -134,26 +177,32 @@ fn diff_foreign(
         .iter()
         .map(|jump| (jump.rule.normal_form(family), &jump.place))
         .collect();
-    // The chain as it will be.
-    let mut rules = Vec::with_capacity(normal.len());
-    for (at, (saved, rule)) in chain.rules().zip(&normal).enumerate() {
+    // The chain as it will be; none for a rule that could not be read.
+    let mut rules = Vec::with_capacity(chain.len());
+    let mut at = 0;
+    for saved in chain.slots() {
+        let (Some(saved), Some(rule)) = (saved, normal.get(at)) else {
+            rules.push(None);
+            continue;
+        };
+        at += 1;
         let is_wanted = wanted.iter().any(|(jump, _)| jump == rule);
-        let right = is_wanted && !normal.iter().skip(at + 1).any(|later| later == rule);
+        let right = is_wanted && !normal.iter().skip(at).any(|later| later == rule);
         let wish = if is_wanted { Wish::Wanted } else { Wish::Unwanted };
         if !right && may_go(saved, wish) {
             deletions.push(Edit::delete(*name, saved.clone()));
         } else {
-            rules.push(rule.clone());
+            rules.push(Some(rule.clone()));
         }
     }
     let mut first = 0;
     for (jump, place) in wanted {
-        if rules.contains(&jump) {
+        if rules.iter().flatten().any(|rule| *rule == jump) {
             continue;
         }
         let anchor = |anchor: &Rule| {
             let normal = anchor.normal_form(family);
-            rules.iter().position(|rule| *rule == normal)
+            rules.iter().position(|rule| rule.as_ref() == Some(&normal))
         };
         let at = match place {
             Place::First => first,
@@ -173,7 +222,7 @@ fn diff_foreign(
             },
             _ => Edit::insert(*name, jump.clone()),
         });
-        rules.insert(at, jump);
+        rules.insert(at, Some(jump));
     }
 }
 
@@ -390,6 +439,120 @@ COMMIT
         let edits = restore.tables().map(|(_, edits)| edits.len()).sum::<usize>();
         // Three declared, two rules, one jump, one chain deleted.
         assert_eq!(edits, 10_000 + 7);
+    }
+
+    /// `SAVED` with rules that cannot be read: in a chain of others that our jump is in, in one of our chains, and one that
+    /// leads to a chain of ours that is not wanted.
+    const HIDDEN: &str = "\
+*nat
+:PREROUTING ACCEPT [1:2]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [3:4]
+:POSTROUTING ACCEPT [0:0]
+:DOCKER - [0:0]
+:OURS-A - [0:0]
+:OURS-B - [0:0]
+:OURS-OLD - [0:0]
+:OURS-OLDER - [0:0]
+-A PREROUTING -m comment --comment \"line
+feed\" -j DOCKER
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A OUTPUT -j OURS-OLD
+-A OUTPUT -m comment --comment \"line
+feed\" -j OURS-OLD
+-A OURS-A -s 10.0.0.1/32 -j OURS-B
+-A OURS-B -j MARK --set-xmark 0x4000/0x4000
+-A OURS-B -m comment --comment \"line
+feed\"
+-A OURS-OLDER -m comment --comment \"line
+feed\" -j OURS-OLDER
+COMMIT
+";
+
+    #[test]
+    fn what_cannot_be_read_never_counts_as_right_and_keeps_nothing_from_being_written() {
+        let saved = Ruleset::read_tolerant(HIDDEN);
+        let owned = Owned::new().with_prefix("OURS-");
+        let mut wanted = wanted();
+        let local = rule("-m addrtype --dst-type LOCAL -j DOCKER");
+        wanted
+            .add_jump(
+                Table::Nat,
+                jump("PREROUTING", "-p tcp -j OURS-A", Place::Before(local.clone())),
+            )
+            .unwrap();
+        wanted
+            .add_jump(
+                Table::Nat,
+                jump("PREROUTING", "-p udp -j OURS-A", Place::After(local)),
+            )
+            .unwrap();
+        let restore = diff(&saved, &wanted, &owned);
+        let lines: Vec<_> = restore
+            .tables()
+            .flat_map(|(_, edits)| edits.iter().map(Edit::to_string))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                ":OURS-B - [0:0]",
+                ":OURS-OLD - [0:0]",
+                ":OURS-OLDER - [0:0]",
+                "-D OUTPUT -j OURS-OLD",
+                "-A OURS-B -j MARK --or-mark 0x4000",
+                "-I PREROUTING -m comment --comment \"to ours\" -j OURS-A",
+                // Behind the first jump and the rule that was not read.
+                "-I PREROUTING 3 -p tcp -j OURS-A",
+                "-A PREROUTING -p udp -j OURS-A",
+                "-X OURS-OLDER",
+            ]
+        );
+        let mut after = saved.clone();
+        crate::model::apply(&mut after, &restore, None).unwrap();
+        // Those of others are still there.
+        assert_eq!(after.unreadable().len(), 2);
+        assert_eq!(
+            lines_of(&after, &wanted),
+            [":OURS-OLD - [0:0]"],
+            "the chain that something leads to stays, empty"
+        );
+    }
+
+    fn lines_of(saved: &Ruleset, wanted: &Wanted) -> Vec<String> {
+        let restore = diff(saved, wanted, &Owned::new().with_prefix("OURS-"));
+        let edits = restore.tables().flat_map(|(_, edits)| edits);
+        edits.map(Edit::to_string).collect()
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_printed_gets_its_chains_and_jumps() {
+        let saved = Ruleset::read_tolerant("# Table `nat' is incompatible, use 'nft' tool.\n");
+        let wanted = wanted();
+        let operations = diff_operations(&saved, &wanted, &Owned::new().with_prefix("OURS-"));
+        let to_ours = "-m comment --comment \"to ours\" -j OURS-A";
+        let jump = jump("PREROUTING", to_ours, Place::First);
+        assert_eq!(
+            operations,
+            [
+                Operation::Restore(wanted.to_restore()),
+                Operation::ensure_jump(Family::Ipv4, Table::Nat, jump),
+            ]
+        );
+        assert_eq!(
+            wanted.to_restore().render(crate::Style::SAVE),
+            "\
+*nat
+:OURS-A - [0:0]
+:OURS-B - [0:0]
+-A OURS-A -s 10.0.0.1 -j OURS-B
+-A OURS-B -j MARK --or-mark 0x4000
+COMMIT
+"
+        );
+        // What was read needs no second operation.
+        let saved: Ruleset = SAVED.parse().unwrap();
+        let operations = diff_operations(&saved, &wanted, &Owned::new().with_prefix("OURS-"));
+        assert_eq!(operations.len(), 1);
     }
 
     mod properties {

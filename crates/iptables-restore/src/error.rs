@@ -152,6 +152,9 @@ pub enum RefusedKind {
     PermissionDenied,
     /// The kernel had no memory left, or was changed under the tool (exit status 4 without more).
     Resource,
+    /// The table holds nftables rules that the tool does not know, so it cannot print the table or compare rules with
+    /// those in it.
+    Unreadable,
     /// Anything else: most of all a rule that makes no sense.
     Other,
 }
@@ -228,6 +231,15 @@ impl Error {
                     ..
                 }
             )
+    }
+
+    /// The tables could be read, but not printed by the tool or not understood by us: they hold a rule of somebody else with a
+    /// line feed in a text, a chain that was made with `nft` and has a long name, or nftables rules that the tool does not know.
+    ///
+    /// [`Save::tolerant`](crate::Save::tolerant) reads past all of these. Trying again does not help; neither does a missing
+    /// permission or tool lead to this.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, Error::Parse { .. }) || self.kind() == Some(RefusedKind::Unreadable)
     }
 
     /// Trying again later may help: the lock was held, the time was up, or the kernel lacked something.

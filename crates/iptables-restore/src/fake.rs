@@ -1,14 +1,15 @@
 //! An in-memory twin of the tables.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use crate::client::{Iptables, Operation, Save};
-use crate::error::{Error, Refused};
+use crate::error::{Error, Refused, RefusedKind};
 use crate::family::Family;
 use crate::model::{Refusal, apply, empty_table};
 use crate::restore::{Edit, Restore};
 use crate::ruleset::Ruleset;
 use crate::table::Table;
+use crate::unreadable::UnreadableLine;
 
 /// Tables in memory that take and refuse what the tools and the kernel do.
 ///
@@ -22,6 +23,7 @@ use crate::table::Table;
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     families: BTreeMap<Family, Ruleset>,
+    unreadable: BTreeSet<(Family, Table)>,
     sets: Option<HashSet<String>>,
     failures: VecDeque<Error>,
     operations: Vec<Operation>,
@@ -33,7 +35,8 @@ impl Fake {
         Fake::default()
     }
 
-    /// The tables as they would be in `family` after somebody else wrote them.
+    /// The tables as they would be in `family` after somebody else wrote them. What is
+    /// [unreadable](Ruleset::unreadable) in it makes strict reads fail.
     pub fn set_ruleset(&mut self, family: Family, ruleset: Ruleset) {
         self.families.insert(family, ruleset.normal_form(family));
     }
@@ -41,6 +44,13 @@ impl Fake {
     /// What is there, with counters.
     pub fn ruleset(&self, family: Family) -> Ruleset {
         self.families.get(&family).cloned().unwrap_or_default()
+    }
+
+    /// From now on the table cannot be printed, as one with nftables rules that the tool does not know: a strict
+    /// [`save`](Iptables::save) fails, and for a [tolerant](Save::tolerant) one the table is
+    /// [unreadable](Ruleset::is_unreadable). Writing works. [`ruleset`](Self::ruleset) has what is there.
+    pub fn set_unreadable(&mut self, family: Family, table: Table) {
+        self.unreadable.insert((family, table));
     }
 
     /// From now on only these sets exist. Before the first call every set does.
@@ -107,6 +117,19 @@ impl Iptables for Fake {
                         self.families.insert(restore.family, ruleset);
                         outcome
                     }
+                    Operation::EnsureJump { family, table, jump } => {
+                        let there = self
+                            .ruleset(*family)
+                            .chain(*table, &jump.from)
+                            .is_some_and(|chain| chain.holds(&jump.rule, *family));
+                        if there {
+                            return Ok(());
+                        }
+                        let restore = Restore::new(*family).with(*table, jump.edit());
+                        let (ruleset, outcome) = self.try_restore(&restore);
+                        self.families.insert(*family, ruleset);
+                        outcome
+                    }
                 }
             })
             .collect()
@@ -120,9 +143,32 @@ impl Iptables for Fake {
             *known.table_mut(table) = empty_table(table);
         }
         let mut saved = Ruleset::new();
-        for (table, rules) in known.tables() {
-            if request.table.is_none_or(|wanted: Table| wanted == table) {
+        let asked = |table: Table| request.table.is_none_or(|wanted| wanted == table);
+        for (table, rules) in known.tables().filter(|(table, _)| asked(*table)) {
+            if self.unreadable.contains(&(request.family, table)) {
+                let line = UnreadableLine {
+                    line: 0,
+                    text: "Parsing nftables rule failed".into(),
+                    reason: format!("table {table} cannot be printed"),
+                };
+                saved.unreadable_tables.insert(table, line);
+            } else {
                 *saved.table_mut(table) = rules.clone();
+            }
+        }
+        if !request.tolerant {
+            if let Some(line) = saved.unreadable_tables.values().next() {
+                return Err(Error::Refused {
+                    tool: format!("{}-save (in memory)", request.family.tool()),
+                    refused: Box::new(Refused::Whole(request.family)),
+                    kind: RefusedKind::Unreadable,
+                    text: line.text.clone(),
+                    status: Some(3),
+                    applied: Vec::new(),
+                });
+            }
+            if let Some(line) = saved.unreadable().first() {
+                return Err(line.to_error());
             }
         }
         if !request.counters {

@@ -29,7 +29,9 @@ mod runner;
 mod table;
 pub mod targets;
 mod text;
+mod tolerant;
 mod trial;
+mod unreadable;
 mod wanted;
 mod words;
 
@@ -38,7 +40,7 @@ pub use chain::ChainName;
 pub use client::{Iptables, Operation, Save};
 pub use command::Command;
 pub use condition::Condition;
-pub use diff::diff;
+pub use diff::{diff, diff_operations};
 pub use error::{Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
@@ -56,5 +58,6 @@ pub use text::{
     Comment, ConntrackName, EventList, HashlimitName, LogPrefix, NflogPrefix, RecentName, SetName,
 };
 pub use trial::Trial;
+pub use unreadable::UnreadableLine;
 pub use wanted::{Jump, Owned, Place, Wanted};
 pub use words::Word;

@@ -83,8 +83,9 @@ fn emptied(table: Table, rules: &TableRules) -> TableRules {
         emptied.insert(
             *name,
             Chain {
-                rules: Vec::new(),
-                ..*chain
+                policy: chain.policy,
+                counters: chain.counters,
+                ..Chain::default()
             },
         );
     }
@@ -138,46 +139,46 @@ impl Work<'_> {
                 rule,
             } => {
                 let place = position.map_or(0, |position| position.get() as usize - 1);
-                let rule = rule.normal_form(self.family);
-                let rules = &mut self.chain(chain)?.rules;
-                if place > rules.len() {
+                let rule = CountedRule {
+                    rule: rule.normal_form(self.family),
+                    counters: Some(Default::default()),
+                };
+                if !self.chain(chain)?.insert(place, rule) {
                     return Err((RefusedKind::NotFound, "Index of insertion too big."));
                 }
-                rules.insert(
-                    place,
-                    CountedRule {
-                        rule,
-                        counters: Some(Default::default()),
-                    },
-                );
             }
             Edit::Delete { chain, rule } => {
                 let family = self.family;
                 let known = self.chain(chain)?;
-                let Some(place) = known.position(rule, family) else {
+                let normal = rule.normal_form(family);
+                let same = |known: &Rule| *known == normal || known.normal_form(family) == normal;
+                let place = known.slots().position(|known| known.is_some_and(same));
+                if !place.is_some_and(|place| known.remove(place)) {
                     let reason = "Bad rule (does a matching rule exist in that chain?).";
                     return Err((RefusedKind::NotFound, reason));
-                };
-                known.rules.remove(place);
+                }
             }
             Edit::DeleteAt { chain, position } => {
-                let rules = &mut self.chain(chain)?.rules;
                 let place = position.get() as usize - 1;
-                if place >= rules.len() {
+                if !self.chain(chain)?.remove(place) {
                     return Err((RefusedKind::NotFound, "Index of deletion too big."));
                 }
-                rules.remove(place);
             }
-            Edit::Flush { chain } => self.chain(chain)?.rules.clear(),
+            Edit::Flush { chain } => {
+                let known = self.chain(chain)?;
+                known.rules.clear();
+                known.unreadable.clear();
+            }
             Edit::DeleteChain { chain } => {
                 if self.table.is_builtin(chain) {
                     return Err(NO_CHAIN);
                 }
-                let used = !self.chain(chain)?.rules.is_empty()
+                let used = !self.chain(chain)?.is_empty()
                     || self
                         .rules
                         .chains()
-                        .any(|(_, other)| other.rules().any(|rule| leads_to(rule, chain)));
+                        .any(|(_, other)| other.rules().any(|rule| leads_to(rule, chain)))
+                    || self.rules.unreadable().iter().any(|line| line.leads_to(chain));
                 if used {
                     return Err((RefusedKind::InUse, "Device or resource busy"));
                 }

@@ -77,6 +77,8 @@ fn kind(text: &str, status: Option<i32>) -> RefusedKind {
     let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     if says(&["Permission denied", "Operation not permitted", "you must be root"]) {
         RefusedKind::PermissionDenied
+    } else if says(&["Parsing nftables rule failed", "is incompatible, use 'nft' tool"]) {
+        RefusedKind::Unreadable
     } else if says(&[
         "missing kernel module",
         "Couldn't load match",
@@ -219,6 +221,18 @@ mod tests {
                 RefusedKind::PermissionDenied,
             ),
             ("something", 4, None, RefusedKind::Resource),
+            (
+                "Error: unknown ipv4 meta key\niptables-nft-save v1.8.9 (nf_tables): Parsing nftables rule failed\nPerhaps iptables-nft-save or your kernel needs to be upgraded.",
+                3,
+                None,
+                RefusedKind::Unreadable,
+            ),
+            (
+                "iptables v1.8.9 (nf_tables): table `filter' is incompatible, use 'nft' tool.",
+                1,
+                None,
+                RefusedKind::Unreadable,
+            ),
         ] {
             let told = read(&Completion {
                 status: Some(status),

@@ -5,8 +5,9 @@ use std::str::FromStr;
 use crate::chain::ChainName;
 use crate::error::Error;
 use crate::rule::Rule;
-use crate::ruleset::{Chain, CountedRule, Ruleset};
+use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
 use crate::table::{Counters, Policy, Table};
+use crate::unreadable::UnreadableLine;
 use crate::words::{RawWord, split};
 
 impl FromStr for Ruleset {
@@ -14,20 +15,17 @@ impl FromStr for Ruleset {
 
     /// Reads the output of `iptables-save`, nft or legacy, with counters (`-c`) or without.
     ///
-    /// Lines that begin with `#` are passed over. Matches and targets without a type are kept verbatim.
+    /// Lines that begin with `#` are passed over, but for the one by which `iptables-nft-save` says that it does not
+    /// print a table, which is then [unreadable](Ruleset::is_unreadable). Matches and targets without a type are kept
+    /// verbatim.
     ///
     /// # Errors
     ///
-    /// [`Error::Parse`] with the line.
+    /// [`Error::Parse`] with the line. [`Ruleset::read_tolerant`] skips such lines.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut reader = Reader {
-            ruleset: Ruleset::new(),
-            table: None,
-            words: Vec::new(),
-            chain: 0,
-        };
+        let mut reader = Reader::new();
         for (number, line) in text.split('\n').enumerate() {
-            reader.line(line).map_err(|reason| Error::Parse {
+            reader.line(line, number + 1).map_err(|reason| Error::Parse {
                 line: number + 1,
                 text: line.into(),
                 reason,
@@ -37,26 +35,61 @@ impl FromStr for Ruleset {
             Some((table, _)) => Err(Error::Parse {
                 line: text.lines().count(),
                 text: text.lines().last().unwrap_or_default().into(),
-                reason: format!("is the last, but table {table} has no COMMIT"),
+                reason: no_commit(table),
             }),
             None => Ok(reader.ruleset),
         }
     }
 }
 
-struct Reader<'t> {
-    ruleset: Ruleset,
-    table: Option<(Table, crate::ruleset::TableRules)>,
+pub(crate) fn no_commit(table: Table) -> String {
+    format!("is the last, but table {table} has no COMMIT")
+}
+
+/// The table that a comment of `iptables-nft-save` says it does not print. Source: `do_output` in
+/// `iptables/xtables-save.c`, iptables 1.8.9.
+fn incompatible_table(comment: &str) -> Option<Table> {
+    let name = comment.strip_prefix("# Table `")?;
+    name.split_once("' is incompatible")?.0.parse().ok()
+}
+
+/// What has been read so far.
+pub(crate) struct Reader<'t> {
+    pub(crate) ruleset: Ruleset,
+    /// The table whose COMMIT has not come yet.
+    pub(crate) table: Option<(Table, TableRules)>,
     words: Vec<RawWord<'t>>,
     /// Where the chain of the last rule stands: saves list the rules chain by chain.
     chain: usize,
 }
 
 impl<'t> Reader<'t> {
-    fn line(&mut self, line: &'t str) -> Result<(), String> {
+    pub(crate) fn new() -> Self {
+        Reader {
+            ruleset: Ruleset::new(),
+            table: None,
+            words: Vec::new(),
+            chain: 0,
+        }
+    }
+
+    /// Reads one line; the error is what is wrong with it.
+    pub(crate) fn line(&mut self, line: &'t str, number: usize) -> Result<(), String> {
         let start = line.as_bytes().first();
         match (start, &mut self.table) {
-            (None | Some(b'#'), _) => Ok(()),
+            (None, _) => Ok(()),
+            (Some(b'#'), _) => {
+                if let Some(table) = incompatible_table(line) {
+                    let line = UnreadableLine {
+                        line: number,
+                        text: line.into(),
+                        reason: "says that the tool does not print this table".into(),
+                    };
+                    self.ruleset.remove(table);
+                    self.ruleset.unreadable_tables.insert(table, line);
+                }
+                Ok(())
+            }
             (Some(b'*'), None) => {
                 let table = line
                     .get(1..)
@@ -66,20 +99,23 @@ impl<'t> Reader<'t> {
                 if self.ruleset.table(table).is_some() {
                     return Err("names a table for the second time".into());
                 }
-                self.table = Some((table, crate::ruleset::TableRules::new()));
+                self.table = Some((table, TableRules::new()));
                 Ok(())
             }
             (Some(b'*'), Some(_)) => Err("begins a table before the COMMIT of the one before".into()),
             (Some(_), None) => Err("stands outside a table".into()),
             (Some(b':'), Some((_, rules))) => {
                 let (name, chain) = declaration(line.get(1..).unwrap_or_default())?;
-                match rules.insert(name, chain) {
-                    Some(_) => Err("declares a chain for the second time".into()),
-                    None => Ok(()),
+                if rules.chain(&name).is_some() {
+                    return Err("declares a chain for the second time".into());
                 }
+                rules.insert(name, chain);
+                Ok(())
             }
             (Some(_), Some(_)) if line == "COMMIT" => {
-                if let Some((table, rules)) = self.table.take() {
+                if let Some((table, rules)) = self.table.take()
+                    && !self.ruleset.is_unreadable(table)
+                {
                     *self.ruleset.table_mut(table) = rules;
                 }
                 Ok(())
@@ -134,7 +170,7 @@ fn declaration(text: &str) -> Result<(ChainName, Chain), String> {
         Chain {
             policy,
             counters,
-            rules: Vec::new(),
+            ..Chain::default()
         },
     ))
 }

@@ -162,6 +162,19 @@ impl Edit {
         }
     }
 
+    /// The option that begins it: `-A` of an append; `:` of a declaration.
+    pub(crate) fn option(&self) -> &'static str {
+        match self {
+            Edit::Declare { .. } => ":",
+            Edit::NewChain { .. } => "-N",
+            Edit::Append { .. } => "-A",
+            Edit::Insert { .. } => "-I",
+            Edit::Delete { .. } | Edit::DeleteAt { .. } => "-D",
+            Edit::Flush { .. } => "-F",
+            Edit::DeleteChain { .. } => "-X",
+        }
+    }
+
     /// The rule it writes or takes out, if it names one.
     pub fn rule(&self) -> Option<&Rule> {
         match self {
@@ -448,7 +461,7 @@ pub enum Line<'r> {
 }
 
 /// Refuses what a value may hold and the tools would not take, or not as it is meant.
-fn check(table: Table, edit: &Edit) -> Result<(), Error> {
+pub(crate) fn check(table: Table, edit: &Edit) -> Result<(), Error> {
     if let Edit::Declare {
         chain,
         policy: Some(_),

@@ -65,6 +65,15 @@ impl Rule {
         text.split_off(usize::from(!text.is_empty()))
     }
 
+    /// The words of the rule, as arguments of the tool.
+    pub(crate) fn words(&self, style: Style) -> Vec<String> {
+        let text = self.render(style);
+        let mut words = Vec::new();
+        // What was rendered has its quotes closed.
+        let _ = split(&text, &mut words);
+        words.into_iter().map(|word| word.text.into_owned()).collect()
+    }
+
     /// Appends the rule, with a blank before each word.
     pub(crate) fn render_into(&self, out: &mut String, style: Style) {
         let mut printer = Printer { out, style };

@@ -1,5 +1,6 @@
 //! Rule sets: tables, their chains and the rules in them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use indexmap::IndexMap;
@@ -10,6 +11,7 @@ use crate::render::Style;
 use crate::restore::Restore;
 use crate::rule::Rule;
 use crate::table::{Counters, Policy, Table};
+use crate::unreadable::UnreadableLine;
 
 /// All tables of one address family, as read by `iptables-save` or as wanted.
 ///
@@ -20,12 +22,17 @@ use crate::table::{Counters, Policy, Table};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
     tables: IndexMap<Table, TableRules>,
+    pub(crate) unreadable_tables: BTreeMap<Table, UnreadableLine>,
+    /// Lines that belong to none of the five tables.
+    pub(crate) unreadable_lines: Vec<UnreadableLine>,
 }
 
 /// The chains of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableRules {
     chains: IndexMap<ChainName, Chain>,
+    /// Chains whose names the tools do not take, and their rules.
+    pub(crate) unreadable_lines: Vec<UnreadableLine>,
 }
 
 /// One chain.
@@ -35,8 +42,13 @@ pub struct Chain {
     pub policy: Option<Policy>,
     /// Packets that met the policy; zero for chains without one.
     pub counters: Counters,
-    /// The rules, first one first. May be empty.
+    /// The rules, first one first. May be empty. Without those in `unreadable`.
     pub rules: Vec<CountedRule>,
+    /// Rules that a [tolerant](crate::Save::tolerant) read could not understand, by their position among all rules of
+    /// the chain, counted from 0. Empty after a strict read.
+    ///
+    /// A chain with such a rule equals no chain without it.
+    pub unreadable: BTreeMap<usize, UnreadableLine>,
 }
 
 /// A rule with what it has counted.
@@ -84,6 +96,56 @@ impl Chain {
         let normal = rule.normal_form(family);
         self.rules()
             .position(|known| *known == normal || known.normal_form(family) == normal)
+    }
+
+    /// Whether the chain holds no rule, readable or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Number of rules, readable or not.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len() + self.unreadable.len()
+    }
+
+    /// All rules in order; none for one that could not be read.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Option<&Rule>> {
+        let mut rules = self.rules();
+        (0..self.len()).map(move |at| {
+            if self.unreadable.contains_key(&at) {
+                None
+            } else {
+                rules.next()
+            }
+        })
+    }
+
+    /// Puts a rule where `at` rules, readable or not, stand before it. False if there are fewer.
+    pub(crate) fn insert(&mut self, at: usize, rule: CountedRule) -> bool {
+        if at > self.len() {
+            return false;
+        }
+        let later = self.unreadable.split_off(&at);
+        let place = at.saturating_sub(self.unreadable.len());
+        self.rules.insert(place.min(self.rules.len()), rule);
+        self.unreadable
+            .extend(later.into_iter().map(|(position, line)| (position + 1, line)));
+        true
+    }
+
+    /// Takes the rule out before which `at` rules stand, readable or not. False if there are fewer.
+    pub(crate) fn remove(&mut self, at: usize) -> bool {
+        if at >= self.len() {
+            return false;
+        }
+        let mut later = self.unreadable.split_off(&at);
+        let place = at.saturating_sub(self.unreadable.len());
+        if later.remove(&at).is_none() && place < self.rules.len() {
+            self.rules.remove(place);
+        }
+        self.unreadable
+            .extend(later.into_iter().map(|(position, line)| (position - 1, line)));
+        true
     }
 }
 
@@ -134,7 +196,15 @@ impl TableRules {
         self.chains.iter()
     }
 
-    /// Number of rules in all chains.
+    /// What a [tolerant](crate::Save::tolerant) read of this table could not understand, in the order of the lines.
+    pub fn unreadable(&self) -> Vec<&UnreadableLine> {
+        let of_chains = self.chains.values().flat_map(|chain| chain.unreadable.values());
+        let mut lines: Vec<_> = self.unreadable_lines.iter().chain(of_chains).collect();
+        lines.sort_by_key(|line| line.line);
+        lines
+    }
+
+    /// Number of rules that were read, in all chains.
     pub fn rule_count(&self) -> usize {
         self.chains.values().map(|chain| chain.rules.len()).sum()
     }
@@ -171,7 +241,27 @@ impl Ruleset {
         self.table(table)?.chain(chain)
     }
 
-    /// Number of rules in all tables.
+    /// What a [tolerant](crate::Save::tolerant) read could not understand, in the order of the lines. After a strict
+    /// read only the lines by which `iptables-nft-save` says that it does not print a table.
+    pub fn unreadable(&self) -> Vec<&UnreadableLine> {
+        let of_tables = self.tables.values().flat_map(TableRules::unreadable);
+        let mut lines: Vec<_> = self
+            .unreadable_tables
+            .values()
+            .chain(&self.unreadable_lines)
+            .chain(of_tables)
+            .collect();
+        lines.sort_by_key(|line| line.line);
+        lines
+    }
+
+    /// Whether the table is there and nothing is known of its chains: the tool did not show it. Such a table is not
+    /// among [`tables`](Self::tables).
+    pub fn is_unreadable(&self, table: Table) -> bool {
+        self.unreadable_tables.contains_key(&table)
+    }
+
+    /// Number of rules that were read, in all tables.
     pub fn rule_count(&self) -> usize {
         self.tables.values().map(TableRules::rule_count).sum()
     }
@@ -186,6 +276,13 @@ impl Ruleset {
             crate::restore::render_table(&mut out, table, rules, style);
         }
         out
+    }
+
+    /// Adds the tables of `other`, and what could not be read there.
+    pub(crate) fn merge(&mut self, other: Ruleset) {
+        self.tables.extend(other.tables);
+        self.unreadable_tables.extend(other.unreadable_tables);
+        self.unreadable_lines.extend(other.unreadable_lines);
     }
 
     /// Takes the counters of all rules away; those of policies stay.
@@ -213,6 +310,8 @@ impl Ruleset {
     }
 
     /// The input that makes the tables named here exactly this, and leaves other tables alone.
+    ///
+    /// It removes what could not be [read](Self::unreadable) of these tables.
     pub fn to_restore(&self, family: Family) -> Restore {
         Restore::replace(family, self)
     }

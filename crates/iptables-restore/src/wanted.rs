@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 use crate::chain::ChainName;
 use crate::error::Error;
 use crate::family::Family;
+use crate::restore::{Edit, Restore};
 use crate::rule::Rule;
 use crate::table::Table;
 use crate::targets::Target;
@@ -79,6 +80,16 @@ pub struct Jump {
     pub rule: Rule,
     /// Where it is put if it is missing. Where it stands already, it stays.
     pub place: Place,
+}
+
+impl Jump {
+    /// What puts it where [`Operation::EnsureJump`](crate::Operation::EnsureJump) does.
+    pub(crate) fn edit(&self) -> Edit {
+        match self.place {
+            Place::First | Place::Before(_) => Edit::insert(self.from, self.rule.clone()),
+            Place::Last | Place::After(_) => Edit::append(self.from, self.rule.clone()),
+        }
+    }
 }
 
 /// Where a missing jump is put.
@@ -154,9 +165,43 @@ impl Wanted {
         Ok(())
     }
 
+    /// The input that makes every wanted chain what it is to be, whatever is there: each is declared and filled.
+    ///
+    /// For tables that cannot be read. Jumps are not in it (see [`jumps`](Self::jumps) and
+    /// [`Operation::EnsureJump`](crate::Operation::EnsureJump)), nor is the removal of chains that are no longer wanted. With
+    /// what was read, use [`diff`](crate::diff) or [`diff_operations`](crate::diff_operations).
+    pub fn to_restore(&self) -> Restore {
+        let mut restore = Restore::new(self.family);
+        for (table, wanted) in &self.tables {
+            wanted.declare_and_fill(&mut restore, *table);
+        }
+        restore
+    }
+
+    /// The jumps wanted, table by table, in the order in which they were added.
+    pub fn jumps(&self) -> impl Iterator<Item = (Table, &Jump)> {
+        self.tables
+            .iter()
+            .flat_map(|(table, wanted)| wanted.jumps.iter().map(|jump| (*table, jump)))
+    }
+
     /// The rules wanted of a chain.
     pub fn chain(&self, table: Table, chain: &ChainName) -> Option<&[Rule]> {
         self.tables.get(&table)?.chains.get(chain).map(Vec::as_slice)
+    }
+}
+
+impl WantedTable {
+    /// Adds the edits that make every chain what is wanted, whatever is there.
+    pub(crate) fn declare_and_fill(&self, restore: &mut Restore, table: Table) {
+        for name in self.chains.keys() {
+            restore.push(table, Edit::declare(*name));
+        }
+        for (name, rules) in &self.chains {
+            for rule in rules {
+                restore.push(table, Edit::append(*name, rule.clone()));
+            }
+        }
     }
 }
 

@@ -223,6 +223,7 @@ COMMIT
 ";
     let ruleset: Ruleset = text.parse().unwrap();
     assert_eq!(ruleset.rule_count(), 3);
+    assert!(ruleset.is_unreadable(Table::Security) && !ruleset.is_unreadable(Table::Raw));
     let rendered = ruleset.to_string();
     assert!(text.ends_with(&rendered), "{rendered}");
     assert_eq!(ruleset.to_restore(Family::Ipv4).render(Style::SAVE), rendered);

@@ -144,6 +144,7 @@ fn ruleset() -> impl Strategy<Value = Ruleset> {
                     policy,
                     counters,
                     rules,
+                    ..Chain::default()
                 },
             )
         });
@@ -195,6 +196,26 @@ proptest! {
             prop_assert_eq!(again, rule);
         }
         let _ = text.parse::<Ruleset>();
+    }
+
+    #[test]
+    fn a_damaged_save_is_read_past_the_damage(
+        damages in prop::collection::vec(
+            (any::<prop::sample::Index>(), prop::sample::select(vec!["\n", "\"", "\\", " ", "\n*", "\n:", "\n-A "])),
+            0..6,
+        )
+    ) {
+        let mut text = include_str!("golden/hosts/docker.nft.save").to_owned();
+        for (place, damage) in damages {
+            text.insert_str(place.index(text.len()), damage);
+        }
+        let tolerant = Ruleset::read_tolerant(&text);
+        let again: Ruleset = tolerant.render(Style::SAVE).parse().unwrap();
+        prop_assert_eq!(again.rule_count(), tolerant.rule_count());
+        match text.parse::<Ruleset>() {
+            Ok(strict) => prop_assert_eq!(tolerant, strict),
+            Err(_) => prop_assert!(!tolerant.unreadable().is_empty()),
+        }
     }
 
     #[test]
