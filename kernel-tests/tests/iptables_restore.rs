@@ -15,7 +15,7 @@ use kernlink_iptables_restore::targets::SetAction;
 use kernlink_iptables_restore::{
     Backend, Chain, ChainName, Command, Comment, Condition, Edit, Error, Family, InterfacePattern, Iptables,
     Jump, Match, Owned, Place, Refused, Restore, Rule, Ruleset, Save, Style, Table, Target, Trial, Verdict,
-    Wanted, diff,
+    Wanted, diff, diff_operations,
 };
 use kernlink_kernel_tests::{
     kernel::Feature,
@@ -783,4 +783,218 @@ fn somebody_elses_broken_comment_does_not_keep_us_from_reading() {
             .unwrap();
         assert_eq!(saved.rule_count(), 1, "{saved}");
     });
+}
+
+/// Starts an iptables tool of the back end as somebody else would, with the lock file of the test.
+fn theirs(backend: Backend, verb: &str, arguments: &[&str], input: &str) {
+    let kind = match backend {
+        Backend::Legacy => "legacy",
+        Backend::Nft => "nft",
+    };
+    let lock = format!("XTABLES_LOCKFILE={}", own_lock_file().display());
+    let program = format!("iptables-{kind}{verb}");
+    let words = [&[lock.as_str(), &program], arguments].concat();
+    run_with_input("env", &words, input).unwrap();
+}
+
+/// Foreign content that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Foreign {
+    /// Rules with a line feed in their comments, in a built-in chain and in another.
+    LineFeed,
+    /// A chain made with `nft` that has a name of more than 28 characters, and rules in it and to it.
+    LongName,
+    /// An nftables rule for which `iptables-nft-save` fails.
+    Unprintable,
+    /// The same in the chain that our jump is in.
+    UnprintableBesideUs,
+    /// An nftables rule for which `iptables-nft-save` leaves the table out.
+    Incompatible,
+}
+
+impl Foreign {
+    /// Makes it in table nat.
+    fn make(self, backend: Backend) {
+        theirs(
+            backend,
+            "-restore",
+            &["--noflush"],
+            "*nat\n:THEIRS - [0:0]\n-A PREROUTING -j THEIRS\n-A OUTPUT -j THEIRS\nCOMMIT\n",
+        );
+        let nft = |commands: &str| run_with_input("nft", &["-f", "-"], commands).unwrap();
+        match self {
+            Foreign::LineFeed => {
+                for (chain, comment) in [
+                    ("PREROUTING", "one\ntwo"),
+                    ("THEIRS", "x\n-A PREROUTING -j KL-SERVICES\nCOMMIT"),
+                ] {
+                    let rule = [
+                        "-w",
+                        "30",
+                        "-t",
+                        "nat",
+                        "-I",
+                        chain,
+                        "-m",
+                        "comment",
+                        "--comment",
+                        comment,
+                    ];
+                    theirs(backend, "", &[&rule[..], &["-j", "ACCEPT"]].concat(), "");
+                }
+            }
+            Foreign::LongName => {
+                let name = "a-chain-with-a-name-of-more-than-28-characters";
+                nft(&format!(
+                    "add chain ip nat {name}\nadd rule ip nat {name} ip saddr 192.0.2.1 accept\nadd rule ip nat PREROUTING jump {name}\n"
+                ));
+            }
+            Foreign::Unprintable => drop(nft("add rule ip nat THEIRS meta skuid 0 accept\n")),
+            Foreign::UnprintableBesideUs => {
+                drop(nft(
+                    "add rule ip nat PREROUTING meta skuid 0 accept\nadd rule ip nat OUTPUT meta skuid 0 accept\n",
+                ));
+            }
+            Foreign::Incompatible => drop(nft("add rule ip nat THEIRS numgen inc mod 2 0 accept\n")),
+        }
+    }
+
+    /// Whether the table cannot be printed at all.
+    fn hides_table(self) -> bool {
+        !matches!(self, Foreign::LineFeed | Foreign::LongName)
+    }
+
+    /// Their rules in table nat, as the tool that knows all of it prints them.
+    fn rules(backend: Backend) -> Vec<String> {
+        let text = match backend {
+            Backend::Legacy => saved_text(backend, Family::Ipv4),
+            Backend::Nft => must("nft", &["--stateless", "list", "table", "ip", "nat"]),
+        };
+        let mut chain_is_ours = false;
+        let mut theirs = Vec::new();
+        for line in text.lines() {
+            if line.starts_with("\tchain ") {
+                chain_is_ours = line.contains("KL-");
+            }
+            let is_rule = match backend {
+                Backend::Legacy => {
+                    !line.starts_with(['*', ':']) && !line.contains("our own") && !line.starts_with("-A KL-")
+                }
+                Backend::Nft => {
+                    line.starts_with("\t\t") && !line.contains("type nat hook") && !line.contains("KL-")
+                }
+            };
+            if is_rule && !chain_is_ours {
+                theirs.push(line.to_owned());
+            }
+        }
+        theirs
+    }
+}
+
+#[test]
+fn what_others_wrote_and_cannot_be_read_keeps_none_of_our_chains_and_jumps_away() {
+    requires!(Feature::Iptables);
+    let family = Family::Ipv4;
+    let owned = Owned::new().with_prefix("KL-");
+    let all = [
+        Foreign::LineFeed,
+        Foreign::LongName,
+        Foreign::Unprintable,
+        Foreign::UnprintableBesideUs,
+        Foreign::Incompatible,
+    ];
+    for foreign in all {
+        for_each_backend(|backend| {
+            if backend == Backend::Legacy && foreign != Foreign::LineFeed {
+                return;
+            }
+            eprintln!("{foreign:?}");
+            foreign.make(backend);
+            let before = Foreign::rules(backend);
+            let mut command = command(backend);
+            let error = command.save(&Save::table(family, Table::Nat)).unwrap_err();
+            assert!(
+                error.is_unreadable() && !error.is_permission_denied(),
+                "{error:?}"
+            );
+
+            let wanted = |mark| {
+                let mut wanted = Wanted::new(family);
+                let mark = rule(&format!("-j MARK --or-mark {mark:#x}"));
+                wanted.set_chain(Table::Nat, chain("KL-MARK"), [mark]).unwrap();
+                let services = [rule("-p tcp -m tcp --dport 80 -j KL-MARK"), rule("-j RETURN")];
+                wanted
+                    .set_chain(Table::Nat, chain("KL-SERVICES"), services)
+                    .unwrap();
+                for (from, place) in [("PREROUTING", Place::First), ("OUTPUT", Place::Last)] {
+                    let rule = rule("-m comment --comment \"our own\" -j KL-SERVICES");
+                    let from = chain(from);
+                    wanted.add_jump(Table::Nat, Jump { from, rule, place }).unwrap();
+                }
+                wanted
+            };
+            // Another chain's content the second time; and doing it again changes nothing.
+            for mark in [0x10, 0x20, 0x20] {
+                for request in [Save::table(family, Table::Nat), Save::all(family)] {
+                    let saved = command.save(&request.tolerant()).unwrap();
+                    assert!(!saved.unreadable().is_empty());
+                    assert_eq!(saved.is_unreadable(Table::Nat), foreign.hides_table());
+                    for outcome in command.execute(&diff_operations(&saved, &wanted(mark), &owned)) {
+                        outcome.unwrap();
+                    }
+                }
+                assert_eq!(Foreign::rules(backend), before);
+                let ours = ours_in_nat(backend);
+                assert_eq!(
+                    ours,
+                    [format!("{mark:#x}"), "2 services".into(), "2 jumps".into()]
+                );
+            }
+            let saved = command.save(&Save::table(family, Table::Nat).tolerant()).unwrap();
+            let again = diff_operations(&saved, &wanted(0x20), &owned);
+            assert_eq!(again.is_empty(), !foreign.hides_table(), "{again:?}");
+            if !foreign.hides_table() {
+                // And all of ours goes again.
+                command
+                    .restore(&diff(&saved, &Wanted::new(family), &owned))
+                    .unwrap();
+                assert!(!saved_text(backend, family).contains("-j KL-SERVICES\n-A"));
+                assert_eq!(Foreign::rules(backend), before);
+            }
+        });
+    }
+}
+
+/// The mark in our chain, the number of rules in the other, and the number of jumps to it, as the tool that knows all of the table
+/// prints it.
+fn ours_in_nat(backend: Backend) -> [String; 3] {
+    let list = |chain: &str| match backend {
+        Backend::Legacy => {
+            let text = saved_text(backend, Family::Ipv4);
+            let start = format!("-A {chain} ");
+            let rules = text.lines().filter(|line| line.starts_with(&start));
+            rules.map(str::to_owned).collect::<Vec<_>>()
+        }
+        Backend::Nft => {
+            let text = must("nft", &["--stateless", "list", "chain", "ip", "nat", chain]);
+            let rules = text
+                .lines()
+                .filter(|line| line.starts_with("\t\t") && !line.contains("type nat hook"));
+            rules.map(|line| line.trim().to_owned()).collect()
+        }
+    };
+    let mark = list("KL-MARK").join("; ");
+    let mark = mark.split("0x").nth(1).unwrap().split(['/', ' ']).next().unwrap();
+    // A line of a foreign comment is made to look like one of ours; nft shows no comments.
+    let jump = match backend {
+        Backend::Legacy => "\"our own\" -j KL-SERVICES",
+        Backend::Nft => "jump KL-SERVICES",
+    };
+    let jumps = |chain: &str| list(chain).iter().filter(|rule| rule.contains(jump)).count();
+    [
+        format!("0x{}", mark.trim_start_matches('0')),
+        format!("{} services", list("KL-SERVICES").len()),
+        format!("{} jumps", jumps("PREROUTING") + jumps("OUTPUT")),
+    ]
 }
