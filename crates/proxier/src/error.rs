@@ -1,92 +1,46 @@
-//! What can go wrong, by stage.
+//! What can go wrong before anything is done.
 
-use kernlink_netlink::Errno;
+use std::fmt;
 
-/// A part of the kernel could not be reached or read.
+use kernlink_services::NotSynced;
+
+/// A sync did nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BackendError {
-    /// Virtual servers.
-    #[error("cannot use IPVS")]
-    Ipvs(#[from] kernlink_ipvs::Error),
-    /// Sets.
-    #[error("cannot use ipset")]
-    Set(#[from] kernlink_ipset::Error),
-    /// Chains and rules.
-    #[error("cannot use iptables")]
-    Rules(#[from] kernlink_iptables_restore::Error),
-    /// The dummy link or addresses.
-    #[error("cannot use links")]
-    Link(#[from] kernlink_dummylink::Error),
-    /// The configured name of the dummy link is none that a link can have.
-    #[error("the configured dummy link cannot be")]
-    LinkName(#[from] kernlink_dummylink::InvalidLinkName),
-    /// A kernel setting.
-    #[error(transparent)]
-    Setting(#[from] SettingError),
-}
-
-/// A sync could not begin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SyncError {
-    /// Not every source has delivered its first full list of every kind it has, or there is none of Services or of
-    /// EndpointSlices: half a model would delete working Services.
-    #[error("the sources have not delivered their first full lists")]
-    NotReady,
+pub enum SyncError<E: std::error::Error + 'static> {
+    /// A source has not delivered its first full list, or no source delivers Services or EndpointSlices. A partial model would
+    /// delete working Services.
+    #[error("not all sources have synced: {0}")]
+    NotSynced(NotSynced),
     /// The kernel could not be read.
-    #[error("cannot read the kernel's state")]
-    Observe(#[from] BackendError),
+    #[error("cannot read the state of the kernel")]
+    Observe(#[source] E),
+    /// What has to be done is not what the reviewed plan says. Nothing was done.
+    #[error("the plan is out of date: the kernel or the Services changed since it was made")]
+    PlanOutdated,
 }
 
-/// A step failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum OperationError {
-    /// Of a virtual server or real server.
-    #[error(transparent)]
-    Ipvs(#[from] kernlink_ipvs::Error),
-    /// Of a set or an entry.
-    #[error(transparent)]
-    Set(#[from] kernlink_ipset::Error),
-    /// Of a family's rules.
-    #[error(transparent)]
-    Rules(#[from] kernlink_iptables_restore::Error),
-    /// Of the dummy link or an address.
-    #[error(transparent)]
-    Link(#[from] kernlink_dummylink::Error),
-    /// Of a kernel setting.
-    #[error(transparent)]
-    Setting(#[from] SettingError),
-    /// The backend broke its promise of one outcome for each operation.
-    #[error("the backend returned no outcome")]
-    NoOutcome,
+/// Fields of a configuration that are invalid; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidConfig {
+    /// The field, and what is invalid about it.
+    pub problems: Vec<(&'static str, String)>,
 }
 
-/// A kernel setting could not be read or written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {verb} the kernel setting {name}")]
-pub struct SettingError {
-    /// `read` or `write`.
-    pub verb: &'static str,
-    /// The setting.
-    pub name: Box<str>,
-    /// Why.
-    #[source]
-    pub errno: Errno,
-}
-
-impl SettingError {
-    pub(crate) fn new(verb: &'static str, name: &str, error: &std::io::Error) -> Self {
-        Self {
-            verb,
-            name: name.into(),
-            errno: Errno::of(error),
+impl fmt::Display for InvalidConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("invalid configuration")?;
+        for (index, (field, problem)) in self.problems.iter().enumerate() {
+            let separator = if index == 0 { ": " } else { "; " };
+            write!(f, "{separator}{field}: {problem}")?;
         }
+        Ok(())
     }
 }
 
-/// An error with the errors behind it, in one line.
+impl std::error::Error for InvalidConfig {}
+
+/// An error with its sources, on one line.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,242 +1,310 @@
-//! The whole: objects in, kernel state out.
+//! Objects in, kernel state out.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::time::Instant;
 
-use kernlink_ipvs::VirtualServerKey;
+use kernlink_services::{Change, Event, Kind, Services, SourceId};
 
-use crate::apply::{self, Counts, Outcome, Report};
-use crate::backends::Backends;
-use crate::config::Config;
-use crate::desired::{Changes, DesiredState};
-use crate::error::{BackendError, SyncError};
-use crate::event::Event;
-use crate::family::Family;
-use crate::model::Model;
-use crate::observe::{self, Observation};
-use crate::plan::{Plan, diff};
-use crate::source::{Change, Kind, SourceId};
+use crate::apply;
+use crate::data_path::DataPath;
+use crate::error::{InvalidConfig, SyncError, with_sources};
+use crate::plan::{Plan, PlanBuilder};
+use crate::report::{Counts, Outcome, Report};
+use crate::retry::{Backoff, Retries};
 
-/// Holds the model, the desired state and the backends, and keeps the kernel at what the model says.
+/// Keeps the kernel at what the Services need, through one data path.
 ///
-/// One proxier serves one or both address families. It has no thread and no clock: the embedder calls
-/// [`sync`](Self::sync) when something changed, and from time to time.
+/// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and when the last sync asked to be called
+/// again. A sync reads the kernel when it is the first one and after [`resync`](Self::resync), otherwise only single objects whose
+/// operations failed; its cost depends on what changed, not on the number of Services.
 #[derive(Debug)]
-pub struct Proxier {
-    model: Model,
-    desired: DesiredState,
-    backends: Backends,
-    /// What the kernel held last and what was done since; `None` before the first look and after a failure.
-    observed: Option<Observation>,
-    /// Virtual servers that were wanted and are no more, until they are gone.
-    given_up: BTreeSet<VirtualServerKey>,
-    /// What was said about the configuration.
-    said: Vec<Event>,
+pub struct Proxier<M: DataPath> {
+    services: Services,
+    state: M::State,
+    kernel: KernelApis<M>,
+    retries: Retries<M::Key, M::Operation>,
+    /// Whether the next sync reads the whole kernel.
+    needs_listing: bool,
+    /// Events that no sync has returned.
+    pending: BTreeSet<Event>,
+    /// Events about the host that were returned, and still hold.
+    host_events: BTreeSet<Event>,
+    cost: Cost,
 }
 
-impl Proxier {
+struct KernelApis<M: DataPath>(M::Kernel);
+
+impl<M: DataPath> fmt::Debug for KernelApis<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}
+
+/// What was looked at, since the proxier was made. The differences between two syncs show what one change costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cost {
+    /// Readings of the whole kernel.
+    pub listings: usize,
+    /// Objects that were read again, each by itself.
+    pub rereads: usize,
+    /// Service ports that were resolved again.
+    pub resolved: usize,
+    /// Map entries of the arbitration that were looked up to change them.
+    pub map_entries: usize,
+}
+
+impl<M: DataPath> Proxier<M> {
     /// A proxier without objects.
-    #[must_use]
-    pub fn new(config: Config, backends: Backends) -> Self {
-        let model = Model::new(config);
-        let desired = DesiredState::new(&model);
-        Self {
-            model,
-            desired,
-            backends,
-            observed: None,
-            given_up: BTreeSet::new(),
-            said: Vec::new(),
-        }
-    }
-
-    /// Takes in what a source says, and returns what is odd about it. Nothing happens in the kernel before the next sync.
-    pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
-        self.model.change(source, change)
-    }
-
-    /// Waits for a source's first full list of a kind before anything is planned; for sources that may come late.
-    pub fn expect(&mut self, source: SourceId, kind: Kind) {
-        self.model.expect(source, kind);
-    }
-
-    /// Replaces the configuration.
-    pub fn set_config(&mut self, config: Config) {
-        self.model.set_config(config);
-        self.observed = None;
-    }
-
-    /// Has the next plan or sync look at the whole kernel again, for changes that others may have made. Call it from time to
-    /// time, or when told of such a change.
-    pub fn look_again(&mut self) {
-        self.observed = None;
-    }
-
-    /// What would be done, without doing it.
     ///
     /// # Errors
-    /// [`SyncError::NotReady`] before every source has delivered its first full lists; what could not be read.
-    pub fn plan(&mut self) -> Result<Planned, SyncError> {
-        if !self.model.is_ready() {
-            return Err(SyncError::NotReady);
-        }
-        let mut events = self.fold();
-        let mut observation = match self.observed.take() {
-            Some(mut observation) => {
-                observe::complete(&mut self.backends, &self.desired, &mut observation)?;
-                observation
-            }
-            None => observe::observe(&mut self.backends, &self.desired)?,
-        };
-        // Which addresses this node has decides where node ports are served.
-        self.model
-            .set_interface_addresses(observe::interface_addresses(&self.desired, &observation.state));
-        events.extend(self.fold());
-        self.given_up
-            .retain(|key| observation.state.virtual_servers.contains_key(key));
-        observation.state.given_up = std::mem::take(&mut self.given_up);
-        let plan = diff(&self.desired, &observation.state);
-        self.given_up = std::mem::take(&mut observation.state.given_up);
-        let unread = observation.failures.clone();
-        self.observed = Some(observation);
-        Ok(Planned { plan, events, unread })
-    }
-
-    /// Makes the kernel hold what the model says, and reports what was done and what failed. What failed is tried again at the
-    /// next sync, after a new look at the kernel. A second sync without a change in between does nothing.
-    ///
-    /// # Errors
-    /// As [`plan`](Self::plan). Steps that fail are in the report.
-    pub fn sync(&mut self) -> Result<Synced, SyncError> {
-        let Planned { plan, events, unread } = self.plan()?;
-        let report = match &mut self.observed {
-            Some(observation) => apply::apply(&plan, &mut self.backends, &mut observation.state),
-            None => Report::default(),
-        };
-        if self
-            .observed
-            .as_ref()
-            .is_some_and(|observation| observation.state.is_stale)
-            || !unread.is_empty()
-        {
-            self.observed = None;
-        }
-        Ok(Synced {
-            plan,
-            report,
-            events,
-            unread,
+    /// Everything that is invalid in the configuration.
+    pub fn with_data_path(config: &M::Config, kernel: M::Kernel) -> Result<Self, InvalidConfig> {
+        M::validate(config)?;
+        Ok(Self {
+            services: Services::new(M::services_config(config).clone()),
+            state: M::new_state(config),
+            kernel: KernelApis(kernel),
+            retries: Retries::new(Backoff::default()),
+            needs_listing: true,
+            pending: BTreeSet::new(),
+            host_events: BTreeSet::new(),
+            cost: Cost::default(),
         })
     }
 
-    /// What the kernel should hold. Up to date after a plan or sync.
-    #[must_use]
-    pub fn desired(&self) -> &DesiredState {
-        &self.desired
+    /// Sets the delays between attempts at what failed.
+    pub fn set_backoff(&mut self, backoff: Backoff) {
+        self.retries.set_backoff(backoff);
     }
 
-    /// The objects and what they mean on this node.
-    #[must_use]
-    pub fn model(&self) -> &Model {
-        &self.model
+    /// Applies a change of a source. Returns new events about the objects by themselves; all others are returned by the next sync.
+    /// The kernel is not touched before that.
+    pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
+        self.services.change(source, change)
     }
 
-    /// The backends, for a look at the kernel beside the proxier's own.
-    pub fn backends_mut(&mut self) -> &mut Backends {
-        &mut self.backends
+    /// Declares that a source delivers a kind of object: no sync acts before its first full list. A source that delivers an object
+    /// is registered by that.
+    pub fn register_source(&mut self, source: SourceId, kind: Kind) {
+        self.services.register_source(source, kind);
     }
 
-    /// Ends the proxier; the kernel stays as it is.
-    #[must_use]
-    pub fn into_backends(self) -> Backends {
-        self.backends
+    /// Removes a source with all its objects.
+    pub fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
+        self.services.remove_source(source)
     }
 
-    fn fold(&mut self) -> Vec<Event> {
-        let touched = self.model.take_touched();
-        if touched.is_empty() {
-            return Vec::new();
+    /// Replaces the configuration. The next sync reads the whole kernel.
+    ///
+    /// # Errors
+    /// Everything that is invalid; the former configuration stays.
+    pub fn set_config(&mut self, config: &M::Config) -> Result<(), InvalidConfig> {
+        M::validate(config)?;
+        M::set_config(&mut self.state, config);
+        self.services.set_config(M::services_config(config).clone());
+        self.needs_listing = true;
+        Ok(())
+    }
+
+    /// Makes the next plan or sync read the whole kernel, to find changes by others. Call it when told of such a change, and from time
+    /// to time.
+    pub fn resync(&mut self) {
+        self.needs_listing = true;
+    }
+
+    /// What a sync would do now, without doing it. Consumes no events.
+    ///
+    /// # Errors
+    /// [`SyncError::NotSynced`], [`SyncError::Observe`].
+    pub fn plan(&mut self, now: Instant) -> Result<Plan<M>, SyncError<M::Error>> {
+        self.prepare(now)?;
+        Ok(self.make_plan(now).0)
+    }
+
+    /// Makes the kernel hold what the Services need. What fails is retried at a time of its own; everything else goes on. A second sync
+    /// without a change in between does nothing.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan). Steps that fail are in the report.
+    pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+        self.prepare(now)?;
+        let (plan, waiting) = self.make_plan(now);
+        Ok(self.execute(plan, &waiting, now))
+    }
+
+    /// Executes a plan that was reviewed, if it still is what has to be done: the kernel is read again.
+    ///
+    /// # Errors
+    /// [`SyncError::PlanOutdated`] if it is not; nothing is done then. Otherwise as [`plan`](Self::plan).
+    pub fn apply(&mut self, reviewed: &Plan<M>, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+        self.needs_listing = true;
+        self.prepare(now)?;
+        let (plan, waiting) = self.make_plan(now);
+        if plan != *reviewed {
+            return Err(SyncError::PlanOutdated);
         }
-        let mut events = self.desired.fold(&self.model, &touched).events;
-        if let Changes::Keys(keys) = self.desired.take_changes() {
-            for key in keys.virtual_servers {
-                if self.desired.virtual_server(&key).is_some() {
-                    self.given_up.remove(&key);
-                } else {
-                    self.given_up.insert(key);
-                }
+        Ok(self.execute(plan, &waiting, now))
+    }
+
+    /// Brings the observed and the desired state up to date.
+    fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+        if let Some(not_synced) = self.services.not_synced() {
+            return Err(SyncError::NotSynced(not_synced));
+        }
+        let (due, dependents) = self.retries.take_due(now);
+        for key in due.iter().chain(&dependents) {
+            M::mark(&mut self.state, key);
+        }
+        if self.needs_listing {
+            self.cost.listings += 1;
+            let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
+            self.needs_listing = false;
+            let events: BTreeSet<Event> = events.into_iter().collect();
+            self.pending
+                .extend(events.difference(&self.host_events).cloned());
+            self.host_events = events;
+            // Node ports are served at these addresses: they must be known before the Services are resolved.
+            self.services
+                .set_interface_addresses(M::interface_addresses(&self.state));
+        } else if !due.is_empty() {
+            self.cost.rereads += due.len();
+            M::observe_keys(&mut self.state, &mut self.kernel.0, &due).map_err(|error| {
+                // Nothing is known about them now.
+                self.needs_listing = true;
+                SyncError::Observe(error)
+            })?;
+        }
+        let updated = self.services.update();
+        self.cost.resolved += updated.resolved;
+        self.cost.map_entries += updated.map_entries;
+        self.pending.extend(updated.events);
+        let changes = self.services.take_changes();
+        if !changes.is_empty() {
+            let events = M::compile(&mut self.state, &self.services, &changes);
+            self.pending.extend(events);
+        }
+        for key in self.retries.dependents_of(|key| M::is_marked(&self.state, key)) {
+            M::mark(&mut self.state, &key);
+        }
+        Ok(())
+    }
+
+    fn make_plan(&self, now: Instant) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
+        let mut builder = PlanBuilder::new(&self.retries, now);
+        M::plan(&self.state, &mut builder);
+        builder.finish()
+    }
+
+    fn execute(&mut self, plan: Plan<M>, waiting: &[(M::Key, M::Key)], now: Instant) -> Synced<M> {
+        let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
+        let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
+        for (step, outcome) in steps.iter().zip(report.outcomes()) {
+            match outcome {
+                Outcome::Done => self.retries.succeed(&step.key),
+                Outcome::Failed(_) => self.retries.fail(&step.key, step.operation.clone(), now),
+                Outcome::Skipped { .. } => {}
             }
         }
-        if touched.settings {
-            let now = self.model.configuration_events();
-            events.extend(now.iter().filter(|event| !self.said.contains(event)).cloned());
-            self.said = now;
+        for (step, outcome) in steps.iter().zip(report.outcomes()) {
+            if let Outcome::Skipped { dependency } = outcome
+                && let Some(root) = steps.get(report.root(*dependency).index())
+            {
+                self.retries.depend(&root.key, step.key.clone());
+            }
         }
-        events
+        for (on, dependent) in waiting {
+            self.retries.depend(on, dependent.clone());
+        }
+        M::settle(&mut self.state);
+        self.retries.drop_due(now);
+        Synced {
+            plan,
+            report,
+            events: std::mem::take(&mut self.pending).into_iter().collect(),
+            next: self.retries.next(),
+            waiting: self.retries.len(),
+        }
     }
-}
 
-/// A plan, and what came up while making it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
-    /// What would be done.
-    pub plan: Plan,
-    /// What an operator should know that was not so before.
-    pub events: Vec<Event>,
-    /// Families whose tables could not be read: their rules are not in the plan.
-    pub unread: Vec<(Family, BackendError)>,
+    /// The Services, and what each means on this node. Up to date after a plan or sync.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// The tables of the data path. Up to date after a plan or sync.
+    #[must_use]
+    pub fn state(&self) -> &M::State {
+        &self.state
+    }
+
+    /// What was looked at since the proxier was made.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// The kernel APIs. After a change through them call [`resync`](Self::resync).
+    pub fn kernel_mut(&mut self) -> &mut M::Kernel {
+        &mut self.kernel.0
+    }
+
+    /// Ends the proxier and leaves the kernel as it is.
+    #[must_use]
+    pub fn into_kernel(self) -> M::Kernel {
+        self.kernel.0
+    }
 }
 
 /// What a sync did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Synced {
+#[non_exhaustive]
+pub struct Synced<M: DataPath> {
     /// What was to be done.
-    pub plan: Plan,
-    /// What became of it, step by step.
-    pub report: Report,
-    /// What an operator should know that was not so before.
+    pub plan: Plan<M>,
+    /// The outcome of each step.
+    pub report: Report<M>,
+    /// New events since the last sync.
     pub events: Vec<Event>,
-    /// Families whose tables could not be read: their rules were left as they are.
-    pub unread: Vec<(Family, BackendError)>,
+    /// When to call [`Proxier::sync`] again at the latest: when an operation that failed is due. `None`: nothing waits.
+    pub next: Option<Instant>,
+    /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
+    pub waiting: usize,
 }
 
-impl Synced {
-    /// Whether the kernel now holds all that it should.
+impl<M: DataPath> Synced<M> {
+    /// Whether the kernel holds all that it should.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.report.is_success() && self.unread.is_empty()
+        self.report.is_success() && self.waiting == 0
     }
 
-    /// How many steps were done, failed and held back.
+    /// The number of steps by outcome.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.report.counts()
     }
 }
 
-impl fmt::Display for Synced {
-    /// The counts, then a line for each step that did not succeed.
+impl<M: DataPath> fmt::Display for Synced<M> {
+    /// The counts, then a line for each step that was not done: its number in the plan, what it is for, and why.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.counts())?;
-        for (family, error) in &self.unread {
-            write!(f, "\n{family} rules: {}", crate::error::with_sources(error))?;
-        }
-        for ((_, step), outcome) in self.plan.steps().zip(self.report.outcomes()) {
+        for ((id, step), outcome) in self.plan.steps().zip(self.report.outcomes()) {
+            let operation = step.operation.to_string();
+            let operation = operation.lines().next().unwrap_or_default();
             match outcome {
                 Outcome::Done => {}
                 Outcome::Failed(error) => {
-                    write!(
-                        f,
-                        "\nfailed: {}: {}",
-                        step.operation.summary(),
-                        crate::error::with_sources(error)
-                    )?;
+                    let error = with_sources(error);
+                    write!(f, "\n[{id}] failed: {operation} ({}): {error}", step.subject)?;
                 }
-                Outcome::HeldBack { by } => write!(
+                Outcome::Skipped { dependency } => write!(
                     f,
-                    "\nheld back by step {}: {}",
-                    by.index(),
-                    step.operation.summary()
+                    "\n[{id}] skipped: {operation} ({}): step {dependency} was not done",
+                    step.subject
                 )?,
             }
         }

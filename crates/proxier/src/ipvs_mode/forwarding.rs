@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::endpoint::Endpoint;
+use kernlink_services::ChosenEndpoint;
 
 /// How packets of a frontend get to its endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ impl Forwarding {
     pub(crate) fn obstacle(
         self,
         port: u16,
-        endpoints: &[&Endpoint<'_>],
+        endpoints: &[ChosenEndpoint],
     ) -> Option<(SocketAddr, ForwardingObstacle)> {
         if !self.keeps_addresses() {
             return None;
@@ -66,7 +66,7 @@ impl Forwarding {
         endpoints.iter().find_map(|endpoint| {
             let obstacle = if endpoint.port != port {
                 ForwardingObstacle::OtherPort
-            } else if endpoint.local {
+            } else if endpoint.is_local {
                 ForwardingObstacle::OnThisNode
             } else {
                 return None;

@@ -1,46 +1,31 @@
-//! What the embedder decides: everything that shapes the desired state and is not an object of the cluster.
+//! The configuration of IPVS mode.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use kernlink_dummylink::LinkName;
 use kernlink_iptables_restore::InterfacePattern;
+use kernlink_ipvs::Timeouts;
 
-use crate::family::Family;
-use crate::model::Options;
+use super::options::IpvsOptions;
+use crate::error::InvalidConfig;
 
-/// The configuration of a proxier. [`Config::new`] has kube-proxy's defaults.
+/// The configuration of IPVS mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The name of this node, as in `nodeName` of endpoints. With an empty name no endpoint counts as local.
-    pub node_name: Arc<str>,
-    /// The address families to serve; both by default.
-    pub families: BTreeSet<Family>,
-    /// This node's zone. `None` takes it from the Node object.
-    pub zone: Option<Arc<str>>,
-    /// This node's addresses, the first being primary. Empty takes them from the Node object.
-    pub node_ips: Vec<IpAddr>,
-    /// The networks of this node's pods. Empty takes them from the Node object.
-    pub pod_cidrs: Vec<IpNet>,
-    /// Takes this as the node's address of its family, and its family as primary. An unspecified address says nothing.
-    pub bind_address: Option<IpAddr>,
-    /// Only Services whose label `service.kubernetes.io/service-proxy-name` has this value are served; `None` serves those
-    /// without the label.
-    pub service_proxy_name: Option<String>,
-    /// What Services get that ask for nothing else: scheduler and the like.
-    pub defaults: Options,
-    /// Marks all traffic to cluster IPs for masquerading, wherever it comes from.
+    /// Which Services are served, and on which node.
+    pub services: kernlink_services::Config,
+    /// The options of Services that have no annotation for them: scheduler and the like.
+    pub defaults: IpvsOptions,
+    /// Marks all traffic to cluster IPs for masquerading, whatever its source.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that asks for masquerading.
+    /// The bit of the packet mark that requests masquerading.
     pub masquerade_bit: MasqueradeBit,
     /// How traffic from this node's pods is recognised.
     pub local_detection: LocalDetection,
-    /// Which addresses of this node take node ports.
-    pub node_port_addresses: NodePortAddresses,
-    /// Virtual servers in these networks are left alone if they are not ours.
+    /// Virtual servers in these networks are foreign, unless a set of the proxier names them.
     pub exclude_cidrs: Vec<IpNet>,
     /// Keeps the node from answering ARP for addresses on the dummy link.
     pub strict_arp: bool,
@@ -48,43 +33,77 @@ pub struct Config {
     pub ipvs_timeouts: IpvsTimeouts,
     /// Limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
-    /// The longest time without a sync.
+    /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,
-    /// The shortest time between two syncs; 0 is no limit.
+    /// The shortest time between two syncs, for the embedder's schedule; 0 is no limit. Default: 0.
     pub min_sync_period: Duration,
-    /// The link that carries virtual IPs.
-    pub dummy_link: Arc<str>,
-    /// Picks source ports at random when masquerading (`--random-fully`); needs iptables 1.6.2.
+    /// The name of the dummy link that carries virtual IPs: 1 to 15 bytes, no `/`, no space. Default: `kube-ipvs0`.
+    pub dummy_link: String,
+    /// Chooses source ports at random when masquerading (`--random-fully`, iptables 1.6.2). Default: true.
     pub random_fully: bool,
 }
 
 impl Config {
     /// kube-proxy's defaults for a node.
-    pub fn new(node_name: impl Into<Arc<str>>) -> Self {
+    pub fn new(node_name: impl Into<std::sync::Arc<str>>) -> Self {
         Self {
-            node_name: node_name.into(),
-            families: Family::ALL.into(),
-            zone: None,
-            node_ips: Vec::new(),
-            pod_cidrs: Vec::new(),
-            bind_address: None,
-            service_proxy_name: None,
-            defaults: Options::default(),
+            services: kernlink_services::Config::new(node_name),
+            defaults: IpvsOptions::default(),
             masquerade_all: false,
             masquerade_bit: MasqueradeBit::default(),
             local_detection: LocalDetection::ClusterCidr(Vec::new()),
-            node_port_addresses: NodePortAddresses::All,
             exclude_cidrs: Vec::new(),
             strict_arp: false,
             ipvs_timeouts: IpvsTimeouts::default(),
             conntrack: Conntrack::default(),
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::ZERO,
-            dummy_link: "kube-ipvs0".into(),
+            dummy_link: DEFAULT_DUMMY_LINK.to_owned(),
             random_fully: true,
         }
     }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// Everything that is invalid.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        let mut problems = Vec::new();
+        if let Err(error) = LinkName::new(&self.dummy_link) {
+            problems.push(("dummy_link", format!("invalid name {:?}: {error}", self.dummy_link)));
+        }
+        if self.services.families.is_empty() {
+            problems.push(("services.families", "no address family; valid: IPv4, IPv6 or both".to_owned()));
+        }
+        let limit = u64::from(Timeouts::MAX_SECONDS);
+        for (field, timeout) in [
+            ("ipvs_timeouts.tcp", self.ipvs_timeouts.tcp),
+            ("ipvs_timeouts.tcp_fin", self.ipvs_timeouts.tcp_fin),
+            ("ipvs_timeouts.udp", self.ipvs_timeouts.udp),
+        ] {
+            if timeout.as_secs() > limit {
+                problems.push((field, format!("{} seconds is too long; valid: 0 to {limit}", timeout.as_secs())));
+            }
+        }
+        let mapped = |address: &IpAddr| address.to_canonical() != *address;
+        if let Some(address) = self.services.node_ips.iter().find(|address| mapped(address)) {
+            problems.push(("services.node_ips", format!("{address} is an IPv4-mapped address; use the IPv4 address")));
+        }
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(InvalidConfig { problems })
+        }
+    }
+
+    /// The name of the dummy link. `None` where it is invalid, which [`validate`](Self::validate) refuses.
+    pub(crate) fn link(&self) -> Option<LinkName> {
+        LinkName::new(&self.dummy_link).ok()
+    }
 }
+
+/// kube-proxy's name for the dummy link.
+pub(crate) const DEFAULT_DUMMY_LINK: &str = "kube-ipvs0";
 
 /// A bit of the packet mark, 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,19 +182,8 @@ impl LocalDetection {
     }
 }
 
-/// Which addresses of this node take node ports. Loopback addresses never do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum NodePortAddresses {
-    /// All.
-    #[default]
-    All,
-    /// Those in these networks. In a family without a network here, all.
-    Networks(Vec<IpNet>),
-    /// The node's own address in each family, if it has one.
-    Primary,
-}
-
-/// How long IPVS keeps idle connections; whole seconds, zero leaves the kernel's value.
+/// How long IPVS keeps idle connections. The kernel counts whole seconds: fractions are cut off, as kube-proxy does. Less than a second
+/// leaves the kernel's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpvsTimeouts {
     /// Established TCP connections.
@@ -187,10 +195,21 @@ pub struct IpvsTimeouts {
 }
 
 impl IpvsTimeouts {
+    /// The values as the kernel counts them, in whole seconds.
+    #[must_use]
+    pub fn whole_seconds(&self) -> Self {
+        let whole = |timeout: Duration| Duration::from_secs(timeout.as_secs());
+        Self {
+            tcp: whole(self.tcp),
+            tcp_fin: whole(self.tcp_fin),
+            udp: whole(self.udp),
+        }
+    }
+
     /// Whether every value is left to the kernel.
     #[must_use]
     pub fn is_unset(&self) -> bool {
-        *self == Self::default()
+        self.whole_seconds() == Self::default()
     }
 }
 

@@ -1,0 +1,89 @@
+//! What a data path provides: how arbitrated frontends become kernel objects.
+//!
+//! A data path is a folder of its own and a marker type that implements [`DataPath`]. [`Proxier`](crate::Proxier) does what
+//! all of them need: it holds the Services, decides when the kernel is read, orders and executes plans, and retries what failed.
+
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
+
+use kernlink_services::{Changes, Config, Event, InterfaceAddress, Services};
+
+use crate::error::InvalidConfig;
+use crate::plan::PlanBuilder;
+
+/// A data path. All functions take its state and its kernel APIs as arguments; the implementing type is a marker without data.
+pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'static {
+    /// Its configuration.
+    type Config: Clone + Debug + PartialEq + Send;
+    /// The kernel APIs that it programs.
+    type Kernel: Send;
+    /// Its tables of desired and observed kernel objects.
+    type State: Debug + Send;
+    /// Identifies a kernel object of any kind.
+    type Key: Clone + Debug + Display + Hash + Ord + Send;
+    /// A change of a kernel object, with every value that its execution needs. Prints as a command.
+    type Operation: Clone + Debug + Display + PartialEq + Send;
+    /// A phase of a plan. Phases are executed in their order.
+    type Phase: Copy + Debug + Display + Ord + Send;
+    /// Why the kernel could not be read, or an operation failed.
+    type Error: Clone + std::error::Error + PartialEq + Send + Sync + 'static;
+
+    /// Checks a configuration.
+    ///
+    /// # Errors
+    /// Everything that is invalid.
+    fn validate(config: &Self::Config) -> Result<(), InvalidConfig>;
+
+    /// The part of the configuration that concerns Services.
+    fn services_config(config: &Self::Config) -> &Config;
+
+    /// The state before anything is known.
+    fn new_state(config: &Self::Config) -> Self::State;
+
+    /// Replaces the configuration. Objects that depend on it are marked to be compared again.
+    fn set_config(state: &mut Self::State, config: &Self::Config);
+
+    /// Reads everything that a plan depends on, and marks all objects to be compared. Returns events that describe what could not
+    /// be read and does not prevent a plan.
+    ///
+    /// # Errors
+    /// What prevents a plan.
+    fn observe(state: &mut Self::State, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
+
+    /// Reads single objects again, whose operations failed, as far as a retry depends on what the kernel holds.
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn observe_keys(
+        state: &mut Self::State,
+        kernel: &mut Self::Kernel,
+        keys: &[Self::Key],
+    ) -> Result<(), Self::Error>;
+
+    /// The addresses of this node's interfaces as last read, without those that the data path bound itself.
+    fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
+
+    /// Brings the desired objects up to date with changes of the Services. Returns new events.
+    fn compile(state: &mut Self::State, services: &Services, changes: &Changes) -> Vec<Event>;
+
+    /// Marks an object to be compared at the next plan.
+    fn mark(state: &mut Self::State, key: &Self::Key);
+
+    /// Whether an object is marked.
+    fn is_marked(state: &Self::State, key: &Self::Key) -> bool;
+
+    /// Compares the marked objects and adds the steps that make the observed ones equal to the desired ones.
+    fn plan(state: &Self::State, plan: &mut PlanBuilder<'_, Self>);
+
+    /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
+    fn execute(kernel: &mut Self::Kernel, operations: &[&Self::Operation]) -> Vec<Result<(), Self::Error>>;
+
+    /// The error of an operation for which [`execute`](Self::execute) returned no outcome.
+    fn no_outcome() -> Self::Error;
+
+    /// Records an operation that was done in the observed objects.
+    fn record(state: &mut Self::State, operation: &Self::Operation);
+
+    /// Removes all marks: every marked object was compared, and what failed is retried.
+    fn settle(state: &mut Self::State);
+}

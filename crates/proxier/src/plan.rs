@@ -1,0 +1,287 @@
+//! What has to be done so that the kernel holds what is desired: phases of steps. A plan is plain data; it prints as the commands that
+//! do the same.
+
+use std::fmt;
+use std::time::Instant;
+
+use kernlink_services::ObjectName;
+
+use crate::data_path::DataPath;
+use crate::retry::Retries;
+
+/// What a step is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Subject {
+    /// A Service. Where several need the object, the first one.
+    Service(ObjectName),
+    /// This node: its configuration and addresses.
+    Node,
+    /// The data path as a whole, whatever the Services.
+    DataPath,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Service(name) => write!(f, "Service {name}"),
+            Subject::Node => f.write_str("node"),
+            Subject::DataPath => f.write_str("data path"),
+        }
+    }
+}
+
+/// Phases in the order in which they are executed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan<M: DataPath> {
+    phases: Vec<Phase<M>>,
+    steps: usize,
+}
+
+/// The steps of one phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase<M: DataPath> {
+    /// Which phase it is.
+    pub kind: M::Phase,
+    /// Its steps, in order; never empty.
+    pub steps: Vec<Step<M>>,
+}
+
+/// One operation, with every value that its execution needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step<M: DataPath> {
+    /// The kernel object that it changes.
+    pub key: M::Key,
+    /// What it is for.
+    pub subject: Subject,
+    /// What to do.
+    pub operation: M::Operation,
+    /// Earlier steps that must all have been done. Otherwise the step is skipped.
+    pub needs: Vec<StepId>,
+    /// Earlier steps of which one at least must have been done, unless this is empty. Otherwise the step is skipped.
+    pub needs_any: Vec<StepId>,
+}
+
+/// The position of a step in its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId(usize);
+
+impl StepId {
+    pub(crate) fn at(index: usize) -> Self {
+        StepId(index)
+    }
+
+    /// The position, counted through all phases from 0.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl fmt::Display for StepId {
+    /// The number of the step as plans and reports print it, from 1.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0 + 1)
+    }
+}
+
+impl<M: DataPath> Default for Plan<M> {
+    fn default() -> Self {
+        Self {
+            phases: Vec::new(),
+            steps: 0,
+        }
+    }
+}
+
+impl<M: DataPath> Plan<M> {
+    /// The phases; each at most once, in their order.
+    #[must_use]
+    pub fn phases(&self) -> &[Phase<M>] {
+        &self.phases
+    }
+
+    /// All steps with their positions.
+    pub fn steps(&self) -> impl Iterator<Item = (StepId, &Step<M>)> {
+        let steps = self.phases.iter().flat_map(|phase| &phase.steps);
+        steps.enumerate().map(|(index, step)| (StepId(index), step))
+    }
+
+    /// The number of steps.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.steps
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps == 0
+    }
+}
+
+impl<M: DataPath> fmt::Display for Plan<M> {
+    /// A heading for each phase, and a line for each step: its number, and the command that does the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut index = 0;
+        for phase in &self.phases {
+            writeln!(f, "# {}", phase.kind)?;
+            for step in &phase.steps {
+                writeln!(f, "[{}] {}", StepId(index), step.operation)?;
+                index += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a step may need: another step of the plan, or an object whose operation failed and waits to be retried.
+#[derive(Clone, Debug)]
+pub enum Need<K> {
+    /// A step of this plan.
+    Step(BuilderStep),
+    /// The object is not as it should be, and no step of this plan changes that.
+    Waiting(K),
+}
+
+/// A step of a plan that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuilderStep(usize);
+
+/// What a step needs.
+#[derive(Clone, Debug)]
+pub struct Needs<K> {
+    all: Vec<Need<K>>,
+    any: Vec<Need<K>>,
+}
+
+impl<K> Needs<K> {
+    /// Nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            all: Vec::new(),
+            any: Vec::new(),
+        }
+    }
+
+    /// All of these.
+    #[must_use]
+    pub fn all(needs: impl IntoIterator<Item = Need<K>>) -> Self {
+        Self {
+            all: needs.into_iter().collect(),
+            any: Vec::new(),
+        }
+    }
+
+    /// And one of these at least, unless there are none.
+    #[must_use]
+    pub fn and_any(mut self, needs: impl IntoIterator<Item = Need<K>>) -> Self {
+        self.any.extend(needs);
+        self
+    }
+}
+
+/// Collects the steps of a plan, in any order of phases.
+#[derive(Debug)]
+pub struct PlanBuilder<'a, M: DataPath> {
+    retries: &'a Retries<M::Key, M::Operation>,
+    now: Instant,
+    steps: Vec<(M::Phase, Step<M>)>,
+    waiting: Vec<(M::Key, M::Key)>,
+}
+
+impl<'a, M: DataPath> PlanBuilder<'a, M> {
+    pub(crate) fn new(retries: &'a Retries<M::Key, M::Operation>, now: Instant) -> Self {
+        Self {
+            retries,
+            now,
+            steps: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Adds a step, unless the same operation failed and is not due, or something that it needs is not: then the step is left out,
+    /// and tried with what it waits for.
+    pub fn push(
+        &mut self,
+        phase: M::Phase,
+        key: M::Key,
+        subject: Subject,
+        operation: impl Into<M::Operation>,
+        needs: Needs<M::Key>,
+    ) -> Need<M::Key> {
+        let operation = operation.into();
+        if self.retries.is_waiting(&key, &operation, self.now) {
+            return Need::Waiting(key);
+        }
+        let mut all = Vec::with_capacity(needs.all.len());
+        for need in needs.all {
+            match need {
+                Need::Step(BuilderStep(index)) => all.push(StepId(index)),
+                Need::Waiting(on) => {
+                    self.waiting.push((on, key.clone()));
+                    return Need::Waiting(key);
+                }
+            }
+        }
+        let mut any = Vec::with_capacity(needs.any.len());
+        let mut waits = None;
+        for need in needs.any {
+            match need {
+                Need::Step(BuilderStep(index)) => any.push(StepId(index)),
+                Need::Waiting(on) => waits = Some(on),
+            }
+        }
+        if let Some(on) = waits.filter(|_| any.is_empty()) {
+            self.waiting.push((on, key.clone()));
+            return Need::Waiting(key);
+        }
+        let step = Step {
+            key,
+            subject,
+            operation,
+            needs: all,
+            needs_any: any,
+        };
+        self.steps.push((phase, step));
+        Need::Step(BuilderStep(self.steps.len() - 1))
+    }
+
+    /// Puts the steps in the order of their phases. Returns the plan, and the keys that wait, each with the key that it waits for.
+    pub(crate) fn finish(self) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
+        let mut order: Vec<usize> = (0..self.steps.len()).collect();
+        order.sort_by_key(|&index| self.steps.get(index).map(|(phase, _)| *phase));
+        let mut position = vec![StepId(0); order.len()];
+        for (new, &old) in order.iter().enumerate() {
+            if let Some(position) = position.get_mut(old) {
+                *position = StepId(new);
+            }
+        }
+        let mut steps: Vec<Option<(M::Phase, Step<M>)>> = self.steps.into_iter().map(Some).collect();
+        let mut plan = Plan::default();
+        for old in order {
+            let Some((kind, mut step)) = steps.get_mut(old).and_then(Option::take) else {
+                continue;
+            };
+            for need in step.needs.iter_mut().chain(&mut step.needs_any) {
+                if let Some(position) = position.get(need.0) {
+                    *need = *position;
+                }
+            }
+            step.needs.sort_unstable();
+            step.needs.dedup();
+            step.needs_any.sort_unstable();
+            step.needs_any.dedup();
+            plan.steps += 1;
+            match plan.phases.last_mut() {
+                Some(phase) if phase.kind == kind => phase.steps.push(step),
+                _ => plan.phases.push(Phase {
+                    kind,
+                    steps: vec![step],
+                }),
+            }
+        }
+        (plan, self.waiting)
+    }
+}

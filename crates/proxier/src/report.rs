@@ -1,0 +1,117 @@
+//! What became of a plan.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::data_path::DataPath;
+use crate::plan::{Plan, StepId, Subject};
+
+/// The outcome of each step of a plan, in the plan's order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report<M: DataPath> {
+    outcomes: Vec<Outcome<M>>,
+}
+
+/// The outcome of a step.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Outcome<M: DataPath> {
+    /// It was done.
+    Done,
+    /// It was tried and failed.
+    Failed(M::Error),
+    /// It was not tried, because a step that it needs failed or was skipped.
+    Skipped {
+        /// The first such step.
+        dependency: StepId,
+    },
+}
+
+impl<M: DataPath> Report<M> {
+    pub(crate) fn new(outcomes: Vec<Outcome<M>>) -> Self {
+        Self { outcomes }
+    }
+
+    /// The outcomes, one for each step of the plan.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Outcome<M>] {
+        &self.outcomes
+    }
+
+    /// Whether every step was done.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.outcomes
+            .iter()
+            .all(|outcome| matches!(outcome, Outcome::Done))
+    }
+
+    /// The steps that were tried and failed.
+    pub fn failures(&self) -> impl Iterator<Item = (StepId, &M::Error)> {
+        let outcomes = self.outcomes.iter().enumerate();
+        outcomes.filter_map(|(index, outcome)| match outcome {
+            Outcome::Failed(error) => Some((StepId::at(index), error)),
+            Outcome::Done | Outcome::Skipped { .. } => None,
+        })
+    }
+
+    /// The number of steps by outcome.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.outcomes.iter().fold(Counts::default(), Counts::with)
+    }
+
+    /// The number of steps by what they are for and by outcome.
+    #[must_use]
+    pub fn by_subject(&self, plan: &Plan<M>) -> BTreeMap<Subject, Counts> {
+        let mut subjects: BTreeMap<Subject, Counts> = BTreeMap::new();
+        for ((_, step), outcome) in plan.steps().zip(&self.outcomes) {
+            match subjects.get_mut(&step.subject) {
+                Some(counts) => *counts = counts.with(outcome),
+                None => _ = subjects.insert(step.subject.clone(), Counts::default().with(outcome)),
+            }
+        }
+        subjects
+    }
+
+    /// The failed step because of which a step was skipped.
+    pub(crate) fn root(&self, mut step: StepId) -> StepId {
+        // A dependency always stands before what depends on it.
+        while let Some(Outcome::Skipped { dependency }) = self.outcomes.get(step.index()) {
+            step = *dependency;
+        }
+        step
+    }
+}
+
+/// The number of steps by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Done.
+    pub done: usize,
+    /// Tried and failed.
+    pub failed: usize,
+    /// Not tried because a step before failed.
+    pub skipped: usize,
+}
+
+impl Counts {
+    fn with<M: DataPath>(mut self, outcome: &Outcome<M>) -> Self {
+        match outcome {
+            Outcome::Done => self.done += 1,
+            Outcome::Failed(_) => self.failed += 1,
+            Outcome::Skipped { .. } => self.skipped += 1,
+        }
+        self
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} done, {} failed, {} skipped",
+            self.done, self.failed, self.skipped
+        )
+    }
+}

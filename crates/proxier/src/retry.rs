@@ -1,0 +1,222 @@
+//! When to try again what failed: a time for each key.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hash};
+use std::time::{Duration, Instant};
+
+use foldhash::quality::RandomState;
+
+/// The delays between attempts at one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// The longest delay after the first failure. Default: 1 second.
+    pub initial: Duration,
+    /// The longest delay after many failures. Default: 5 minutes.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_secs(1),
+            max: Duration::from_secs(300),
+        }
+    }
+}
+
+impl Backoff {
+    /// The delay after so many failures: it doubles with each, up to the limit, and is between half of that and all of it. `random`
+    /// chooses where.
+    #[must_use]
+    pub fn delay(&self, failures: u32, random: u64) -> Duration {
+        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let longest = self.initial.saturating_mul(factor).min(self.max);
+        let half = longest / 2;
+        // 2^-32 of the range is precise enough.
+        let part = u32::try_from(random >> 32).unwrap_or(0);
+        half + (longest - half).mul_f64(f64::from(part) / f64::from(u32::MAX))
+    }
+}
+
+/// The keys whose operations failed. Each key has its own time of the next attempt; the delays are random, so that many keys do not
+/// fall due together.
+#[derive(Clone, Debug)]
+pub struct Retries<K, O> {
+    records: HashMap<K, Record<K, O>, RandomState>,
+    /// The keys that wait, by time.
+    queue: BTreeSet<(Instant, K)>,
+    backoff: Backoff,
+    random: RandomState,
+}
+
+#[derive(Clone, Debug)]
+struct Record<K, O> {
+    due: Instant,
+    failures: u32,
+    /// What failed. Another operation on the key does not wait.
+    operation: O,
+    /// Keys whose operations were skipped because this one failed.
+    dependents: BTreeSet<K>,
+}
+
+impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
+    /// No failures.
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        Self {
+            records: HashMap::default(),
+            queue: BTreeSet::new(),
+            backoff,
+            random: RandomState::default(),
+        }
+    }
+
+    pub(crate) fn set_backoff(&mut self, backoff: Backoff) {
+        self.backoff = backoff;
+    }
+
+    /// Records that an operation on a key failed.
+    pub(crate) fn fail(&mut self, key: &K, operation: O, now: Instant) {
+        let before = self.records.remove(key);
+        if let Some(before) = &before {
+            self.queue.remove(&(before.due, key.clone()));
+        }
+        // Another operation begins anew.
+        let same = before.filter(|before| before.operation == operation);
+        let failures = same.as_ref().map_or(0, |before| before.failures).saturating_add(1);
+        let random = self.random.hash_one((key, failures));
+        let due = now + self.backoff.delay(failures, random);
+        self.queue.insert((due, key.clone()));
+        let record = Record {
+            due,
+            failures,
+            operation,
+            dependents: same.map(|before| before.dependents).unwrap_or_default(),
+        };
+        self.records.insert(key.clone(), record);
+    }
+
+    /// Records that an operation on a key was done.
+    pub(crate) fn succeed(&mut self, key: &K) {
+        if self.records.is_empty() {
+            return;
+        }
+        if let Some(record) = self.records.remove(key) {
+            self.queue.remove(&(record.due, key.clone()));
+        }
+    }
+
+    /// Records that an operation on a key was skipped because one on another key failed, waits, or was skipped itself.
+    pub(crate) fn depend(&mut self, on: &K, dependent: K) {
+        if let Some(record) = self.records.get_mut(on) {
+            record.dependents.insert(dependent);
+            return;
+        }
+        let mut records = self.records.values_mut();
+        if let Some(record) = records.find(|record| record.dependents.contains(on)) {
+            record.dependents.insert(dependent);
+        }
+    }
+
+    /// Whether an operation on a key failed and is not due yet.
+    pub(crate) fn is_waiting(&self, key: &K, operation: &O, now: Instant) -> bool {
+        self.records
+            .get(key)
+            .is_some_and(|record| record.due > now && record.operation == *operation)
+    }
+
+    /// The keys that fall due, and those that depend on them. They do not wait any more.
+    pub(crate) fn take_due(&mut self, now: Instant) -> (Vec<K>, Vec<K>) {
+        let (mut due, mut dependents) = (Vec::new(), Vec::new());
+        while let Some((at, key)) = self.queue.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.queue.pop_first();
+            if let Some(record) = self.records.get_mut(&key) {
+                dependents.extend(std::mem::take(&mut record.dependents));
+            }
+            due.push(key);
+        }
+        (due, dependents)
+    }
+
+    /// The dependents of the keys that `is_marked`: these are planned again, for another reason than a retry.
+    pub(crate) fn dependents_of(&mut self, is_marked: impl Fn(&K) -> bool) -> Vec<K> {
+        let records = self.records.iter_mut().filter(|(key, _)| is_marked(key));
+        records
+            .flat_map(|(_, record)| std::mem::take(&mut record.dependents))
+            .collect()
+    }
+
+    /// Removes the keys that fell due and did not fail again: nothing is left to do about them.
+    pub(crate) fn drop_due(&mut self, now: Instant) {
+        if self.records.len() > self.queue.len() {
+            self.records.retain(|_, record| record.due > now);
+        }
+    }
+
+    /// When the next key falls due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.queue.first().map(|(due, _)| *due)
+    }
+
+    /// The number of keys whose operations failed.
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_the_limit_and_vary() {
+        let backoff = Backoff::default();
+        for (failures, longest) in [(1, 1), (2, 2), (5, 16), (9, 256), (10, 300), (99, 300)] {
+            let longest = Duration::from_secs(longest);
+            assert_eq!(backoff.delay(failures, u64::MAX), longest);
+            assert_eq!(backoff.delay(failures, 0), longest / 2);
+        }
+    }
+
+    #[test]
+    fn only_the_operation_that_failed_waits() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', now);
+        assert!(retries.is_waiting(&1, &'a', now));
+        assert!(!retries.is_waiting(&1, &'b', now));
+        assert!(!retries.is_waiting(&2, &'a', now));
+        let due = retries.next().unwrap();
+        assert!(!retries.is_waiting(&1, &'a', due));
+        assert_eq!(retries.take_due(due), (vec![1], vec![]));
+        retries.drop_due(due);
+        assert_eq!(retries.len(), 0);
+    }
+
+    #[test]
+    fn ten_keys_do_not_fall_due_together() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        for key in 0..10 {
+            retries.fail(&key, 'a', now);
+        }
+        let times: BTreeSet<Instant> = retries.queue.iter().map(|(due, _)| *due).collect();
+        assert_eq!(times.len(), 10);
+    }
+
+    #[test]
+    fn dependents_fall_due_with_what_they_depend_on() {
+        let now = Instant::now();
+        let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
+        retries.fail(&1, 'a', now);
+        retries.depend(&1, 2);
+        retries.depend(&3, 4);
+        let due = retries.next().unwrap();
+        assert_eq!(retries.take_due(due), (vec![1], vec![2]));
+        retries.fail(&1, 'a', due);
+        retries.depend(&1, 2);
+        assert_eq!(retries.dependents_of(|key| *key == 1), [2]);
+    }
+}
