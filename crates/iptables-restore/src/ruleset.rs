@@ -279,7 +279,7 @@ impl Ruleset {
     }
 
     /// Adds the tables of `other`, and what could not be read there.
-    pub(crate) fn merge(&mut self, other: Ruleset) {
+    pub fn merge(&mut self, other: Ruleset) {
         self.tables.extend(other.tables);
         self.unreadable_tables.extend(other.unreadable_tables);
         self.unreadable_lines.extend(other.unreadable_lines);

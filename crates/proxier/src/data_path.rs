@@ -73,7 +73,7 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     fn is_marked(state: &Self::State, key: &Self::Key) -> bool;
 
     /// Compares the marked objects and adds the steps that make the observed ones equal to the desired ones.
-    fn plan(state: &Self::State, plan: &mut PlanBuilder<'_, Self>);
+    fn plan(state: &mut Self::State, plan: &mut PlanBuilder<'_, Self>);
 
     /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
     fn execute(kernel: &mut Self::Kernel, operations: &[&Self::Operation]) -> Vec<Result<(), Self::Error>>;

@@ -181,19 +181,17 @@ impl<M: DataPath> Proxier<M> {
         self.cost.map_entries += updated.map_entries;
         self.pending.extend(updated.events);
         let changes = self.services.take_changes();
-        if !changes.is_empty() {
-            let events = M::compile(&mut self.state, &self.services, &changes);
-            self.pending.extend(events);
-        }
+        let events = M::compile(&mut self.state, &self.services, &changes);
+        self.pending.extend(events);
         for key in self.retries.dependents_of(|key| M::is_marked(&self.state, key)) {
             M::mark(&mut self.state, &key);
         }
         Ok(())
     }
 
-    fn make_plan(&self, now: Instant) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
+    fn make_plan(&mut self, now: Instant) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
         let mut builder = PlanBuilder::new(&self.retries, now);
-        M::plan(&self.state, &mut builder);
+        M::plan(&mut self.state, &mut builder);
         builder.finish()
     }
 

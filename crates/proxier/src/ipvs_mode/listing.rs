@@ -4,8 +4,11 @@ use std::fmt::Display;
 
 use kernlink_iptables_restore::Style;
 
-use super::{DesiredState, KernelVersion, rules};
-use crate::family::Family;
+use kernlink_services::Family;
+
+use super::rules;
+use super::state::State;
+use super::sysctls::{KernelVersion, sysctls};
 
 /// The desired state as text, one listing for each thing in the kernel. Lines are sorted wherever their order means nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Listings {
     }
 }
 
-impl DesiredState {
+impl State {
     /// The whole desired state as text.
     #[must_use]
     pub fn listings(&self, kernel: KernelVersion, processors: u32) -> Listings {
@@ -68,18 +71,18 @@ impl DesiredState {
                 self.addresses(family)
                     .map(move |address| format!("{address}/{}", family.host_prefix()))
             })),
-            sysctl: sorted(self.sysctls(kernel, processors)),
+            sysctl: sorted(sysctls(self.config(), kernel, processors)),
             timeouts: self.timeouts_line(),
         }
     }
 
     fn ipvs_lines(&self, family: Family) -> Vec<String> {
         let mut lines = Vec::new();
-        for wanted in self.virtual_servers(family) {
-            lines.push(wanted.virtual_server.to_string());
-            let key = wanted.virtual_server.key;
+        for server in self.virtual_servers(family) {
+            lines.push(server.virtual_server.to_string());
+            let key = server.virtual_server.key;
             lines.extend(
-                wanted
+                server
                     .real_servers
                     .iter()
                     .map(|server| format!("-a {key} {server}")),
@@ -90,13 +93,13 @@ impl DesiredState {
 
     fn ipset_lines(&self, family: Family) -> Vec<String> {
         let mut lines = Vec::new();
-        for set in self.sets(family) {
-            let mut definition = set.definition.clone();
+        for set in super::SetId::ALL {
+            let mut definition = set.definition(family);
             definition.options.hashsize = None;
             definition.options.maxelem = None;
             lines.push(format!("create {definition}"));
             lines.extend(
-                set.entries()
+                self.entries(set, family)
                     .map(|entry| format!("add {} {entry}", definition.name)),
             );
         }
@@ -104,7 +107,7 @@ impl DesiredState {
     }
 
     fn timeouts_line(&self) -> String {
-        let timeouts = self.ipvs_timeouts();
+        let timeouts = self.config().ipvs_timeouts.whole_seconds();
         if timeouts.is_unset() {
             return String::new();
         }

@@ -11,15 +11,16 @@ use kernlink_iptables_restore::matches::{
 };
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{
-    Chain, ChainName, Condition, Match, Network, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
+    Chain, ChainName, Condition, Match, Network, Place, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
+    Wanted,
 };
 
-use super::{Blocked, DesiredState, SetId};
-use crate::config::LocalDetection;
-use crate::family::Family;
-use crate::source::Protocol;
+use kernlink_services::{Family, Protocol};
 
-/// The chains of ours in each table, in kube-proxy's order of creation.
+use super::config::{Config, LocalDetection};
+use super::sets::SetId;
+
+/// The owned chains of each table, in kube-proxy's order of creation.
 pub const CHAINS: [(Table, &[&str]); 2] = [
     (
         Table::Nat,
@@ -49,7 +50,7 @@ const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
 const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
-/// A rule in a built-in chain that leads to one of ours. It is put at the top of its chain if it is not there; where it stands
+/// A rule in a built-in chain that leads to an owned one. It is put at the top of its chain if it is not there; where it stands
 /// then does not matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jump {
@@ -109,25 +110,78 @@ pub fn jumps() -> Vec<Jump> {
     .collect()
 }
 
-impl DesiredState {
-    /// The chains of a family with their rules.
-    #[must_use]
-    pub fn rules(&self, family: Family) -> Ruleset {
-        let writer = Writer { state: self, family };
-        let mut ruleset = Ruleset::new();
-        for (table, chains) in CHAINS {
-            let table_rules = ruleset.table_mut(table);
-            for chain in chains {
-                table_rules.insert(chain_name(chain), Chain::with_rules(writer.chain(table, chain)));
-            }
+/// A frontend that processes of this node must not reach, because the node is in none of its source ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Blocked {
+    /// The virtual IP.
+    pub address: IpAddr,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port.
+    pub port: u16,
+}
+
+/// What the rules of a family depend on.
+pub(super) struct RuleInputs<'a> {
+    pub(super) config: &'a Config,
+    pub(super) family: Family,
+    /// The network of this node's pods.
+    pub(super) pod_cidr: Option<ipnet::IpNet>,
+    /// The sets with an entry, by [`SetId::index`].
+    pub(super) filled: [bool; SetId::ALL.len()],
+    /// Sorted.
+    pub(super) blocked: Vec<Blocked>,
+}
+
+/// The chains of a family with their rules.
+pub(super) fn rules(inputs: &RuleInputs<'_>) -> Ruleset {
+    let mut ruleset = Ruleset::new();
+    for (table, chains) in CHAINS {
+        let table_rules = ruleset.table_mut(table);
+        for chain in chains {
+            table_rules.insert(chain_name(chain), Chain::with_rules(inputs.chain(table, chain)));
         }
-        ruleset
+    }
+    ruleset
+}
+
+/// The chains and jumps of a family, as iptables compares them with what it has.
+#[expect(clippy::expect_used, reason = "constants that every test of a plan checks")]
+pub(super) fn wanted(family: Family, ruleset: &Ruleset) -> Wanted {
+    let mut wanted = Wanted::new(iptables_family(family));
+    for (table, rules) in ruleset.tables() {
+        for (name, chain) in rules.chains() {
+            let rules = chain.rules().cloned();
+            wanted.set_chain(table, *name, rules).expect("a chain that is not built in");
+        }
+    }
+    // kube-proxy puts one after the other at the top of its chain, so the last one listed comes first.
+    for jump in jumps().into_iter().rev() {
+        let table = jump.table;
+        let jump = kernlink_iptables_restore::Jump {
+            from: jump.chain,
+            rule: jump.rule,
+            place: Place::First,
+        };
+        wanted.add_jump(table, jump).expect("a jump to one of the chains");
+    }
+    wanted
+}
+
+/// A family as the iptables tools name it.
+pub(super) fn iptables_family(family: Family) -> kernlink_iptables_restore::Family {
+    match family {
+        Family::V4 => kernlink_iptables_restore::Family::Ipv4,
+        Family::V6 => kernlink_iptables_restore::Family::Ipv6,
     }
 }
 
-struct Writer<'a> {
-    state: &'a DesiredState,
-    family: Family,
+/// The family of one of the iptables tools.
+pub(super) fn family_of(family: kernlink_iptables_restore::Family) -> Family {
+    match family {
+        kernlink_iptables_restore::Family::Ipv4 => Family::V4,
+        kernlink_iptables_restore::Family::Ipv6 => Family::V6,
+    }
 }
 
 /// How a rule looks a packet up in a set.
@@ -141,7 +195,7 @@ enum Lookup {
     SourceAddress,
 }
 
-impl Writer<'_> {
+impl RuleInputs<'_> {
     fn chain(&self, table: Table, chain: &str) -> Vec<Rule> {
         match (table, chain) {
             (Table::Nat, SERVICES) => self.services(),
@@ -170,7 +224,7 @@ impl Writer<'_> {
                 rules
             }
             (Table::Filter, IPVS_FILTER) => self.ipvs_filter(),
-            (Table::Filter, IPVS_OUT_FILTER) => self.state.blocked(self.family).map(block).collect(),
+            (Table::Filter, IPVS_OUT_FILTER) => self.blocked.iter().map(block).collect(),
             _ => Vec::new(),
         }
     }
@@ -218,7 +272,7 @@ impl Writer<'_> {
     /// Marks traffic to cluster IPs that does not come from pods of this node. Where pods cannot be told from others, only what
     /// comes from the virtual IP itself is marked: the kernel may choose that as the source of the node's own connections.
     fn mark_cluster_ip(&self) -> Rule {
-        let config = self.state.config();
+        let config = self.config;
         let family = self.family;
         let cidr = |net: Option<ipnet::IpNet>| {
             net.map(|net| Match::Source(Condition::Not(network(net.network(), net.prefix_len()))))
@@ -227,7 +281,7 @@ impl Writer<'_> {
             LocalDetection::ClusterCidr(nets) => {
                 cidr(nets.iter().find(|net| Family::of_net(net) == family).copied())
             }
-            LocalDetection::NodeCidr => cidr(self.state.this_node.pod_cidr(family)),
+            LocalDetection::NodeCidr => cidr(self.pod_cidr),
             LocalDetection::BridgeInterface(name) => Some(Match::InInterface(Condition::Not(name.clone()))),
             LocalDetection::InterfacePrefix(prefix) => {
                 Some(Match::InInterface(Condition::Not(prefix.clone())))
@@ -279,7 +333,7 @@ impl Writer<'_> {
         let mark = self.mark();
         let mut rules = self.set_rule(SetId::LoopBack, Target::Masquerade(Masquerade::default()));
         let masquerade = Masquerade {
-            random_fully: self.state.config().random_fully,
+            random_fully: self.config.random_fully,
             ..Masquerade::default()
         };
         let unmarked = Match::Mark(Condition::Not(mark_match(mark)));
@@ -396,11 +450,11 @@ impl Writer<'_> {
     }
 
     fn has(&self, set: SetId) -> bool {
-        !self.state.set(set, self.family).is_empty()
+        self.filled.get(set.index()).copied().unwrap_or_default()
     }
 
     fn mark(&self) -> u32 {
-        self.state.config().masquerade_bit.mark()
+        self.config.masquerade_bit.mark()
     }
 }
 

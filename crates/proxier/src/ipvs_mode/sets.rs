@@ -1,6 +1,6 @@
-//! The sets: what they are called, what they hold, and which entries a frontend needs.
+//! The sets: their names and types, and the entries that a frontend needs.
 //!
-//! Names and types are kube-proxy's, so that a node can pass from one to the other while it serves.
+//! Names and types are kube-proxy's, so that either can take over from the other while traffic flows.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
 
-use crate::family::Family;
-use crate::model::{Exposure, Frontend, FrontendKind};
-use crate::source::{Policy, Protocol};
+use kernlink_services::{Family, Frontend, FrontendKind, Policy, Protocol, ServicePort};
+
+use super::forwarding::Forwarding;
 
 /// One of the sets, in either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
-    /// Endpoints of this node that may reach themselves through their Service.
+    /// Hairpin traffic: endpoints of this node that reach themselves through their Service.
     LoopBack,
     /// Cluster IPs.
     ClusterIp,
@@ -72,6 +72,31 @@ impl SetId {
         SetId::HealthCheckNodePort,
         SetId::IpvsIps,
     ];
+
+    /// Whether an entry exempts a frontend from masquerading, because its traffic stays on this node or keeps its addresses.
+    pub(super) fn is_local(self) -> bool {
+        matches!(
+            self,
+            SetId::ExternalIpLocal
+                | SetId::LoadBalancerLocal
+                | SetId::NodePortLocalTcp
+                | SetId::NodePortLocalUdp
+                | SetId::NodePortLocalSctp
+        )
+    }
+
+    /// The set that holds every frontend of the kind, for a local-policy set whose entries are a part of it.
+    pub(super) fn whole(self) -> Option<Self> {
+        match self {
+            SetId::LoadBalancerLocal => Some(SetId::LoadBalancer),
+            SetId::NodePortLocalTcp => Some(SetId::NodePortTcp),
+            SetId::NodePortLocalUdp => Some(SetId::NodePortUdp),
+            SetId::NodePortLocalSctp => Some(SetId::NodePortSctp),
+            // An external IP is in one of two sets.
+            SetId::ExternalIpLocal => Some(SetId::ExternalIp),
+            _ => None,
+        }
+    }
 
     /// The position in [`SetId::ALL`].
     #[must_use]
@@ -147,8 +172,7 @@ impl SetId {
         }
     }
 
-    /// The set as it is to be created: kube-proxy's sizes, so that either takes the other's set for its own. Bitmaps have no
-    /// family, but each family has its own copy.
+    /// The set as it is created, with kube-proxy's sizes. Bitmaps have no family, but each family has its own copy.
     #[must_use]
     pub fn definition(self, family: Family) -> Set {
         let set = Set::new(self.name(family), self.set_type());
@@ -209,12 +233,12 @@ impl fmt::Display for SetId {
 }
 
 /// The entries that exist only as long as a frontend is served.
-pub(crate) fn of_frontend(frontend: &Frontend) -> Vec<(SetId, Entry)> {
+pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(SetId, Entry)> {
     let port = protocol_port(frontend.protocol, frontend.port);
     let own = Entry::ip_port(frontend.address, port);
     // The sets of local traffic are those that are accepted without a mark. What the endpoint's host answers by itself must
     // not be masqueraded either: the answer would go to this node, which does not take it.
-    let local = frontend.policy == Policy::Local || frontend.forwarding.keeps_addresses();
+    let local = frontend.policy == Policy::Local || forwarding.keeps_addresses();
     match frontend.kind {
         FrontendKind::ClusterIp => vec![(SetId::ClusterIp, own)],
         FrontendKind::ExternalIp if local => vec![(SetId::ExternalIpLocal, own)],
@@ -263,16 +287,16 @@ fn load_balancer(frontend: &Frontend, port: ProtocolPort, own: Entry, local: boo
     entries
 }
 
-/// The entries of a service port that belong to no frontend: its endpoints here may reach themselves.
-pub(crate) fn of_endpoints(exposure: &Exposure) -> Vec<(SetId, Entry)> {
-    let protocol = exposure.key.name.protocol;
+/// The entries of a service port that belong to no frontend: hairpin traffic of its endpoints on this node.
+pub(super) fn of_endpoints(port: &ServicePort) -> Vec<(SetId, Entry)> {
+    let protocol = port.key.name.protocol;
     let hairpin = |&(address, port): &(IpAddr, u16)| {
         (
             SetId::LoopBack,
             Entry::ip_port_ip(address, protocol_port(protocol, port), address),
         )
     };
-    exposure.local_endpoints.iter().map(hairpin).collect()
+    port.local_endpoints.iter().map(hairpin).collect()
 }
 
 fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {

@@ -1,11 +1,11 @@
-//! Kernel settings, by kernel version.
+//! The sysctls that must have a value, by kernel version.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::DesiredState;
+use super::config::Config;
 
-/// A setting under `/proc/sys` that must have a value.
+/// A sysctl that must have a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sysctl {
     /// The name, with dots.
@@ -65,20 +65,21 @@ impl FromStr for KernelVersion {
     }
 }
 
-impl DesiredState {
-    /// The settings that must have a value, sorted by name; all others are left alone. `processors` is the number that the limit of
-    /// tracked connections is reckoned from.
-    #[must_use]
-    pub fn sysctls(&self, kernel: KernelVersion, processors: u32) -> Vec<Sysctl> {
-        let config = self.config();
+/// The parameter of the module nf_conntrack for the number of buckets of the connection table, as a path.
+pub(super) const CONNTRACK_BUCKETS: &str = "/sys/module/nf_conntrack/parameters/hashsize";
+
+/// The sysctls that must have a value, sorted by name; all others are left alone. `processors` is the number from which the limit of
+/// tracked connections is computed.
+#[must_use]
+pub fn sysctls(config: &Config, kernel: KernelVersion, processors: u32) -> Vec<Sysctl> {
         let mut wanted = vec![
-            // Without it iptables sees nothing of what IPVS translates.
+            // Without it iptables does not see what IPVS translates.
             ("net.ipv4.vs.conntrack", 1),
             ("net.ipv4.vs.expire_nodest_conn", 1),
             ("net.ipv4.vs.expire_quiescent_template", 1),
             ("net.ipv4.ip_forward", 1),
         ];
-        // Before 5.9 a reused source port costs a second with 1; before 4.1 the setting did not exist.
+        // Before Linux 5.9 a reused source port is delayed by a second with 1; before 4.1 the sysctl did not exist.
         if (KernelVersion::new(4, 1)..KernelVersion::new(5, 9)).contains(&kernel) {
             wanted.push(("net.ipv4.vs.conn_reuse_mode", 0));
         }
@@ -90,7 +91,7 @@ impl DesiredState {
         }
         let conntrack = &config.conntrack;
         wanted.extend(
-            self.conntrack_max(processors)
+            conntrack_max(config, processors)
                 .map(|max| ("net.netfilter.nf_conntrack_max", max)),
         );
         for (name, timeout) in [
@@ -121,18 +122,18 @@ impl DesiredState {
             .collect();
         sysctls.sort();
         sysctls
-    }
+}
 
-    /// The fewest buckets of the table of tracked connections (module parameter `hashsize`); `None` leaves it alone.
-    #[must_use]
-    pub fn conntrack_buckets(&self, processors: u32) -> Option<u64> {
-        self.conntrack_max(processors).map(|max| max / 4)
-    }
+/// The least number of buckets of the connection table (module parameter `hashsize`). `None`: it is left alone.
+#[must_use]
+pub fn conntrack_buckets(config: &Config, processors: u32) -> Option<u64> {
+        conntrack_max(config, processors).map(|max| max / 4)
+}
 
-    /// How many connections may be tracked: so many per processor, not fewer than the minimum, and not more than kube-proxy's
-    /// limit even where the minimum is.
-    fn conntrack_max(&self, processors: u32) -> Option<u64> {
-        let conntrack = &self.config().conntrack;
+/// How many connections may be tracked: a number per processor, at least the minimum, and at most kube-proxy's limit even where the
+/// minimum is greater.
+fn conntrack_max(config: &Config, processors: u32) -> Option<u64> {
+        let conntrack = &config.conntrack;
         if conntrack.max_per_core == 0 {
             return None;
         }
@@ -142,7 +143,6 @@ impl DesiredState {
         } else {
             product.max(conntrack.min.into())
         })
-    }
 }
 
 /// The limit since kube-proxy 1.36.

@@ -9,12 +9,13 @@ use kernlink_ipvs::{
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
-use crate::family::Family;
-use crate::model::{Exposure, Forwarding, Frontend};
-use crate::source::{Policy, Protocol};
+use kernlink_services::{ChosenEndpoint, ChosenEndpoints, Family, Frontend, Policy, Protocol, ServicePort};
+
+use super::forwarding::Forwarding;
+use super::options::IpvsOptions;
 
 /// The key of the virtual server of a frontend.
-pub(crate) fn key(frontend: &Frontend) -> VirtualServerKey {
+pub(super) fn key(frontend: &Frontend) -> VirtualServerKey {
     let protocol = match frontend.protocol {
         Protocol::Tcp => IpvsProtocol::Tcp,
         Protocol::Udp => IpvsProtocol::Udp,
@@ -24,14 +25,13 @@ pub(crate) fn key(frontend: &Frontend) -> VirtualServerKey {
 }
 
 /// The virtual server of a frontend.
-pub(crate) fn virtual_server(exposure: &Exposure, frontend: &Frontend) -> VirtualServer {
-    let options = &exposure.options;
+pub(super) fn virtual_server(port: &ServicePort, frontend: &Frontend, options: &IpvsOptions) -> VirtualServer {
     let mut server = VirtualServer::new(key(frontend), options.scheduler);
     server.scheduler_flags = scheduler_flags(options.scheduler, options.scheduler_flags);
     server.one_packet = options.one_packet && frontend.protocol == Protocol::Udp;
     server.persistence = frontend.affinity.and_then(|timeout| {
         let persistence = Persistence::new(timeout).ok()?;
-        let granularity = granularity(exposure.key.family, options.affinity_mask.of(exposure.key.family));
+        let granularity = granularity(port.key.family, port.options.affinity_mask.of(port.key.family));
         Some(persistence.with_granularity(granularity))
     });
     server
@@ -55,28 +55,35 @@ fn scheduler_flags(scheduler: Scheduler, asked: Option<SchedulerFlags>) -> Sched
     }
 }
 
-/// How the kernel is to forward packets of a frontend.
-fn forwarding(frontend: &Frontend) -> ForwardingMethod {
-    match frontend.forwarding {
+fn forwarding_method(forwarding: Forwarding) -> ForwardingMethod {
+    match forwarding {
         Forwarding::Masquerade => ForwardingMethod::Masquerade,
         Forwarding::Direct => ForwardingMethod::DirectRoute,
         Forwarding::Tunnel => ForwardingMethod::Tunnel,
     }
 }
 
-/// Makes the real servers of a service port's frontends, each list once.
+/// The endpoints that serve traffic of a policy. For `Local` without endpoints on this node these are all of them, as in kube-proxy's
+/// IPVS mode (kubernetes PR 97081).
+pub(super) fn serving(endpoints: &ChosenEndpoints, policy: Policy) -> &[ChosenEndpoint] {
+    match policy {
+        Policy::Local if !endpoints.local.is_empty() => &endpoints.local,
+        Policy::Local | Policy::Cluster => &endpoints.cluster,
+    }
+}
+
+/// Makes the real servers of a service port's frontends. Frontends with the same real servers share one list.
 #[derive(Default)]
-pub(crate) struct RealServers(Vec<(Policy, ForwardingMethod, Arc<[RealServer]>)>);
+pub(super) struct RealServers(Vec<(Policy, Forwarding, Arc<[RealServer]>)>);
 
 impl RealServers {
     /// The real servers of a frontend, sorted by key.
-    pub(crate) fn of(&mut self, exposure: &Exposure, frontend: &Frontend) -> Arc<[RealServer]> {
-        let forwarding = forwarding(frontend);
-        // Without endpoints here a policy of `Local` takes the same list as one of `Cluster`.
-        let policy = if exposure.endpoints.local.is_empty() {
+    pub(super) fn of(&mut self, port: &ServicePort, policy: Policy, forwarding: Forwarding) -> Arc<[RealServer]> {
+        // Without endpoints on this node the policy `Local` has the same list as `Cluster`.
+        let policy = if port.endpoints.local.is_empty() {
             Policy::Cluster
         } else {
-            frontend.policy
+            policy
         };
         let known = self
             .0
@@ -85,9 +92,9 @@ impl RealServers {
         if let Some((_, _, servers)) = known {
             return Arc::clone(servers);
         }
-        let servers = exposure.endpoints.of(policy).iter().map(|endpoint| {
+        let servers = serving(&port.endpoints, policy).iter().map(|endpoint| {
             RealServer::new(RealServerKey::new(endpoint.address, endpoint.port))
-                .with_forwarding(forwarding)
+                .with_forwarding(forwarding_method(forwarding))
                 .with_weight(Weight::from(endpoint.weight))
         });
         let servers: Arc<[RealServer]> = servers.collect();

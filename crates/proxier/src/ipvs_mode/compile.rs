@@ -1,0 +1,199 @@
+//! From a service port to the kernel objects that it needs.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kernlink_ipset::Entry;
+use kernlink_ipvs::{RealServer, VirtualServer};
+use kernlink_services::{
+    Event, Family, Frontend, FrontendKind, Policy, Reason, ServicePort, ServicePortName,
+};
+
+use super::forwarding::Forwarding;
+use super::options::IpvsOptions;
+use super::rules::Blocked;
+use super::sets::{self, SetId};
+use super::virtual_servers::{self, RealServers, serving};
+
+/// What a service port needs of the kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Compiled {
+    /// One for each frontend key that it owns.
+    pub(super) frontends: Vec<CompiledFrontend>,
+    /// Entries that belong to no frontend, sorted, each once.
+    pub(super) entries: Vec<(SetId, Entry)>,
+    /// Events about how it is served.
+    pub(super) events: Vec<Event>,
+}
+
+/// What a frontend needs: all of it or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CompiledFrontend {
+    pub(super) policy: Policy,
+    pub(super) forwarding: Forwarding,
+    pub(super) virtual_server: VirtualServer,
+    /// Sorted by key.
+    pub(super) real_servers: Arc<[RealServer]>,
+    /// The address to bind.
+    pub(super) address: Option<IpAddr>,
+    pub(super) entries: Vec<(SetId, Entry)>,
+    /// Set where processes of this node must not reach it.
+    pub(super) blocked: Option<Blocked>,
+}
+
+/// Compiles a service port with the frontends that it owns.
+pub(super) fn compile<'a>(
+    port: &ServicePort,
+    owned: impl Iterator<Item = &'a Frontend>,
+    options: &IpvsOptions,
+) -> Compiled {
+    let mut compiled = Compiled::default();
+    let event = |reason| Event::service(port.key.name.service.clone(), reason);
+    compiled.events.extend(local_policy_events(port).map(event));
+    let (virtual_ips, obstacle) = forwarding_of_virtual_ips(port, options);
+    compiled.events.extend(obstacle.map(event));
+    let mut real_servers = RealServers::default();
+    let mut known: std::collections::HashMap<_, usize> = std::collections::HashMap::new();
+    for frontend in owned {
+        let is_virtual_ip = matches!(frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancer);
+        if is_virtual_ip && frontend.on_this_node {
+            compiled
+                .events
+                .push(event(address_of_this_node(frontend.address)));
+        }
+        let forwarding = if is_virtual_ip { virtual_ips } else { Forwarding::Masquerade };
+        let new = compile_frontend(port, frontend, forwarding, options, &mut real_servers);
+        // Nearly always the port has one frontend.
+        let place = if port.frontends.len() > 1 {
+            known.insert(new.virtual_server.key, compiled.frontends.len())
+        } else {
+            None
+        };
+        let Some(place) = place else {
+            compiled.frontends.push(new);
+            continue;
+        };
+        known.insert(new.virtual_server.key, place);
+        match compiled.frontends.get_mut(place) {
+            Some(known) if known.agrees_with(&new) => known.merge(new),
+            _ => compiled.events.push(event(conflict(&port.key.name, frontend))),
+        }
+    }
+    compiled.entries = sets::of_endpoints(port);
+    compiled.entries.extend(
+        port.health_check
+            .as_ref()
+            .map(|check| (SetId::HealthCheckNodePort, Entry::port(check.port.get()))),
+    );
+    compiled
+}
+
+fn compile_frontend(
+    port: &ServicePort,
+    frontend: &Frontend,
+    forwarding: Forwarding,
+    options: &IpvsOptions,
+    real_servers: &mut RealServers,
+) -> CompiledFrontend {
+    // Cluster IPs are bound always; external and load-balancer IPs unless another link of this node has them; node ports never,
+    // because their addresses are the node's own.
+    let bind = match frontend.kind {
+        FrontendKind::ClusterIp => true,
+        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => !frontend.on_this_node,
+        FrontendKind::NodePort => false,
+    };
+    let address = bind.then_some(frontend.address);
+    let mut entries = sets::of_frontend(frontend, forwarding);
+    entries.extend(address.map(|address| (SetId::IpvsIps, Entry::ip(address))));
+    CompiledFrontend {
+        policy: frontend.policy,
+        forwarding,
+        virtual_server: virtual_servers::virtual_server(port, frontend, options),
+        real_servers: real_servers.of(port, frontend.policy, forwarding),
+        address,
+        entries,
+        blocked: (!frontend.admits_node).then_some(Blocked {
+            address: frontend.address,
+            protocol: frontend.protocol,
+            port: frontend.port,
+        }),
+    }
+}
+
+impl CompiledFrontend {
+    fn agrees_with(&self, other: &Self) -> bool {
+        self.policy == other.policy
+            && self.forwarding == other.forwarding
+            && self.virtual_server == other.virtual_server
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.address = self.address.or(other.address);
+        self.blocked = self.blocked.or(other.blocked);
+        for entry in other.entries {
+            if !self.entries.contains(&entry) {
+                self.entries.push(entry);
+            }
+        }
+    }
+}
+
+/// How external and load-balancer IPs are forwarded: as asked, unless an endpoint that would serve them cannot be reached like this.
+fn forwarding_of_virtual_ips(port: &ServicePort, options: &IpvsOptions) -> (Forwarding, Option<Reason>) {
+    let method = options.forwarding;
+    let is_virtual_ip =
+        |frontend: &&Frontend| matches!(frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancer);
+    let Some(frontend) = port.frontends.iter().find(is_virtual_ip) else {
+        return (Forwarding::Masquerade, None);
+    };
+    let serving = serving(&port.endpoints, frontend.policy);
+    let Some((endpoint, obstacle)) = method.obstacle(frontend.port, serving) else {
+        return (method, None);
+    };
+    let name = &port.key.name;
+    let text = format!(
+        "forwarding-method: {method}: {name} is masqueraded, because its endpoint {endpoint} {obstacle}"
+    );
+    let reason = Reason::DataPath {
+        code: "MasqueradedInstead",
+        text,
+    };
+    (Forwarding::Masquerade, Some(reason))
+}
+
+/// A traffic policy of `Local` without an endpoint on this node: all endpoints are used.
+fn local_policy_events(port: &ServicePort) -> impl Iterator<Item = Reason> {
+    let falls_back = port.endpoints.local.is_empty() && !port.endpoints.cluster.is_empty();
+    let uses = |internal: bool| {
+        let frontends = port.frontends.iter().filter(|_| falls_back);
+        let mut of_traffic =
+            frontends.filter(|frontend| (frontend.kind == FrontendKind::ClusterIp) == internal);
+        of_traffic.any(|frontend| frontend.policy == Policy::Local)
+    };
+    let (name, family): (&ServicePortName, Family) = (&port.key.name, port.key.family);
+    let reason = |field: &str| Reason::DataPath {
+        code: "LocalPolicyFallsBack",
+        text: format!("{field}: Local: {name} has no {family} endpoint on this node, so all are used"),
+    };
+    let internal = uses(true).then(|| reason("internalTrafficPolicy"));
+    let external = uses(false).then(|| reason("externalTrafficPolicy"));
+    internal.into_iter().chain(external)
+}
+
+fn address_of_this_node(address: IpAddr) -> Reason {
+    Reason::DataPath {
+        code: "AddressOfThisNode",
+        text: format!("{address} is an address of this node: it is served, but not bound to the dummy link"),
+    }
+}
+
+/// A frontend of a service port that wants another virtual server than an earlier one with the same key.
+fn conflict(owner: &ServicePortName, frontend: &Frontend) -> Reason {
+    Reason::Conflict {
+        kind: frontend.kind,
+        address: frontend.address,
+        port: frontend.port,
+        protocol: frontend.protocol,
+        owner: owner.clone(),
+    }
+}

@@ -1,0 +1,53 @@
+//! The identity of a kernel object of IPVS mode, whatever its kind.
+
+use std::fmt;
+
+use kernlink_dummylink::{AddressKey, LinkName};
+use kernlink_ipset::Entry;
+use kernlink_ipvs::{RealServerKey, VirtualServerKey};
+use kernlink_services::Family;
+
+use super::sets::SetId;
+
+/// A kernel object of IPVS mode.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Key {
+    /// A sysctl, by name.
+    Sysctl(Box<str>),
+    /// The IPVS timeouts.
+    Timeouts,
+    /// A dummy link.
+    Link(LinkName),
+    /// A set.
+    Set(Family, SetId),
+    /// An entry of a set.
+    Entry(Family, SetId, Entry),
+    /// The chains of a family.
+    Rules(Family),
+    /// A jump from a built-in chain to one of the chains of a family, by its position in [`jumps`](super::rules::jumps).
+    Jump(Family, usize),
+    /// A virtual server.
+    VirtualServer(VirtualServerKey),
+    /// A real server of a virtual server.
+    RealServer(VirtualServerKey, RealServerKey),
+    /// An address of the dummy link.
+    Address(AddressKey),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Sysctl(name) => write!(f, "sysctl {name}"),
+            Key::Timeouts => f.write_str("IPVS timeouts"),
+            Key::Link(name) => write!(f, "link {name}"),
+            Key::Set(family, set) => write!(f, "set {}", set.text(*family)),
+            Key::Entry(family, set, entry) => write!(f, "entry {entry} of set {}", set.text(*family)),
+            Key::Rules(family) => write!(f, "{family} rules"),
+            Key::Jump(family, position) => write!(f, "{family} jump {position}"),
+            Key::VirtualServer(key) => write!(f, "virtual server {key}"),
+            Key::RealServer(server, key) => write!(f, "real server {key} of {server}"),
+            Key::Address(key) => write!(f, "address {key}"),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Reading what the kernel holds into the observed side of the tables.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use kernlink_dummylink::{AddressKey, LinkName, Selection};
+use kernlink_ipset::{Entry, Set};
+use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
+use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
+use kernlink_services::{Event, Family, InterfaceAddress};
+
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::ownership::{self, KernelFacts};
+use super::rules::iptables_family;
+use super::sets::SetId;
+use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
+use super::sysctls::CONNTRACK_BUCKETS;
+use crate::error::with_sources;
+
+/// Sets and addresses as the kernel holds them.
+#[derive(Debug, Default)]
+struct Listed {
+    has_link: bool,
+    addresses: HashSet<AddressKey>,
+    interfaces: BTreeSet<InterfaceAddress>,
+    node_addresses: HashSet<IpAddr>,
+    sets: BTreeMap<(Family, SetId), (Set, HashSet<Entry>)>,
+}
+
+impl KernelFacts for Listed {
+    fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool {
+        let set = self.sets.get(&(family, set));
+        set.is_some_and(|(_, entries)| entries.contains(entry))
+    }
+
+    fn is_bound(&self, address: IpAddr) -> bool {
+        AddressKey::host(address).is_ok_and(|key| self.addresses.contains(&key))
+    }
+
+    fn is_node_address(&self, address: IpAddr) -> bool {
+        self.node_addresses.contains(&address)
+    }
+}
+
+/// Reads everything that a plan depends on, and marks all objects.
+///
+/// Nothing is taken over unless links, sets and virtual servers could be read: an error never looks like an absent object. Tables
+/// that cannot be read concern their family only; a sysctl that cannot be read concerns itself.
+pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    let mut events = Vec::new();
+    let link = state.config().link();
+    let mut listed = Listed::default();
+    if let Some(link) = link {
+        listed.has_link = kernel.links.exists(&link)?;
+    }
+    for address in kernel.links.list(Selection::All)? {
+        let key = address.address.key;
+        if Some(address.link) == link {
+            if !is_link_local_v6(key.address()) {
+                listed.addresses.insert(key);
+            }
+        } else if !state.is_dummy_link(&address.link) {
+            let interface = InterfaceAddress::new(address.link.to_string(), key.address());
+            listed.interfaces.insert(interface);
+            listed.node_addresses.insert(key.address());
+        }
+    }
+    for header in kernel.sets.headers()? {
+        if let Some(key) = SetId::of_name(&header.set.name) {
+            let contents = kernel.sets.list_set(&header.set.name)?;
+            let entries = contents.entries.into_iter().collect();
+            listed.sets.insert(key, (contents.header.set, entries));
+        }
+    }
+    let snapshot = kernel.ipvs.snapshot()?;
+    if let Consistency::Torn { attempts } = snapshot.consistency {
+        let text = format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
+        events.push(Event::host("TornListing", text));
+    }
+    let timeouts = kernel.ipvs.timeouts()?;
+    // Everything that prevents a plan was read.
+    let exclude_cidrs = &state.config().exclude_cidrs;
+    let servers: Vec<(VirtualServerKey, ObservedServer)> = snapshot
+        .virtual_servers
+        .into_iter()
+        .map(|entry| {
+            let virtual_server = entry.virtual_server.server;
+            let key = virtual_server.key;
+            let known = state.servers.observed(&key).map(|known| known.is_owned);
+            let is_owned =
+                known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
+            let summaries = entry.real_servers.iter();
+            let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
+                summaries.map(|summary| (summary.key, summary.into())).collect();
+            let observed = ObservedServer {
+                virtual_server,
+                real_servers,
+                is_owned,
+            };
+            (key, observed)
+        })
+        .collect();
+    state.foreign = servers
+        .iter()
+        .filter(|(_, server)| !server.is_owned)
+        .map(|(key, _)| *key)
+        .collect();
+    state.servers.observe_all(servers);
+    state.timeouts.observed = Some(timeouts);
+    state.timeouts.is_marked = true;
+    if let Some(link) = link {
+        state.links.observe(link, listed.has_link.then_some(()));
+    }
+    state.links.mark_all();
+    let addresses = listed.addresses.into_iter().map(|key| (key, ()));
+    state.addresses.observe_all(addresses);
+    state.interfaces = listed.interfaces;
+    let mut entries: BTreeMap<(Family, SetId), HashSet<Entry>> = BTreeMap::new();
+    let mut sets = Vec::new();
+    for (key, (set, of_set)) in listed.sets {
+        sets.push((key, set));
+        entries.insert(key, of_set);
+    }
+    state.sets.observe_all(sets);
+    for family in Family::ALL {
+        for set in SetId::ALL {
+            let of_set = entries.remove(&(family, set)).unwrap_or_default();
+            let of_set = of_set.into_iter().map(|entry| (entry, ()));
+            state.entries[family.index()][set.index()].observe_all(of_set);
+        }
+    }
+    events.extend(observe_sysctls(state, kernel));
+    for family in state.managed.clone() {
+        events.extend(observe_rules(state, kernel, family));
+    }
+    Ok(events)
+}
+
+/// Reads single objects again whose operations failed. Operations on other objects than these may be repeated whatever the kernel
+/// holds.
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+    let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
+    let mut families: BTreeSet<Family> = BTreeSet::new();
+    for key in keys {
+        match key {
+            Key::VirtualServer(key) | Key::RealServer(key, _) => _ = servers.insert(*key),
+            Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
+            Key::Sysctl(name) => {
+                let value = kernel.sysctls.read(name).unwrap_or_default();
+                state.sysctls.observe(name.clone(), value.map(Into::into));
+            }
+            Key::Timeouts => state.timeouts.observed = Some(kernel.ipvs.timeouts()?),
+            _ => {}
+        }
+    }
+    for key in servers {
+        let status = kernel.ipvs.find_virtual_server(&key)?;
+        let observed = match status {
+            None => None,
+            Some(status) => {
+                let mut real_servers: Vec<(RealServerKey, ObservedRealServer)> = kernel
+                    .ipvs
+                    .list_real_servers(&key)?
+                    .iter()
+                    .map(|status| (status.server.key, (&status.server).into()))
+                    .collect();
+                real_servers.sort_unstable_by_key(|(key, _)| *key);
+                // A desired virtual server is owned; for another one the decision of the listing holds.
+                let known = state.servers.observed(&key).is_some_and(|known| known.is_owned);
+                Some(ObservedServer {
+                    virtual_server: status.server,
+                    real_servers,
+                    is_owned: known || state.servers.is_desired(&key),
+                })
+            }
+        };
+        state.servers.observe(key, observed);
+    }
+    for family in families {
+        observe_rules(state, kernel, family);
+    }
+    Ok(())
+}
+
+/// Reads the facts of the host and the sysctls that must have a value there.
+fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
+    let mut events = Vec::new();
+    let release = kernel.sysctls.read("kernel.osrelease").ok().flatten();
+    state.host = HostFacts {
+        kernel: release.and_then(|text| text.parse().ok()).unwrap_or_default(),
+        processors: processors(),
+    };
+    state.configure_sysctls();
+    let names: Vec<Box<str>> = state.sysctls.iter_desired().map(|(name, _)| name.clone()).collect();
+    let mut values = Vec::new();
+    for name in names {
+        match kernel.sysctls.read(&name) {
+            Ok(Some(value)) => values.push((name, value.into())),
+            Ok(None) => {}
+            Err(error) if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() => {
+                // Root only, also where CAP_NET_ADMIN suffices for everything else.
+                let text = format!("{}; the size of the connection table stays as it is", with_sources(&error));
+                events.push(Event::host("SysctlUnreadable", text));
+                if let Some(value) = state.sysctls.desired(&name).cloned() {
+                    values.push((name, value));
+                }
+            }
+            Err(error) => events.push(Event::host("SysctlUnreadable", with_sources(&error))),
+        }
+    }
+    state.sysctls.observe_all(values);
+    events
+}
+
+/// The number of processors that are online, whatever the affinity of this process and the limits of its control group, as kube-proxy
+/// counts them (kubernetes issue 99225).
+fn processors() -> u32 {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let counted = online.as_deref().and_then(count_processors);
+    counted.unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
+    })
+}
+
+/// Counts a list of processors such as `0-3,8`.
+fn count_processors(list: &str) -> Option<u32> {
+    let mut count: u32 = 0;
+    for range in list.trim().split(',').filter(|range| !range.is_empty()) {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    (count > 0).then_some(count)
+}
+
+/// Reads the tables of a family.
+fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let mut events = Vec::new();
+    let observed = match read_rules(kernel, family) {
+        Ok(rules) => {
+            if let Some(line) = rules.unreadable().first() {
+                let text = format!("{family} tables hold rules that are not understood, and left alone: {line}");
+                events.push(Event::host("ForeignRulesUnreadable", text));
+            }
+            ObservedRules::Saved(Box::new(rules))
+        }
+        Err(error) => {
+            let text = format!("{family} tables cannot be read: {}", with_sources(&error));
+            events.push(Event::host("RulesUnreadable", text));
+            ObservedRules::Unreadable(error)
+        }
+    };
+    state.chains[family.index()].observed = observed;
+    state.mark_rules(family);
+    events
+}
+
+fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
+    let mut rules = Ruleset::new();
+    for table in [RulesTable::Nat, RulesTable::Filter] {
+        let request = Save::table(iptables_family(family), table).tolerant();
+        rules.merge(kernel.rules.save(&request)?);
+    }
+    Ok(rules)
+}
+
+/// The kernel gives a link that is up an IPv6 address of its own.
+fn is_link_local_v6(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted_from_ranges() {
+        assert_eq!(count_processors("0\n"), Some(1));
+        assert_eq!(count_processors("0-3,8,10-11\n"), Some(7));
+        for text in ["", "\n", "x", "3-1", "0-4294967295"] {
+            assert_eq!(count_processors(text), None, "{text}");
+        }
+    }
+}
