@@ -1,0 +1,65 @@
+//! Errors that name a field.
+
+use std::fmt::{self, Write};
+
+use kernlink_services::one_line::OneLine;
+
+/// A field with an invalid value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct FieldError {
+    /// The path of the field in its object, such as `spec.ports[0].port`; empty for the object as a whole.
+    pub field: String,
+    /// What is wrong with the value.
+    pub reason: String,
+}
+
+impl fmt::Display for FieldError {
+    /// `field: reason` on one line; control characters are escaped.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = OneLine(f);
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+/// The invalid fields of one object, found in two passes: by serde for types, then by the conversion for values.
+#[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
+#[derive(Debug, Default)]
+pub(crate) struct FieldErrors {
+    list: Vec<FieldError>,
+    /// How many of `list` are of the first pass. The fields below them were reset, so the second pass must not report them.
+    reset: usize,
+}
+
+#[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
+impl FieldErrors {
+    /// After the first pass.
+    #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+    pub(crate) fn of_types(list: Vec<FieldError>) -> Self {
+        let reset = list.len();
+        Self { list, reset }
+    }
+
+    pub(crate) fn add(&mut self, field: impl Into<String>, reason: impl Into<String>) {
+        let field = field.into();
+        let is_reset = |error: &FieldError| {
+            field.strip_prefix(&error.field).is_some_and(|rest| {
+                error.field.is_empty() || rest.is_empty() || rest.starts_with('.') || rest.starts_with('[')
+            })
+        };
+        if !self.list.iter().take(self.reset).any(is_reset) {
+            let reason = reason.into();
+            self.list.push(FieldError { field, reason });
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+        self.list
+    }
+}

@@ -1,0 +1,394 @@
+//! kube-proxy's defaults and validation.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use kernlink_services::Family;
+use kernlink_services::duration::{GoDuration, go_duration};
+use kernlink_services::family::{parse_address, parse_net};
+
+use super::file::{self, File};
+use super::{
+    Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs, KubeProxyConfiguration,
+    NodePortAddresses, Warning,
+};
+use crate::error::{FieldError, FieldErrors};
+
+/// Checks the values, after serde checked the types.
+pub(super) fn check(
+    file: &File,
+    type_errors: Vec<FieldError>,
+) -> Result<KubeProxyConfiguration, Vec<FieldError>> {
+    let mut check = Check {
+        errors: FieldErrors::of_types(type_errors),
+        warnings: file.warnings(),
+    };
+    let read = check.fields(&file.fields);
+    if check.errors.is_empty() {
+        Ok(KubeProxyConfiguration {
+            warnings: check.warnings,
+            ..read
+        })
+    } else {
+        Err(check.errors.into_vec())
+    }
+}
+
+struct Check {
+    errors: FieldErrors,
+    warnings: Vec<Warning>,
+}
+
+impl Check {
+    fn fields(&mut self, file: &file::Fields) -> KubeProxyConfiguration {
+        self.fixed(
+            "apiVersion",
+            file.api_version.as_ref(),
+            "kubeproxy.config.k8s.io/v1alpha1",
+        );
+        self.fixed("kind", file.kind.as_ref(), "KubeProxyConfiguration");
+        let mode = file.mode.clone().unwrap_or_default();
+        if !["ipvs", "iptables", "nftables", ""].contains(&mode.as_str()) {
+            self.errors.add(
+                "mode",
+                "must be iptables, ipvs, nftables or blank (blank means the best-available proxy \
+                 [currently iptables])",
+            );
+        }
+        let bind_address = self.bind_address(file.bind_address.as_deref());
+        let ipvs = self.ipvs(&file.ipvs);
+        let iptables = self.iptables(&file.iptables, &mode);
+        let (detect_local_mode, cluster_cidr) = self.local_detection(file);
+        let node_port_addresses = self.node_port_addresses(file.node_port_addresses.as_deref());
+        let conntrack = self.conntrack(&file.conntrack);
+        let (all, loopback) = if matches!(bind_address, Some(IpAddr::V6(_))) {
+            ("[::]:10256", "[::1]:10249")
+        } else {
+            ("0.0.0.0:10256", "127.0.0.1:10249")
+        };
+        let defaults = KubeProxyConfiguration::default();
+        KubeProxyConfiguration {
+            mode,
+            hostname_override: text(file.hostname_override.as_ref()).trim().to_lowercase(),
+            bind_address,
+            bind_address_hard_fail: file.bind_address_hard_fail.unwrap_or_default(),
+            healthz_bind_address: self
+                .socket("healthzBindAddress", file.healthz_bind_address.as_ref(), all)
+                .unwrap_or(defaults.healthz_bind_address),
+            metrics_bind_address: self
+                .socket("metricsBindAddress", file.metrics_bind_address.as_ref(), loopback)
+                .unwrap_or(defaults.metrics_bind_address),
+            service_proxy_name: file.service_proxy_name.clone().filter(|name| !name.is_empty()),
+            node_port_addresses,
+            detect_local_mode,
+            detect_local: DetectLocal {
+                bridge_interface: text(file.detect_local.bridge_interface.as_ref()).to_owned(),
+                interface_name_prefix: text(file.detect_local.interface_name_prefix.as_ref()).to_owned(),
+            },
+            cluster_cidr,
+            ipvs,
+            iptables,
+            conntrack,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn fixed(&mut self, field: &str, found: Option<&String>, expected: &str) {
+        match found {
+            Some(text) if text == expected => {}
+            Some(text) => self.errors.add(field, format!("{text:?} is not {expected:?}")),
+            None => self
+                .errors
+                .add(field, format!("is missing; it must be {expected:?}")),
+        }
+    }
+
+    fn warn(&mut self, field: &str, reason: impl Into<String>) {
+        self.warnings.push(Warning {
+            field: field.to_owned(),
+            reason: reason.into(),
+        });
+    }
+
+    fn bind_address(&mut self, text: Option<&str>) -> Option<IpAddr> {
+        let text = text.filter(|text| !text.is_empty())?;
+        let address = parse_address(text);
+        if address.is_none() {
+            self.errors.add(
+                "bindAddress",
+                "not a valid textual representation of an IP address",
+            );
+        }
+        address
+    }
+
+    fn ipvs(&mut self, file: &file::Ipvs) -> Ipvs {
+        let sync_period = self.period("ipvs.syncPeriod", file.sync_period.as_ref(), DEFAULT_SYNC_PERIOD);
+        let min_sync_period = self.duration(
+            "ipvs.minSyncPeriod",
+            file.min_sync_period.as_ref(),
+            Duration::ZERO,
+        );
+        if min_sync_period > sync_period {
+            self.errors.add(
+                "ipvs.syncPeriod",
+                "must be greater than or equal to ipvs.minSyncPeriod",
+            );
+        }
+        let nets = file.exclude_cidrs.iter().flatten().enumerate();
+        let exclude_cidrs = nets
+            .filter_map(|(position, text)| self.net(format!("ipvs.excludeCIDRs[{position}]"), text.as_ref()));
+        Ipvs {
+            exclude_cidrs: exclude_cidrs.collect(),
+            sync_period,
+            min_sync_period,
+            scheduler: match text(file.scheduler.as_ref()) {
+                "" => Ipvs::default().scheduler,
+                name => name.to_owned(),
+            },
+            strict_arp: file.strict_arp.unwrap_or_default(),
+            tcp_timeout: self.timeout("ipvs.tcpTimeout", file.tcp_timeout.as_ref(), Duration::ZERO),
+            tcp_fin_timeout: self.timeout(
+                "ipvs.tcpFinTimeout",
+                file.tcp_fin_timeout.as_ref(),
+                Duration::ZERO,
+            ),
+            udp_timeout: self.timeout("ipvs.udpTimeout", file.udp_timeout.as_ref(), Duration::ZERO),
+        }
+    }
+
+    fn iptables(&mut self, file: &file::Iptables, mode: &str) -> Iptables {
+        let default = Iptables::default();
+        if mode == "ipvs" {
+            for (field, is_set) in [
+                ("iptables.syncPeriod", file.sync_period.is_some()),
+                ("iptables.minSyncPeriod", file.min_sync_period.is_some()),
+                ("iptables.localhostNodePorts", file.localhost_node_ports.is_some()),
+            ] {
+                if is_set {
+                    self.warn(field, "has no effect in mode ipvs");
+                }
+            }
+        }
+        let sync_period = self.period(
+            "iptables.syncPeriod",
+            file.sync_period.as_ref(),
+            default.sync_period,
+        );
+        let min_sync_period = self.period(
+            "iptables.minSyncPeriod",
+            file.min_sync_period.as_ref(),
+            default.min_sync_period,
+        );
+        if ["", "iptables"].contains(&mode) && min_sync_period > sync_period {
+            self.errors.add(
+                "iptables.syncPeriod",
+                "must be greater than or equal to iptables.minSyncPeriod",
+            );
+        }
+        let bit = file.masquerade_bit.unwrap_or(default.masquerade_bit.into());
+        let bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
+        if bit.is_none() {
+            self.errors
+                .add("iptables.masqueradeBit", "must be within the range [0, 31]");
+        }
+        Iptables {
+            masquerade_bit: bit.unwrap_or(default.masquerade_bit),
+            masquerade_all: file.masquerade_all.unwrap_or_default(),
+            localhost_node_ports: file.localhost_node_ports.unwrap_or(default.localhost_node_ports),
+            sync_period,
+            min_sync_period,
+        }
+    }
+
+    fn local_detection(&mut self, file: &file::Fields) -> (DetectLocalMode, Vec<IpNet>) {
+        let mode = match text(file.detect_local_mode.as_ref()) {
+            "" | "ClusterCIDR" => DetectLocalMode::ClusterCidr,
+            "NodeCIDR" => DetectLocalMode::NodeCidr,
+            "BridgeInterface" => DetectLocalMode::BridgeInterface,
+            "InterfaceNamePrefix" => DetectLocalMode::InterfaceNamePrefix,
+            other => {
+                let reason = format!(
+                    "{other:?} is not one of \"BridgeInterface\", \"ClusterCIDR\", \"InterfaceNamePrefix\", \
+                     \"NodeCIDR\", \"\""
+                );
+                self.errors.add("detectLocalMode", reason);
+                return (DetectLocalMode::ClusterCidr, Vec::new());
+            }
+        };
+        let needed = match mode {
+            DetectLocalMode::ClusterCidr => {
+                return (mode, self.cluster_cidr(text(file.cluster_cidr.as_ref())));
+            }
+            DetectLocalMode::NodeCidr => None,
+            DetectLocalMode::BridgeInterface => {
+                Some(("detectLocal.bridgeInterface", &file.detect_local.bridge_interface))
+            }
+            DetectLocalMode::InterfaceNamePrefix => Some((
+                "detectLocal.interfaceNamePrefix",
+                &file.detect_local.interface_name_prefix,
+            )),
+        };
+        if let Some((field, name)) = needed
+            && text(name.as_ref()).is_empty()
+        {
+            self.errors.add(field, "must not be empty");
+        }
+        (mode, Vec::new())
+    }
+
+    /// Nothing, one network, or one of each family separated by a comma.
+    fn cluster_cidr(&mut self, text: &str) -> Vec<IpNet> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let Some(nets) = text.split(',').map(parse_net).collect::<Option<Vec<_>>>() else {
+            self.errors.add(
+                "clusterCIDR",
+                "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
+            );
+            return Vec::new();
+        };
+        let is_repeated =
+            |family: &Family| nets.iter().filter(|net| Family::of_net(net) == *family).count() > 1;
+        if Family::ALL.iter().any(is_repeated) {
+            self.errors.add(
+                "clusterCIDR",
+                "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48)",
+            );
+        }
+        nets
+    }
+
+    fn node_port_addresses(&mut self, list: Option<&[Option<String>]>) -> NodePortAddresses {
+        let list = list.unwrap_or_default();
+        if list.is_empty() {
+            return NodePortAddresses::All;
+        }
+        if list.iter().any(|item| item.as_deref() == Some("primary")) {
+            if list.len() > 1 {
+                self.errors
+                    .add("nodePortAddresses", "can't use both 'primary' and CIDRs");
+            }
+            return NodePortAddresses::Primary;
+        }
+        let nets = list.iter().enumerate();
+        let nets = nets
+            .filter_map(|(position, item)| self.net(format!("nodePortAddresses[{position}]"), item.as_ref()));
+        NodePortAddresses::Networks(nets.collect())
+    }
+
+    fn conntrack(&mut self, file: &file::Conntrack) -> Conntrack {
+        let default = Conntrack::default();
+        Conntrack {
+            max_per_core: self.count("conntrack.maxPerCore", file.max_per_core, default.max_per_core),
+            min: self.count("conntrack.min", file.min, default.min),
+            tcp_established_timeout: self.timeout(
+                "conntrack.tcpEstablishedTimeout",
+                file.tcp_established_timeout.as_ref(),
+                default.tcp_established_timeout,
+            ),
+            tcp_close_wait_timeout: self.timeout(
+                "conntrack.tcpCloseWaitTimeout",
+                file.tcp_close_wait_timeout.as_ref(),
+                default.tcp_close_wait_timeout,
+            ),
+            tcp_be_liberal: file.tcp_be_liberal.unwrap_or_default(),
+            udp_timeout: self.timeout(
+                "conntrack.udpTimeout",
+                file.udp_timeout.as_ref(),
+                default.udp_timeout,
+            ),
+            udp_stream_timeout: self.timeout(
+                "conntrack.udpStreamTimeout",
+                file.udp_stream_timeout.as_ref(),
+                default.udp_stream_timeout,
+            ),
+        }
+    }
+
+    /// A duration of at least zero; the default if the file has none, or an invalid one.
+    fn duration(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
+        let Some(text) = text else {
+            return default;
+        };
+        match go_duration(text) {
+            Some(GoDuration::Positive(duration)) => return duration,
+            Some(GoDuration::Negative) => self.errors.add(field, "must be greater than or equal to 0"),
+            None => self
+                .errors
+                .add(field, format!("{text:?} is not a duration such as 30s or 1m30s")),
+        }
+        default
+    }
+
+    /// A duration for which zero stands for the default too.
+    fn period(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
+        match self.duration(field, text, default) {
+            Duration::ZERO => default,
+            period => period,
+        }
+    }
+
+    /// A duration that the kernel counts in whole seconds.
+    fn timeout(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
+        let timeout = self.duration(field, text, default);
+        if timeout.subsec_nanos() > 0 {
+            let reason = match timeout.as_secs() {
+                0 => format!("{timeout:?} is less than 1s; the kernel's value is kept"),
+                seconds => format!("{timeout:?} is not a whole number of seconds; {seconds}s is used"),
+            };
+            self.warn(field, reason);
+        }
+        timeout
+    }
+
+    fn count(&mut self, field: &str, number: Option<i64>, default: u32) -> u32 {
+        let Some(number) = number else {
+            return default;
+        };
+        if number < 0 {
+            self.errors.add(field, "must be greater than or equal to 0");
+        } else if number > u32::MAX.into() {
+            self.errors
+                .add(field, format!("{number} is more than {}", u32::MAX));
+        }
+        u32::try_from(number).unwrap_or(default)
+    }
+
+    fn net(&mut self, field: String, text: Option<&String>) -> Option<IpNet> {
+        let net = text.and_then(|text| parse_net(text));
+        if net.is_none() {
+            self.errors.add(field, "must be a valid CIDR");
+        }
+        net
+    }
+
+    /// An address with or without a port. Absent and empty stand for the default, and the default has the port of an address
+    /// without one.
+    fn socket(&mut self, field: &str, given: Option<&String>, default: &str) -> Option<SocketAddr> {
+        let default: SocketAddr = default.parse().ok()?;
+        let text = text(given);
+        if text.is_empty() {
+            return Some(default);
+        }
+        if let Some(address) = parse_address(text) {
+            return Some(SocketAddr::new(address, default.port()));
+        }
+        let reason = match (text.parse::<SocketAddr>(), text.rsplit_once(':')) {
+            (Ok(socket), _) if socket.port() > 0 => return Some(socket),
+            (Ok(_), _) => "must be a valid port",
+            (Err(_), None) => "must be IP:port",
+            (Err(_), Some(_)) if text.ends_with(']') => "must be IP:port",
+            (Err(_), Some((_, port))) if port.parse::<u16>().is_err() => "must be a valid port",
+            (Err(_), Some(_)) => "must be a valid IP",
+        };
+        self.errors.add(field, reason);
+        None
+    }
+}
+
+fn text(text: Option<&String>) -> &str {
+    text.map_or("", String::as_str)
+}

@@ -1,0 +1,180 @@
+//! The fields of the file as serde reads them, before their values are checked.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer};
+
+use crate::kube_proxy_config::Warning;
+
+/// The whole file. An empty file is an object without fields.
+#[derive(Default)]
+pub(super) struct File {
+    pub(super) fields: Fields,
+    /// The paths of the fields that are not declared here.
+    pub(super) undeclared: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Fields {
+    pub(super) api_version: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) mode: Option<String>,
+    pub(super) bind_address: Option<String>,
+    pub(super) bind_address_hard_fail: Option<bool>,
+    pub(super) healthz_bind_address: Option<String>,
+    pub(super) metrics_bind_address: Option<String>,
+    pub(super) hostname_override: Option<String>,
+    #[serde(rename = "clusterCIDR")]
+    pub(super) cluster_cidr: Option<String>,
+    pub(super) detect_local_mode: Option<String>,
+    #[serde(deserialize_with = "object")]
+    pub(super) detect_local: DetectLocal,
+    pub(super) node_port_addresses: Option<Vec<Option<String>>>,
+    pub(super) service_proxy_name: Option<String>,
+    #[serde(deserialize_with = "object")]
+    pub(super) ipvs: Ipvs,
+    #[serde(deserialize_with = "object")]
+    pub(super) iptables: Iptables,
+    #[serde(deserialize_with = "object")]
+    pub(super) conntrack: Conntrack,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct DetectLocal {
+    pub(super) bridge_interface: Option<String>,
+    pub(super) interface_name_prefix: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Ipvs {
+    pub(super) sync_period: Option<String>,
+    pub(super) min_sync_period: Option<String>,
+    pub(super) scheduler: Option<String>,
+    #[serde(rename = "excludeCIDRs")]
+    pub(super) exclude_cidrs: Option<Vec<Option<String>>>,
+    #[serde(rename = "strictARP")]
+    pub(super) strict_arp: Option<bool>,
+    pub(super) tcp_timeout: Option<String>,
+    pub(super) tcp_fin_timeout: Option<String>,
+    pub(super) udp_timeout: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Iptables {
+    pub(super) masquerade_bit: Option<i64>,
+    pub(super) masquerade_all: Option<bool>,
+    pub(super) localhost_node_ports: Option<bool>,
+    pub(super) sync_period: Option<String>,
+    pub(super) min_sync_period: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Conntrack {
+    pub(super) max_per_core: Option<i64>,
+    pub(super) min: Option<i64>,
+    pub(super) tcp_established_timeout: Option<String>,
+    pub(super) tcp_close_wait_timeout: Option<String>,
+    pub(super) tcp_be_liberal: Option<bool>,
+    pub(super) udp_timeout: Option<String>,
+    pub(super) udp_stream_timeout: Option<String>,
+}
+
+/// Fields of kube-proxy that this crate does not read.
+const NOT_READ: [(&str, &str); 12] = [
+    (
+        "clientConnection",
+        "not used: the program configures its own API client",
+    ),
+    (
+        "configSyncPeriod",
+        "not used: the program decides when it lists objects again",
+    ),
+    ("oomScoreAdj", "not used: the service manager sets it"),
+    ("enableProfiling", "not used: there is no profiling endpoint"),
+    ("featureGates", "not used: there are no feature gates"),
+    (
+        "showHiddenMetricsForVersion",
+        "not used: there are no hidden metrics",
+    ),
+    ("logging", "not used: the program configures its own log"),
+    ("nftables", "not used: there is no nftables mode"),
+    ("winkernel", "not used: applies to Windows only"),
+    ("windowsRunAsService", "not used: applies to Windows only"),
+    ("portRange", "not used: kube-proxy ignores it too"),
+    ("udpIdleTimeout", "not used: kube-proxy ignores it too"),
+];
+
+impl File {
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let warning = |field: &String| {
+            let not_read = NOT_READ.iter().find(|(name, _)| name == field);
+            Warning {
+                field: field.clone(),
+                reason: not_read
+                    .map_or("is not a field of KubeProxyConfiguration", |(_, reason)| reason)
+                    .to_owned(),
+            }
+        };
+        self.undeclared.iter().map(warning).collect()
+    }
+}
+
+impl<'de> Deserialize<'de> for File {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut undeclared = Vec::new();
+        let mut note = |path: serde_ignored::Path<'_>| undeclared.push(describe(&path));
+        let fields = object(serde_ignored::Deserializer::new(deserializer, &mut note))?;
+        Ok(Self { fields, undeclared })
+    }
+}
+
+/// Reads an object, or its default for null. Derived code alone would read a list as an object too.
+fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    struct Visitor<T>(PhantomData<T>);
+
+    impl<'de, T: Default + Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_unit<E>(self) -> Result<T, E> {
+            Ok(T::default())
+        }
+
+        fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_any(Visitor(PhantomData))
+}
+
+/// The path as in errors: `ipvs.scheduler`.
+fn describe(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    let below = |parent: &Path<'_>, name: String| match describe(parent) {
+        parent if parent.is_empty() || name.starts_with('[') => parent + &name,
+        parent => format!("{parent}.{name}"),
+    };
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => below(parent, format!("[{index}]")),
+        Path::Map { parent, key } => below(parent, key.clone()),
+        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
+            describe(parent)
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! kube-proxy's configuration files.
+#![cfg(feature = "kube-proxy-config")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test reports the reason by panicking"
+)]
+
+use std::time::Duration;
+
+use kernlink_kubernetes::kube_proxy_config::{
+    DetectLocalMode, KubeProxyConfiguration, NodePortAddresses, read,
+};
+
+const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
+
+fn parsed(rest: &str) -> KubeProxyConfiguration {
+    read("f", &format!("{HEAD}{rest}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(rest: &str) -> String {
+    read("f", &format!("{HEAD}{rest}")).unwrap_err().to_string()
+}
+
+fn warnings(rest: &str) -> Vec<String> {
+    parsed(rest).warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_empty_file_has_kube_proxys_defaults() {
+    let read = parsed("");
+    let mut defaults = KubeProxyConfiguration::default();
+    defaults.mode = "ipvs".to_owned();
+    assert_eq!(read, defaults);
+    assert_eq!(read.healthz_bind_address.to_string(), "0.0.0.0:10256");
+    assert_eq!(read.metrics_bind_address.to_string(), "127.0.0.1:10249");
+    assert_eq!(
+        (read.ipvs.sync_period, read.ipvs.min_sync_period),
+        (Duration::from_secs(30), Duration::ZERO)
+    );
+    assert_eq!(
+        (read.iptables.sync_period, read.iptables.min_sync_period),
+        (Duration::from_secs(30), Duration::from_secs(1))
+    );
+    assert_eq!(
+        (read.conntrack.max_per_core, read.conntrack.min),
+        (32_768, 131_072)
+    );
+}
+
+#[test]
+fn explicit_zeros_are_defaulted_only_where_kube_proxy_does() {
+    let read = parsed(
+        "ipvs: {syncPeriod: 0s, minSyncPeriod: 0s, scheduler: ''}\niptables: {syncPeriod: 0s, minSyncPeriod: '0'}
+conntrack: {maxPerCore: 0, min: null, tcpEstablishedTimeout: 0s}\nhealthzBindAddress: ''\nserviceProxyName: ''",
+    );
+    assert_eq!(read.ipvs.sync_period, Duration::from_secs(30));
+    assert_eq!(read.ipvs.min_sync_period, Duration::ZERO);
+    assert_eq!(read.ipvs.scheduler, "rr");
+    assert_eq!(read.iptables.sync_period, Duration::from_secs(30));
+    assert_eq!(read.iptables.min_sync_period, Duration::from_secs(1));
+    assert_eq!(read.conntrack.max_per_core, 0);
+    assert_eq!(read.conntrack.min, 131_072);
+    assert_eq!(read.conntrack.tcp_established_timeout, Duration::ZERO);
+    assert_eq!(read.healthz_bind_address.port(), 10_256);
+    assert_eq!(read.service_proxy_name, None);
+    // Null stands for absent everywhere.
+    assert_eq!(
+        parsed("ipvs: null\nconntrack:\nmode2: null").ipvs,
+        parsed("").ipvs
+    );
+}
+
+#[test]
+fn all_fields_that_matter_are_used() {
+    let read = parsed(
+        "hostnameOverride: ' Node-A '\nbindAddress: '::'\nclusterCIDR: 10.244.0.0/16,fd00::/16
+nodePortAddresses: [192.0.2.7/24]\nserviceProxyName: mine\nbindAddressHardFail: true
+ipvs: {scheduler: mh, strictARP: true, tcpTimeout: 1m30s, tcpFinTimeout: 2m, udpTimeout: 3m, excludeCIDRs: [10.1.2.3/8],
+  syncPeriod: 1h, minSyncPeriod: 1.5s}
+iptables: {masqueradeAll: true, masqueradeBit: 0}
+conntrack: {maxPerCore: 1, min: 2, tcpEstablishedTimeout: 3s, tcpCloseWaitTimeout: 4s, tcpBeLiberal: true, udpTimeout: 10s,
+  udpStreamTimeout: 11s}
+healthzBindAddress: 192.0.2.7",
+    );
+    assert_eq!(read.warnings, []);
+    assert_eq!(read.hostname_override, "node-a");
+    assert_eq!(read.bind_address, Some("::".parse().unwrap()));
+    assert!(read.bind_address_hard_fail);
+    assert_eq!(
+        read.cluster_cidr,
+        ["10.244.0.0/16".parse().unwrap(), "fd00::/16".parse().unwrap()]
+    );
+    assert_eq!(read.service_proxy_name.as_deref(), Some("mine"));
+    assert_eq!(
+        read.node_port_addresses,
+        NodePortAddresses::Networks(vec!["192.0.2.0/24".parse().unwrap()])
+    );
+    assert_eq!(read.healthz_bind_address.to_string(), "192.0.2.7:10256");
+    assert_eq!(read.metrics_bind_address.to_string(), "[::1]:10249");
+    let ipvs = read.ipvs;
+    assert_eq!((ipvs.scheduler.as_str(), ipvs.strict_arp), ("mh", true));
+    assert_eq!(ipvs.exclude_cidrs, ["10.0.0.0/8".parse().unwrap()]);
+    let periods = (ipvs.sync_period.as_millis(), ipvs.min_sync_period.as_millis());
+    assert_eq!(periods, (3_600_000, 1_500));
+    let timeouts = [ipvs.tcp_timeout, ipvs.tcp_fin_timeout, ipvs.udp_timeout];
+    assert_eq!(timeouts.map(|timeout| timeout.as_secs()), [90, 120, 180]);
+    assert_eq!(
+        (read.iptables.masquerade_all, read.iptables.masquerade_bit),
+        (true, 0)
+    );
+    let conntrack = read.conntrack;
+    assert_eq!(
+        (conntrack.max_per_core, conntrack.min, conntrack.tcp_be_liberal),
+        (1, 2, true)
+    );
+    let timeouts = [
+        conntrack.tcp_established_timeout,
+        conntrack.tcp_close_wait_timeout,
+        conntrack.udp_timeout,
+        conntrack.udp_stream_timeout,
+    ];
+    assert_eq!(timeouts.map(|timeout| timeout.as_secs()), [3, 4, 10, 11]);
+}
+
+#[test]
+fn local_traffic_is_detected_in_four_ways() {
+    let bridge = parsed("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cbr0}");
+    assert_eq!(bridge.detect_local_mode, DetectLocalMode::BridgeInterface);
+    assert_eq!(bridge.detect_local.bridge_interface, "cbr0");
+    let prefix = parsed("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}");
+    assert_eq!(prefix.detect_local_mode, DetectLocalMode::InterfaceNamePrefix);
+    assert_eq!(prefix.detect_local.interface_name_prefix, "veth");
+    let node = parsed("detectLocalMode: NodeCIDR\nclusterCIDR: not read in this mode");
+    assert_eq!(node.detect_local_mode, DetectLocalMode::NodeCidr);
+    assert_eq!(node.cluster_cidr, []);
+    let cluster = parsed("detectLocalMode: ClusterCIDR\nclusterCIDR: fd00::/16");
+    assert_eq!(cluster.cluster_cidr, ["fd00::/16".parse().unwrap()]);
+    assert_eq!(
+        refused("detectLocalMode: BridgeInterface"),
+        "f: detectLocal.bridgeInterface: must not be empty"
+    );
+    assert_eq!(
+        refused("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {bridgeInterface: cbr0}"),
+        "f: detectLocal.interfaceNamePrefix: must not be empty"
+    );
+    assert!(refused("detectLocalMode: x").starts_with("f: detectLocalMode: \"x\" is not one of"));
+}
+
+#[test]
+fn everything_invalid_is_reported_at_once() {
+    assert_eq!(
+        refused(
+            "ipvs: {syncPeriod: 1s, minSyncPeriod: 2s, excludeCIDRs: [x, 10.0.0.0/8, z], tcpTimeout: -1s}
+iptables: {masqueradeBit: 32}\nconntrack: {min: -1}\nclusterCIDR: 10.0.0.0/8,11.0.0.0/8
+nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddress: '127.0.0.1:99999'"
+        ),
+        "f: bindAddress: not a valid textual representation of an IP address; \
+         ipvs.syncPeriod: must be greater than or equal to ipvs.minSyncPeriod; \
+         ipvs.excludeCIDRs[0]: must be a valid CIDR; ipvs.excludeCIDRs[2]: must be a valid CIDR; \
+         ipvs.tcpTimeout: must be greater than or equal to 0; \
+         iptables.masqueradeBit: must be within the range [0, 31]; \
+         clusterCIDR: must be a either a single CIDR or dual-stack pair of CIDRs \
+         (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48); nodePortAddresses: can't use both 'primary' and CIDRs; \
+         conntrack.min: must be greater than or equal to 0; metricsBindAddress: must be a valid port"
+    );
+    assert!(refused("clusterCIDR: 10.244.0.0/16, fd00::/16").starts_with("f: clusterCIDR: must be a valid"));
+    for (address, reason) in [
+        ("[::1]", "must be IP:port"),
+        ("127.0.0.1:0", "must be a valid port"),
+        ("127.0.0.1:", "must be a valid port"),
+        ("localhost:80", "must be a valid IP"),
+        ("localhost", "must be IP:port"),
+    ] {
+        assert_eq!(
+            refused(&format!("healthzBindAddress: '{address}'")),
+            format!("f: healthzBindAddress: {reason}")
+        );
+    }
+}
+
+/// One wrong type hides neither another one nor an invalid value.
+#[test]
+fn wrong_types_are_reported_with_everything_else() {
+    assert_eq!(
+        refused(
+            "bindAddress: 7\nipvs: {strictARP: 'yes', tcpTimeout: 900, udpTimeout: soon, excludeCIDRs: [5, x, {}]}
+conntrack: []\niptables: {masqueradeBit: 1.5}"
+        ),
+        "f: bindAddress: invalid type: integer `7`, expected a string; \
+         conntrack: invalid type: sequence, expected an object; \
+         iptables.masqueradeBit: invalid type: floating point `1.5`, expected i64; \
+         ipvs.excludeCIDRs[0]: invalid type: integer `5`, expected a string; \
+         ipvs.excludeCIDRs[2]: invalid type: map, expected a string; \
+         ipvs.strictARP: invalid type: string \"yes\", expected a boolean; \
+         ipvs.tcpTimeout: invalid type: integer `900`, expected a string; \
+         ipvs.excludeCIDRs[1]: must be a valid CIDR; \
+         ipvs.udpTimeout: \"soon\" is not a duration such as 30s or 1m30s"
+    );
+    assert_eq!(
+        read("f", "[1]").unwrap_err().to_string(),
+        "f: invalid type: sequence, expected an object"
+    );
+}
+
+#[test]
+fn another_file_is_refused() {
+    assert_eq!(
+        read("f", "").unwrap_err().to_string(),
+        "f: apiVersion: is missing; it must be \"kubeproxy.config.k8s.io/v1alpha1\"; \
+         kind: is missing; it must be \"KubeProxyConfiguration\""
+    );
+    assert_eq!(
+        read("f", "apiVersion: v1\nkind: Service\nmode: x")
+            .unwrap_err()
+            .to_string(),
+        "f: apiVersion: \"v1\" is not \"kubeproxy.config.k8s.io/v1alpha1\"; \
+         kind: \"Service\" is not \"KubeProxyConfiguration\"; mode: must be iptables, ipvs, nftables or blank \
+         (blank means the best-available proxy [currently iptables])"
+    );
+    let error = read("f", "a: 1\nb: [\n").unwrap_err();
+    assert!(error.problems[0].field.starts_with("line "), "{error}");
+}
+
+#[test]
+fn fields_without_an_effect_are_named() {
+    assert_eq!(
+        warnings("oomScoreAdj: -999\niptables: {syncPeriod: 1s}\nfrobnicate: 1\nipvs: {a: {b: 1}}\n"),
+        [
+            "frobnicate: is not a field of KubeProxyConfiguration",
+            "ipvs.a: is not a field of KubeProxyConfiguration",
+            "oomScoreAdj: not used: the service manager sets it",
+            "iptables.syncPeriod: has no effect in mode ipvs",
+        ]
+    );
+    let iptables = HEAD.replace("ipvs", "iptables") + "iptables: {syncPeriod: 2s, localhostNodePorts: false}";
+    let read = read("f", &iptables).unwrap();
+    assert_eq!(read.warnings, []);
+    assert_eq!(
+        (
+            read.iptables.sync_period.as_secs(),
+            read.iptables.localhost_node_ports
+        ),
+        (2, false)
+    );
+}
+
+/// kube-proxy compares the periods of the block of its mode only.
+#[test]
+fn periods_of_iptables_mode_are_compared_in_that_mode() {
+    let periods = "iptables: {syncPeriod: 500ms}";
+    assert_eq!(parsed(periods).iptables.sync_period.as_millis(), 500);
+    for mode in ["iptables", "''"] {
+        let text = HEAD.replace("mode: ipvs", &format!("mode: {mode}")) + periods;
+        assert_eq!(
+            read("f", &text).unwrap_err().to_string(),
+            "f: iptables.syncPeriod: must be greater than or equal to iptables.minSyncPeriod"
+        );
+    }
+}
+
+/// A fraction of a second has no effect in the kernel; the value stays exact and the file is told.
+#[test]
+fn a_timeout_with_a_fraction_of_a_second_has_a_warning() {
+    let rest =
+        "ipvs: {tcpTimeout: 1500ms, tcpFinTimeout: 2s, udpTimeout: 300ms}\nconntrack: {udpTimeout: 1.25s}";
+    let read = parsed(rest);
+    assert_eq!(read.ipvs.tcp_timeout, Duration::from_millis(1_500));
+    assert_eq!(read.ipvs.udp_timeout, Duration::from_millis(300));
+    assert_eq!(
+        warnings(rest),
+        [
+            "ipvs.tcpTimeout: 1.5s is not a whole number of seconds; 1s is used",
+            "ipvs.udpTimeout: 300ms is less than 1s; the kernel's value is kept",
+            "conntrack.udpTimeout: 1.25s is not a whole number of seconds; 1s is used",
+        ]
+    );
+}
+
+#[test]
+fn text_of_the_file_stays_on_one_line() {
+    let error = refused("detectLocalMode: \"a\\nb\\e[31m\\u202e\"\nbindAddress: {\"c\\nd\": 1}");
+    let warning = &warnings("\"x\\ny\\u202e\": 1")[0];
+    for line in [&error, warning] {
+        assert!(
+            !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{line:?}"
+        );
+    }
+    // A long value is quoted in part.
+    let long = refused(&format!("bindAddressHardFail: {}", "x".repeat(100_000)));
+    assert!(
+        long.len() < 500 && long.ends_with("expected a boolean"),
+        "{}",
+        long.len()
+    );
+}
+
+#[test]
+fn the_configurations_of_recorded_clusters_are_read() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxier/tests/oracle");
+    let mut files = 0;
+    for fixture in std::fs::read_dir(folder).unwrap() {
+        if let Ok(text) = std::fs::read_to_string(fixture.unwrap().path().join("config.yaml")) {
+            let read = read("config.yaml", &text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(read.mode, "ipvs");
+            files += 1;
+        }
+    }
+    assert_eq!(files, 19);
+}
