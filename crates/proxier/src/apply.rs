@@ -8,7 +8,7 @@ use crate::report::{Outcome, Report};
 ///
 /// Every step is tried whose needs were done: a failure skips what depends on it, and nothing else. The steps of a phase are executed
 /// together, in order; a step that needs one of its own phase waits for its outcome.
-pub fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: &mut M::State) -> Report<M> {
+pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: &mut M::State) -> Report<M> {
     let mut outcomes: Vec<Outcome<M>> = Vec::with_capacity(plan.len());
     let mut batch: Vec<(usize, &Step<M>)> = Vec::new();
     let mut index = 0;

@@ -1,4 +1,4 @@
-//! What holds for every world: random Services, slices, nodes and addresses, in any order.
+//! What holds for every cluster: random Services, slices, nodes and addresses, in any order.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,40 +9,41 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
 use kernlink_ipset::Entry;
-use kernlink_ipvs::{ForwardingMethod, VirtualServerKey};
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{Changes, DesiredState, SetId};
-use kernlink_proxier::family::Family;
-use kernlink_proxier::model::Model;
-use kernlink_proxier::source::{
-    Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Port, Service, SourceId,
+use kernlink_ipvs::ForwardingMethod;
+use kernlink_proxier::ipvs_mode::{Config, SetId};
+use kernlink_services::{
+    Change, Changes, EndpointSlice, Family, FrontendKey, Kind, Node, ObjectChange, ObjectName, Service,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::worlds::{Step, node, service, slice, step};
-use support::{events, interface_addresses, listings};
+use support::{Desired, events, interface_addresses, listings};
 
 /// Everything that a desired state says.
-fn everything(model: &Model, desired: &DesiredState) -> String {
+fn everything(desired: &Desired) -> String {
     let mut text = String::new();
     for (name, listing) in listings(desired).files() {
         text += &format!("# {name}\n{listing}");
     }
-    for event in events(model, desired) {
+    for event in events(desired) {
         text += &format!("{event}\n");
     }
     for family in Family::ALL {
-        for server in desired.virtual_servers(family) {
-            text += &format!("{} {}\n", server.virtual_server.key, server.owner);
+        for server in desired.state.virtual_servers(family) {
+            text += &format!("{} {}\n", server.virtual_server.key, server.subject);
         }
-        for check in desired.health_checks(family) {
+        for check in desired.services.health_checks(family) {
             text += &format!("{family} {check:?}\n");
         }
     }
     text
+}
+
+/// The lines in which two desired states differ.
+fn differences(one: &Desired, other: &Desired) -> String {
+    support::difference("", &support::lines(&everything(one)), &support::lines(&everything(other)))
 }
 
 fn config() -> Config {
@@ -51,107 +52,83 @@ fn config() -> Config {
     config
 }
 
-/// What a planner would know that looks only at the keys it is told of.
+/// What an embedder would know of the Services that looks up only the keys it is told of.
 #[derive(Debug, Default, PartialEq)]
 struct Shadow {
-    servers: BTreeMap<VirtualServerKey, String>,
-    addresses: BTreeSet<IpAddr>,
-    entries: BTreeSet<(Family, SetId, Entry)>,
-    rules: BTreeMap<Family, String>,
+    frontends: BTreeMap<FrontendKey, String>,
+    ports: BTreeMap<usize, String>,
     health_checks: BTreeMap<(Family, u16), String>,
 }
 
 impl Shadow {
-    fn of(desired: &DesiredState) -> Self {
+    fn of(desired: &Desired) -> Self {
+        let services = &desired.services;
         let mut shadow = Shadow::default();
+        for frontend in services.frontends() {
+            shadow.frontends.insert(frontend.key, Self::frontend(desired, &frontend.key).unwrap());
+        }
+        for (id, _) in services.ports() {
+            shadow.ports.insert(id.index(), Self::port(desired, id).unwrap());
+        }
         for family in Family::ALL {
-            let servers = desired.virtual_servers(family);
-            shadow.servers.extend(servers.map(|s| {
-                (
-                    s.virtual_server.key,
-                    format!("{:?}{:?}", s.virtual_server, s.real_servers),
-                )
-            }));
-            shadow.addresses.extend(desired.addresses(family));
-            for set in desired.sets(family) {
+            for check in services.health_checks(family) {
                 shadow
-                    .entries
-                    .extend(set.entries().map(|entry| (family, set.id, entry.clone())));
+                    .health_checks
+                    .insert((family, check.port.get()), format!("{check:?}"));
             }
-            shadow.rules.insert(family, desired.rules(family).to_string());
-            let checks = desired.health_checks(family);
-            shadow
-                .health_checks
-                .extend(checks.map(|check| ((family, check.port.get()), format!("{check:?}"))));
         }
         shadow
     }
 
-    fn catch_up(&mut self, desired: &DesiredState, changes: Changes) {
-        let now = Shadow::of(desired);
-        let keys = match changes {
-            Changes::Keys(keys) => keys,
-            _ => {
-                *self = now;
-                return;
+    fn frontend(desired: &Desired, key: &FrontendKey) -> Option<String> {
+        let frontend = desired.services.frontend(key)?;
+        let owner = frontend.owner;
+        let frontends: Vec<_> = frontend.frontends().collect();
+        Some(format!("{} {:?} {frontends:?} {:?}", owner.key, owner.endpoints, owner.options))
+    }
+
+    fn port(desired: &Desired, id: kernlink_services::PortId) -> Option<String> {
+        let port = desired.services.port(id)?;
+        let owned: Vec<_> = desired.services.owned_frontends(id).collect();
+        Some(format!("{port:?} {owned:?}"))
+    }
+
+    fn catch_up(&mut self, desired: &Desired, changes: &Changes) {
+        fn set<K: Ord>(map: &mut BTreeMap<K, String>, key: K, value: Option<String>) {
+            match value {
+                Some(value) => _ = map.insert(key, value),
+                None => _ = map.remove(&key),
             }
-        };
-        for key in keys.virtual_servers {
-            let wanted = desired.virtual_server(&key);
-            match wanted.map(|s| format!("{:?}{:?}", s.virtual_server, s.real_servers)) {
-                Some(server) => self.servers.insert(key, server),
-                None => self.servers.remove(&key),
-            };
         }
-        for address in keys.addresses {
-            if desired.has_address(address) {
-                self.addresses.insert(address)
-            } else {
-                self.addresses.remove(&address)
-            };
+        for key in &changes.frontends {
+            set(&mut self.frontends, *key, Self::frontend(desired, key));
         }
-        for (family, set, entry) in keys.entries {
-            let wanted = desired.set(set, family).contains(&entry);
-            let key = (family, set, entry);
-            if wanted {
-                self.entries.insert(key)
-            } else {
-                self.entries.remove(&key)
-            };
+        for id in &changes.ports {
+            set(&mut self.ports, id.index(), Self::port(desired, *id));
         }
-        for family in keys.rules {
-            self.rules.insert(family, desired.rules(family).to_string());
-        }
-        for key in keys.health_checks {
-            match now.health_checks.get(&key) {
-                Some(check) => self.health_checks.insert(key, check.clone()),
-                None => self.health_checks.remove(&key),
-            };
+        let mut now = Shadow::of(desired).health_checks;
+        for key in &changes.health_checks {
+            set(&mut self.health_checks, *key, now.remove(key));
         }
     }
 }
 
-/// Runs steps on a model and a desired state that is folded as it goes.
-fn run(steps: &[Step], mut after_fold: impl FnMut(&mut DesiredState)) -> (Model, DesiredState) {
-    let mut model = Model::new(config());
-    let mut desired = DesiredState::new(&model);
+/// Runs steps on Services and a desired state that is brought up to date as they go.
+fn run(steps: &[Step], mut after_update: impl FnMut(&Desired, &Changes)) -> Desired {
+    let mut desired = Desired::new(&config());
+    let mut update = |desired: &mut Desired| {
+        let (changes, _) = desired.update();
+        after_update(desired, &changes);
+    };
     for step in steps {
         match step {
-            Step::Change(source, change) => {
-                model.change(SourceId(*source), change.clone());
-            }
-            Step::Addresses(addresses) => model.set_interface_addresses(interface_addresses(addresses)),
-            Step::Fold => {
-                let touched = model.take_touched();
-                desired.fold(&model, &touched);
-                after_fold(&mut desired);
-            }
+            Step::Change(source, change) => _ = desired.change(*source, change.clone()),
+            Step::Addresses(addresses) => desired.set_interface_addresses(interface_addresses(addresses)),
+            Step::Fold => update(&mut desired),
         }
     }
-    let touched = model.take_touched();
-    desired.fold(&model, &touched);
-    after_fold(&mut desired);
-    (model, desired)
+    update(&mut desired);
+    desired
 }
 
 /// Each object once, the first of its name, then the addresses of the node.
@@ -195,26 +172,25 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_fold_equals_a_rebuild(steps in vec(step(), 1..40)) {
-        let (model, folded) = run(&steps, |_| ());
-        let mut whole = model.clone();
-        // Everything is touched when the configuration changes, and changes back.
+    fn an_updated_state_equals_one_that_is_built_anew(steps in vec(step(), 1..40)) {
+        let updated = run(&steps, |_, _| ());
+        // The same Services, of which a fresh state is told everything.
+        let mut rebuilt = updated.clone();
         let mut other = config();
-        other.masquerade_all = true;
-        whole.set_config(other);
-        whole.set_config(config());
-        let mut rebuilt = DesiredState::new(&whole);
-        let touched = whole.take_touched();
-        rebuilt.fold(&whole, &touched);
-        prop_assert_eq!(everything(&model, &folded), everything(&whole, &rebuilt));
+        other.services.node_name = "another".into();
+        rebuilt.set_config(&other);
+        rebuilt.update();
+        rebuilt.set_config(&config());
+        rebuilt.update();
+        prop_assert_eq!(differences(&updated, &rebuilt), "");
     }
 
     #[test]
-    fn a_model_filled_at_once_is_the_same(steps in vec(step(), 1..40)) {
-        let (model, folded) = run(&steps, |_| ());
+    fn services_that_are_delivered_at_once_are_the_same(steps in vec(step(), 1..40)) {
+        let updated = run(&steps, |_, _| ());
         let all: Vec<Step> = steps.into_iter().filter(|step| !matches!(step, Step::Fold)).collect();
-        let (other, at_once) = run(&all, |_| ());
-        prop_assert_eq!(everything(&model, &folded), everything(&other, &at_once));
+        let at_once = run(&all, |_, _| ());
+        prop_assert_eq!(differences(&updated, &at_once), "");
     }
 
     #[test]
@@ -226,9 +202,9 @@ proptest! {
         folds in any::<u64>(),
     ) {
         let steps = arrivals(&services, &slices, &nodes);
-        let (model, one) = run(&steps, |_| ());
-        let (other, two) = run(&shuffled(steps, &keys, folds), |_| ());
-        prop_assert_eq!(everything(&model, &one), everything(&other, &two));
+        let one = run(&steps, |_, _| ());
+        let two = run(&shuffled(steps, &keys, folds), |_, _| ());
+        prop_assert_eq!(differences(&one, &two), "");
     }
 
     #[test]
@@ -241,7 +217,7 @@ proptest! {
         folds in any::<u64>(),
     ) {
         let steps = arrivals(&services, &slices, &nodes);
-        let (model, fresh) = run(&steps, |_| ());
+        let fresh = run(&steps, |_, _| ());
         // Another world, with conflicts of its own, goes away in some order while this one comes.
         let mut kept: BTreeSet<(Kind, ObjectName)> = BTreeSet::new();
         kept.extend(services.iter().map(|o| (Kind::Service, o.name.clone())));
@@ -268,16 +244,15 @@ proptest! {
         let mut all = before;
         all.push(Step::Fold);
         all.extend(shuffled(steps.into_iter().chain(gone).collect(), &keys, folds));
-        let (other, later) = run(&all, |_| ());
-        prop_assert_eq!(everything(&model, &fresh), everything(&other, &later));
+        let later = run(&all, |_, _| ());
+        prop_assert_eq!(differences(&fresh, &later), "");
     }
 
     #[test]
     fn the_changed_keys_are_all_that_changed(steps in vec(step(), 1..40)) {
         let mut shadow = Shadow::default();
         let mut failed = Ok(());
-        run(&steps, |desired| {
-            let changes = desired.take_changes();
+        run(&steps, |desired, changes| {
             shadow.catch_up(desired, changes);
             if shadow != Shadow::of(desired) && failed.is_ok() {
                 failed = Err(format!("{shadow:#?}\nis not\n{:#?}", Shadow::of(desired)));
@@ -292,25 +267,26 @@ proptest! {
         for source in 0..2 {
             steps.push(Step::Change(source, Change::Services(ObjectChange::ReplaceAll(Vec::new()))));
         }
-        let (_, desired) = run(&steps, |_| ());
+        let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
-            prop_assert_eq!(desired.virtual_servers(family).count(), 0);
-            prop_assert_eq!(desired.addresses(family).count(), 0);
-            prop_assert_eq!(desired.health_checks(family).count(), 0);
-            prop_assert_eq!(desired.blocked(family).count(), 0);
-            for set in desired.sets(family) {
-                prop_assert!(set.is_empty(), "{}", set.definition);
+            prop_assert_eq!(desired.state.virtual_servers(family).count(), 0);
+            prop_assert_eq!(desired.state.addresses(family).count(), 0);
+            prop_assert_eq!(desired.services.health_checks(family).len(), 0);
+            prop_assert_eq!(desired.state.blocked(family).count(), 0);
+            for set in SetId::ALL {
+                prop_assert_eq!(desired.state.entries(set, family).len(), 0, "{}", set);
             }
         }
     }
 
     #[test]
     fn entries_are_as_the_kernel_lists_them(steps in vec(step(), 1..40)) {
-        let (_, desired) = run(&steps, |_| ());
+        let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
-            for set in desired.sets(family) {
-                for entry in set.entries() {
-                    let again = Entry::parse(&entry.to_string(), set.definition.set_type, set.definition.family);
+            for set in SetId::ALL {
+                let definition = set.definition(family);
+                for entry in desired.state.entries(set, family) {
+                    let again = Entry::parse(&entry.to_string(), definition.set_type, definition.family);
                     prop_assert_eq!(again.as_ref(), Ok(entry));
                 }
             }
@@ -319,9 +295,9 @@ proptest! {
 
     #[test]
     fn what_keeps_its_addresses_is_alike_throughout_and_never_marked(steps in vec(step(), 1..40)) {
-        let (_, desired) = run(&steps, |_| ());
+        let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
-            for server in desired.virtual_servers(family) {
+            for server in desired.state.virtual_servers(family) {
                 let key = server.virtual_server.key;
                 let method = server.real_servers.first().map_or(ForwardingMethod::Masquerade, |first| first.forwarding);
                 prop_assert!(server.real_servers.iter().all(|real| real.forwarding == method), "{key}");
@@ -334,7 +310,7 @@ proptest! {
                 prop_assert!(sets.contains(&SetId::LoadBalancer) == sets.contains(&SetId::LoadBalancerLocal), "{key}: {sets:?}");
                 for (set, entry) in server.entries.iter().filter(|(set, _)| *set != SetId::IpvsIps) {
                     for marked in [SetId::ClusterIp, SetId::ExternalIp] {
-                        prop_assert!(!desired.set(marked, family).contains(entry), "{key}: {set} {entry}");
+                        prop_assert!(!desired.state.has_entry(marked, family, entry), "{key}: {set} {entry}");
                     }
                 }
             }
@@ -343,10 +319,10 @@ proptest! {
 
     #[test]
     fn frontends_have_a_virtual_server_and_entries_or_neither(steps in vec(step(), 1..40)) {
-        let (model, desired) = run(&steps, |_| ());
+        let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
             // As entries of address, protocol and port.
-            let servers: BTreeSet<String> = desired
+            let servers: BTreeSet<String> = desired.state
                 .virtual_servers(family)
                 .map(|server| {
                     let key = server.virtual_server.key;
@@ -355,7 +331,7 @@ proptest! {
                 })
                 .collect();
             let entries = |ids: &[SetId]| -> BTreeSet<String> {
-                ids.iter().flat_map(|id| desired.set(*id, family).entries().map(ToString::to_string).collect::<Vec<_>>()).collect()
+                ids.iter().flat_map(|id| desired.state.entries(*id, family).map(ToString::to_string).collect::<Vec<_>>()).collect()
             };
             // With an address in the entry.
             let virtual_ips = entries(&[
@@ -367,7 +343,7 @@ proptest! {
             }
             // With a port alone: it is served at an address of the node, at least at one that no other Service has.
             let node: Vec<String> =
-                model.this_node().node_port_addresses(family).iter().map(ToString::to_string).collect();
+                desired.services.node_facts().node_port_addresses(family).iter().map(ToString::to_string).collect();
             let mut node_ports = sctp;
             for (set, protocol) in [(SetId::NodePortTcp, "tcp"), (SetId::NodePortUdp, "udp")] {
                 for port in entries(&[set]) {
@@ -398,14 +374,14 @@ proptest! {
             prop_assert_eq!(&ranges, &firewall);
             let itself: BTreeSet<String> =
                 entries(&[SetId::LoadBalancerSourceIp]).into_iter().map(without_source).collect();
-            let blocked: BTreeSet<String> = desired
+            let blocked: BTreeSet<String> = desired.state
                 .blocked(family)
                 .map(|b| format!("{},{}:{}", b.address, b.protocol.to_string().to_lowercase(), b.port))
                 .collect();
             prop_assert!(itself.is_disjoint(&blocked), "{itself:?} {blocked:?}");
             prop_assert_eq!(&itself | &blocked, firewall);
             // An address is bound because something is served there.
-            let bound: BTreeSet<String> = desired.addresses(family).map(|a| a.to_string()).collect();
+            let bound: BTreeSet<String> = desired.state.addresses(family).map(|a| a.to_string()).collect();
             prop_assert_eq!(&bound, &entries(&[SetId::IpvsIps]));
             let on_links = ["192.0.2.1", "203.0.113.1", "203.0.113.2", "2001:db8::9"];
             let of_address = |entry: &String| entry.split_once(',').unwrap().0.to_owned();
@@ -418,45 +394,3 @@ proptest! {
     }
 }
 
-#[test]
-fn nothing_is_ready_before_every_source_has_said_all() {
-    let mut model = Model::new(config());
-    assert!(!model.is_ready());
-    model.change(SourceId(0), Change::complete(Kind::Service));
-    assert!(!model.is_ready());
-    model.change(SourceId(0), Change::complete(Kind::EndpointSlice));
-    assert!(model.is_ready());
-    model.expect(SourceId(7), Kind::EndpointSlice);
-    assert!(!model.is_ready());
-    model.change(SourceId(7), Change::complete(Kind::EndpointSlice));
-    assert!(model.is_ready());
-    model.change(SourceId(8), Change::Nodes(ObjectChange::Upsert(Node::new("n"))));
-    assert!(!model.is_ready());
-}
-
-#[test]
-fn a_lower_source_wins_and_both_are_named() {
-    let mut model = Model::new(config());
-    let service = |address: &str| {
-        let service = Service::new(ObjectName::new("ns", "s"))
-            .with_cluster_ip(address)
-            .with_port(Port::new("", 80));
-        Change::Services(ObjectChange::Upsert(service))
-    };
-    assert_eq!(model.change(SourceId(2), service("10.96.0.2")), []);
-    let said = model.change(SourceId(1), service("10.96.0.1"));
-    assert_eq!(
-        said[0].to_string(),
-        "Service ns/s: source 2 has it as well as source 1, whose object counts"
-    );
-    let address = |model: &Model| {
-        let exposures: Vec<_> = model.exposures(&ObjectName::new("ns", "s")).collect();
-        exposures[0].frontends[0].address.to_string()
-    };
-    assert_eq!(address(&model), "10.96.0.1");
-    model.change(
-        SourceId(1),
-        Change::Services(ObjectChange::Delete(ObjectName::new("ns", "s"))),
-    );
-    assert_eq!(address(&model), "10.96.0.2");
-}

@@ -1,5 +1,5 @@
-//! Plans on random worlds, executed on the kernel in memory: what is desired comes to be, once, in an order that works, and
-//! nothing foreign is touched.
+//! Plans on random clusters, executed on the fake kernel: the desired state is reached, once, in an order that works, and nothing
+//! foreign is touched.
 #![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,9 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::time::Instant;
 
 use kernlink_dummylink::{DummyLink, LinkAddress, LinkName};
 use kernlink_ipset::{Entry, Operation as SetOperation, Set, SetName, SetType};
@@ -18,20 +20,20 @@ use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_ipvs::{
     Family as IpvsFamily, Operation as IpvsOperation, Scheduler, VirtualServer, VirtualServerKey,
 };
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::config::Config;
-use kernlink_proxier::error::SyncError;
-use kernlink_proxier::family::Family;
-use kernlink_proxier::observe::observe;
-use kernlink_proxier::plan::{Operation, PhaseKind, diff};
-use kernlink_proxier::proxier::Proxier;
-use kernlink_proxier::source::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Kind, ObjectChange, ObjectName, Port, Service,
+use kernlink_proxier::ipvs_mode::{
+    Config, Kernel, Operation, Phase, Proxier, SyncError,
+};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
     ServiceType, SourceId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
 use support::worlds::{Step, step};
+
+fn now() -> Instant {
+    Instant::now()
+}
 
 fn config() -> Config {
     let mut config = Config::new("node-a");
@@ -40,23 +42,23 @@ fn config() -> Config {
 }
 
 /// A host with an address, a foreign virtual server by address and one by mark, a foreign set and a foreign chain.
-fn host() -> Backends {
-    let mut backends = Backends::fake();
+fn host() -> Kernel {
+    let mut kernel = Kernel::fake();
     let eth0 = LinkName::new("eth0").unwrap();
     let addresses = ["192.0.2.1", "203.0.113.2"].map(|a| LinkAddress::host(a.parse().unwrap()).unwrap());
-    backends.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
     for key in foreign_servers() {
         let server = VirtualServer::new(key, Scheduler::WLC);
-        backends
+        kernel
             .execute(&Operation::Ipvs(IpvsOperation::AddVirtualServer(server)))
             .unwrap();
     }
     let set = Set::new(SetName::new("blocked").unwrap(), SetType::HashIp);
     let entry = Entry::ip("198.51.100.99".parse().unwrap());
-    backends
+    kernel
         .execute(&Operation::Set(SetOperation::create(set.clone())))
         .unwrap();
-    backends
+    kernel
         .execute(&Operation::Set(SetOperation::add(set.name, entry)))
         .unwrap();
     let mut rules = kernlink_iptables_restore::Fake::new();
@@ -70,8 +72,8 @@ fn host() -> Backends {
         };
         rules.set_ruleset(family, text.parse().unwrap());
     }
-    backends.rules = Box::new(rules);
-    backends
+    kernel.rules = Box::new(rules);
+    kernel
 }
 
 fn foreign_servers() -> [VirtualServerKey; 3] {
@@ -84,31 +86,23 @@ fn foreign_servers() -> [VirtualServerKey; 3] {
     ]
 }
 
-/// What the backends hold, as text. The order of chains means nothing.
-fn state(backends: &mut Backends) -> String {
-    let mut lines = Vec::new();
-    for (server, real_servers) in backends.ipvs.list_all().unwrap() {
-        lines.push(server.to_string());
-        lines.extend(
-            real_servers
-                .iter()
-                .map(|real| format!("-a {} {real}", server.key)),
-        );
-    }
-    for set in backends.sets.list().unwrap() {
-        lines.push(format!("create {}", set.header.set));
-        lines.extend(
-            set.entries
-                .iter()
-                .map(|entry| format!("add {} {entry}", set.header.set.name)),
-        );
-    }
-    for address in backends.links.list(kernlink_dummylink::Selection::All).unwrap() {
-        lines.push(format!("{} {}", address.link, address.address.key));
-    }
+/// Virtual servers, sets and addresses that the proxier desires, as text.
+fn owned_state(proxier: &Proxier) -> Vec<String> {
+    let listings = proxier.state().listings(Default::default(), 1);
+    let mut lines: Vec<String> = [&listings.ipvs, &listings.ipset]
+        .into_iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect();
+    lines.extend(listings.addresses.lines().map(|line| format!("kube-ipvs0 {line}")));
     lines.sort();
+    lines
+}
+
+/// What the kernel holds, as text. The order of chains means nothing.
+fn state(kernel: &mut Kernel) -> String {
+    let mut lines = listed(kernel);
     for family in TablesFamily::ALL {
-        let rules = backends.rules.save(&Save::all(family)).unwrap();
+        let rules = kernel.rules.save(&Save::all(family)).unwrap();
         for (table, rules) in rules.tables() {
             let mut chains: Vec<_> = rules.chains().collect();
             chains.sort_by_key(|(name, _)| name.to_string());
@@ -121,6 +115,37 @@ fn state(backends: &mut Backends) -> String {
     lines.join("\n")
 }
 
+/// Virtual servers, sets and addresses of the kernel, as text.
+fn listed(kernel: &mut Kernel) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (server, real_servers) in kernel.ipvs.list_all().unwrap() {
+        lines.push(server.to_string());
+        lines.extend(
+            real_servers
+                .iter()
+                .map(|real| format!("-a {} {real}", server.key)),
+        );
+    }
+    for set in kernel.sets.list().unwrap() {
+        let mut definition = set.header.set.clone();
+        definition.options.hashsize = None;
+        definition.options.maxelem = None;
+        definition.options.bucketsize = None;
+        definition.options.initval = None;
+        lines.push(format!("create {definition}"));
+        lines.extend(
+            set.entries
+                .iter()
+                .map(|entry| format!("add {} {entry}", set.header.set.name)),
+        );
+    }
+    for address in kernel.links.list(kernlink_dummylink::Selection::All).unwrap() {
+        lines.push(format!("{} {}", address.link, address.address.key));
+    }
+    lines.sort();
+    lines
+}
+
 fn take_in(proxier: &mut Proxier, steps: &[Step]) {
     for step in steps {
         if let Step::Change(source, change) = step {
@@ -129,23 +154,23 @@ fn take_in(proxier: &mut Proxier, steps: &[Step]) {
     }
     for source in [0, 1] {
         for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::complete(kind));
+            proxier.change(SourceId(source), Change::synced(kind));
         }
     }
 }
 
-/// Brings the backends to what the steps say and returns them.
-fn synced(backends: Backends, steps: &[Step]) -> Backends {
-    let mut proxier = Proxier::new(config(), backends);
+/// Brings the kernel to what the steps say and returns them.
+fn synced(kernel: Kernel, steps: &[Step]) -> Kernel {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     take_in(&mut proxier, steps);
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     assert!(synced.is_success(), "{synced}");
-    proxier.into_backends()
+    proxier.into_kernel()
 }
 
 /// The same without saying anything about success.
-fn proxier(backends: Backends, steps: &[Step]) -> Proxier {
-    let mut proxier = Proxier::new(config(), backends);
+fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     take_in(&mut proxier, steps);
     proxier
 }
@@ -158,40 +183,30 @@ proptest! {
         before in vec(step(), 0..25),
         after in vec(step(), 0..25),
     ) {
-        let backends = synced(host(), &before);
-        let mut proxier = proxier(backends, &[before, after].concat());
-        let synced = proxier.sync().unwrap();
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let synced = proxier.sync(now()).unwrap();
         prop_assert!(synced.is_success(), "{}", synced);
-        // Read back: what is there is what is wanted, sets, addresses and servers to the last one.
-        let desired = proxier.desired().clone();
-        let observed = observe(proxier.backends_mut(), &desired).unwrap().state;
-        for family in desired.families() {
-            for set in desired.sets(family) {
-                let is: Vec<_> = observed.sets[&(family, set.id)].entries.iter().collect();
-                prop_assert_eq!(is, set.entries().collect::<Vec<_>>());
-            }
-            for wanted in desired.virtual_servers(family) {
-                let is = &observed.virtual_servers[&wanted.virtual_server.key];
-                prop_assert_eq!(&is.virtual_server, wanted.virtual_server);
-                let real_servers: Vec<_> = is.real_servers.values().cloned().collect();
-                prop_assert_eq!(&real_servers[..], &wanted.real_servers[..]);
-            }
-        }
-        let wanted: usize = desired.families().map(|family| desired.virtual_servers(family).count()).sum();
-        prop_assert_eq!(observed.virtual_servers.len(), wanted + foreign_servers().len());
-        let addresses: usize = desired.families().map(|family| desired.addresses(family).count()).sum();
-        prop_assert_eq!(observed.addresses.len(), addresses);
-        prop_assert!(diff(&desired, &observed).is_empty());
+        // Read back: the kernel holds the desired state, and what is foreign.
+        let bare = state(&mut host());
+        let foreign: BTreeSet<&str> = bare.lines().filter(|line| !line.starts_with(' ') && !line.starts_with("Ipv")).collect();
+        let desired = owned_state(&proxier);
+        let observed = listed(proxier.kernel_mut());
+        let owned: Vec<&String> = observed.iter().filter(|line| !foreign.contains(line.as_str())).collect();
+        prop_assert_eq!(owned, desired.iter().collect::<Vec<_>>());
+        proxier.resync();
+        let plan = proxier.plan(now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
     }
 
     #[test]
     fn a_second_sync_does_nothing_nor_does_a_new_process(steps in vec(step(), 0..30)) {
         let mut proxier = proxier(host(), &steps);
-        proxier.sync().unwrap();
-        prop_assert!(proxier.sync().unwrap().plan.is_empty());
-        let backends = proxier.into_backends();
-        let mut restarted = self::proxier(backends, &steps);
-        let plan = restarted.plan().unwrap().plan;
+        proxier.sync(now()).unwrap();
+        prop_assert!(proxier.sync(now()).unwrap().plan.is_empty());
+        let kernel = proxier.into_kernel();
+        let mut restarted = self::proxier(kernel, &steps);
+        let plan = restarted.plan(now()).unwrap();
         prop_assert!(plan.is_empty(), "{}", plan);
     }
 
@@ -202,21 +217,21 @@ proptest! {
     ) {
         // The same sync once with what was noted and once with what is read anew.
         let mut noting = proxier(host(), &before);
-        noting.sync().unwrap();
+        noting.sync(now()).unwrap();
         let mut looking = proxier(host(), &before);
-        looking.sync().unwrap();
+        looking.sync(now()).unwrap();
         take_in(&mut noting, &after);
         take_in(&mut looking, &after);
-        looking.look_again();
-        let (noted, read) = (noting.plan().unwrap().plan, looking.plan().unwrap().plan);
+        looking.resync();
+        let (noted, read) = (noting.plan(now()).unwrap(), looking.plan(now()).unwrap());
         prop_assert_eq!(noted.to_string(), read.to_string());
     }
 
     #[test]
     fn what_is_foreign_stays_and_what_was_ours_goes(steps in vec(step(), 0..30)) {
         let bare = state(&mut synced(host(), &[]));
-        let backends = synced(host(), &steps);
-        let mut emptied = synced(backends, &[]);
+        let kernel = synced(host(), &steps);
+        let mut emptied = synced(kernel, &[]);
         prop_assert_eq!(state(&mut emptied), bare);
         let mut untouched = host();
         let foreign = |line: &&str| {
@@ -236,12 +251,12 @@ proptest! {
         let whole = [before.clone(), after].concat();
         let undisturbed = state(&mut synced(synced(host(), &before), &whole));
         let mut dying = proxier(synced(host(), &before), &whole);
-        let plan = dying.plan().unwrap().plan;
-        let mut backends = dying.into_backends();
+        let plan = dying.plan(now()).unwrap();
+        let mut kernel = dying.into_kernel();
         for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
-            backends.execute(&step.operation).unwrap();
+            kernel.execute(&step.operation).unwrap();
         }
-        prop_assert_eq!(state(&mut synced(backends, &whole)), undisturbed);
+        prop_assert_eq!(state(&mut synced(kernel, &whole)), undisturbed);
     }
 
     #[test]
@@ -251,25 +266,27 @@ proptest! {
     ) {
         let bare = state(&mut synced(host(), &[]));
         let mut dying = proxier(host(), &steps);
-        let plan = dying.plan().unwrap().plan;
-        let mut backends = dying.into_backends();
+        let plan = dying.plan(now()).unwrap();
+        let mut kernel = dying.into_kernel();
         for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
-            backends.execute(&step.operation).unwrap();
+            kernel.execute(&step.operation).unwrap();
         }
-        prop_assert_eq!(state(&mut synced(backends, &[])), bare);
+        prop_assert_eq!(state(&mut synced(kernel, &[])), bare);
     }
 
     #[test]
-    fn steps_need_only_steps_of_earlier_phases(before in vec(step(), 0..20), after in vec(step(), 0..20)) {
-        let mut proxier = proxier(synced(host(), &before), &[before, after].concat());
-        let plan = proxier.plan().unwrap().plan;
-        let phase_of: Vec<PhaseKind> =
+    fn steps_need_only_earlier_steps(before in vec(step(), 0..20), after in vec(step(), 0..20)) {
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let plan = proxier.plan(now()).unwrap();
+        let phase_of: Vec<Phase> =
             plan.phases().iter().flat_map(|phase| vec![phase.kind; phase.steps.len()]).collect();
         for (id, step) in plan.steps() {
-            for need in &step.needs {
+            for need in step.needs.iter().chain(&step.needs_any) {
                 let (of, own) = (phase_of[need.index()], phase_of[id.index()]);
                 // Lifting a restriction comes before the list of those it let in, in one phase.
-                prop_assert!(of < own || (of == own && own == PhaseKind::RemoveEntries && *need < id));
+                let within = [Phase::AddEntries, Phase::Rules, Phase::RemoveEntries];
+                prop_assert!(of < own || (of == own && within.contains(&own) && *need < id), "{} {}", step.operation, own);
             }
         }
         prop_assert_eq!(phase_of.len(), plan.len());
@@ -285,13 +302,13 @@ fn service(name: &str, address: &str) -> Change {
 
 #[test]
 fn nothing_is_planned_before_the_first_full_lists() {
-    let mut proxier = Proxier::new(config(), host());
-    assert_eq!(proxier.plan().unwrap_err(), SyncError::NotReady);
+    let mut proxier = Proxier::new(config(), host()).unwrap();
+    assert!(matches!(proxier.plan(now()), Err(SyncError::NotSynced(_))));
     proxier.change(SourceId(0), service("a", "10.96.0.1"));
-    proxier.change(SourceId(0), Change::complete(Kind::Service));
-    assert_eq!(proxier.sync().unwrap_err(), SyncError::NotReady);
-    proxier.change(SourceId(0), Change::complete(Kind::EndpointSlice));
-    assert!(proxier.sync().unwrap().is_success());
+    proxier.change(SourceId(0), Change::synced(Kind::Service));
+    assert!(matches!(proxier.sync(now()), Err(SyncError::NotSynced(_))));
+    proxier.change(SourceId(0), Change::synced(Kind::EndpointSlice));
+    assert!(proxier.sync(now()).unwrap().is_success());
 }
 
 /// Nothing in the kernel says any more that it is ours.
@@ -304,38 +321,38 @@ fn node_ports_leave_an_address_that_leaves_the_node() {
     let mut proxier = proxier(host(), &[]);
     let address: std::net::IpAddr = "203.0.113.50".parse().unwrap();
     let link = LinkName::new("other").unwrap();
-    let links = &mut proxier.backends_mut().links;
+    let links = &mut proxier.kernel_mut().links;
     links.add_link(&DummyLink::new(link)).unwrap();
     links.add(&link, &LinkAddress::host(address).unwrap()).unwrap();
     let change = Change::Services(ObjectChange::Upsert(node_port));
     proxier.change(SourceId(0), change);
-    assert!(proxier.sync().unwrap().is_success());
+    assert!(proxier.sync(now()).unwrap().is_success());
     let served = |proxier: &mut Proxier| -> Vec<VirtualServerKey> {
-        let listed = proxier.backends_mut().ipvs.list_all().unwrap();
+        let listed = proxier.kernel_mut().ipvs.list_all().unwrap();
         listed.into_iter().map(|(server, _)| server.key).collect()
     };
     let of_node = VirtualServerKey::tcp(address, 30_080);
     // Somebody else's, where a node port of ours could be but never was.
     let foreign = VirtualServerKey::tcp("198.51.100.1".parse::<std::net::IpAddr>().unwrap(), 30_080);
     let add = IpvsOperation::AddVirtualServer(VirtualServer::new(foreign, Scheduler::WLC));
-    proxier.backends_mut().execute(&Operation::Ipvs(add)).unwrap();
+    proxier.kernel_mut().execute(&Operation::Ipvs(add)).unwrap();
     assert!(served(&mut proxier).contains(&of_node));
 
-    proxier.backends_mut().links.delete_link(&link).unwrap();
-    proxier.look_again();
-    assert!(proxier.sync().unwrap().is_success());
+    proxier.kernel_mut().links.delete_link(&link).unwrap();
+    proxier.resync();
+    assert!(proxier.sync(now()).unwrap().is_success());
     let left = served(&mut proxier);
     assert!(!left.contains(&of_node), "{left:?}");
     for foreign in foreign_servers().into_iter().chain([foreign]) {
         assert!(left.contains(&foreign), "{left:?}");
     }
     // A virtual server that somebody puts there later is not ours.
-    proxier.look_again();
-    assert!(proxier.sync().unwrap().plan.is_empty());
+    proxier.resync();
+    assert!(proxier.sync(now()).unwrap().plan.is_empty());
     let add = IpvsOperation::AddVirtualServer(VirtualServer::new(of_node, Scheduler::WLC));
-    proxier.backends_mut().execute(&Operation::Ipvs(add)).unwrap();
-    proxier.look_again();
-    assert!(proxier.sync().unwrap().plan.is_empty());
+    proxier.kernel_mut().execute(&Operation::Ipvs(add)).unwrap();
+    proxier.resync();
+    assert!(proxier.sync(now()).unwrap().plan.is_empty());
 }
 
 #[test]
@@ -344,11 +361,11 @@ fn every_setting_of_the_configuration_is_written_once() {
     let mut config = Config::new("node-a");
     config.strict_arp = true;
     config.ipvs_timeouts.udp = std::time::Duration::from_secs(77);
-    let mut proxier = Proxier::new(config, host());
+    let mut proxier = Proxier::new(config, host()).unwrap();
     for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::complete(kind));
+        proxier.change(SourceId(0), Change::synced(kind));
     }
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let plan = synced.plan.to_string();
     for line in [
@@ -359,37 +376,37 @@ fn every_setting_of_the_configuration_is_written_once() {
     ] {
         assert!(plan.contains(line), "{line} is not in\n{plan}");
     }
-    assert!(proxier.sync().unwrap().plan.is_empty());
-    proxier.look_again();
-    assert!(proxier.sync().unwrap().plan.is_empty());
+    assert!(proxier.sync(now()).unwrap().plan.is_empty());
+    proxier.resync();
+    assert!(proxier.sync(now()).unwrap().plan.is_empty());
 }
 
 #[test]
 fn a_set_of_another_make_holds_back_its_family_and_not_the_other() {
-    let mut backends = host();
+    let mut kernel = host();
     let set = Set::new(SetName::new("KUBE-6-CLUSTER-IP").unwrap(), SetType::HashIp)
         .with_family(kernlink_ipset::Family::Inet6);
-    backends
+    kernel
         .execute(&Operation::Set(SetOperation::create(set)))
         .unwrap();
-    let mut proxier = Proxier::new(config(), backends);
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     proxier.change(SourceId(0), service("four", "10.96.0.1"));
     proxier.change(SourceId(0), service("six", "fd00::1"));
     for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::complete(kind));
+        proxier.change(SourceId(0), Change::synced(kind));
     }
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     let counts = synced.counts();
     assert_eq!(counts.failed, 1, "{synced}");
     // Its entry, the rules of the family, the virtual server and the address.
-    assert_eq!(counts.held_back, 4, "{synced}");
+    assert_eq!(counts.skipped, 4, "{synced}");
     assert!(
         synced
             .to_string()
             .contains("failed: ipset create KUBE-6-CLUSTER-IP"),
         "{synced}"
     );
-    let servers = proxier.backends_mut().ipvs.list_all().unwrap();
+    let servers = proxier.kernel_mut().ipvs.list_all().unwrap();
     assert!(
         servers
             .iter()
@@ -398,37 +415,43 @@ fn a_set_of_another_make_holds_back_its_family_and_not_the_other() {
     // The set out of the way, the next sync does the rest and no more.
     let set = SetName::new("KUBE-6-CLUSTER-IP").unwrap();
     proxier
-        .backends_mut()
+        .kernel_mut()
         .execute(&Operation::Set(SetOperation::destroy(set)))
         .unwrap();
-    let synced = proxier.sync().unwrap();
+    let due = synced.next.unwrap();
+    let synced = proxier.sync(due).unwrap();
     assert!(synced.is_success(), "{synced}");
     assert_eq!(synced.plan.len(), 5, "{}", synced.plan);
-    assert!(proxier.sync().unwrap().plan.is_empty());
+    assert!(proxier.sync(now()).unwrap().plan.is_empty());
 }
 
 #[test]
 fn one_service_that_the_kernel_refuses_holds_back_only_itself() {
-    let mut backends = host();
+    let mut kernel = host();
     let refused: VirtualServerKey =
         VirtualServerKey::tcp("10.96.0.2".parse::<std::net::IpAddr>().unwrap(), 80);
     let mut ipvs = kernlink_ipvs::Fake::new();
     let operation = IpvsOperation::AddVirtualServer(VirtualServer::new(refused, Scheduler::RR));
     ipvs.refuse(operation, kernlink_netlink::Errno::ENOMEM);
-    backends.ipvs = Box::new(ipvs);
-    let mut proxier = Proxier::new(config(), backends);
+    kernel.ipvs = Box::new(ipvs);
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     for (name, address) in [("a", "10.96.0.1"), ("b", "10.96.0.2"), ("c", "10.96.0.3")] {
         proxier.change(SourceId(0), service(name, address));
     }
     for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::complete(kind));
+        proxier.change(SourceId(0), Change::synced(kind));
     }
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     let counts = synced.counts();
-    assert_eq!((counts.failed, counts.held_back), (1, 1), "{synced}");
-    assert!(synced.to_string().contains("held back by step"), "{synced}");
+    assert_eq!((counts.failed, counts.skipped), (1, 1), "{synced}");
+    let text = synced.to_string();
+    assert!(text.contains("failed: ipvsadm -A -t 10.96.0.2:80 -s rr (Service ns/b)"), "{text}");
+    // The number of a step is that of the printed plan.
+    let number = text.split_once(": step ").unwrap().1.split(' ').next().unwrap();
+    let plan = synced.plan.to_string();
+    assert!(plan.contains(&format!("[{number}] ipvsadm -A -t 10.96.0.2:80 -s rr\n")), "{plan}\n{text}");
     assert_eq!(
-        proxier.backends_mut().ipvs.list_virtual_servers().unwrap().len(),
+        proxier.kernel_mut().ipvs.list_virtual_servers().unwrap().len(),
         2
     );
 }
@@ -446,29 +469,30 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
     let slice = EndpointSlice::new(ObjectName::new("ns", "b-1"), "b", Family::V4)
         .with_port(EndpointPort::new("", 8080))
         .with_endpoint(Endpoint::new([10, 244, 1, 1].into()));
-    let mut backends = host();
-    backends.ipvs = Box::new(kernlink_ipvs::Fake::new().with_schedulers([Scheduler::RR]));
-    let mut proxier = Proxier::new(config(), backends);
+    let mut kernel = host();
+    kernel.ipvs = Box::new(kernlink_ipvs::Fake::new().with_schedulers([Scheduler::RR]));
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     let change = |proxier: &mut Proxier, change| proxier.change(SourceId(0), change);
     change(&mut proxier, service("a", "10.96.0.1"));
     change(&mut proxier, service("c", "10.96.0.3"));
     change(&mut proxier, Change::EndpointSlices(ObjectChange::Upsert(slice)));
     assert_eq!(change(&mut proxier, with_scheduler("twos")), []);
     for kind in [Kind::Service, Kind::EndpointSlice] {
-        change(&mut proxier, Change::complete(kind));
+        change(&mut proxier, Change::synced(kind));
     }
     let others = |proxier: &mut Proxier| {
-        let servers = proxier.backends_mut().ipvs.list_virtual_servers().unwrap();
+        let servers = proxier.kernel_mut().ipvs.list_virtual_servers().unwrap();
         servers
             .iter()
             .map(|server| server.server.key.to_string())
             .collect::<Vec<_>>()
     };
+    let mut at = now();
     for _ in 0..2 {
-        let synced = proxier.sync().unwrap();
+        let synced = proxier.sync(at).unwrap();
         // The virtual server failed; its real server and its address wait for it.
         let counts = synced.counts();
-        assert_eq!((counts.failed, counts.held_back), (1, 2), "{synced}");
+        assert_eq!((counts.failed, counts.skipped), (1, 2), "{synced}");
         let text = synced.to_string();
         assert!(
             text.contains("failed: ipvsadm -A -t 10.96.0.2:80 -s twos"),
@@ -476,22 +500,26 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
         );
         assert!(text.contains("scheduler twos"), "{text}");
         assert_eq!(others(&mut proxier), ["-t 10.96.0.1:80", "-t 10.96.0.3:80"]);
+        // Until its time has come nothing is tried.
+        at = synced.next.unwrap();
+        let idle = proxier.sync(at - std::time::Duration::from_millis(1)).unwrap();
+        assert!(idle.plan.is_empty() && !idle.is_success() && idle.next == Some(at), "{idle}");
     }
-    // One that no kernel has does not get that far.
-    let said = change(&mut proxier, with_scheduler("zz"));
-    assert_eq!(said.len(), 1, "{said:?}");
-    let text = said[0].to_string();
+    // One that no kernel has is reported, and the default is used.
+    assert_eq!(change(&mut proxier, with_scheduler("zz")), []);
+    let synced = proxier.sync(now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let text = synced.events.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     assert!(
         text.starts_with("Service ns/b: metadata.annotations[kernlink.io/scheduler]: \"zz\": no kernel has"),
         "{text}"
     );
-    assert!(proxier.sync().unwrap().is_success());
     assert_eq!(others(&mut proxier).len(), 3);
     // A virtual server that is there keeps its scheduler, and with it its clients.
     change(&mut proxier, with_scheduler("sed"));
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     assert_eq!(
-        (synced.counts().failed, synced.counts().held_back),
+        (synced.counts().failed, synced.counts().skipped),
         (1, 0),
         "{synced}"
     );
@@ -502,12 +530,12 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
 fn a_configured_scheduler_that_no_kernel_has_is_said_once_and_replaced() {
     let mut config = config();
     config.defaults.scheduler = Scheduler::new("zz").unwrap();
-    let mut proxier = Proxier::new(config, host());
+    let mut proxier = Proxier::new(config, host()).unwrap();
     proxier.change(SourceId(0), service("a", "10.96.0.1"));
     for kind in [Kind::Service, Kind::EndpointSlice] {
-        proxier.change(SourceId(0), Change::complete(kind));
+        proxier.change(SourceId(0), Change::synced(kind));
     }
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let said: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -518,17 +546,17 @@ fn a_configured_scheduler_that_no_kernel_has_is_said_once_and_replaced() {
         ]
     );
     proxier.change(SourceId(0), service("b", "10.96.0.2"));
-    assert_eq!(proxier.sync().unwrap().events, []);
+    assert_eq!(proxier.sync(now()).unwrap().events, []);
 }
 
 #[test]
 fn a_link_of_another_kind_with_our_name_is_an_error_and_stays() {
-    let mut backends = host();
+    let mut kernel = host();
     let name = LinkName::new("kube-ipvs0").unwrap();
-    backends.links = Box::new(kernlink_dummylink::Fake::new().with_link(name, Some("veth"), &[]));
-    let mut proxier = proxier(backends, &[]);
-    let error = proxier.sync().unwrap_err();
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(name, Some("veth"), &[]));
+    let mut proxier = proxier(kernel, &[]);
+    let error = proxier.sync(now()).unwrap_err();
     assert!(matches!(error, SyncError::Observe(_)), "{error:?}");
-    let link = proxier.backends_mut().links.link(&name).unwrap().unwrap();
+    let link = proxier.kernel_mut().links.link(&name).unwrap().unwrap();
     assert_eq!(link.kind.as_deref(), Some("veth"));
 }

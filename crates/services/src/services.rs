@@ -133,6 +133,11 @@ impl Services {
         self.arbitration.ports()
     }
 
+    /// The ports of a Service with their ids; none if it is gone or not served.
+    pub fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (PortId, &ServicePort)> {
+        self.arbitration.ports_of(service)
+    }
+
     /// The service port with this name and family.
     #[must_use]
     pub fn port_of(&self, key: &ServicePortKey) -> Option<&ServicePort> {

@@ -99,6 +99,6 @@ impl SysctlError {
     /// Whether the process may not read or write it.
     #[must_use]
     pub fn is_permission_denied(&self) -> bool {
-        matches!(self.cause, SysctlErrorCause::File(Errno::EACCES | Errno::EPERM | Errno::EROFS))
+        matches!(self.cause, SysctlErrorCause::File(Errno::EACCES | Errno::EPERM))
     }
 }

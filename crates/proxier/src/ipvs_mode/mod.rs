@@ -6,6 +6,8 @@ pub mod error;
 pub mod forwarding;
 pub mod kernel;
 pub mod key;
+#[cfg(feature = "kubernetes")]
+mod kube_proxy;
 mod listing;
 mod observe;
 pub mod operation;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use kernlink_dummylink::{AddressKey, LinkName, Selection};
+use kernlink_dummylink::{AddressKey, Selection};
 use kernlink_ipset::{Entry, Set};
 use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};

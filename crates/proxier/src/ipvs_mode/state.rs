@@ -14,7 +14,7 @@ use kernlink_ipvs::{
     VirtualServerKey, Weight,
 };
 use kernlink_services::{
-    Changes, Event, Family, InterfaceAddress, NameMap, ObjectName, Options, PortId, Reason, Services,
+    Changes, Event, Family, InterfaceAddress, NameMap, ObjectName, PortId, Reason, ServicePortKey, Services,
 };
 
 use super::compile::{Compiled, CompiledFrontend, compile};
@@ -167,6 +167,7 @@ pub(super) enum ObservedRules {
 struct Unit {
     /// `None` for an id that is not in use.
     family: Option<Family>,
+    service: Option<ObjectName>,
     frontends: Box<[UnitFrontend]>,
     entries: Box<[(SetId, Entry)]>,
     events: Box<[Event]>,
@@ -181,7 +182,7 @@ struct UnitFrontend {
 }
 
 impl Unit {
-    fn of(family: Family, compiled: &mut Compiled) -> Self {
+    fn of(family: Family, service: &ObjectName, compiled: &mut Compiled) -> Self {
         let frontend = |frontend: &mut CompiledFrontend| UnitFrontend {
             key: frontend.virtual_server.key,
             address: frontend.address,
@@ -190,6 +191,7 @@ impl Unit {
         };
         Self {
             family: Some(family),
+            service: Some(service.clone()),
             frontends: compiled.frontends.iter_mut().map(frontend).collect(),
             entries: std::mem::take(&mut compiled.entries).into_boxed_slice(),
             events: std::mem::take(&mut compiled.events).into_boxed_slice(),
@@ -361,43 +363,42 @@ impl State {
             self.servers.reserve(changes.ports.len());
             self.addresses.reserve(changes.ports.len());
         }
-        let ids: Vec<PortId> = if std::mem::take(&mut self.is_outdated) {
-            let gone = changes.ports.iter().copied().filter(|id| services.port(*id).is_none());
-            gone.chain(services.ports().map(|(id, _)| id)).collect()
-        } else {
-            changes.ports.clone()
-        };
-        // Services whose annotations may cause events.
-        let mut annotated: BTreeMap<&ObjectName, &Options> = BTreeMap::new();
+        let mut ids = changes.ports.clone();
+        let mut named: Vec<&ObjectName> = changes.services.iter().collect();
+        if std::mem::take(&mut self.is_outdated) {
+            ids.retain(|id| services.port(*id).is_none());
+            ids.extend(services.ports().map(|(id, _)| id));
+            named.extend(services.ports().map(|(_, port)| &port.key.name.service));
+        }
         for id in ids {
             let Some(port) = services.port(id) else {
-                self.replace_unit(id, None, &Subject::DataPath, &mut events);
+                self.replace_unit(id, None, &mut events);
                 continue;
             };
-            let service = &port.key.name.service;
-            if !port.options.data_path.is_empty() || self.service_events.contains_key(service) {
-                annotated.insert(service, &port.options);
-            }
             let options = options::options(&port.options, &self.defaults);
             let compiled = compile(port, services.owned_frontends(id), &options);
-            let subject = Subject::Service(service.clone());
-            self.replace_unit(id, Some((port.key.family, compiled)), &subject, &mut events);
+            self.replace_unit(id, Some((&port.key, compiled)), &mut events);
         }
-        for (name, annotations) in annotated {
-            let Some(service) = services.service(name) else { continue };
-            let now: Vec<Event> = options::events(service, annotations, &self.defaults)
-                .into_iter()
-                .map(|reason| Event::service(name.clone(), reason))
-                .collect();
+        for name in named {
+            let ports = services.ports_of(name).next();
+            let annotations = ports
+                .map(|(_, port)| &port.options)
+                .filter(|options| !options.data_path.is_empty());
+            if annotations.is_none() && !self.service_events.contains_key(name) {
+                continue;
+            }
+            let now: Vec<Event> = match (services.service(name), annotations) {
+                (Some(service), Some(annotations)) => options::events(service, annotations, &self.defaults)
+                    .into_iter()
+                    .map(|reason| Event::service(name.clone(), reason))
+                    .collect(),
+                _ => Vec::new(),
+            };
             let before = self.service_events.remove(name).unwrap_or_default();
             events.extend(now.iter().filter(|event| !before.contains(event)).cloned());
             if !now.is_empty() {
                 self.service_events.insert(name.clone(), now);
             }
-        }
-        if !changes.ports.is_empty() && !self.service_events.is_empty() {
-            self.service_events
-                .retain(|service, _| services.service(service).is_some());
         }
         if !std::mem::replace(&mut self.is_config_reported, true) {
             events.extend(self.configuration_events());
@@ -410,8 +411,7 @@ impl State {
     fn replace_unit(
         &mut self,
         id: PortId,
-        compiled: Option<(Family, Compiled)>,
-        subject: &Subject,
+        compiled: Option<(&ServicePortKey, Compiled)>,
         events: &mut Vec<Event>,
     ) {
         let index = id.index();
@@ -421,9 +421,14 @@ impl State {
         let Some(place) = self.units.get_mut(index) else { return };
         let before = std::mem::take(place);
         let (now, servers) = match compiled {
-            Some((family, mut compiled)) => (Unit::of(family, &mut compiled), compiled.frontends),
+            Some((key, mut compiled)) => (
+                Unit::of(key.family, &key.name.service, &mut compiled),
+                compiled.frontends,
+            ),
             None => (Unit::default(), Vec::new()),
         };
+        let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
+        let subject = &subject;
         let new = now.events.iter().filter(|event| !before.events.contains(event));
         events.extend(new.cloned());
         if before.family == now.family {

@@ -1,4 +1,4 @@
-//! What several tests need: worlds of manifests, and differences of listings that can be read.
+//! What several tests need: random clusters, the desired state of manifests, and readable differences of listings.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod worlds;
@@ -6,24 +6,63 @@ pub(crate) mod worlds;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{DesiredState, KernelVersion, Listings};
-use kernlink_proxier::event::Event;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::{Change, SourceId};
+use kernlink_proxier::ipvs_mode::{Config, KernelVersion, Listings, State};
+use kernlink_services::services::Services;
+use kernlink_services::{Change, Changes, Event, InterfaceAddress, SourceId};
 
-/// A model of these changes, on a node with these addresses (`eth0=192.0.2.1`), and its desired state.
-pub(crate) fn build(config: Config, addresses: &str, changes: Vec<Change>) -> (Model, DesiredState) {
-    let mut model = Model::new(config);
-    model.set_interface_addresses(interface_addresses(addresses));
-    for change in changes {
-        model.change(SourceId(0), change);
+/// Services and the desired state that they compile to, without a kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) services: Services,
+    pub(crate) state: State,
+    /// The link whose addresses are not the node's.
+    dummy_link: String,
+}
+
+impl Desired {
+    /// No objects, on a node without addresses.
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut desired = Self {
+            services: Services::new(config.services.clone()),
+            state: State::of_config(config),
+            dummy_link: config.dummy_link.clone(),
+        };
+        desired.update();
+        desired
     }
-    assert!(model.is_ready());
-    let mut desired = DesiredState::new(&model);
-    let touched = model.take_touched();
-    desired.fold(&model, &touched);
-    (model, desired)
+
+    pub(crate) fn change(&mut self, source: u16, change: Change) -> Vec<Event> {
+        self.services.change(SourceId(source), change)
+    }
+
+    pub(crate) fn set_interface_addresses(&mut self, mut addresses: Vec<InterfaceAddress>) {
+        addresses.retain(|address| *address.interface != *self.dummy_link);
+        self.services.set_interface_addresses(addresses);
+    }
+
+    pub(crate) fn set_config(&mut self, config: &Config) {
+        self.services.set_config(config.services.clone());
+    }
+
+    /// Resolves and compiles what changed. Returns what changed, and new events.
+    pub(crate) fn update(&mut self) -> (Changes, Vec<Event>) {
+        let mut events = self.services.update().events;
+        let changes = self.services.take_changes();
+        events.extend(self.state.compile(&self.services, &changes));
+        (changes, events)
+    }
+}
+
+/// The desired state of these changes, on a node with these addresses (`eth0=192.0.2.1`).
+pub(crate) fn build(config: &Config, addresses: &str, changes: Vec<Change>) -> Desired {
+    let mut desired = Desired::new(config);
+    desired.set_interface_addresses(interface_addresses(addresses));
+    for change in changes {
+        desired.change(0, change);
+    }
+    assert!(desired.services.has_synced());
+    desired.update();
+    desired
 }
 
 /// Reads `eth0=192.0.2.1,eth0=2001:db8::1`.
@@ -37,16 +76,15 @@ pub(crate) fn interface_addresses(text: &str) -> Vec<InterfaceAddress> {
         .collect()
 }
 
-/// The listings on the kernel that the worlds of kube-proxy were recorded on.
-pub(crate) fn listings(desired: &DesiredState) -> Listings {
-    desired.listings(KernelVersion::new(6, 1), 1)
+/// The listings on the kernel that the fixtures of kube-proxy were recorded on.
+pub(crate) fn listings(desired: &Desired) -> Listings {
+    desired.state.listings(KernelVersion::new(6, 1), 1)
 }
 
-/// All that is said about the present state.
-pub(crate) fn events(model: &Model, desired: &DesiredState) -> Vec<Event> {
-    let mut events = model.configuration_events();
-    events.extend(model.object_events());
-    events.extend(desired.events());
+/// All events that describe the present state.
+pub(crate) fn events(desired: &Desired) -> Vec<Event> {
+    let mut events = desired.services.events();
+    events.extend(desired.state.events());
     events.sort();
     events.dedup();
     events

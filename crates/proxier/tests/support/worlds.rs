@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use kernlink_proxier::family::Family;
-use kernlink_proxier::source::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Ingress, Node, ObjectChange,
+use kernlink_services::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, Node, ObjectChange,
     ObjectName, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
 };
 use proptest::collection::vec;

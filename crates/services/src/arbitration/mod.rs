@@ -85,6 +85,9 @@ pub struct Changes {
     /// Service ports that were added, removed, or resolve differently, or that own other frontends than before. Each once, in
     /// the order of the changes.
     pub ports: Vec<PortId>,
+    /// Services that an update resolved again, because an object of theirs or something that they depend on changed. An update
+    /// appends each once.
+    pub services: Vec<ObjectName>,
     /// Frontends whose owner, settings or endpoints changed, or that are gone.
     pub frontends: HashSet<FrontendKey, RandomState>,
     /// Health-check node ports that were added, removed, or count other endpoints.
@@ -97,7 +100,11 @@ impl Changes {
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.frontends.is_empty() && self.health_checks.is_empty() && !self.node
+        self.ports.is_empty()
+            && self.services.is_empty()
+            && self.frontends.is_empty()
+            && self.health_checks.is_empty()
+            && !self.node
     }
 }
 
@@ -133,6 +140,7 @@ impl Arbitration {
     pub(crate) fn update(&mut self, model: &Model, affected: &Affected) -> Updated {
         let mut updated = Updated::default();
         self.changes.node |= affected.node;
+        self.changes.services.extend(affected.services.iter().cloned());
         // Service ports that are gone release their keys first, so that no conflict with them is reported.
         if self.ports_of.is_empty() {
             self.ports_of.reserve(affected.services.len());
@@ -175,11 +183,14 @@ impl Arbitration {
         self.ports.iter()
     }
 
+    pub(crate) fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (PortId, &ServicePort)> {
+        let ids = self.ports_of.get(service).into_iter().flatten();
+        ids.filter_map(|&id| Some((id, self.ports.get(id)?)))
+    }
+
     pub(crate) fn port_of(&self, key: &ServicePortKey) -> Option<&ServicePort> {
-        let ids = self.ports_of.get(&key.name.service)?;
-        ids.iter()
-            .filter_map(|&id| self.ports.get(id))
-            .find(|port| port.key == *key)
+        let mut ports = self.ports_of(&key.name.service).map(|(_, port)| port);
+        ports.find(|port| port.key == *key)
     }
 
     pub(crate) fn frontend(&self, key: &FrontendKey) -> Option<Arbitrated<'_>> {
