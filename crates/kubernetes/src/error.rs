@@ -24,9 +24,22 @@ impl fmt::Display for FieldError {
     }
 }
 
+impl FieldError {
+    /// The error with its field below another one.
+    #[cfg(feature = "objects")]
+    pub(crate) fn below(self, parent: impl fmt::Display) -> Self {
+        let needs_dot = !self.field.is_empty() && !self.field.starts_with('[');
+        let dot = if needs_dot { "." } else { "" };
+        Self {
+            field: format!("{parent}{dot}{}", self.field),
+            reason: self.reason,
+        }
+    }
+}
+
 /// The invalid fields of one object, found in two passes: by serde for types, then by the conversion for values.
 #[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct FieldErrors {
     list: Vec<FieldError>,
     /// How many of `list` are of the first pass. The fields below them were reset, so the second pass must not report them.
@@ -36,14 +49,13 @@ pub(crate) struct FieldErrors {
 #[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
 impl FieldErrors {
     /// After the first pass.
-    #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
     pub(crate) fn of_types(list: Vec<FieldError>) -> Self {
         let reset = list.len();
         Self { list, reset }
     }
 
-    pub(crate) fn add(&mut self, field: impl Into<String>, reason: impl Into<String>) {
-        let field = field.into();
+    pub(crate) fn add(&mut self, field: impl fmt::Display, reason: impl Into<String>) {
+        let field = field.to_string();
         let is_reset = |error: &FieldError| {
             field.strip_prefix(&error.field).is_some_and(|rest| {
                 error.field.is_empty() || rest.is_empty() || rest.starts_with('.') || rest.starts_with('[')

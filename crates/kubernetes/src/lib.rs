@@ -3,9 +3,16 @@
 mod error;
 #[cfg(feature = "kube-proxy-config")]
 pub mod kube_proxy_config;
+#[cfg(feature = "manifest")]
+pub mod manifest;
+#[cfg(feature = "objects")]
+pub mod objects;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod typed;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod yaml;
 
 pub use error::FieldError;
+
+#[cfg(feature = "objects")]
+pub use k8s_openapi;

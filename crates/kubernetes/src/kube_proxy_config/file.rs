@@ -1,12 +1,9 @@
 //! The fields of the file as serde reads them, before their values are checked.
 
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer};
 
-use crate::kube_proxy_config::Warning;
+use super::Warning;
+use crate::typed::object;
 
 /// The whole file. An empty file is an object without fields.
 #[derive(Default)]
@@ -133,33 +130,6 @@ impl<'de> Deserialize<'de> for File {
         let fields = object(serde_ignored::Deserializer::new(deserializer, &mut note))?;
         Ok(Self { fields, undeclared })
     }
-}
-
-/// Reads an object, or its default for null. Derived code alone would read a list as an object too.
-fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    struct Visitor<T>(PhantomData<T>);
-
-    impl<'de, T: Default + Deserialize<'de>> serde::de::Visitor<'de> for Visitor<T> {
-        type Value = T;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_unit<E>(self) -> Result<T, E> {
-            Ok(T::default())
-        }
-
-        fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
-            T::deserialize(MapAccessDeserializer::new(map))
-        }
-    }
-
-    deserializer.deserialize_any(Visitor(PhantomData))
 }
 
 /// The path as in errors: `ipvs.scheduler`.

@@ -303,14 +303,14 @@ pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
         file: file.to_owned(),
         problems,
     };
-    let value = match yaml::parse(text) {
+    let mut value = match yaml::parse(text) {
         Ok(value) => value.unwrap_or_default(),
         Err((line, reason)) => {
             let field = format!("line {}", line + 1);
             return Err(failed(vec![FieldError { field, reason }]));
         }
     };
-    let (read, errors) = typed::read::<file::File>(value);
+    let (read, errors) = typed::read::<file::File>(&mut value);
     match read {
         Some(read) => check::check(&read, errors).map_err(failed),
         None => Err(failed(errors)),

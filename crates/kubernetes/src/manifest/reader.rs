@@ -1,0 +1,389 @@
+//! Text to objects.
+
+use k8s_openapi::Resource;
+use k8s_openapi::api::{core::v1, discovery};
+use kernlink_services::{Kind, ObjectName};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::{Error, Objects};
+use crate::error::FieldError;
+use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE};
+use crate::{typed, yaml};
+
+/// The most bytes of one text. A list of 50 000 Services with ten endpoints each is about 150 MiB of YAML.
+pub const MAX_TEXT: usize = 512 << 20;
+
+/// How deep lists may be in lists. Kubernetes has none, but concatenated output sometimes has.
+const MAX_LISTS: usize = 5;
+
+/// Reads a text. `file` is only named in errors.
+///
+/// A text of more than [`MAX_TEXT`] bytes is refused, and so is a document with more than 64 levels or with aliases that stand for more
+/// than 100 000 nodes.
+#[must_use]
+pub fn read(file: &str, text: &str) -> Objects {
+    let mut reader = Reader {
+        file,
+        document: 1,
+        line: 1,
+        objects: Objects {
+            is_read: true,
+            ..Objects::default()
+        },
+        converter: Converter::new(),
+    };
+    if text.len() > MAX_TEXT {
+        let reason = format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len());
+        reader.refuse_text("", error("", reason));
+        return reader.objects;
+    }
+    reader.document = 0;
+    for (line, document) in documents(text) {
+        for (offset, parsed) in yaml::parse_all(document) {
+            reader.document += 1;
+            reader.line = line + offset;
+            match parsed {
+                Ok(value) => reader.object(value, &Head::default(), 0),
+                Err(reason) => reader.refuse_text("", error("", reason)),
+            }
+        }
+    }
+    reader.objects.forget_found();
+    reader.objects
+}
+
+/// Splits a stream at its document markers, with the line that each document begins at. A line of three dashes or dots in the first
+/// column is a marker wherever it stands, also in a block of text (YAML 1.2, 9.1.2). So a broken document does not affect the
+/// others.
+fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = Some((1, text));
+    std::iter::from_fn(move || {
+        let (start_line, text) = rest.take()?;
+        let mut at = 0;
+        for (line, piece) in (start_line..).zip(text.split_inclusive('\n')) {
+            let content = piece.trim_end();
+            let is_marker = content == "---"
+                || content == "..."
+                || content.starts_with("--- ")
+                || content.starts_with("---\t");
+            if is_marker {
+                // What follows the dashes on their line belongs to the next document.
+                let (document, next) = text.split_at(at);
+                rest = Some((line, next.get(3..).unwrap_or_default()));
+                return Some((start_line, document));
+            }
+            at += piece.len();
+        }
+        Some((start_line, text))
+    })
+}
+
+/// Kind and version of an object.
+#[derive(Default)]
+struct Head {
+    kind: String,
+    api_version: String,
+}
+
+impl<'de> Deserialize<'de> for Head {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct Fields {
+            kind: Option<String>,
+            api_version: Option<String>,
+        }
+
+        let fields: Fields = typed::object(deserializer)?;
+        Ok(Self {
+            kind: fields.kind.unwrap_or_default(),
+            api_version: fields.api_version.unwrap_or_default(),
+        })
+    }
+}
+
+/// Reads documents into objects.
+struct Reader<'a> {
+    file: &'a str,
+    document: usize,
+    line: usize,
+    objects: Objects,
+    converter: Converter,
+}
+
+impl Reader<'_> {
+    /// Reads an object or a list. An item of a list with a kind of its own has that kind, any other the kind of the list.
+    fn object(&mut self, mut value: Value, of_list: &Head, depth: usize) {
+        let (head, errors) = typed::read::<Head>(&mut value);
+        let mut head = head.unwrap_or_default();
+        if !errors.is_empty() {
+            errors.into_iter().for_each(|error| self.refuse_text("", error));
+            return;
+        }
+        if head.kind.is_empty() {
+            head.kind.clone_from(&of_list.kind);
+        }
+        if head.api_version.is_empty() {
+            head.api_version.clone_from(&of_list.api_version);
+        }
+        if head.kind.is_empty() {
+            return self.refuse_text("", error("kind", "is missing"));
+        }
+        if let Some(kind) = head.kind.strip_suffix("List") {
+            let api_version = if kind.is_empty() {
+                String::new()
+            } else {
+                head.api_version
+            };
+            let of_list = Head {
+                kind: kind.to_owned(),
+                api_version,
+            };
+            return self.list(value, &of_list, depth);
+        }
+        match head.kind.as_str() {
+            v1::Service::KIND => {
+                if let Some(value) = self.of_version::<v1::Service>(Kind::Service, &head, value) {
+                    self.service(value);
+                }
+            }
+            discovery::v1::EndpointSlice::KIND => {
+                let kind = Kind::EndpointSlice;
+                if let Some(value) = self.of_version::<discovery::v1::EndpointSlice>(kind, &head, value) {
+                    self.endpoint_slice(value);
+                }
+            }
+            v1::Node::KIND => {
+                if let Some(value) = self.of_version::<v1::Node>(Kind::Node, &head, value) {
+                    self.node(value);
+                }
+            }
+            kind if is_cut(kind, &head.api_version) => {
+                let reason = format!("{kind:?} is not a kind, but the beginning of one; is the text cut?");
+                self.refuse_text("", error("kind", reason));
+            }
+            _ => self.count_other(head.kind),
+        }
+    }
+
+    fn list(&mut self, mut value: Value, of_list: &Head, depth: usize) {
+        let name = format!("{}List", of_list.kind);
+        if depth >= MAX_LISTS {
+            return self.refuse_text("", error("", "lists nest too deep"));
+        }
+        let items = match value.get_mut("items").map(Value::take) {
+            None | Some(Value::Null) => return,
+            Some(Value::Array(items)) => items,
+            Some(_) => return self.refuse_text(&name, error("items", "invalid type: expected a list")),
+        };
+        for (position, item) in items.into_iter().enumerate() {
+            let known = self.objects.errors.len();
+            self.object(item, of_list, depth + 1);
+            // An object without a name is found by its place.
+            for error in self.objects.errors.iter_mut().skip(known) {
+                if !error.object.contains(' ') {
+                    let field = FieldError {
+                        field: std::mem::take(&mut error.field),
+                        reason: String::new(),
+                    };
+                    error.field = field.below(format_args!("items[{position}]")).field;
+                }
+            }
+        }
+    }
+
+    /// The value, if it is of this version. An object of another API group has another kind.
+    fn of_version<T: Resource>(&mut self, kind: Kind, head: &Head, value: Value) -> Option<Value> {
+        if head.api_version == T::API_VERSION {
+            return Some(value);
+        }
+        let group = head.api_version.split_once('/').map_or("", |(group, _)| group);
+        if !group.is_empty() && group != T::GROUP {
+            self.count_other(format!("{}.{group}", T::KIND));
+            return None;
+        }
+        let reason = if head.api_version.is_empty() {
+            "is missing".to_owned()
+        } else {
+            format!("{:?} is not read, only {:?}", head.api_version, T::API_VERSION)
+        };
+        self.refuse(kind, &value, vec![error("apiVersion", reason)]);
+        self.miss(kind, &value, true);
+        None
+    }
+
+    fn service(&mut self, mut value: Value) {
+        let (object, errors) = typed::read::<v1::Service>(&mut value);
+        let converted = match object {
+            Some(object) => self.converter.service_after(&object, errors),
+            None => nothing(errors),
+        };
+        if let Some(service) = self.accept(Kind::Service, &value, converted) {
+            self.objects.services.push(service);
+        }
+    }
+
+    fn endpoint_slice(&mut self, mut value: Value) {
+        // Each endpoint is read alone, so that a wrong type in one does not affect the others.
+        let endpoints = take_list(value.get_mut("endpoints"));
+        let (object, errors) = typed::read::<discovery::v1::EndpointSlice>(&mut value);
+        let converted = match object {
+            Some(object) => {
+                let mut part = self.converter.endpoint_slice_after(&object, errors);
+                let used = if part.takes_endpoints() {
+                    endpoints
+                } else {
+                    Vec::new()
+                };
+                for (position, mut endpoint) in used.into_iter().enumerate() {
+                    match typed::read(&mut endpoint) {
+                        (Some(endpoint), errors) if errors.is_empty() => {
+                            part.add(&mut self.converter, position, &endpoint);
+                        }
+                        (_, errors) => errors.into_iter().for_each(|error| part.refuse(position, error)),
+                    }
+                }
+                part.finish()
+            }
+            None => nothing(errors),
+        };
+        if let Some(slice) = self.accept(Kind::EndpointSlice, &value, converted) {
+            self.objects.endpoint_slices.push(slice);
+        }
+    }
+
+    fn node(&mut self, mut value: Value) {
+        let addresses = take_list(value.pointer_mut("/status/addresses"));
+        let (object, errors) = typed::read::<v1::Node>(&mut value);
+        let converted = match object {
+            Some(object) => {
+                let mut part = self.converter.node_after(&object, errors);
+                for (position, mut address) in addresses.into_iter().enumerate() {
+                    match typed::read(&mut address) {
+                        (Some(address), errors) if errors.is_empty() => part.add(position, &address),
+                        (_, errors) => errors.into_iter().for_each(|error| part.refuse(position, error)),
+                    }
+                }
+                part.finish()
+            }
+            None => nothing(errors),
+        };
+        if let Some(node) = self.accept(Kind::Node, &value, converted) {
+            self.objects.nodes.push(node);
+        }
+    }
+
+    /// The object, if there is one, with its errors reported.
+    fn accept<T>(&mut self, kind: Kind, value: &Value, converted: Converted<T>) -> Option<T> {
+        if converted.object.is_none() {
+            // A name that was removed for its type is not known.
+            let names = ["metadata", "metadata.name", "metadata.namespace"];
+            let is_named = !converted
+                .errors
+                .iter()
+                .any(|error| names.contains(&&*error.field));
+            self.miss(kind, value, is_named);
+        }
+        if !converted.errors.is_empty() {
+            self.refuse(kind, value, converted.errors);
+        }
+        converted.object
+    }
+
+    fn miss(&mut self, kind: Kind, value: &Value, is_named: bool) {
+        match object_name(kind, value).filter(|_| is_named) {
+            Some(name) => _ = self.objects.missing.named.insert((kind, name)),
+            None => self.objects.missing.unnamed = true,
+        }
+    }
+
+    fn refuse(&mut self, kind: Kind, value: &Value, errors: Vec<FieldError>) {
+        let object = describe(kind, value);
+        for error in errors {
+            self.report(&object, error);
+        }
+    }
+
+    /// Reports a part of the text that may hold any object.
+    fn refuse_text(&mut self, object: &str, error: FieldError) {
+        self.objects.missing.unnamed = true;
+        self.report(object, error);
+    }
+
+    fn report(&mut self, object: &str, error: FieldError) {
+        self.objects.errors.push(Error {
+            file: self.file.to_owned(),
+            document: self.document,
+            line: self.line,
+            object: object.to_owned(),
+            field: error.field,
+            reason: error.reason,
+        });
+    }
+
+    fn count_other(&mut self, kind: String) {
+        *self.objects.other.entry(kind).or_default() += 1;
+    }
+}
+
+/// Whether a kind is the beginning of one that is read here. `kubectl` prints the kind of a list after its items, and that of an
+/// EndpointSlice after its endpoints.
+fn is_cut(kind: &str, api_version: &str) -> bool {
+    let known = [
+        ("", "List"),
+        (v1::Service::API_VERSION, "ServiceList"),
+        (discovery::v1::EndpointSlice::API_VERSION, "EndpointSliceList"),
+        (v1::Node::API_VERSION, "NodeList"),
+    ];
+    known.iter().any(|(version, list)| {
+        let is_version = api_version.is_empty() || api_version == "v1" || api_version == *version;
+        is_version && list.starts_with(kind)
+    })
+}
+
+fn error(field: &str, reason: impl Into<String>) -> FieldError {
+    FieldError {
+        field: field.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+fn nothing<T>(errors: Vec<FieldError>) -> Converted<T> {
+    Converted { object: None, errors }
+}
+
+/// The items of a list, which is left empty. Anything else stays, for its type error.
+fn take_list(value: Option<&mut Value>) -> Vec<Value> {
+    value
+        .and_then(Value::as_array_mut)
+        .map(std::mem::take)
+        .unwrap_or_default()
+}
+
+/// Namespace and name, if they are legible.
+fn object_name(kind: Kind, value: &Value) -> Option<ObjectName> {
+    let name = value
+        .pointer("/metadata/name")?
+        .as_str()
+        .filter(|name| !name.is_empty())?;
+    let namespace = match value.pointer("/metadata/namespace") {
+        _ if kind == Kind::Node => "",
+        None | Some(Value::Null) => DEFAULT_NAMESPACE,
+        Some(namespace) => match namespace.as_str()? {
+            "" => DEFAULT_NAMESPACE,
+            namespace => namespace,
+        },
+    };
+    Some(ObjectName::new(namespace, name))
+}
+
+/// Kind and, as far as they are known, namespace and name as written.
+fn describe(kind: Kind, value: &Value) -> String {
+    let text = |path| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    match (text("/metadata/namespace"), text("/metadata/name")) {
+        (_, "") => kind.to_string(),
+        ("", name) => format!("{kind} {name}"),
+        (namespace, name) => format!("{kind} {namespace}/{name}"),
+    }
+}

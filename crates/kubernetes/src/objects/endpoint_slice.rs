@@ -1,0 +1,144 @@
+//! The EndpointSlice.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::discovery::v1 as api;
+use kernlink_services::family::parse_address;
+use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
+
+use super::{Converted, Converter, Names, port, protocol, quoted};
+use crate::error::{FieldError, FieldErrors};
+
+/// Checks all fields but the endpoints, also if one of them is invalid.
+pub(super) fn convert(
+    object: &api::EndpointSlice,
+    names: &mut Names,
+    errors: &mut FieldErrors,
+) -> Option<EndpointSlice> {
+    let name = names.object_name(&object.metadata, errors);
+    let address_type = match object.address_type.as_str() {
+        "IPv4" => Some(AddressType::Ip(Family::V4)),
+        "IPv6" => Some(AddressType::Ip(Family::V6)),
+        "FQDN" => Some(AddressType::Other),
+        "" => {
+            errors.add("addressType", "is missing");
+            None
+        }
+        other => {
+            errors.add(
+                "addressType",
+                format!("{} is not IPv4, IPv6 or FQDN", quoted(other)),
+            );
+            None
+        }
+    };
+    let ports = object.ports.iter().flatten().enumerate();
+    let ports = ports.map(|(position, object)| EndpointPort {
+        name: object.name.as_deref().map(|name| names.intern(name)),
+        protocol: protocol(
+            object.protocol.as_ref(),
+            format_args!("ports[{position}].protocol"),
+            errors,
+        ),
+        port: port(object.port, format_args!("ports[{position}].port"), errors),
+    });
+    let ports = ports.collect();
+    let labels = object.metadata.labels.as_ref();
+    let label = |name| labels.and_then(|labels| labels.get(name));
+    Some(EndpointSlice {
+        name: name?,
+        service: names.intern_some(label("kubernetes.io/service-name")),
+        headless: label("service.kubernetes.io/headless").is_some(),
+        address_type: address_type?,
+        ports,
+        endpoints: Vec::new(),
+    })
+}
+
+/// A slice to which endpoints are added one by one.
+pub(crate) struct PartOfSlice {
+    slice: Option<EndpointSlice>,
+    errors: Vec<FieldError>,
+}
+
+impl PartOfSlice {
+    pub(super) fn new(slice: Option<EndpointSlice>, errors: FieldErrors) -> Self {
+        let is_valid = errors.is_empty();
+        Self {
+            slice: slice.filter(|_| is_valid),
+            errors: errors.into_vec(),
+        }
+    }
+
+    /// Whether its endpoints are used.
+    #[cfg(feature = "manifest")]
+    pub(crate) fn takes_endpoints(&self) -> bool {
+        self.slice
+            .as_ref()
+            .is_some_and(|slice| slice.address_type != AddressType::Other)
+    }
+
+    pub(crate) fn add(&mut self, converter: &mut Converter, position: usize, object: &api::Endpoint) {
+        if let Some(slice) = &mut self.slice
+            && let AddressType::Ip(family) = slice.address_type
+        {
+            match endpoint(object, family, &mut converter.names) {
+                Ok(endpoint) => slice.endpoints.push(endpoint),
+                Err(error) => self.refuse(position, error),
+            }
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, position: usize, error: FieldError) {
+        self.errors
+            .push(error.below(format_args!("endpoints[{position}]")));
+    }
+
+    pub(crate) fn finish(self) -> Converted<EndpointSlice> {
+        Converted {
+            object: self.slice,
+            errors: self.errors,
+        }
+    }
+}
+
+fn endpoint(object: &api::Endpoint, family: Family, names: &mut Names) -> Result<Endpoint, FieldError> {
+    let conditions = object.conditions.as_ref();
+    let condition = |value: fn(&api::EndpointConditions) -> Option<bool>| conditions.and_then(value);
+    let default = Conditions::default();
+    let hints = object.hints.as_ref().map(|hints| {
+        let zones = hints.for_zones.iter().flatten();
+        let nodes = hints.for_nodes.iter().flatten();
+        Box::new(Hints {
+            zones: zones.map(|zone| names.intern(&zone.name)).collect(),
+            nodes: nodes.map(|node| names.intern(&node.name)).collect(),
+        })
+    });
+    Ok(Endpoint {
+        address: first_address(&object.addresses, family)?,
+        conditions: Conditions {
+            ready: condition(|conditions| conditions.ready).unwrap_or(default.ready),
+            serving: condition(|conditions| conditions.serving).unwrap_or(default.serving),
+            terminating: condition(|conditions| conditions.terminating).unwrap_or(default.terminating),
+        },
+        node: names.intern_some(object.node_name.as_ref()),
+        zone: names.intern_some(object.zone.as_ref()),
+        hints,
+    })
+}
+
+fn first_address(addresses: &[String], family: Family) -> Result<IpAddr, FieldError> {
+    let wrong = |field: &str, reason| FieldError {
+        field: field.to_owned(),
+        reason,
+    };
+    let Some(text) = addresses.first() else {
+        return Err(wrong("addresses", "holds no address".to_owned()));
+    };
+    let reason = match parse_address(text) {
+        Some(address) if Family::of(address) == family => return Ok(address),
+        Some(address) => format!("{address} is not an {family} address"),
+        None => format!("{} is not an IP address", quoted(text)),
+    };
+    Err(wrong("addresses[0]", reason))
+}

@@ -1,0 +1,265 @@
+//! API objects to the types of [`kernlink_services`], for manifests and for watchers of an API server.
+//!
+//! The objects are those of [`k8s_openapi`] with any of its Kubernetes versions from 1.33 to 1.37.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1;
+//! use kernlink_kubernetes::objects::Converter;
+//!
+//! let mut object = v1::Service::default();
+//! object.metadata.namespace = Some("shop".to_owned());
+//! object.metadata.name = Some("web".to_owned());
+//! let port = v1::ServicePort { port: 80, ..Default::default() };
+//! object.spec = Some(v1::ServiceSpec { ports: Some(vec![port]), ..Default::default() });
+//!
+//! let converted = Converter::new().service(&object);
+//! let service = converted.object.ok_or("invalid")?;
+//! assert_eq!(service.name.to_string(), "shop/web");
+//! assert_eq!(service.ports[0].port, 80);
+//! # Ok::<(), &str>(())
+//! ```
+
+mod endpoint_slice;
+mod node;
+mod service;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::{core, discovery};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kernlink_services::{EndpointSlice, Node, ObjectName, Protocol, Service};
+
+use crate::error::{FieldError, FieldErrors};
+
+pub(crate) use endpoint_slice::PartOfSlice;
+pub(crate) use node::PartOfNode;
+
+/// The outcome of a conversion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Converted<T> {
+    /// The object. `None` if the object as a whole has an invalid field. An endpoint, a Node address or a pod network that is
+    /// invalid is left out, and the rest of the object is here.
+    pub object: Option<T>,
+    /// All invalid fields: those of the object as a whole, then those of its endpoints, addresses and networks.
+    pub errors: Vec<FieldError>,
+}
+
+/// Converts API objects.
+///
+/// A cluster repeats a few names (namespaces, nodes, zones, port names) in many objects. A converter keeps the names that are in use
+/// and shares them between the objects it makes, so one converter for all objects of a cluster saves memory.
+#[derive(Clone, Debug, Default)]
+pub struct Converter {
+    names: Names,
+}
+
+impl Converter {
+    /// A converter without names.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Converts a Service. Any invalid field makes the whole Service invalid.
+    ///
+    /// - A missing namespace is `default`.
+    /// - Cluster IPs, external IPs, load balancer addresses and source ranges are kept as written.
+    /// - Labels and annotations are kept only if they can have a meaning for a service proxy: their prefix is `kernlink.io`,
+    ///   `kubernetes.io` or `*.kubernetes.io`, except those of `kubectl`.
+    /// - `sessionAffinity: ClientIP` without a timeout has the API server's default, 3 h.
+    pub fn service(&mut self, object: &core::v1::Service) -> Converted<Service> {
+        self.service_after(object, Vec::new())
+    }
+
+    /// Converts an EndpointSlice. An endpoint with an invalid field is left out.
+    ///
+    /// - A missing namespace is `default`.
+    /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is the IPv4 address in it.
+    /// - A slice of the address type `FQDN` is converted without its endpoints.
+    pub fn endpoint_slice(&mut self, object: &discovery::v1::EndpointSlice) -> Converted<EndpointSlice> {
+        let mut part = self.endpoint_slice_after(object, Vec::new());
+        for (position, endpoint) in object.endpoints.iter().flatten().enumerate() {
+            part.add(self, position, endpoint);
+        }
+        part.finish()
+    }
+
+    /// Converts a Node. An address or a pod network that is invalid is left out.
+    ///
+    /// Addresses of other types than `InternalIP` and `ExternalIP` are not converted. `spec.podCIDR` is used if `spec.podCIDRs`
+    /// is empty.
+    pub fn node(&mut self, object: &core::v1::Node) -> Converted<Node> {
+        let mut part = self.node_after(object, Vec::new());
+        let status = object.status.as_ref();
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        for (position, address) in addresses.into_iter().flatten().enumerate() {
+            part.add(position, address);
+        }
+        part.finish()
+    }
+
+    /// As [`Self::service`], of an object whose fields with these errors were reset.
+    pub(crate) fn service_after(
+        &mut self,
+        object: &core::v1::Service,
+        type_errors: Vec<FieldError>,
+    ) -> Converted<Service> {
+        let mut errors = FieldErrors::of_types(type_errors);
+        let object = service::convert(object, &mut self.names, &mut errors);
+        let is_valid = errors.is_empty();
+        Converted {
+            object: object.filter(|_| is_valid),
+            errors: errors.into_vec(),
+        }
+    }
+
+    /// As [`Self::endpoint_slice`], without the endpoints, of an object whose fields with these errors were reset.
+    pub(crate) fn endpoint_slice_after(
+        &mut self,
+        object: &discovery::v1::EndpointSlice,
+        type_errors: Vec<FieldError>,
+    ) -> PartOfSlice {
+        let mut errors = FieldErrors::of_types(type_errors);
+        let slice = endpoint_slice::convert(object, &mut self.names, &mut errors);
+        PartOfSlice::new(slice, errors)
+    }
+
+    /// As [`Self::node`], without the addresses, of an object whose fields with these errors were reset.
+    pub(crate) fn node_after(&mut self, object: &core::v1::Node, type_errors: Vec<FieldError>) -> PartOfNode {
+        let mut errors = FieldErrors::of_types(type_errors);
+        let node = node::convert(object, &mut self.names, &mut errors);
+        PartOfNode::new(node, errors).add_networks(object.spec.as_ref())
+    }
+}
+
+/// Gives out one allocation per distinct text.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    known: HashSet<Arc<str>>,
+    /// Unused names are dropped when there are this many.
+    limit: usize,
+}
+
+impl Names {
+    const MIN_LIMIT: usize = 1_024;
+
+    fn intern(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.known.get(text) {
+            return Arc::clone(known);
+        }
+        if self.known.len() >= self.limit {
+            self.known.retain(|name| Arc::strong_count(name) > 1);
+            self.limit = (self.known.len() * 2).max(Self::MIN_LIMIT);
+        }
+        let new: Arc<str> = Arc::from(text);
+        self.known.insert(Arc::clone(&new));
+        new
+    }
+
+    /// The name; `None` if it is absent or empty.
+    fn intern_some(&mut self, text: Option<&String>) -> Option<Arc<str>> {
+        text.filter(|text| !text.is_empty()).map(|text| self.intern(text))
+    }
+
+    /// Namespace and name of an object in a namespace; `None` with an error if it has no name.
+    fn object_name(&mut self, metadata: &ObjectMeta, errors: &mut FieldErrors) -> Option<ObjectName> {
+        let name = self.own_name(metadata, errors)?;
+        let namespace = metadata.namespace.as_deref().filter(|text| !text.is_empty());
+        let namespace = self.intern(namespace.unwrap_or(DEFAULT_NAMESPACE));
+        Some(ObjectName { namespace, name })
+    }
+
+    /// Stands for the name of an object that has none and is not going to be used.
+    fn no_name(&mut self) -> ObjectName {
+        let empty = self.intern("");
+        ObjectName::new(Arc::clone(&empty), empty)
+    }
+
+    fn own_name(&mut self, metadata: &ObjectMeta, errors: &mut FieldErrors) -> Option<Arc<str>> {
+        let reason = match metadata.name.as_deref() {
+            None => "is missing",
+            Some("") => "must not be empty",
+            Some(name) => return Some(self.intern(name)),
+        };
+        errors.add("metadata.name", reason);
+        None
+    }
+}
+
+/// The namespace of an object without one, as `kubectl apply` takes it.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+
+/// Reads a text with a fixed set of values; the default if it is absent, empty or invalid.
+fn one_of<T: Copy + Default>(
+    text: Option<&String>,
+    field: impl fmt::Display,
+    values: &[(&str, T)],
+    expected: &str,
+    errors: &mut FieldErrors,
+) -> T {
+    let text = match text.map_or("", String::as_str) {
+        "" => return T::default(),
+        text => text,
+    };
+    let found = values.iter().find(|(name, _)| *name == text);
+    if found.is_none() {
+        errors.add(field, format!("{} is not {expected}", quoted(text)));
+    }
+    found.map_or_else(T::default, |(_, value)| *value)
+}
+
+/// A protocol; TCP if absent or empty.
+fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldErrors) -> Protocol {
+    let values = [
+        ("TCP", Protocol::Tcp),
+        ("UDP", Protocol::Udp),
+        ("SCTP", Protocol::Sctp),
+    ];
+    one_of(text, field, &values, "TCP, UDP or SCTP", errors)
+}
+
+/// A port; 0 if absent or 0.
+fn port(number: Option<i32>, field: impl fmt::Display, errors: &mut FieldErrors) -> u16 {
+    let number = number.unwrap_or_default();
+    u16::try_from(number).unwrap_or_else(|_| {
+        errors.add(field, not_a_port(number));
+        0
+    })
+}
+
+fn not_a_port(number: i32) -> String {
+    format!("{number} is not a port (1 to 65535)")
+}
+
+/// The text in quotation marks, without the end of a long one.
+fn quoted(text: &str) -> String {
+    const MAX: usize = 80;
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{:?}…", text.get(..end).unwrap_or_default()),
+        None => format!("{text:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shared_and_unused_ones_are_dropped() {
+        let mut names = Names::default();
+        let zone = names.intern("z1");
+        assert!(Arc::ptr_eq(&zone, &names.intern("z1")));
+        for number in 0..100_000 {
+            names.intern(&format!("pod-{number}"));
+        }
+        assert!(names.known.len() <= Names::MIN_LIMIT, "{}", names.known.len());
+        assert!(Arc::ptr_eq(&zone, &names.intern("z1")));
+        // Names in use stay, however many.
+        let used: Vec<_> = (0..5_000)
+            .map(|number| names.intern(&format!("node-{number}")))
+            .collect();
+        assert!(used.iter().all(|name| Arc::ptr_eq(name, &names.intern(name))));
+    }
+}

@@ -1,0 +1,89 @@
+//! The Node.
+
+use k8s_openapi::api::core::v1 as api;
+use kernlink_services::family::{parse_address, parse_net};
+use kernlink_services::{Node, NodeAddress, NodeAddressType};
+
+use super::{Converted, Names, quoted};
+use crate::error::{FieldError, FieldErrors};
+
+/// Checks all fields but the addresses. A pod network that is invalid is reported after the other errors.
+pub(super) fn convert(object: &api::Node, names: &mut Names, errors: &mut FieldErrors) -> Option<Node> {
+    let metadata = &object.metadata;
+    let mut node = Node::new(names.own_name(metadata, errors)?);
+    let labels = metadata.labels.as_ref();
+    node.zone = names.intern_some(labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")));
+    Some(node)
+}
+
+/// A Node to which addresses and networks are added one by one.
+pub(crate) struct PartOfNode {
+    node: Option<Node>,
+    errors: Vec<FieldError>,
+}
+
+impl PartOfNode {
+    pub(super) fn new(node: Option<Node>, errors: FieldErrors) -> Self {
+        let is_valid = errors.is_empty();
+        Self {
+            node: node.filter(|_| is_valid),
+            errors: errors.into_vec(),
+        }
+    }
+
+    /// Adds the pod networks that are valid.
+    pub(super) fn add_networks(mut self, spec: Option<&api::NodeSpec>) -> Self {
+        let (Some(node), Some(spec)) = (&mut self.node, spec) else {
+            return self;
+        };
+        let list = spec.pod_cidrs.iter().flatten().enumerate();
+        let list = list.map(|(position, text)| (format!("spec.podCIDRs[{position}]"), text));
+        let single = spec.pod_cidr.iter().filter(|text| !text.is_empty());
+        let single = single.map(|text| ("spec.podCIDR".to_owned(), text));
+        let is_listed = spec.pod_cidrs.as_ref().is_some_and(|list| !list.is_empty());
+        for (field, text) in list.chain(single.filter(|_| !is_listed)) {
+            match parse_net(text) {
+                Some(net) => node.pod_cidrs.push(net),
+                None => self.errors.push(FieldError {
+                    field,
+                    reason: format!("{} is not a network such as 10.244.1.0/24", quoted(text)),
+                }),
+            }
+        }
+        self
+    }
+
+    pub(crate) fn add(&mut self, position: usize, object: &api::NodeAddress) {
+        let address_type = match object.type_.as_str() {
+            "InternalIP" => NodeAddressType::Internal,
+            "ExternalIP" => NodeAddressType::External,
+            _ => return,
+        };
+        let Some(node) = &mut self.node else {
+            return;
+        };
+        match parse_address(&object.address) {
+            Some(address) => node.addresses.push(NodeAddress {
+                address,
+                address_type,
+            }),
+            None => {
+                let reason = format!("{} is not an IP address", quoted(&object.address));
+                let field = "address".to_owned();
+                self.refuse(position, FieldError { field, reason });
+            }
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, position: usize, error: FieldError) {
+        self.errors
+            .push(error.below(format_args!("status.addresses[{position}]")));
+    }
+
+    pub(crate) fn finish(self) -> Converted<Node> {
+        Converted {
+            object: self.node,
+            errors: self.errors,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The Service.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::jiff::Timestamp;
+use kernlink_services::{Family, Ingress, IngressMode, Policy, Port, Service, ServiceType, SessionAffinity};
+
+use super::{Names, not_a_port, one_of, port, protocol};
+use crate::error::FieldErrors;
+
+/// The API server's default for `timeoutSeconds`.
+const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
+
+/// Checks all fields, also if one of them is invalid.
+pub(super) fn convert(object: &api::Service, names: &mut Names, errors: &mut FieldErrors) -> Option<Service> {
+    let metadata = &object.metadata;
+    let name = names.object_name(metadata, errors);
+    // Goes on without a name, so that the other fields are checked too.
+    let mut service = Service::new(name.clone().unwrap_or_else(|| names.no_name()));
+    service.created = metadata
+        .creation_timestamp
+        .as_ref()
+        .and_then(|time| time_of(time.0));
+    service.labels = meaningful(metadata.labels.as_ref());
+    service.annotations = meaningful(metadata.annotations.as_ref());
+    if let Some(spec) = &object.spec {
+        read_spec(&mut service, spec, names, errors);
+    }
+    let load_balancer = object
+        .status
+        .as_ref()
+        .and_then(|status| status.load_balancer.as_ref());
+    let ingress = load_balancer.and_then(|status| status.ingress.as_ref());
+    let ingress = ingress.into_iter().flatten().enumerate();
+    service.ingress = ingress
+        .map(|(position, ingress)| read_ingress(ingress, position, errors))
+        .collect();
+    name.map(|_| service)
+}
+
+fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, errors: &mut FieldErrors) {
+    let types = [
+        ("ClusterIP", Some(ServiceType::ClusterIp)),
+        ("NodePort", Some(ServiceType::NodePort)),
+        ("LoadBalancer", Some(ServiceType::LoadBalancer)),
+        ("ExternalName", Some(ServiceType::ExternalName)),
+    ];
+    let expected = "ClusterIP, NodePort, LoadBalancer or ExternalName";
+    let service_type = one_of(spec.type_.as_ref(), "spec.type", &types, expected, errors);
+    service.service_type = service_type.unwrap_or(ServiceType::ClusterIp);
+    service.cluster_ip = spec.cluster_ip.clone().unwrap_or_default();
+    service.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
+    for (position, text) in spec.ip_families.iter().flatten().enumerate() {
+        match text.as_str() {
+            "IPv4" => service.ip_families.push(Family::V4),
+            "IPv6" => service.ip_families.push(Family::V6),
+            text => errors.add(
+                format_args!("spec.ipFamilies[{position}]"),
+                format!("{} is not IPv4 or IPv6", super::quoted(text)),
+            ),
+        }
+    }
+    let ports = spec.ports.iter().flatten().enumerate();
+    service.ports = ports
+        .map(|(position, port)| read_port(port, position, names, errors))
+        .collect();
+    service.external_ips = spec.external_ips.clone().unwrap_or_default();
+    service.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
+    let mut policy = |text: Option<&String>, field: &str| {
+        let values = [("Cluster", Policy::Cluster), ("Local", Policy::Local)];
+        one_of(text, field, &values, "Cluster or Local", errors)
+    };
+    service.external_traffic_policy = policy(
+        spec.external_traffic_policy.as_ref(),
+        "spec.externalTrafficPolicy",
+    );
+    service.internal_traffic_policy = policy(
+        spec.internal_traffic_policy.as_ref(),
+        "spec.internalTrafficPolicy",
+    );
+    service.health_check_node_port = port(spec.health_check_node_port, "spec.healthCheckNodePort", errors);
+    service.session_affinity = read_affinity(spec, errors);
+}
+
+fn read_port(
+    object: &api::ServicePort,
+    position: usize,
+    names: &mut Names,
+    errors: &mut FieldErrors,
+) -> Port {
+    let number = u16::try_from(object.port).unwrap_or_default();
+    if number == 0 {
+        errors.add(
+            format_args!("spec.ports[{position}].port"),
+            not_a_port(object.port),
+        );
+    }
+    Port {
+        name: names.intern(object.name.as_deref().unwrap_or_default()),
+        protocol: protocol(
+            object.protocol.as_ref(),
+            format_args!("spec.ports[{position}].protocol"),
+            errors,
+        ),
+        port: number,
+        node_port: port(
+            object.node_port,
+            format_args!("spec.ports[{position}].nodePort"),
+            errors,
+        ),
+    }
+}
+
+fn read_affinity(spec: &api::ServiceSpec, errors: &mut FieldErrors) -> SessionAffinity {
+    let is_client_ip = one_of(
+        spec.session_affinity.as_ref(),
+        "spec.sessionAffinity",
+        &[("None", false), ("ClientIP", true)],
+        "None or ClientIP",
+        errors,
+    );
+    if !is_client_ip {
+        return SessionAffinity::None;
+    }
+    let config = spec.session_affinity_config.as_ref();
+    let timeout = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
+    SessionAffinity::ClientIp(match timeout {
+        None => DEFAULT_AFFINITY,
+        Some(seconds @ 1..=86_400) => Duration::from_secs(seconds.unsigned_abs().into()),
+        Some(seconds) => {
+            errors.add(
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+                format!("{seconds} is not a number of seconds from 1 to 86400"),
+            );
+            DEFAULT_AFFINITY
+        }
+    })
+}
+
+fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut FieldErrors) -> Ingress {
+    Ingress {
+        ip: object.ip.clone().unwrap_or_default(),
+        mode: one_of(
+            object.ip_mode.as_ref(),
+            format_args!("status.loadBalancer.ingress[{position}].ipMode"),
+            &[("VIP", IngressMode::Vip), ("Proxy", IngressMode::Proxy)],
+            "VIP or Proxy",
+            errors,
+        ),
+    }
+}
+
+/// Labels and annotations that can have a meaning for a service proxy.
+fn meaningful(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let has_meaning = |name: &str| {
+        name.split_once('/').is_some_and(|(prefix, _)| {
+            let is_kubernetes = prefix
+                .strip_suffix("kubernetes.io")
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+            prefix == "kernlink.io" || (is_kubernetes && !prefix.starts_with("kubectl."))
+        })
+    };
+    let texts = texts.into_iter().flatten();
+    texts
+        .filter(|(name, _)| has_meaning(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn time_of(time: Timestamp) -> Option<SystemTime> {
+    let since = time.as_duration();
+    if since.is_negative() {
+        SystemTime::UNIX_EPOCH.checked_sub(since.unsigned_abs())
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(since.unsigned_abs())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_before_and_after_1970() {
+        let time = |text: &str| time_of(text.parse().unwrap()).unwrap();
+        // date -u -d TIME +%s
+        let after = SystemTime::UNIX_EPOCH + Duration::new(1_767_225_600, 250_000_000);
+        assert_eq!(time("2026-01-01T00:00:00.25Z"), after);
+        assert_eq!(time("2026-01-01T01:30:00.25+01:30"), after);
+        assert_eq!(
+            time("1969-12-31T23:59:58.5Z"),
+            SystemTime::UNIX_EPOCH - Duration::from_millis(1_500)
+        );
+    }
+}

@@ -1,0 +1,757 @@
+//! Manifests as people write and `kubectl` prints them.
+#![cfg(feature = "manifest")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test reports the reason by panicking"
+)]
+
+use std::fmt::Write;
+
+use kernlink_kubernetes::manifest::{Objects, read};
+use kernlink_services::{AddressType, Protocol, ServiceType, SessionAffinity};
+
+fn errors(objects: &Objects) -> String {
+    objects.errors.iter().map(|error| format!("{error}\n")).collect()
+}
+
+const SERVICE: &str = "apiVersion: v1
+kind: Service
+metadata:
+  name: web
+  namespace: shop
+  creationTimestamp: 2026-01-01T00:00:00Z
+  annotations:
+    kubectl.kubernetes.io/last-applied-configuration: |
+      {\"a\": 1}
+    kernlink.io/scheduler: wrr
+spec:
+  clusterIP: 10.96.11.12
+  clusterIPs: [10.96.11.12]
+  ports:
+  - name: http
+    port: 80
+    targetPort: web
+    nodePort: 30080
+  - {name: dns, port: 53, protocol: UDP}
+  sessionAffinity: ClientIP
+  type: NodePort
+";
+
+const SLICE: &str = "addressType: IPv4
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: web-abc
+  namespace: shop
+  labels: {kubernetes.io/service-name: web}
+ports: [{name: http, port: 8080, protocol: TCP}]
+endpoints:
+- addresses: [10.244.1.21]
+  conditions: {ready: true}
+  nodeName: node-a
+  zone: z1
+  hints: {forZones: [{name: z1}], forNodes: null}
+- addresses: [10.244.2.21, 10.244.2.22]
+  conditions: {ready: false, serving: true, terminating: true}
+";
+
+#[test]
+fn a_stream_of_documents_is_read() {
+    let objects = read(
+        "web.yaml",
+        &format!("# a shop\n---\n{SERVICE}---\n\n---\n{SLICE}...\n"),
+    );
+    assert_eq!(errors(&objects), "");
+    let [service] = &objects.services[..] else {
+        panic!("{objects:?}")
+    };
+    assert_eq!(service.name.to_string(), "shop/web");
+    assert_eq!(service.service_type, ServiceType::NodePort);
+    assert_eq!(
+        service.session_affinity,
+        SessionAffinity::ClientIp(std::time::Duration::from_secs(10_800))
+    );
+    assert_eq!(service.annotations.len(), 1, "{:?}", service.annotations);
+    let ports: Vec<_> = service
+        .ports
+        .iter()
+        .map(|p| (&*p.name, p.port, p.protocol, p.node_port))
+        .collect();
+    assert_eq!(
+        ports,
+        [("http", 80, Protocol::Tcp, 30_080), ("dns", 53, Protocol::Udp, 0)]
+    );
+    assert!(service.created.is_some());
+    let [slice] = &objects.endpoint_slices[..] else {
+        panic!("{objects:?}")
+    };
+    assert!(matches!(slice.address_type, AddressType::Ip(_)));
+    let endpoints: Vec<_> = slice
+        .endpoints
+        .iter()
+        .map(|e| (e.address.to_string(), e.conditions.ready, e.conditions.serving))
+        .collect();
+    assert_eq!(
+        endpoints,
+        [
+            ("10.244.1.21".into(), true, true),
+            ("10.244.2.21".into(), false, true)
+        ]
+    );
+    assert_eq!(slice.endpoints[0].hints.as_ref().unwrap().zones.len(), 1);
+}
+
+/// The text as one item of a YAML list.
+fn item(text: &str) -> String {
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(n, line)| format!("{} {line}\n", if n == 0 { "-" } else { " " }))
+        .collect()
+}
+
+#[test]
+fn lists_single_documents_and_streams_are_the_same() {
+    let stream = read("a", &format!("{SERVICE}---\n{SLICE}"));
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n{}{}",
+        item(SERVICE),
+        item(SLICE)
+    );
+    assert_eq!(stream, read("b", &list));
+    let bare = |text: &str| {
+        let named = |line: &&str| line.starts_with("kind:") || line.starts_with("apiVersion:");
+        text.lines()
+            .filter(|line| !named(line))
+            .fold(String::new(), |all, line| all + line + "\n")
+    };
+    let typed = format!(
+        "apiVersion: v1\nkind: ServiceList\nitems:\n{}---\n\
+         apiVersion: discovery.k8s.io/v1\nkind: EndpointSliceList\nitems:\n{}",
+        item(&bare(SERVICE)),
+        item(&bare(SLICE)),
+    );
+    let typed = read("c", &typed);
+    assert_eq!(errors(&typed), "");
+    assert_eq!(stream, typed);
+}
+
+#[test]
+fn an_error_names_file_document_object_field_and_reason() {
+    let broken = SERVICE.replace("nodePort: 30080", "nodePort: 300800");
+    let other = SERVICE.replace("name: web\n", "name: other\n");
+    let objects = read("shop.yaml", &format!("{SLICE}---\n{broken}---\n{other}"));
+    assert_eq!(
+        errors(&objects),
+        "shop.yaml: document 2 (line 17): Service shop/web: spec.ports[0].nodePort: 300800 is not a port (1 to 65535)\n"
+    );
+    assert_eq!(objects.services.len(), 1);
+    assert_eq!(objects.endpoint_slices.len(), 1);
+}
+
+#[test]
+fn a_broken_document_leaves_the_others() {
+    let objects = read(
+        "x.yaml",
+        &format!("{SERVICE}---\nkind: [Service\nname: x\n---\n{SLICE}"),
+    );
+    assert_eq!(objects.services.len() + objects.endpoint_slices.len(), 2);
+    assert_eq!(objects.errors.len(), 1, "{}", errors(&objects));
+    assert_eq!(objects.errors[0].document, 2);
+    assert!(
+        (21..=24).contains(&objects.errors[0].line),
+        "{}",
+        errors(&objects)
+    );
+}
+
+#[test]
+fn json_values_that_follow_each_other_are_read() {
+    let service = |name: &str| {
+        format!(
+            "{{\"apiVersion\": \"v1\", \"kind\": \"Service\",\n \"metadata\": {{\"name\": \"{name}\"}}, \"spec\": {{}}}}\n"
+        )
+    };
+    let text = service("a") + "\n" + &service("b");
+    let objects = read("f", &text);
+    assert_eq!(errors(&objects), "");
+    assert_eq!(objects.services.len(), 2);
+    // What comes before a broken one is read; the broken one is named by its own line.
+    let objects = read("f", &(text + &service("c").replace("v1", "v2") + "{\"kind\":\n}"));
+    assert_eq!(objects.services.len(), 2);
+    assert_eq!(
+        errors(&objects),
+        "f: document 3 (line 6): Service c: apiVersion: \"v2\" is not read, only \"v1\"\n\
+         f: document 4 (line 9): expected value\n"
+    );
+    // Flow style with a remark behind it is YAML and one document.
+    assert_eq!(errors(&read("f", &(service("a") + "# the end"))), "");
+}
+
+#[test]
+fn directives_are_no_document() {
+    let objects = read(
+        "f",
+        &format!("%YAML 1.2\n# a shop\n---\n{SERVICE}...\n%YAML 1.2\n---\n{SLICE}"),
+    );
+    assert_eq!(errors(&objects), "");
+    assert_eq!((objects.services.len(), objects.endpoint_slices.len()), (1, 1));
+}
+
+#[test]
+fn an_item_without_a_name_is_found_by_its_place() {
+    let list = format!("kind: List\nitems:\n{}- {{x: 1}}\n- 3\n", item(SERVICE));
+    let objects = read("l.yaml", &list);
+    assert_eq!(objects.services.len(), 1);
+    assert_eq!(
+        errors(&objects),
+        "l.yaml: document 1 (line 1): items[1].kind: is missing\n\
+         l.yaml: document 1 (line 1): items[2]: invalid type: integer `3`, expected an object\n"
+    );
+}
+
+#[test]
+fn an_error_is_one_line_and_counts_lines_of_the_file() {
+    let doubled = "kind: Service\nkind: Service\n";
+    let named = "apiVersion: v1\nkind: Service\nmetadata: {name: x, namespace: \"a\\nb\"}\nspec: 1\n";
+    assert_eq!(
+        errors(&read("x.yaml", &format!("---\n{doubled}---\n{named}"))),
+        "x.yaml: document 1 (line 3): duplicate mapping key: kind\n\
+         x.yaml: document 2 (line 4): Service a\\nb/x: spec: invalid type: integer `1`, expected ServiceSpec\n"
+    );
+}
+
+#[test]
+fn wrong_fields_are_named() {
+    for (from, to, expected) in [
+        (
+            "name: web\n",
+            "name: 7\n",
+            "Service: metadata.name: invalid type: integer `7`, expected a string",
+        ),
+        ("name: web\n", "x: y\n", "Service: metadata.name: is missing"),
+        (
+            "port: 80\n",
+            "port: eighty\n",
+            "Service shop/web: spec.ports[0].port: invalid type: string \"eighty\", expected i32",
+        ),
+        (
+            "port: 80\n",
+            "port: 0\n",
+            "Service shop/web: spec.ports[0].port: 0 is not a port (1 to 65535)",
+        ),
+        (
+            "protocol: UDP",
+            "protocol: ICMP",
+            "Service shop/web: spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP",
+        ),
+        (
+            "type: NodePort",
+            "type: Nodeport",
+            "Service shop/web: spec.type: \"Nodeport\" is not ClusterIP, NodePort, LoadBalancer or ExternalName",
+        ),
+        (
+            "apiVersion: v1",
+            "apiVersion: v2",
+            "Service shop/web: apiVersion: \"v2\" is not read, only \"v1\"",
+        ),
+        (
+            "spec:",
+            "spec: 5\nx:",
+            "Service shop/web: spec: invalid type: integer `5`, expected ServiceSpec",
+        ),
+        (
+            "2026-01-01T00:00:00Z",
+            "yesterday",
+            "Service shop/web: metadata.creationTimestamp: \"yesterday\" is not a time such as 2026-01-01T00:00:00Z",
+        ),
+    ] {
+        let objects = read("f", &SERVICE.replacen(from, to, 1));
+        assert_eq!(errors(&objects), format!("f: document 1 (line 1): {expected}\n"));
+        assert!(objects.services.is_empty());
+    }
+}
+
+#[test]
+fn all_invalid_fields_of_an_object_are_reported() {
+    let text = SERVICE
+        .replace("port: 80\n", "port: eighty\n")
+        .replace("nodePort: 30080", "nodePort: 300800")
+        .replace("protocol: UDP", "protocol: ICMP")
+        .replace(
+            "clusterIPs: [10.96.11.12]",
+            "clusterIPs: [1, 10.96.11.12, {}]\n  externalIPs: 5",
+        )
+        .replace(
+            "kernlink.io/scheduler: wrr",
+            "kernlink.io/scheduler: 7\n    kernlink.io/x: []",
+        );
+    let objects = read("f", &text);
+    let fields: Vec<_> = objects
+        .errors
+        .iter()
+        .map(|error| format!("{}: {}", error.field, error.reason))
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "metadata.annotations.kernlink.io/scheduler: invalid type: integer `7`, expected a string",
+            "metadata.annotations.kernlink.io/x: invalid type: sequence, expected a string",
+            "spec.clusterIPs[0]: invalid type: integer `1`, expected a string",
+            "spec.externalIPs: invalid type: integer `5`, expected a sequence",
+            "spec.ports[0].port: invalid type: string \"eighty\", expected i32",
+            "spec.ports[0].nodePort: 300800 is not a port (1 to 65535)",
+            "spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP",
+        ]
+    );
+    assert!(objects.services.is_empty());
+}
+
+/// As in the API server, which also takes null for the empty string of a label.
+#[test]
+fn a_field_that_is_null_is_absent() {
+    let text = SERVICE.replace(
+        "kernlink.io/scheduler: wrr",
+        "kernlink.io/scheduler: null\n    kernlink.io/x: z",
+    ) + "status: null\n";
+    let objects = read("f", &text);
+    assert_eq!(errors(&objects), "");
+    let annotations = &objects.services[0].annotations;
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), ["kernlink.io/x"]);
+}
+
+#[test]
+fn kinds_of_other_groups_are_counted() {
+    let knative = SERVICE.replace("apiVersion: v1", "apiVersion: serving.knative.dev/v1");
+    let beta = SLICE.replace("discovery.k8s.io/v1", "discovery.k8s.io/v1beta1");
+    let objects = read(
+        "f",
+        &format!(
+            "{knative}---\n{beta}---\n{}",
+            SLICE.replace("discovery.k8s.io/", "")
+        ),
+    );
+    assert_eq!(
+        objects.other.into_iter().collect::<Vec<_>>(),
+        [("Service.serving.knative.dev".to_owned(), 1)]
+    );
+    let reasons: Vec<_> = objects
+        .errors
+        .iter()
+        .map(|error| (error.field.as_str(), error.reason.as_str()))
+        .collect();
+    assert_eq!(
+        reasons,
+        [
+            (
+                "apiVersion",
+                "\"discovery.k8s.io/v1beta1\" is not read, only \"discovery.k8s.io/v1\""
+            ),
+            ("apiVersion", "\"v1\" is not read, only \"discovery.k8s.io/v1\""),
+        ]
+    );
+}
+
+#[test]
+fn an_endpoint_that_is_wrong_leaves_the_slice() {
+    let objects = read("f", &SLICE.replace("10.244.1.21", "fd00::1"));
+    assert_eq!(
+        errors(&objects),
+        "f: document 1 (line 1): EndpointSlice shop/web-abc: \
+         endpoints[0].addresses[0]: fd00::1 is not an IPv4 address\n"
+    );
+    assert_eq!(objects.endpoint_slices[0].endpoints.len(), 1);
+    // A wrong type too.
+    let text = SLICE
+        .replace("10.244.1.21", "7")
+        .replace("ready: false", "ready: 3")
+        + "- 5\n- addresses: []\n";
+    let objects = read("f", &(text + "- addresses: [10.244.9.9]\n  nodeName: node-z\n"));
+    assert_eq!(
+        errors(&objects),
+        "f: document 1 (line 1): EndpointSlice shop/web-abc: \
+         endpoints[0].addresses[0]: invalid type: integer `7`, expected a string\n\
+         f: document 1 (line 1): EndpointSlice shop/web-abc: \
+         endpoints[1].conditions.ready: invalid type: integer `3`, expected a boolean\n\
+         f: document 1 (line 1): EndpointSlice shop/web-abc: \
+         endpoints[2]: invalid type: integer `5`, expected Endpoint\n\
+         f: document 1 (line 1): EndpointSlice shop/web-abc: endpoints[3].addresses: holds no address\n"
+    );
+    let endpoints = &objects.endpoint_slices[0].endpoints;
+    assert_eq!(
+        (endpoints.len(), endpoints[0].node.as_deref()),
+        (1, Some("node-z"))
+    );
+    assert!(objects.missing.is_empty());
+    let objects = read("f", &SLICE.replace("addressType: IPv4", "addressType: IPX"));
+    assert_eq!(
+        errors(&objects),
+        "f: document 1 (line 1): EndpointSlice shop/web-abc: addressType: \"IPX\" is not IPv4, IPv6 or FQDN\n"
+    );
+    assert!(objects.endpoint_slices.is_empty());
+}
+
+#[test]
+fn other_kinds_are_counted() {
+    let objects = read(
+        "f",
+        "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\n---\nkind: ConfigMap\n",
+    );
+    assert_eq!(objects.other["ConfigMap"], 2);
+    assert_eq!(errors(&objects), "");
+}
+
+#[test]
+fn a_yaml_bomb_is_refused() {
+    let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..10 {
+        let previous = vec![format!("*a{}", level - 1); 10].join(", ");
+        writeln!(bomb, "a{level}: &a{level} [{previous}]").unwrap();
+    }
+    for text in [
+        bomb,
+        "[".repeat(100_000),
+        format!("{}{}", "{\"a\":".repeat(50_000), "}".repeat(50_000)),
+        "- ".repeat(50_000),
+    ] {
+        assert_eq!(read("bomb", &text).errors.len(), 1);
+    }
+}
+
+#[test]
+fn a_node_is_read() {
+    let objects = read(
+        "n",
+        "apiVersion: v1
+kind: Node
+metadata: {name: node-a, labels: {topology.kubernetes.io/zone: z1}}
+spec: {podCIDR: 10.244.1.0/24}
+status: {addresses: [{type: Hostname, address: node-a}, {type: InternalIP, address: 192.0.2.1}]}
+",
+    );
+    assert_eq!(errors(&objects), "");
+    let node = &objects.nodes[0];
+    assert_eq!(
+        (node.name.to_string(), node.zone.as_deref(), node.addresses.len()),
+        ("node-a".into(), Some("z1"), 1)
+    );
+    assert_eq!(node.pod_cidrs[0].to_string(), "10.244.1.0/24");
+}
+
+/// An address that is none costs only itself.
+#[test]
+fn a_node_address_that_is_wrong_leaves_the_node() {
+    let objects = read(
+        "n",
+        "apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+spec: {podCIDRs: [10.244.1.0/24, fd00::/x]}
+status:
+  addresses:
+  - {type: InternalIP, address: node-a.example}
+  - {type: InternalIP, address: 192.0.2.1}
+  - {type: InternalIP, address: 5}
+  - {type: Hostname, address: node-a}
+  - {type: ExternalIP, address: 2001:db8::1}
+",
+    );
+    assert_eq!(
+        errors(&objects),
+        "n: document 1 (line 1): Node node-a: spec.podCIDRs[1]: \"fd00::/x\" is not a network such as 10.244.1.0/24\n\
+         n: document 1 (line 1): Node node-a: status.addresses[0].address: \"node-a.example\" is not an IP address\n\
+         n: document 1 (line 1): Node node-a: status.addresses[2].address: invalid type: integer `5`, expected a string\n"
+    );
+    let node = &objects.nodes[0];
+    let addresses: Vec<_> = node
+        .addresses
+        .iter()
+        .map(|address| address.address.to_string())
+        .collect();
+    assert_eq!(addresses, ["192.0.2.1", "2001:db8::1"]);
+    assert_eq!(node.pod_cidrs.len(), 1);
+    // No reason to keep the object back.
+    assert_eq!(objects.into_changes().unwrap().len(), 6);
+}
+
+fn names(objects: &Objects) -> Vec<String> {
+    let services = objects.services.iter().map(|object| object.name.to_string());
+    let slices = objects
+        .endpoint_slices
+        .iter()
+        .map(|object| object.name.to_string());
+    let nodes = objects.nodes.iter().map(|object| object.name.to_string());
+    let mut names: Vec<_> = services.chain(slices).chain(nodes).collect();
+    names.sort();
+    names
+}
+
+fn service_named(name: &str) -> String {
+    format!(
+        "---\n{}",
+        SERVICE.replace("name: web\n", &format!("name: {name}\n"))
+    )
+}
+
+/// Wherever a list is cut, no change removes an object behind the cut.
+#[test]
+fn a_text_that_was_cut_makes_no_changes() {
+    let list = format!(
+        "apiVersion: v1\nitems:\n{}{}kind: List\n",
+        item(SERVICE),
+        item(SLICE)
+    );
+    let all = names(&read("f", &list));
+    assert_eq!(all, ["shop/web", "shop/web-abc"]);
+    for end in 1..list.len() - "\n".len() {
+        let objects = read("f", &list[..end]);
+        if let Ok(changes) = objects.into_changes() {
+            panic!("cut at {end}: {changes:?}");
+        }
+    }
+    // kubectl prints the kind of a slice after its endpoints.
+    let slice = SLICE.replace("kind: EndpointSlice\n", "") + "kind: EndpointSlice\n";
+    for end in 1..slice.len() - "\n".len() {
+        assert!(read("f", &slice[..end]).into_changes().is_err(), "cut at {end}");
+    }
+    // JSON as well, where only white space may be cut.
+    let list = "{\"apiVersion\": \"v1\", \"kind\": \"ServiceList\", \"items\": \
+                [{\"metadata\": {\"name\": \"a\"}}, {\"metadata\": {\"name\": \"b\"}}]}";
+    assert!(read("f", list).into_changes().is_ok());
+    for end in 1..list.len() {
+        assert!(read("f", &list[..end]).into_changes().is_err(), "cut at {end}");
+    }
+}
+
+#[test]
+fn objects_that_could_not_be_read_are_known_by_name() {
+    let text = service_named("a")
+        + &service_named("b").replace("port: 80", "port: 0")
+        + &format!("---\n{}", SLICE.replace("IPv4", "IPX"))
+        + "---\napiVersion: v2\nkind: Node\nmetadata: {name: node-a}\n";
+    let objects = read("f", &text);
+    let missing: Vec<_> = objects
+        .missing
+        .named
+        .iter()
+        .map(|(kind, name)| format!("{kind} {name}"))
+        .collect();
+    assert_eq!(
+        missing,
+        ["Service shop/b", "EndpointSlice shop/web-abc", "Node node-a"]
+    );
+    assert!(!objects.missing.unnamed);
+    let incomplete = objects.into_changes().unwrap_err();
+    assert_eq!(
+        incomplete.to_string(),
+        "objects could not be read (3 errors, first: f: document 2 (line 23): Service shop/b: \
+         spec.ports[0].port: 0 is not a port (1 to 65535))"
+    );
+    assert_eq!(names(&incomplete.objects), ["shop/a"]);
+    assert_eq!(incomplete.objects.into_changes_without_missing().len(), 6);
+    // Without a legible name anything may be missing.
+    for broken in ["name: 7\n", "name: ''\n", "x: y\n", "name: x\n  namespace: {}\n"] {
+        let text = SERVICE
+            .replace("name: web\n", broken)
+            .replace("  namespace: shop\n", "");
+        let missing = read("f", &text).missing;
+        assert!(
+            missing.unnamed && missing.named.is_empty(),
+            "{broken}: {missing:?}"
+        );
+    }
+    for broken in [
+        "5",
+        "kind: 5",
+        "a: 1",
+        "kind: List\nitems: 5",
+        "kind: List\nitems: [5]",
+        "a: [",
+    ] {
+        assert!(read("f", broken).missing.unnamed, "{broken}");
+    }
+    // A missing namespace is the default one, in errors too.
+    let text = SERVICE
+        .replace("  namespace: shop\n", "")
+        .replace("port: 80", "port: 0");
+    let missing: Vec<_> = read("f", &text)
+        .missing
+        .named
+        .into_iter()
+        .map(|(_, name)| name.to_string())
+        .collect();
+    assert_eq!(missing, ["default/web"]);
+}
+
+#[test]
+fn a_file_that_breaks_keeps_its_earlier_objects() {
+    let broken = |name: &str| service_named(name).replace("port: 80", "port: 0");
+    let changed = |name: &str| service_named(name).replace("port: 80", "port: 81");
+    let first = read(
+        "f",
+        &(service_named("a") + &service_named("b") + &service_named("c")),
+    );
+    // One with a name: only that one is kept, c is gone.
+    let mut second = read("f", &(changed("a") + &broken("b") + &broken("new")));
+    second.keep_from(&first);
+    assert_eq!(names(&second), ["shop/a", "shop/b"]);
+    let ports: Vec<_> = second
+        .services
+        .iter()
+        .map(|service| service.ports[0].port)
+        .collect();
+    assert_eq!(ports, [81, 80]);
+    assert_eq!(second.errors.len(), 2);
+    assert!(second.missing.is_empty());
+    // A part without a name: everything is kept.
+    let mut third = read("f", &(changed("a") + "---\nkind: ["));
+    third.keep_from(&first);
+    assert_eq!(names(&third), ["shop/a", "shop/b", "shop/c"]);
+    assert!(third.clone().into_changes().is_ok());
+    // It is kept as long as the file is broken, and goes when the file is right again.
+    let mut fourth = read("f", "kind: [");
+    fourth.keep_from(&third);
+    assert_eq!(names(&fourth), names(&third));
+    let mut fifth = read("f", &service_named("c"));
+    fifth.keep_from(&fourth);
+    assert_eq!(names(&fifth), ["shop/c"]);
+}
+
+/// A file that was broken from the beginning never removes what may have been there before.
+#[test]
+fn what_was_never_read_stays_missing() {
+    let broken = |name: &str| service_named(name).replace("port: 80", "port: 0");
+    let nothing = Objects::default();
+    let mut first = read("f", &(service_named("a") + &broken("b") + "---\nkind: ["));
+    first.keep_from(&nothing);
+    assert!(first.missing.unnamed);
+    let mut second = read("f", &(service_named("a") + &broken("b") + &broken("c")));
+    second.keep_from(&first);
+    assert_eq!(second.missing.named.len(), 2);
+    let mut third = read("f", "kind: [");
+    third.keep_from(&second);
+    assert!(
+        !third.missing.unnamed && third.missing.named.len() == 2,
+        "{:?}",
+        third.missing
+    );
+    assert_eq!(names(&third), ["shop/a"]);
+    let mut fourth = read("f", &(service_named("b") + &service_named("c")));
+    fourth.keep_from(&third);
+    assert!(fourth.missing.is_empty());
+}
+
+#[test]
+fn objects_of_several_texts_are_joined() {
+    let broken = service_named("b").replace("port: 80", "port: 0");
+    let mut all = Objects::default();
+    all.extend(read("f", &(service_named("a") + &broken)));
+    assert_eq!(all.missing.named.len(), 1);
+    all.extend(read("g", &format!("kind: ConfigMap\n---\n{SLICE}")));
+    assert_eq!(names(&all), ["shop/a", "shop/web-abc"]);
+    assert_eq!((all.errors.len(), all.other["ConfigMap"]), (1, 1));
+    assert!(all.clone().into_changes().is_err());
+    // Another text has the object.
+    all.extend(read("h", &service_named("b")));
+    assert!(all.into_changes().is_ok());
+}
+
+#[test]
+fn every_tenth_service_broken_leaves_nine_tenths() {
+    let mut text = String::new();
+    for n in 0..100 {
+        let service = SERVICE.replace("name: web\n", &format!("name: web-{n}\n"));
+        let broken = [
+            "port: 80\n",
+            "name: http",
+            "spec:",
+            "kind: Service",
+            "clusterIPs: [",
+        ][n / 10 % 5];
+        text += &if n % 10 == 0 {
+            service.replace(broken, "port: {{\n")
+        } else {
+            service
+        };
+        text += "---\n";
+    }
+    let objects = read("f", &text);
+    assert_eq!(objects.services.len(), 90, "{}", errors(&objects));
+    assert_eq!(objects.errors.len(), 10);
+}
+
+#[test]
+fn the_worlds_of_kube_proxy_are_read_without_an_error() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxier/tests/oracle");
+    let mut worlds = 0;
+    for world in std::fs::read_dir(folder).unwrap() {
+        let path = world.unwrap().path().join("objects.yaml");
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            assert_eq!(errors(&read(&path.display().to_string(), &text)), "");
+            worlds += 1;
+        }
+    }
+    assert_eq!(worlds, 19);
+}
+
+#[test]
+fn what_costs_too_much_to_read_is_said_in_words() {
+    let many = |part: &str| format!("{{{}}}", part.repeat(2_000));
+    let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
+    let aliased = format!(
+        "a: &a [{}]\nb: &b [{}]\nc: [{}]\n",
+        "x,".repeat(400),
+        "*a,".repeat(400),
+        "*b,".repeat(400)
+    );
+    for text in [many("a,"), deep.clone(), aliased] {
+        let objects = read("f", &text);
+        let said = errors(&objects);
+        assert_eq!(objects.errors.len(), 1, "{said}");
+        for word in ["budget", "breach", "{", "Limits", "max_"] {
+            assert!(!said.contains(word), "{said}");
+        }
+    }
+    assert_eq!(
+        errors(&read("f", &deep)),
+        "f: document 1 (line 1): nests deeper than 64 levels\n"
+    );
+}
+
+#[test]
+fn names_stay_on_one_line_wherever_they_are_printed() {
+    let evil = "a\\nService kube-system/dns: all is well\\e[31m\\u202e";
+    let text = SERVICE
+        .replace("name: web\n", &format!("name: \"{evil}\"\n"))
+        .replace(
+            "port: 80\n",
+            &format!("port: \"{evil}\"\n    protocol: \"{evil}\"\n"),
+        );
+    let objects = read("f\n", &text);
+    assert_eq!(objects.errors.len(), 2, "{}", errors(&objects));
+    let incomplete = objects.clone().into_changes().unwrap_err().to_string();
+    let lines = objects.errors.iter().map(ToString::to_string);
+    for line in lines.chain([incomplete]) {
+        assert!(
+            !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{line:?}"
+        );
+    }
+}
+
+#[test]
+fn an_object_that_occurs_twice_is_there_twice() {
+    let other = SERVICE.replace("port: 80", "port: 81");
+    let objects = read("f", &format!("{SERVICE}---\n{other}"));
+    let ports: Vec<_> = objects
+        .services
+        .iter()
+        .map(|service| service.ports[0].port)
+        .collect();
+    assert_eq!(ports, [80, 81]);
+    // One that is broken the second time is not missing.
+    let broken = SERVICE.replace("port: 80", "port: 0");
+    let objects = read("f", &format!("{SERVICE}---\n{broken}"));
+    assert_eq!((objects.services.len(), objects.errors.len()), (1, 1));
+    assert!(objects.missing.is_empty());
+}
