@@ -1,0 +1,430 @@
+//! API objects as a watcher gets them.
+#![cfg(feature = "objects")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test reports the reason by panicking"
+)]
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kernlink_kubernetes::FieldError;
+use kernlink_kubernetes::objects::Converter;
+use kernlink_services::{
+    AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, IngressMode,
+    Node, NodeAddressType, ObjectName, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
+};
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Option<Vec<String>> {
+    Some(texts.map(str::to_owned).to_vec())
+}
+
+fn metadata(name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: some(name),
+        namespace: some("shop"),
+        creation_timestamp: Some(Time("2026-01-01T00:00:00Z".parse().unwrap())),
+        labels: Some(
+            [
+                ("kubernetes.io/service-name", "web"),
+                ("topology.kubernetes.io/zone", "z1"),
+                ("app", "web"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ),
+        ..ObjectMeta::default()
+    }
+}
+
+fn service() -> core::Service {
+    core::Service {
+        metadata: metadata("web"),
+        spec: Some(core::ServiceSpec {
+            type_: some("LoadBalancer"),
+            cluster_ip: some("10.96.0.1"),
+            cluster_ips: texts(["10.96.0.1", "fd00:96::1"]),
+            ip_families: texts(["IPv4", "IPv6"]),
+            external_ips: texts(["203.0.113.1"]),
+            load_balancer_source_ranges: texts(["198.18.0.0/15"]),
+            external_traffic_policy: some("Local"),
+            internal_traffic_policy: some("Cluster"),
+            health_check_node_port: Some(32_000),
+            session_affinity: some("ClientIP"),
+            session_affinity_config: Some(core::SessionAffinityConfig {
+                client_ip: Some(core::ClientIPConfig {
+                    timeout_seconds: Some(600),
+                }),
+            }),
+            ports: Some(vec![
+                core::ServicePort {
+                    name: some("http"),
+                    port: 80,
+                    node_port: Some(30_080),
+                    ..core::ServicePort::default()
+                },
+                core::ServicePort {
+                    name: some("dns"),
+                    protocol: some("UDP"),
+                    port: 65_535,
+                    ..core::ServicePort::default()
+                },
+            ]),
+            ..core::ServiceSpec::default()
+        }),
+        status: Some(core::ServiceStatus {
+            load_balancer: Some(core::LoadBalancerStatus {
+                ingress: Some(vec![
+                    core::LoadBalancerIngress {
+                        ip: some("198.51.100.1"),
+                        ip_mode: some("Proxy"),
+                        ..core::LoadBalancerIngress::default()
+                    },
+                    core::LoadBalancerIngress {
+                        hostname: some("lb.example"),
+                        ..core::LoadBalancerIngress::default()
+                    },
+                ]),
+            }),
+            ..core::ServiceStatus::default()
+        }),
+    }
+}
+
+fn slice() -> discovery::EndpointSlice {
+    discovery::EndpointSlice {
+        metadata: metadata("web-x"),
+        address_type: "IPv4".to_owned(),
+        ports: Some(vec![discovery::EndpointPort {
+            name: some("http"),
+            port: Some(8_080),
+            protocol: some("SCTP"),
+            ..discovery::EndpointPort::default()
+        }]),
+        endpoints: Some(vec![endpoint("10.244.1.1"), endpoint("10.244.1.2")]),
+    }
+}
+
+fn endpoint(address: &str) -> discovery::Endpoint {
+    discovery::Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: Some(discovery::EndpointConditions {
+            ready: Some(false),
+            serving: None,
+            terminating: Some(true),
+        }),
+        node_name: some("node-a"),
+        zone: some("z1"),
+        hints: Some(discovery::EndpointHints {
+            for_zones: Some(vec![discovery::ForZone {
+                name: "z1".to_owned(),
+            }]),
+            for_nodes: None,
+        }),
+        ..discovery::Endpoint::default()
+    }
+}
+
+fn address(address_type: &str, address: &str) -> core::NodeAddress {
+    core::NodeAddress {
+        type_: address_type.to_owned(),
+        address: address.to_owned(),
+    }
+}
+
+fn node() -> core::Node {
+    core::Node {
+        metadata: metadata("node-a"),
+        spec: Some(core::NodeSpec {
+            pod_cidr: some("10.244.1.0/24"),
+            pod_cidrs: texts(["10.244.1.0/24", "fd00:244:1::/64"]),
+            ..core::NodeSpec::default()
+        }),
+        status: Some(core::NodeStatus {
+            addresses: Some(vec![
+                address("Hostname", "node-a"),
+                address("InternalIP", "192.0.2.1"),
+                address("ExternalIP", "2001:db8::1"),
+            ]),
+            ..core::NodeStatus::default()
+        }),
+    }
+}
+
+fn lines(errors: &[FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_service_is_converted() {
+    let converted = Converter::new().service(&service());
+    assert_eq!(converted.errors, []);
+    let mut expected = Service::new(ObjectName::new("shop", "web"))
+        .with_cluster_ip("10.96.0.1")
+        .with_port(Port::new("http", 80).with_node_port(30_080))
+        .with_port(Port::new("dns", 65_535).with_protocol(Protocol::Udp));
+    expected.created = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600));
+    // `app` has no meaning for a service proxy.
+    expected.labels = ["kubernetes.io/service-name", "topology.kubernetes.io/zone"]
+        .into_iter()
+        .zip(["web", "z1"])
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    expected.service_type = ServiceType::LoadBalancer;
+    expected.cluster_ips = texts(["10.96.0.1", "fd00:96::1"]).unwrap();
+    expected.ip_families = vec![Family::V4, Family::V6];
+    expected.external_ips = texts(["203.0.113.1"]).unwrap();
+    expected.load_balancer_source_ranges = texts(["198.18.0.0/15"]).unwrap();
+    expected.external_traffic_policy = Policy::Local;
+    expected.health_check_node_port = 32_000;
+    expected.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(600));
+    expected.ingress = vec![
+        Ingress {
+            ip: "198.51.100.1".to_owned(),
+            mode: IngressMode::Proxy,
+        },
+        Ingress::default(),
+    ];
+    assert_eq!(converted.object, Some(expected));
+}
+
+#[test]
+fn a_slice_is_converted() {
+    let converted = Converter::new().endpoint_slice(&slice());
+    assert_eq!(converted.errors, []);
+    let endpoint = |last| {
+        let conditions = Conditions {
+            ready: false,
+            serving: true,
+            terminating: true,
+        };
+        let hints = Hints {
+            zones: vec!["z1".into()],
+            nodes: vec![],
+        };
+        Endpoint::new([10, 244, 1, last].into())
+            .with_conditions(conditions)
+            .with_node("node-a")
+            .with_zone("z1")
+            .with_hints(hints)
+    };
+    let expected = EndpointSlice::new(ObjectName::new("shop", "web-x"), "web", Family::V4)
+        .with_port(EndpointPort::new("http", 8_080).with_protocol(Protocol::Sctp))
+        .with_endpoint(endpoint(1))
+        .with_endpoint(endpoint(2));
+    assert_eq!(converted.object, Some(expected));
+}
+
+#[test]
+fn a_node_is_converted() {
+    let converted = Converter::new().node(&node());
+    assert_eq!(converted.errors, []);
+    let mut expected = Node::new("node-a")
+        .with_zone("z1")
+        .with_internal_address([192, 0, 2, 1].into())
+        .with_internal_address("2001:db8::1".parse().unwrap())
+        .with_pod_cidr("10.244.1.0/24".parse().unwrap())
+        .with_pod_cidr("fd00:244:1::/64".parse().unwrap());
+    expected.addresses[1].address_type = NodeAddressType::External;
+    assert_eq!(converted.object, Some(expected));
+    // The older field is used where there is no other.
+    let mut object = node();
+    object.spec.as_mut().unwrap().pod_cidrs = Some(Vec::new());
+    let node = Converter::new().node(&object).object.unwrap();
+    assert_eq!(node.pod_cidrs, ["10.244.1.0/24".parse().unwrap()]);
+}
+
+#[test]
+fn what_is_absent_has_the_defaults_of_the_api_server() {
+    let mut object = core::Service::default();
+    object.metadata.name = some("web");
+    object.spec = Some(core::ServiceSpec {
+        session_affinity: some("ClientIP"),
+        ports: Some(vec![core::ServicePort {
+            port: 80,
+            ..core::ServicePort::default()
+        }]),
+        ..core::ServiceSpec::default()
+    });
+    let service = Converter::new().service(&object).object.unwrap();
+    let mut expected = Service::new(ObjectName::new("default", "web")).with_port(Port::new("", 80));
+    expected.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(10_800));
+    assert_eq!(service, expected);
+    let mut object = slice();
+    object.endpoints = Some(vec![discovery::Endpoint {
+        addresses: vec!["10.244.1.1".to_owned()],
+        ..discovery::Endpoint::default()
+    }]);
+    object.ports = Some(vec![discovery::EndpointPort::default()]);
+    let slice = Converter::new().endpoint_slice(&object).object.unwrap();
+    assert_eq!(slice.endpoints, [Endpoint::new([10, 244, 1, 1].into())]);
+    let port = EndpointPort {
+        name: None,
+        protocol: Protocol::Tcp,
+        port: 0,
+    };
+    assert_eq!(slice.ports, [port]);
+}
+
+#[test]
+fn all_invalid_fields_of_a_service_are_reported() {
+    let mut object = service();
+    object.metadata.name = some("");
+    let spec = object.spec.as_mut().unwrap();
+    spec.type_ = some("Nodeport");
+    spec.ip_families = texts(["IPv4", "ipv6"]);
+    spec.external_traffic_policy = some("local");
+    spec.internal_traffic_policy = some("Zone");
+    spec.health_check_node_port = Some(-1);
+    let config = spec.session_affinity_config.as_mut().unwrap();
+    config.client_ip.as_mut().unwrap().timeout_seconds = Some(86_401);
+    let ports = spec.ports.as_mut().unwrap();
+    ports[0].port = 0;
+    ports[0].node_port = Some(65_536);
+    ports[1].protocol = some("ICMP");
+    let status = object.status.as_mut().unwrap();
+    let ingress = status.load_balancer.as_mut().unwrap().ingress.as_mut().unwrap();
+    ingress[1].ip_mode = some("vip");
+    let converted = Converter::new().service(&object);
+    assert_eq!(converted.object, None);
+    assert_eq!(
+        lines(&converted.errors),
+        [
+            "metadata.name: must not be empty",
+            "spec.type: \"Nodeport\" is not ClusterIP, NodePort, LoadBalancer or ExternalName",
+            "spec.ipFamilies[1]: \"ipv6\" is not IPv4 or IPv6",
+            "spec.ports[0].port: 0 is not a port (1 to 65535)",
+            "spec.ports[0].nodePort: 65536 is not a port (1 to 65535)",
+            "spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP",
+            "spec.externalTrafficPolicy: \"local\" is not Cluster or Local",
+            "spec.internalTrafficPolicy: \"Zone\" is not Cluster or Local",
+            "spec.healthCheckNodePort: -1 is not a port (1 to 65535)",
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86401 is not a number of seconds from 1 to 86400",
+            "status.loadBalancer.ingress[1].ipMode: \"vip\" is not VIP or Proxy",
+        ]
+    );
+}
+
+#[test]
+fn an_invalid_endpoint_leaves_the_others() {
+    let mut object = slice();
+    let mut mapped = endpoint("::ffff:10.244.1.9");
+    mapped.addresses.push("not looked at".to_owned());
+    let long = "x".repeat(1_000);
+    object.endpoints = Some(vec![
+        endpoint("pod.example"),
+        endpoint("10.244.1.1"),
+        endpoint("fd00::1"),
+        discovery::Endpoint::default(),
+        mapped,
+        endpoint(&long),
+    ]);
+    let converted = Converter::new().endpoint_slice(&object);
+    assert_eq!(
+        lines(&converted.errors),
+        [
+            "endpoints[0].addresses[0]: \"pod.example\" is not an IP address",
+            "endpoints[2].addresses[0]: fd00::1 is not an IPv4 address",
+            "endpoints[3].addresses: holds no address",
+            &format!(
+                "endpoints[5].addresses[0]: \"{}\"… is not an IP address",
+                "x".repeat(80)
+            ),
+        ]
+    );
+    let slice = converted.object.unwrap();
+    let addresses: Vec<_> = slice
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.address.to_string())
+        .collect();
+    assert_eq!(addresses, ["10.244.1.1", "10.244.1.9"]);
+    // A field of the slice concerns all of them.
+    object.ports.as_mut().unwrap()[0].port = Some(70_000);
+    object.metadata.name = None;
+    let converted = Converter::new().endpoint_slice(&object);
+    assert_eq!(converted.object, None);
+    assert_eq!(
+        lines(&converted.errors),
+        [
+            "metadata.name: is missing",
+            "ports[0].port: 70000 is not a port (1 to 65535)",
+        ]
+    );
+    object = self::slice();
+    object.address_type = "FQDN".to_owned();
+    let slice = Converter::new().endpoint_slice(&object).object.unwrap();
+    assert_eq!(
+        (slice.address_type, slice.endpoints.len()),
+        (AddressType::Other, 0)
+    );
+}
+
+#[test]
+fn an_invalid_address_leaves_the_node() {
+    let mut object = node();
+    object.spec.as_mut().unwrap().pod_cidrs = texts(["10.244.1.0", "fd00:244:1::/64"]);
+    let addresses = object.status.as_mut().unwrap().addresses.as_mut().unwrap();
+    addresses[1].address = "node-a.example".to_owned();
+    let converted = Converter::new().node(&object);
+    assert_eq!(
+        lines(&converted.errors),
+        [
+            "spec.podCIDRs[0]: \"10.244.1.0\" is not a network such as 10.244.1.0/24",
+            "status.addresses[1].address: \"node-a.example\" is not an IP address",
+        ]
+    );
+    let node = converted.object.unwrap();
+    assert_eq!(node.addresses.len(), 1);
+    assert_eq!(node.pod_cidrs, ["fd00:244:1::/64".parse().unwrap()]);
+    object.metadata.name = None;
+    let converted = Converter::new().node(&object);
+    assert_eq!(converted.object, None);
+    assert_eq!(lines(&converted.errors), ["metadata.name: is missing"]);
+}
+
+#[test]
+fn labels_and_annotations_without_a_meaning_are_left_out() {
+    let mut object = service();
+    object.metadata.annotations = Some(
+        [
+            "kernlink.io/scheduler",
+            "service.kubernetes.io/topology-mode",
+            "kubernetes.io/x",
+            "kubectl.kubernetes.io/last-applied-configuration",
+            "notkubernetes.io/x",
+            "kubernetes.io.example/x",
+            "x",
+        ]
+        .map(|name| (name.to_owned(), String::new()))
+        .into(),
+    );
+    let service = Converter::new().service(&object).object.unwrap();
+    assert_eq!(
+        service.annotations.keys().collect::<Vec<_>>(),
+        [
+            "kernlink.io/scheduler",
+            "kubernetes.io/x",
+            "service.kubernetes.io/topology-mode"
+        ]
+    );
+}
+
+#[test]
+fn objects_of_one_converter_share_names() {
+    let mut converter = Converter::new();
+    let service = converter.service(&service()).object.unwrap();
+    let slice = converter.endpoint_slice(&slice()).object.unwrap();
+    let other = converter.endpoint_slice(&self::slice()).object.unwrap();
+    assert!(Arc::ptr_eq(&service.name.namespace, &slice.name.namespace));
+    assert!(Arc::ptr_eq(&service.name.name, slice.service.as_ref().unwrap()));
+    let node = |slice: &EndpointSlice| slice.endpoints[0].node.clone().unwrap();
+    assert!(Arc::ptr_eq(&node(&slice), &node(&other)));
+}
