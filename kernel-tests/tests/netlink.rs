@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kernlink_kernel_tests::{netns::NetNs, tools};
-use kernlink_netlink::{Connection, Error, Event, Message, Namespace, Protocol, Subscription};
+use kernlink_netlink::{
+    Batch, Connection, Errno, Error, Event, Message, Namespace, Protocol, Subscription, netfilter,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -181,16 +183,7 @@ fn a_wait_that_is_interrupted_goes_on() {
     while !said.next().unwrap().unwrap().contains("waiting") {}
     // A socket with a time-out is interrupted when its process goes on after a stop, with or without a handler.
     for _ in 0..20 {
-        kill(process, Signal::SIGSTOP).unwrap();
-        let stat = format!("/proc/{process}/stat");
-        // Stopped, or dead already, of which it says why.
-        while ![") T ", ") Z "]
-            .iter()
-            .any(|state| std::fs::read_to_string(&stat).unwrap().contains(state))
-        {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        kill(process, Signal::SIGCONT).unwrap();
+        interrupt(process);
         std::thread::sleep(Duration::from_millis(5));
     }
     add_addresses(7..8);
@@ -200,6 +193,20 @@ fn a_wait_that_is_interrupted_goes_on() {
         status.success() && rest.iter().any(|line| line.contains("heard 7")),
         "{status} {rest:?}"
     );
+}
+
+/// Stops a process, which may have ended, and lets it go on.
+fn interrupt(process: Pid) {
+    kill(process, Signal::SIGSTOP).unwrap();
+    let stat = format!("/proc/{process}/stat");
+    // Stopped, or dead already, of which it says why.
+    while ![") T ", ") Z "]
+        .iter()
+        .any(|state| std::fs::read_to_string(&stat).unwrap().contains(state))
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(process, Signal::SIGCONT).unwrap();
 }
 
 fn wait_for_an_address() {
@@ -213,4 +220,134 @@ fn wait_for_an_address() {
         panic!("{heard:?}")
     };
     println!("heard {number}");
+}
+
+const TIMES_OUT: &str = "KERNLINK_TEST_TIMES_OUT";
+
+#[test]
+fn signals_do_not_prolong_a_timeout() {
+    if std::env::var_os(TIMES_OUT).is_some() {
+        return wait_for_nothing();
+    }
+    let _inside = NetNs::new().enter();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "signals_do_not_prolong_a_timeout", "--nocapture"])
+        .env(TIMES_OUT, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let process = Pid::from_raw(child.id().cast_signed());
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !said.next().unwrap().unwrap().contains("waiting") {}
+    // Each interrupts the wait. They come faster than the timeout, until the wait is over: a timeout that began anew with each
+    // would never end.
+    let mut interruptions = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        interruptions += 1;
+        assert!(interruptions < 3000, "the wait goes on and on");
+        // Waited for and so not gone: the process is still a child of this one.
+        interrupt(process);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert!(
+        status.success() && rest.iter().any(|line| line.contains("heard nothing")),
+        "{status} {rest:?}"
+    );
+}
+
+fn wait_for_nothing() {
+    let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
+    println!("waiting");
+    let heard = subscription
+        .events(Some(Duration::from_millis(500)), address)
+        .next();
+    assert_eq!(heard, None);
+    println!("heard nothing");
+}
+
+#[test]
+fn a_receive_buffer_that_the_kernel_would_cut_is_refused() {
+    let _inside = NetNs::new().enter();
+    let mut subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
+    for bytes in [1 << 30, 1 << 31, 1 << 32, usize::MAX] {
+        let error = subscription.set_receive_buffer(bytes).unwrap_err();
+        assert_eq!(error, Error::ReceiveBuffer { bytes });
+        assert_eq!(
+            error.to_string(),
+            format!("invalid receive buffer of {bytes} bytes; valid: 0 to 1073741823")
+        );
+    }
+    subscription.set_receive_buffer((1 << 30) - 1).unwrap();
+    // None of these has made it small: what does not fit 2 304 bytes is heard.
+    let mut events = subscription.events(Some(Duration::ZERO), address);
+    add_addresses(1..250);
+    let heard: Vec<_> = events.by_ref().collect();
+    assert!(
+        heard.len() == 249 && !heard.contains(&Ok(Event::Overrun)),
+        "{heard:?}"
+    );
+}
+
+const UNPRIVILEGED: &str = "KERNLINK_TEST_IS_UNPRIVILEGED";
+
+#[test]
+fn a_netfilter_batch_without_the_right_is_refused_at_once_and_as_a_whole() {
+    if std::env::var_os(UNPRIVILEGED).is_some() {
+        return refused_as_a_whole();
+    }
+    let this = std::env::current_exe().unwrap();
+    let test = "a_netfilter_batch_without_the_right_is_refused_at_once_and_as_a_whole";
+    let said = tools::must(
+        "setpriv",
+        &[
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "env",
+            &format!("{UNPRIVILEGED}=1"),
+            this.to_str().unwrap(),
+            "--exact",
+            test,
+            "--nocapture",
+        ],
+    );
+    assert!(said.contains("refused 5000"), "{said}");
+}
+
+fn refused_as_a_whole() {
+    let mut connection = Connection::open(Protocol::Netfilter).unwrap();
+    // An answer that does not come is waited for in vain; here it must be known without.
+    connection.set_timeout(None).unwrap();
+    let mut batch = Batch::new();
+    for _ in 0..5000 {
+        // An entry of connection tracking (IPCTNL_MSG_CT_NEW).
+        let message_type = netfilter::message_type(netfilter::NFNL_SUBSYS_CTNETLINK, 0);
+        batch
+            .push(message_type, 0, |w| {
+                w.header(&netfilter::Header::new(2).to_bytes());
+            })
+            .unwrap();
+    }
+    let outcomes = connection.execute(&mut batch);
+    assert_eq!(outcomes.len(), 5000);
+    for outcome in &outcomes {
+        let error = outcome.clone().unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EPERM), "{error:?}");
+        assert!(!error.is_outcome_unknown());
+    }
+    println!("refused {}", outcomes.len());
+}
+
+#[test]
+fn a_connection_has_a_file_descriptor() {
+    let connection = Connection::open(Protocol::Route).unwrap();
+    let address: nix::sys::socket::NetlinkAddr = nix::sys::socket::getsockname(
+        std::os::fd::AsRawFd::as_raw_fd(&std::os::fd::AsFd::as_fd(&connection)),
+    )
+    .unwrap();
+    assert_ne!(address.pid(), 0);
 }

@@ -1,5 +1,6 @@
 //! Requests and answers on one socket.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -8,7 +9,7 @@ use netlink_packet_core::{
 
 use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
-use crate::{AttributeWriter, Batch, Error, Namespace, Protocol, Reply};
+use crate::{AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, Reply};
 
 /// A blocking netlink connection to the kernel.
 ///
@@ -25,6 +26,7 @@ pub struct Connection {
     timeout: Option<Duration>,
     /// Sequence number of a dump that was dropped before its end.
     unread_dump: Option<u32>,
+    warnings: Vec<Box<str>>,
 }
 
 /// Bytes of the receive buffer: a dump's datagrams have up to 32 KiB, an error that repeats a
@@ -38,13 +40,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a dump that the kernel calls interrupted is started before it is given up.
 const DUMP_ATTEMPTS: u32 = 10;
 
+/// How many warnings are kept that nobody has taken.
+const WARNINGS: usize = 64;
+
 impl Connection {
     /// Opens a connection in the calling thread's network namespace.
     ///
     /// Extended and capped acknowledgements are switched on, strict checking too for
     /// [`Protocol::Route`], each where the kernel has it.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
-        Self::over(Box::new(KernelSocket::open(protocol)?))
+        Ok(Self::over(Box::new(KernelSocket::open(protocol)?)))
     }
 
     /// Opens a connection in another network namespace; the calling thread stays where it is.
@@ -52,24 +57,38 @@ impl Connection {
         namespace.run(|| Self::open(protocol))?
     }
 
-    pub(crate) fn over(mut transport: Box<dyn Transport>) -> Result<Self, Error> {
-        transport.set_timeout(Some(TIMEOUT))?;
-        Ok(Connection {
+    pub(crate) fn over(transport: Box<dyn Transport>) -> Self {
+        Connection {
             transport,
             buffer: vec![0; BUFFER].into_boxed_slice(),
             scratch: Vec::new(),
             sequence: 0,
             timeout: Some(TIMEOUT),
             unread_dump: None,
-        })
+            warnings: Vec::new(),
+        }
     }
 
-    /// How long to wait for the next answer before [`Error::TimedOut`]; `None` waits for ever.
-    /// 30 seconds unless set.
+    /// How long to wait for the next datagram of an answer before [`Error::TimedOut`]; `None` waits for ever, zero takes only
+    /// what is there already. 30 seconds unless set. Signals do not prolong it.
+    ///
+    /// # Errors
+    /// None at present.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.transport.set_timeout(timeout)?;
         self.timeout = timeout;
         Ok(())
+    }
+
+    /// How long to wait for the next datagram of an answer; see [`set_timeout`](Self::set_timeout).
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Takes the texts that the kernel sent with requests that it executed (extended acknowledgements of success), oldest
+    /// first. At most 64 are kept between two calls, the oldest. Of a batch the kernel acknowledges only the last request of
+    /// each send, so warnings about the others do not come.
+    pub fn take_warnings(&mut self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.warnings)
     }
 
     /// Sends one request and waits until the kernel has executed or refused it.
@@ -106,7 +125,7 @@ impl Connection {
         let mut items = Vec::new();
         let mut first_error = None;
         loop {
-            let Some(length) = self.transport.receive(&mut self.buffer)? else {
+            let Some(length) = self.transport.receive(&mut self.buffer, self.timeout)? else {
                 return Err(Error::TimedOut.into());
             };
             let mut rest = self.buffer.get(..length).unwrap_or(&[]);
@@ -119,7 +138,8 @@ impl Connection {
                     NLMSG_NOOP => {}
                     NLMSG_ERROR | NLMSG_DONE => {
                         let acknowledgement = message::acknowledgement(&received)?;
-                        acknowledgement.outcome.map_err(Error::Refused)?;
+                        let warning = acknowledgement.outcome.map_err(Error::Refused)?;
+                        keep(&mut self.warnings, warning);
                         return first_error.map_or(Ok(items), Err);
                     }
                     NLMSG_OVERRUN => return Err(Error::Overrun.into()),
@@ -199,6 +219,13 @@ impl Connection {
     /// refused. Only the last request of a send asks for an acknowledgement: the kernel reports
     /// refusals unasked, so silence before the last acknowledgement is success. Should answers be
     /// lost all the same, the requests concerned come back as [`Error::Overrun`], never as success.
+    ///
+    /// After any other loss of answers ([`Error::TimedOut`], for example) nothing more of the batch is sent; the rest comes
+    /// back as [`Error::NotSent`].
+    ///
+    /// Netfilter refuses a caller without `CAP_NET_ADMIN` once for each send, in the name of its first request
+    /// ([`nfnetlink_rcv`](https://github.com/torvalds/linux/blob/v6.12/net/netfilter/nfnetlink.c#L647)). All requests of the
+    /// send then come back with this refusal.
     pub fn execute(&mut self, batch: &mut Batch) -> Vec<Result<(), Error>> {
         self.execute_with(batch, |_, _| {})
     }
@@ -219,21 +246,28 @@ impl Connection {
         while first < batch.len() {
             let count = batch.chunk(first, limits.requests, limits.bytes);
             let range = first..first + count;
-            if let Some(chunk) = outcomes.get_mut(range.clone()) {
-                self.execute_chunk(batch, first, chunk, &mut observe);
-            }
             first = range.end;
+            let Some(chunk) = outcomes.get_mut(range.clone()) else {
+                break;
+            };
+            if !self.execute_chunk(batch, range.start, chunk, &mut observe) {
+                for outcome in outcomes.iter_mut().skip(first) {
+                    *outcome = Err(Error::NotSent);
+                }
+                break;
+            }
         }
         outcomes
     }
 
+    /// Whether the next chunk may be sent.
     fn execute_chunk(
         &mut self,
         batch: &mut Batch,
         first: usize,
         outcomes: &mut [Result<(), Error>],
         observe: &mut impl FnMut(usize, Reply<'_>),
-    ) {
+    ) -> bool {
         let sequence = self.take_sequences(outcomes.len());
         let bounds = batch.start(first)..batch.start(first + outcomes.len());
         for index in 0..outcomes.len() {
@@ -246,22 +280,20 @@ impl Connection {
         let sent = self.transport.send(batch.bytes.get(bounds).unwrap_or(&[]));
         if let Err(error) = sent {
             outcomes.fill(Err(error));
-            return;
+            return true;
         }
         let mut answered = vec![false; outcomes.len()];
-        let read = self.read_outcomes(sequence, first, outcomes, &mut answered, observe);
-        if let Err(error) = read {
-            // After an overrun the socket was read without waiting.
-            let restored = self.transport.set_timeout(self.timeout);
-            let error = restored.err().unwrap_or(error);
-            for (outcome, _) in outcomes
-                .iter_mut()
-                .zip(&answered)
-                .filter(|(_, answered)| !**answered)
-            {
-                *outcome = Err(error.clone());
-            }
+        let Err(error) = self.read_outcomes(sequence, first, outcomes, &mut answered, observe) else {
+            return true;
+        };
+        for (outcome, _) in outcomes
+            .iter_mut()
+            .zip(&answered)
+            .filter(|(_, answered)| !**answered)
+        {
+            *outcome = Err(error.clone());
         }
+        matches!(error, Error::Refused(_) | Error::Overrun)
     }
 
     /// Reads until the last request of a chunk is acknowledged or refused. An error is about the
@@ -275,15 +307,22 @@ impl Connection {
         observe: &mut impl FnMut(usize, Reply<'_>),
     ) -> Result<(), Error> {
         let mut failure = Ok(());
+        // The refusal of the first request, as long as it is the only answer: it may be about all of them.
+        let mut refused_first: Option<Refusal> = None;
         loop {
-            let length = match self.transport.receive(&mut self.buffer) {
+            // What was queued before an overrun can still be read, but the last acknowledgement may be among what was lost.
+            // And a refusal of the first request is followed by the other answers at once, or by none: the kernel deals with
+            // all requests before the call that sends them returns.
+            let waits = failure.is_ok() && refused_first.is_none();
+            let timeout = if waits { self.timeout } else { Some(Duration::ZERO) };
+            let length = match self.transport.receive(&mut self.buffer, timeout) {
                 Ok(Some(length)) => length,
-                Ok(None) => return failure.and(Err(Error::TimedOut)),
-                // What was queued before the overrun can still be read, but the last
-                // acknowledgement may be among what was lost: do not wait for it.
+                Ok(None) => {
+                    failure?;
+                    return Err(refused_first.map_or(Error::TimedOut, Error::Refused));
+                }
                 Err(Error::Overrun) => {
                     failure = Err(Error::Overrun);
-                    self.transport.set_timeout(Some(Duration::ZERO))?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -296,21 +335,25 @@ impl Connection {
                 else {
                     continue;
                 };
+                refused_first = None;
                 match received.message_type {
                     NLMSG_NOOP => continue,
                     NLMSG_ERROR | NLMSG_DONE => {
                         let acknowledgement = message::acknowledgement(&received)?;
                         *answered = true;
-                        if let Err(refusal) = acknowledgement.outcome {
-                            let echo = acknowledgement.echo;
-                            observe(
-                                first + index,
-                                Reply::Refused {
+                        match acknowledgement.outcome {
+                            Ok(warning) => keep(&mut self.warnings, warning),
+                            Err(refusal) => {
+                                let reply = Reply::Refused {
                                     refusal: &refusal,
-                                    echo,
-                                },
-                            );
-                            *outcome = Err(Error::Refused(refusal));
+                                    echo: acknowledgement.echo,
+                                };
+                                observe(first + index, reply);
+                                if index == 0 && refusal.errno == Errno::EPERM {
+                                    refused_first = Some(refusal.clone());
+                                }
+                                *outcome = Err(Error::Refused(refusal));
+                            }
                         }
                         if index + 1 == outcomes.len() {
                             return failure;
@@ -348,15 +391,22 @@ impl Connection {
         first
     }
 
-    /// The kernel refuses a second dump on a socket (`EBUSY`) while one is unread.
+    /// Reads the rest of a dump that was dropped before its end: the kernel refuses a second dump on a socket (`EBUSY`) while
+    /// one is unread. It makes the next part of a dump while one is read, so what is not there does not come: the end was
+    /// lost, and there is nothing to wait for.
     fn finish_unread_dump(&mut self) -> Result<(), Error> {
         while let Some(sequence) = self.unread_dump {
-            let Some(length) = self.transport.receive(&mut self.buffer)? else {
-                return Err(Error::TimedOut);
+            let length = match self.transport.receive(&mut self.buffer, Some(Duration::ZERO)) {
+                Ok(Some(length)) => length,
+                Ok(None) => {
+                    self.unread_dump = None;
+                    break;
+                }
+                Err(Error::Overrun | Error::Truncated { .. }) => continue,
+                Err(error) => return Err(error),
             };
             let mut rest = self.buffer.get(..length).unwrap_or(&[]);
-            while let Some(received) = message::take_message(&mut rest) {
-                let received = received?;
+            while let Some(Ok(received)) = message::take_message(&mut rest) {
                 if received.sequence == sequence && matches!(received.message_type, NLMSG_DONE | NLMSG_ERROR)
                 {
                     self.unread_dump = None;
@@ -364,6 +414,19 @@ impl Connection {
             }
         }
         Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    /// The socket, for options that this crate does not set. The connection reads its answers itself.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.transport.as_fd()
+    }
+}
+
+fn keep(warnings: &mut Vec<Box<str>>, warning: Option<Box<str>>) {
+    if warnings.len() < WARNINGS {
+        warnings.extend(warning);
     }
 }
 
@@ -379,22 +442,73 @@ pub struct Dump<'c, F> {
     was_interrupted: bool,
 }
 
+/// The items of one datagram of a dump; see [`Dump::next_datagram`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Datagram<T> {
+    /// What was made of its messages, in order; empty if there was no message but the end of the dump.
+    pub items: Vec<T>,
+    /// Its length in bytes.
+    pub length: usize,
+}
+
 impl<F> Dump<'_, F> {
+    /// The items of the next datagram, together. Subsystems that fill a datagram under one lock (IPVS does) so tell what was
+    /// there at one moment. `None` after the end.
+    ///
+    /// What was read of the present datagram by the iterator is not repeated.
+    ///
+    /// # Errors
+    /// As the iterator's; an error of `decode` loses the datagram's other items.
+    pub fn next_datagram<T, E: From<Error>>(&mut self) -> Option<Result<Datagram<T>, E>>
+    where
+        F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+    {
+        if self.is_finished {
+            return self.interruption();
+        }
+        if self.received.is_empty()
+            && let Err(error) = self.receive()
+        {
+            return Some(Err(error.into()));
+        }
+        let length = self.received.len();
+        let mut items = Vec::new();
+        while let Some(item) = self.buffered() {
+            match item {
+                Ok(item) => items.push(item),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(Datagram { items, length }))
+    }
+
     /// The next item, `None` at the end, whether or not the dump was interrupted.
     fn step<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
     where
         F: FnMut(Message<'_>) -> Result<Option<T>, E>,
     {
         while !self.is_finished {
+            if let Some(item) = self.buffered() {
+                return Some(item);
+            }
+            if !self.is_finished
+                && let Err(error) = self.receive()
+            {
+                return Some(Err(error.into()));
+            }
+        }
+        None
+    }
+
+    /// The next item of the datagram in the buffer, `None` at its end or at the end of the dump.
+    fn buffered<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
+    where
+        F: FnMut(Message<'_>) -> Result<Option<T>, E>,
+    {
+        while !self.is_finished {
             let mut rest = self.connection.buffer.get(self.received.clone()).unwrap_or(&[]);
-            let Some(received) = message::take_message(&mut rest) else {
-                match self.connection.transport.receive(&mut self.connection.buffer) {
-                    Ok(Some(length)) => self.received = 0..length,
-                    Ok(None) => return Some(Err(self.fail(Error::TimedOut).into())),
-                    Err(error) => return Some(Err(self.fail(error).into())),
-                }
-                continue;
-            };
+            let received = message::take_message(&mut rest)?;
             self.received.start = self.received.end - rest.len();
             let received = match received {
                 Ok(received) if received.sequence != self.sequence => continue,
@@ -408,13 +522,13 @@ impl<F> Dump<'_, F> {
                 NLMSG_DONE | NLMSG_ERROR => {
                     self.is_finished = true;
                     self.connection.unread_dump = None;
-                    return match message::acknowledgement(&received) {
-                        Ok(acknowledgement) => acknowledgement
-                            .outcome
-                            .err()
-                            .map(|refusal| Err(Error::Refused(refusal).into())),
-                        Err(error) => Some(Err(error.into())),
-                    };
+                    match message::acknowledgement(&received) {
+                        Ok(acknowledgement) => match acknowledgement.outcome {
+                            Ok(warning) => keep(&mut self.connection.warnings, warning),
+                            Err(refusal) => return Some(Err(Error::Refused(refusal).into())),
+                        },
+                        Err(error) => return Some(Err(error.into())),
+                    }
                 }
                 _ => {
                     if let Some(item) = (self.decode)(received).transpose() {
@@ -426,9 +540,30 @@ impl<F> Dump<'_, F> {
         None
     }
 
+    /// Reads the next datagram into the buffer.
+    fn receive(&mut self) -> Result<(), Error> {
+        let connection = &mut *self.connection;
+        match connection
+            .transport
+            .receive(&mut connection.buffer, connection.timeout)
+        {
+            Ok(Some(length)) => {
+                self.received = 0..length;
+                Ok(())
+            }
+            Ok(None) => Err(self.fail(Error::TimedOut)),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
     fn fail(&mut self, error: Error) -> Error {
         self.is_finished = true;
         error
+    }
+
+    /// Says once that the dump was interrupted, if it was.
+    fn interruption<T, E: From<Error>>(&mut self) -> Option<Result<T, E>> {
+        std::mem::take(&mut self.was_interrupted).then(|| Err(Error::DumpInterrupted { attempts: 1 }.into()))
     }
 }
 
@@ -440,9 +575,6 @@ where
     type Item = Result<T, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.step().or_else(|| {
-            std::mem::take(&mut self.was_interrupted)
-                .then(|| Err(Error::DumpInterrupted { attempts: 1 }.into()))
-        })
+        self.step().or_else(|| self.interruption())
     }
 }

@@ -133,9 +133,12 @@ pub enum Error {
     /// The kernel refused the request.
     #[error("the kernel refused the request")]
     Refused(#[source] Refusal),
-    /// No answer within the connection's time-out. The request may have been executed.
-    #[error("no answer from the kernel within the time-out")]
+    /// No answer within the connection's timeout. The request may have been executed.
+    #[error("no answer from the kernel within the timeout")]
     TimedOut,
+    /// The request was not sent, because the outcome of an earlier one of the same batch is unknown. It was not executed.
+    #[error("not sent, because the outcome of an earlier request is unknown")]
+    NotSent,
     /// The kernel dropped answers because the receive buffer was full. Requests without an answer
     /// of their own may or may not have been executed.
     #[error("the receive buffer overran and the answer is lost")]
@@ -169,6 +172,15 @@ pub enum Error {
         length: usize,
         /// Length it should have.
         expected: usize,
+    },
+    /// A receive buffer that the kernel cannot make.
+    #[error(
+        "invalid receive buffer of {bytes} bytes; valid: 0 to {}",
+        crate::transport::MAX_RECEIVE_BUFFER
+    )]
+    ReceiveBuffer {
+        /// The size asked for.
+        bytes: usize,
     },
     /// A request does not fit into a message: an attribute longer than 65 535 bytes, or a message
     /// longer than the socket can send.
@@ -216,16 +228,17 @@ impl Error {
         }
     }
 
-    /// Whether the request may have been executed although this error came back.
+    /// Whether the request may have been executed although this error came back: its answer was lost or could not be read.
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(self, Error::TimedOut | Error::Overrun | Error::Truncated { .. })
-            || matches!(
-                self,
-                Error::Socket {
-                    call: "receive from",
-                    ..
-                }
-            )
+        match self {
+            Error::TimedOut
+            | Error::Overrun
+            | Error::Truncated { .. }
+            | Error::Malformed { .. }
+            | Error::AttributeLength { .. } => true,
+            Error::Socket { call, .. } => *call == "receive from",
+            _ => false,
+        }
     }
 }
 

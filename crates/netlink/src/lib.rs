@@ -15,7 +15,7 @@ mod transport;
 
 pub use attributes::{Attribute, AttributeReader, AttributeWriter};
 pub use batch::{Batch, Reply};
-pub use connection::{Connection, Dump};
+pub use connection::{Connection, Datagram, Dump};
 pub use error::{Errno, Error, Refusal};
 pub use message::Message;
 pub use namespace::Namespace;

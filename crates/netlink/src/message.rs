@@ -29,7 +29,8 @@ impl<'b> Message<'b> {
 
 /// An acknowledgement: the request was executed, or refused.
 pub(crate) struct Acknowledgement<'b> {
-    pub(crate) outcome: Result<(), Refusal>,
+    /// What the kernel has to say, if anything, of a request that it executed.
+    pub(crate) outcome: Result<Option<Box<str>>, Refusal>,
     /// What the kernel repeats of the request's payload; empty where it repeats the header only.
     pub(crate) echo: &'b [u8],
 }
@@ -119,7 +120,7 @@ pub(crate) fn acknowledgement<'b>(message: &Message<'b>) -> Result<Acknowledgeme
             })
         } else {
             Ok(Acknowledgement {
-                outcome: Ok(()),
+                outcome: Ok(None),
                 echo: &[],
             })
         };
@@ -143,26 +144,28 @@ pub(crate) fn acknowledgement<'b>(message: &Message<'b>) -> Result<Acknowledgeme
         }
     }
     let code = i32::from_ne_bytes(*code);
-    if code == 0 {
-        return Ok(Acknowledgement {
-            outcome: Ok(()),
-            echo,
-        });
-    }
     let mut refusal = Refusal::new(Errno(code.checked_neg().unwrap_or(i32::MAX)));
     if message.flags & NLM_F_ACK_TLVS != 0 {
-        for attribute in AttributeReader::new(details) {
-            let attribute = attribute?;
+        // They explain the outcome; one that cannot be read does not make the outcome unknown.
+        for attribute in AttributeReader::new(details).flatten() {
             match attribute.kind() {
-                NLMSGERR_ATTR_MSG => refusal.message = Some(attribute.string()?.into()),
-                NLMSGERR_ATTR_OFFS => refusal.offset = Some(attribute.ne_u32()?),
-                NLMSGERR_ATTR_MISS_TYPE => refusal.missing_attribute = Some(attribute.ne_u32()?),
+                NLMSGERR_ATTR_MSG => refusal.message = Some(text(attribute.bytes())),
+                NLMSGERR_ATTR_OFFS => refusal.offset = attribute.ne_u32().ok(),
+                NLMSGERR_ATTR_MISS_TYPE => refusal.missing_attribute = attribute.ne_u32().ok(),
                 _ => {}
             }
         }
     }
-    Ok(Acknowledgement {
-        outcome: Err(refusal),
-        echo,
-    })
+    let outcome = if code == 0 {
+        Ok(refusal.message)
+    } else {
+        Err(refusal)
+    };
+    Ok(Acknowledgement { outcome, echo })
+}
+
+/// The kernel's text up to its NUL. It can quote names, which are any bytes.
+fn text(bytes: &[u8]) -> Box<str> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into()
 }

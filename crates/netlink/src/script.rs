@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CAPPED, NLM_F_MULTIPART, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer};
@@ -128,12 +130,20 @@ impl Script {
     }
 
     /// A connection to this script in the kernel's place.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if `/dev/null` cannot be opened: its file descriptor is the connection's.
     pub fn connect(self) -> Result<Connection, Error> {
-        Connection::over(Box::new(Player {
+        let file = File::open("/dev/null").map_err(|error| Error::Socket {
+            call: "open",
+            errno: Errno::of(&error),
+        })?;
+        Ok(Connection::over(Box::new(Player {
             script: self,
             pending: VecDeque::new(),
             sequences: Vec::new(),
-        }))
+            file,
+        })))
     }
 
     fn push(mut self, answer: Answer) -> Self {
@@ -153,6 +163,14 @@ struct Player {
     pending: VecDeque<Answer>,
     /// Sequence numbers of the send under way.
     sequences: Vec<u32>,
+    /// Gives the connection a file descriptor that is always readable.
+    file: File,
+}
+
+impl AsFd for Player {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
 }
 
 impl Transport for Player {
@@ -176,7 +194,7 @@ impl Transport for Player {
         Ok(())
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+    fn receive(&mut self, buffer: &mut [u8], _timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         match self.pending.pop_front() {
             None => Ok(None),
             Some(Answer::Error(error)) => Err(error),
@@ -198,10 +216,6 @@ impl Transport for Player {
                 Ok(Some(bytes.len()))
             }
         }
-    }
-
-    fn set_timeout(&mut self, _timeout: Option<Duration>) -> Result<(), Error> {
-        Ok(())
     }
 
     fn limits(&self) -> Limits {

@@ -53,6 +53,9 @@ impl Subscription {
 
     /// Asks for a receive buffer of this many bytes, which the kernel doubles; without
     /// `CAP_NET_ADMIN` at most `net.core.rmem_max`. 4 MiB are asked for unless set.
+    ///
+    /// # Errors
+    /// [`Error::ReceiveBuffer`] for more than 1 073 741 823 bytes.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.socket.set_receive_buffer(bytes)
     }
@@ -146,7 +149,7 @@ where
                 continue;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match socket.set_timeout(left).and_then(|()| socket.receive(buffer)) {
+            match socket.receive(buffer, left) {
                 Ok(Some(length)) => self.unread = 0..length,
                 Ok(None) => return None,
                 Err(Error::Overrun) => return Some(Ok(Event::Overrun)),

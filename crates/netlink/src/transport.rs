@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeVal;
 
 use crate::{Errno, Error};
 
@@ -37,14 +37,12 @@ impl Protocol {
 }
 
 /// Carries datagrams to the kernel and back.
-pub(crate) trait Transport: fmt::Debug + Send {
+pub(crate) trait Transport: fmt::Debug + Send + AsFd {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Error>;
 
-    /// Fills `buffer` with the next datagram and returns its length; `None` if none came in time.
-    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error>;
-
-    /// `None` waits for ever, zero not at all.
-    fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error>;
+    /// Fills `buffer` with the next datagram and returns its length; `None` if none came in time. A timeout of `None` waits
+    /// for ever, one of zero not at all. Signals do not prolong it.
+    fn receive(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Option<usize>, Error>;
 
     fn limits(&self) -> Limits;
 }
@@ -60,7 +58,6 @@ pub(crate) struct Limits {
 #[derive(Debug)]
 pub(crate) struct KernelSocket {
     socket: Socket,
-    waits: bool,
     limits: Limits,
 }
 
@@ -71,6 +68,10 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 /// What one unread acknowledgement takes off the receive buffer: 256 of them fill the default
 /// buffer of 212 992 bytes. Twice that is reckoned, since a refusal carries text.
 const ACKNOWLEDGEMENT_COST: usize = 2 * 832;
+
+/// The largest receive buffer that can be asked for, in bytes: the kernel doubles it in an `int`
+/// ([`__sock_set_rcvbuf`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L965)).
+pub(crate) const MAX_RECEIVE_BUFFER: usize = (i32::MAX / 2) as usize;
 
 /// What the kernel keeps of the send buffer for itself
 /// ([`netlink_sendmsg`](https://github.com/torvalds/linux/blob/v6.12/net/netlink/af_netlink.c#L1865)).
@@ -106,11 +107,7 @@ impl KernelSocket {
             requests: (granted / ACKNOWLEDGEMENT_COST).max(1),
             bytes: (granted / 2).min(send.saturating_sub(SEND_OVERHEAD)),
         };
-        Ok(KernelSocket {
-            socket,
-            waits: true,
-            limits,
-        })
+        Ok(KernelSocket { socket, limits })
     }
 
     pub(crate) fn join_group(&self, group: u32) -> Result<(), Error> {
@@ -121,6 +118,10 @@ impl KernelSocket {
     }
 
     pub(crate) fn set_receive_buffer(&self, bytes: usize) -> Result<(), Error> {
+        // The kernel takes an int, and cuts what it cannot double.
+        if bytes > MAX_RECEIVE_BUFFER {
+            return Err(Error::ReceiveBuffer { bytes });
+        }
         // Tried with privilege first: it may exceed net.core.rmem_max.
         setsockopt(&self.socket, sockopt::RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.socket, sockopt::RcvBuf, &bytes))
@@ -128,6 +129,35 @@ impl KernelSocket {
                 call: "configure",
                 errno: Errno(errno as i32),
             })
+    }
+
+    /// Waits until something can be read or the deadline has passed, whichever signals come meanwhile. False after the
+    /// deadline.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
+        loop {
+            let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Ok(false),
+                // Rounded up: nothing is gained by looking before the time.
+                Some(left) => {
+                    let millis = left.as_micros().div_ceil(1000);
+                    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+                }
+                None => PollTimeout::NONE,
+            };
+            match poll(
+                &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)],
+                timeout,
+            ) {
+                Ok(0) | Err(nix::errno::Errno::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(errno) => {
+                    return Err(Error::Socket {
+                        call: "receive from",
+                        errno: Errno(errno as i32),
+                    });
+                }
+            }
+        }
     }
 }
 
@@ -153,19 +183,30 @@ impl Transport for KernelSocket {
         }
     }
 
-    fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+    fn receive(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         let capacity = buffer.len();
-        let flags = nix::libc::MSG_TRUNC | if self.waits { 0 } else { nix::libc::MSG_DONTWAIT };
+        // A time that no clock reaches is for ever.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // The kernel answers most requests while they are sent, so the answer is looked for before it is waited for.
+        let flags = nix::libc::MSG_TRUNC | nix::libc::MSG_DONTWAIT;
         loop {
             let mut target = &mut *buffer;
             match self.socket.recv_from(&mut target, flags) {
                 // Other processes may send to our port; only the kernel has port 0.
-                Ok((_, sender)) if sender.port_number() != 0 => {}
+                Ok((_, sender)) if sender.port_number() != 0 => {
+                    if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                        return Ok(None);
+                    }
+                }
                 Ok((size, _)) if size > capacity => return Err(Error::Truncated { size, capacity }),
                 Ok((size, _)) => return Ok(Some(size)),
                 Err(error) => match Errno::of(&error) {
                     Errno::EINTR => {}
-                    Errno::EAGAIN => return Ok(None),
+                    Errno::EAGAIN => {
+                        if !self.wait(deadline)? {
+                            return Ok(None);
+                        }
+                    }
                     Errno::ENOBUFS => return Err(Error::Overrun),
                     errno => {
                         return Err(Error::Socket {
@@ -176,23 +217,6 @@ impl Transport for KernelSocket {
                 },
             }
         }
-    }
-
-    fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.waits = timeout != Some(Duration::ZERO);
-        let limit = timeout.unwrap_or(Duration::ZERO);
-        // Zero means "for ever" to the kernel, so what is shorter than its unit is rounded up.
-        let micros = if limit.is_zero() {
-            0
-        } else {
-            limit.as_micros().clamp(1, i64::MAX as u128)
-        };
-        let seconds = i64::try_from(micros / 1_000_000).unwrap_or(i64::MAX);
-        let value = TimeVal::new(seconds, (micros % 1_000_000) as i64);
-        setsockopt(&self.socket, sockopt::ReceiveTimeout, &value).map_err(|errno| Error::Socket {
-            call: "configure",
-            errno: Errno(errno as i32),
-        })
     }
 
     fn limits(&self) -> Limits {

@@ -226,6 +226,156 @@ fn silence_is_a_time_out_of_all_that_has_no_answer() {
 }
 
 #[test]
+fn nothing_more_of_a_batch_is_sent_after_silence() {
+    // The second send would be off script.
+    let script = Script::new()
+        .requests_per_send(2)
+        .expect(&(0..2).flat_map(request).collect::<Vec<_>>())
+        .acknowledge(0, Err(Errno::EEXIST));
+    let mut connection = script.connect().unwrap();
+    let outcomes = connection.execute(&mut batch(5));
+    assert_eq!(outcomes[0].clone().unwrap_err().errno(), Some(Errno::EEXIST));
+    assert_eq!(outcomes[1], Err(Error::TimedOut));
+    assert!(outcomes[1].clone().unwrap_err().is_outcome_unknown());
+    for outcome in &outcomes[2..] {
+        assert_eq!(*outcome, Err(Error::NotSent));
+        assert!(!outcome.clone().unwrap_err().is_outcome_unknown());
+    }
+}
+
+#[test]
+fn a_send_that_is_refused_in_the_name_of_its_first_request_is_refused_as_a_whole() {
+    let script = Script::new()
+        .requests_per_send(3)
+        .expect_anything()
+        .acknowledge(0, Err(Errno::EPERM))
+        .expect_anything()
+        .acknowledge(0, Err(Errno::EPERM));
+    let outcomes = script.connect().unwrap().execute(&mut batch(5));
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::EPERM));
+        assert!(!error.is_outcome_unknown());
+    }
+}
+
+#[test]
+fn a_first_request_without_permission_says_nothing_about_those_that_are_answered() {
+    let script = Script::new()
+        .expect_anything()
+        .acknowledge(0, Err(Errno::EPERM))
+        .acknowledge(3, Ok(()));
+    let outcomes = script.connect().unwrap().execute(&mut batch(4));
+    assert_eq!(outcomes[0].clone().unwrap_err().errno(), Some(Errno::EPERM));
+    assert_eq!(outcomes[1..], [Ok(()), Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_refusal_keeps_its_number_whatever_its_text_looks_like() {
+    // Text of 5 bytes that are no UTF-8, and behind it an attribute that claims more than there is.
+    let tlvs = b"\x09\x00\x01\x00no \xff\0\0\0\0\x40\x00\x02\x00";
+    let reply = Script::message(
+        ERROR,
+        CAPPED | TLVS,
+        &[&(-22i32).to_ne_bytes(), &[0; 16][..], tlvs].concat(),
+    );
+    let script = Script::new()
+        .expect_anything()
+        .answer_to(1, &reply)
+        .acknowledge(2, Ok(()));
+    let outcomes = script.connect().unwrap().execute(&mut batch(3));
+    assert_eq!([&outcomes[0], &outcomes[2]], [&Ok(()), &Ok(())]);
+    let Err(Error::Refused(refusal)) = &outcomes[1] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(
+        (refusal.errno, refusal.message.as_deref()),
+        (Errno::EINVAL, Some("no \u{fffd}"))
+    );
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_leaves_the_outcome_unknown() {
+    let cut = Script::message(ERROR, 0, &[0, 0]);
+    let script = Script::new().expect_anything().answer(&cut);
+    let outcomes = script.connect().unwrap().execute(&mut batch(2));
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error:?}");
+        assert!(error.is_outcome_unknown());
+    }
+}
+
+#[test]
+fn a_dump_whose_end_is_lost_does_not_spoil_the_next_request() {
+    for lost in [None, Some(Error::Overrun)] {
+        let mut script = Script::new().expect_anything().answer(&item(0, 1));
+        if let Some(error) = lost.clone() {
+            script = script.fail(error);
+        }
+        let script = script
+            .expect_anything()
+            .answer(&item(0, 5))
+            .done()
+            .expect_anything()
+            .acknowledge(0, Ok(()));
+        let mut connection = script.connect().unwrap();
+        assert_eq!(dump_all(&mut connection), Err(lost.unwrap_or(Error::TimedOut)));
+        assert_eq!(dump_all(&mut connection), Ok(vec![5]));
+        assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+    }
+}
+
+#[test]
+fn a_dump_can_be_read_by_datagrams() {
+    let script = Script::new()
+        .expect_anything()
+        .answer(&[item(0, 1), item(0, 2)].concat())
+        .answer(&[item(INTERRUPTED, 3), done(0, 0, &[])].concat());
+    let mut connection = script.connect().unwrap();
+    let mut dump = connection.dump(0x21, 0, |_| {}, value).unwrap();
+    let mut seen = Vec::new();
+    while let Some(datagram) = dump.next_datagram() {
+        seen.push(datagram.map(|datagram| (datagram.items, datagram.length)));
+    }
+    assert_eq!(
+        seen,
+        [
+            Ok((vec![1, 2], 40)),
+            Ok((vec![3], 40)),
+            Err(Error::DumpInterrupted { attempts: 1 }),
+        ]
+    );
+}
+
+#[test]
+fn a_warning_with_success_is_kept_until_it_is_taken() {
+    let tlvs = b"\x0e\x00\x01\x00look out!\0\0\0";
+    let reply = Script::message(
+        ERROR,
+        CAPPED | TLVS,
+        &[&0i32.to_ne_bytes(), &[0; 16][..], tlvs].concat(),
+    );
+    let script = Script::new()
+        .expect_anything()
+        .answer(&reply)
+        .expect_anything()
+        .answer_to(1, &reply)
+        .expect_anything()
+        .answer(&done(TLVS, 0, tlvs));
+    let mut connection = script.connect().unwrap();
+    assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+    assert_eq!(connection.take_warnings(), ["look out!".into()]);
+    assert_eq!(connection.take_warnings(), []);
+    assert_eq!(connection.execute(&mut batch(2)), [Ok(()), Ok(())]);
+    assert_eq!(dump_all(&mut connection), Ok(vec![]));
+    assert_eq!(
+        connection.take_warnings(),
+        ["look out!".into(), "look out!".into()]
+    );
+}
+
+#[test]
 fn the_echo_of_a_refused_request_is_shown() {
     let reply = Script::message(ERROR, 0, &[&(-4103i32).to_ne_bytes()[..], &request(9)].concat());
     let script = Script::new().expect_anything().answer(&reply);
