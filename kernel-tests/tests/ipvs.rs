@@ -605,3 +605,127 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
         torn => Err(format!("{torn:?}")),
     });
 }
+
+#[test]
+fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() {
+    requires!(Feature::Ipvs);
+    let _alone = alone();
+    let namespace = NetNs::new();
+    let _inside = namespace.enter();
+    let mut client = Client::open().unwrap();
+    // By address, and by one mark of both families, which a snapshot reads in another way.
+    let mark = NonZeroU32::new(7).unwrap();
+    let keys = [
+        VirtualServerKey::tcp(Ipv4Addr::new(10, 1, 0, 1), 80),
+        VirtualServerKey::mark(Family::Ipv4, mark),
+        VirtualServerKey::mark(Family::Ipv6, mark),
+    ];
+    let real = |key: VirtualServerKey, n: u16| {
+        let address = match key.family() {
+            Family::Ipv4 => IpAddr::V4(Ipv4Addr::from(0x0a02_0000 + u32::from(n))),
+            Family::Ipv6 => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)),
+        };
+        RealServer::new(RealServerKey::new(address, 80))
+    };
+    let add = move |virtual_server, n| Operation::AddRealServer {
+        virtual_server,
+        real_server: real(virtual_server, n),
+    };
+    let delete = move |virtual_server, n| Operation::DeleteRealServer {
+        virtual_server,
+        real_server: real(virtual_server, n).key,
+    };
+    const LASTING: u16 = 400;
+    for key in keys {
+        let server = std::iter::once(Operation::AddVirtualServer(VirtualServer::new(
+            key,
+            Scheduler::RR,
+        )));
+        let operations: Vec<_> = server.chain((1..=LASTING).map(|n| add(key, n))).collect();
+        for outcome in client.execute(&operations) {
+            outcome.unwrap();
+        }
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let rounds = std::sync::atomic::AtomicU32::new(0);
+    let (mut complete, mut interrupted) = (0, 0);
+    std::thread::scope(|scope| {
+        let (is_over, rounds, place) = (&is_over, &rounds, namespace.clone());
+        scope.spawn(move || {
+            let _inside = place.enter();
+            let mut client = Client::open().unwrap();
+            // Real servers that come before the lasting ones in the kernel's list, more with each round.
+            for round in (1..=60_u16).cycle() {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                for key in keys {
+                    let numbers = 1000..1000 + round;
+                    let operations: Vec<_> = numbers
+                        .clone()
+                        .map(|n| add(key, n))
+                        .chain(numbers.map(|n| delete(key, n)))
+                        .collect();
+                    for outcome in client.execute(&operations) {
+                        outcome.unwrap();
+                    }
+                }
+                rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let check = |key: VirtualServerKey, what: &str, mut listed: Vec<RealServerKey>| {
+            let length = listed.len();
+            listed.dedup();
+            assert_eq!(listed.len(), length, "{what} of {key}: one is there twice");
+            let missing: Vec<_> = (1..=LASTING)
+                .map(|n| real(key, n).key)
+                .filter(|real| listed.binary_search(real).is_err())
+                .collect();
+            assert!(
+                missing.is_empty(),
+                "{what} of {key}: {} are missing, {} first",
+                missing.len(),
+                missing[0]
+            );
+        };
+        for _ in 0..30 {
+            for key in keys {
+                match client.list_real_servers(&key) {
+                    Ok(listed) => {
+                        complete += 1;
+                        check(
+                            key,
+                            "listing",
+                            listed.iter().map(|status| status.server.key).collect(),
+                        );
+                    }
+                    Err(error) => {
+                        assert!(error.is_interrupted(), "{error:?}");
+                        interrupted += 1;
+                    }
+                }
+            }
+            let snapshot = client.snapshot().unwrap();
+            if snapshot.consistency != Consistency::Verified {
+                interrupted += 1;
+                continue;
+            }
+            complete += 1;
+            for key in keys {
+                let entry = snapshot.get(&key).unwrap_or_else(|| panic!("{key} is missing"));
+                let listed = entry.real_servers.iter().map(|summary| summary.key).collect();
+                check(key, "snapshot", listed);
+            }
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    println!(
+        "{complete} complete, {interrupted} interrupted, {} rounds of changes",
+        rounds.into_inner()
+    );
+    // With nobody about, everything is listed at once.
+    for (server, real_servers) in client.list_all().unwrap() {
+        assert_eq!(real_servers.len(), usize::from(LASTING), "{server}");
+    }
+    assert_eq!(client.snapshot().unwrap().consistency, Consistency::Verified);
+}

@@ -20,8 +20,11 @@ pub trait Ipvs: Send {
 
     /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
     ///
-    /// The kernel is asked until two listings agree, at most ten times: with changes going on meanwhile, here or in another
-    /// network namespace, virtual servers that exist can still be missing. [`snapshot`](Self::snapshot) says whether.
+    /// None is missing that exists from beginning to end of the listing, and none is there twice. Those that are added,
+    /// changed or deleted meanwhile may or may not be.
+    ///
+    /// # Errors
+    /// [`Error::is_interrupted`] if changes, here or in another network namespace, were too fast for this in ten attempts.
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
     /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
@@ -29,12 +32,18 @@ pub trait Ipvs: Send {
 
     /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
     /// virtual server is absent: the kernel does not tell these apart.
+    ///
+    /// None is missing that exists from beginning to end of the listing, and none is there twice. Those that are added,
+    /// changed or deleted meanwhile may or may not be.
+    ///
+    /// # Errors
+    /// [`Error::is_interrupted`] if changes of this virtual server were too fast for this in ten attempts.
     fn list_real_servers(
         &mut self,
         virtual_server: &VirtualServerKey,
     ) -> Result<Vec<RealServerStatus>, Error>;
 
-    /// All virtual servers with their real servers, the cheapest way there is, and whether it is of one moment.
+    /// All virtual servers with their real servers, the cheapest way there is, and whether some may be missing.
     fn snapshot(&mut self) -> Result<Snapshot, Error>;
 
     /// The time-outs of idle connections. `ipvsadm -L --timeout` shows them.
@@ -48,7 +57,10 @@ pub trait Ipvs: Send {
 
     /// Every virtual server with all settings of its real servers, in the order of the keys: what
     /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
-    /// is cheaper and knows less.
+    /// is cheaper and knows less. A virtual server that is deleted meanwhile may be there without real servers.
+    ///
+    /// # Errors
+    /// [`Error::is_interrupted`] if something may be missing.
     fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
         let mut table = Vec::new();
         for status in self.list_virtual_servers()? {

@@ -4,13 +4,16 @@ use std::io::Read;
 use std::os::linux::fs::MetadataExt;
 
 use kernlink_netlink::generic::Family;
-use kernlink_netlink::{AttributeReader, Batch, Connection, Errno, Namespace, Protocol};
+use kernlink_netlink::{
+    AttributeReader, AttributeWriter, Batch, Connection, Errno, Message, Namespace, Protocol,
+};
 
 use crate::backend::Ipvs;
 use crate::connections::{ConnectionFilter, Connections};
 use crate::daemon::Daemon;
 use crate::error::{Error, InvalidOperation, Unavailable};
 use crate::info::Info;
+use crate::listing::{Listing, Request};
 use crate::operation::Operation;
 use crate::real_server::TunnelKind;
 use crate::reason::Reason;
@@ -40,6 +43,8 @@ pub struct Client {
     identity: Option<(u64, u64)>,
     /// The kernel's release, as far as it was needed.
     release: Option<String>,
+    /// Whether the virtual servers were too many for one datagram when they were last listed.
+    has_many: bool,
 }
 
 impl Client {
@@ -67,6 +72,7 @@ impl Client {
             namespace,
             identity: current_namespace(),
             release: None,
+            has_many: false,
         })
     }
 
@@ -87,7 +93,7 @@ impl Client {
     pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) -> Result<(), Error> {
         self.connection
             .set_timeout(timeout)
-            .map_err(Error::request("set the time-out"))
+            .map_err(Error::request("set the timeout"))
     }
 
     /// What the running kernel's IPVS can do.
@@ -140,34 +146,74 @@ impl Client {
         self.inside(|| setting.write(value))?
     }
 
-    /// One pass over the virtual servers, in the order of their keys.
-    pub(crate) fn dump_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-        let mut servers = self
-            .connection
-            .dump_all(
-                self.family,
-                0,
-                |writer| wire::write_header(writer, IPVS_CMD_GET_SERVICE),
-                |message| {
-                    wire::body(message.payload, IPVS_CMD_NEW_SERVICE)
-                        .and_then(wire::read_virtual_server)
-                        .map(Some)
-                },
-            )
-            .map_err(Error::request("list the virtual servers"))?;
-        servers.sort_by_key(|status| status.server.key);
-        // A pass that was torn can show one twice.
-        servers.dedup_by_key(|status| status.server.key);
-        Ok(servers)
+    /// The virtual servers, in the order of their keys.
+    pub(crate) fn read_virtual_servers(&mut self) -> Result<Listing<VirtualServerStatus>, Error> {
+        let attempt = "list the virtual servers";
+        let listing = self.list(
+            attempt,
+            self.has_many,
+            |writer| wire::write_header(writer, IPVS_CMD_GET_SERVICE),
+            |message| {
+                wire::body(message.payload, IPVS_CMD_NEW_SERVICE)
+                    .and_then(wire::read_virtual_server)
+                    .map(Some)
+            },
+            |status| status.server.key,
+        )?;
+        self.has_many = listing.items.len() > MANY;
+        Ok(listing)
+    }
+
+    /// The real servers of a virtual server, in the order of their keys.
+    pub(crate) fn read_real_servers(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+    ) -> Result<Listing<RealServerStatus>, Error> {
+        let family = virtual_server.family();
+        self.list(
+            "list the real servers",
+            false,
+            |writer| {
+                wire::write_header(writer, IPVS_CMD_GET_DEST);
+                wire::write_service_key(writer, virtual_server);
+            },
+            |message| {
+                let body = wire::body(message.payload, IPVS_CMD_NEW_DEST)?;
+                wire::read_real_server(body, Some(family)).map(Some)
+            },
+            |status| status.server.key,
+        )
+    }
+
+    fn list<T, K: Ord>(
+        &mut self,
+        attempt: &'static str,
+        is_large: bool,
+        write: impl Fn(&mut AttributeWriter<'_>),
+        read: impl Fn(Message<'_>) -> Result<Option<T>, kernlink_netlink::Error>,
+        key: impl Fn(&T) -> K,
+    ) -> Result<Listing<T>, Error> {
+        let request = Request {
+            message_type: self.family,
+            write,
+            read,
+        };
+        let (namespace, identity) = (&self.namespace, self.identity);
+        let timeout = self.connection.timeout();
+        let second = || {
+            let open = || Connection::open(Protocol::Generic);
+            let mut connection = inside(namespace, identity, open)??;
+            connection.set_timeout(timeout)?;
+            Ok::<_, kernlink_netlink::Error>(connection)
+        };
+        request
+            .list(&mut self.connection, second, key, is_large)
+            .map_err(Error::request(attempt))
     }
 
     /// Does something in the client's network namespace: on this thread if it is there, else on one of its own.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        if self.identity.is_some() && self.identity == current_namespace() {
-            return Ok(work());
-        }
-        self.namespace
-            .run(work)
+        inside(&self.namespace, self.identity, work)
             .map_err(Error::request("go to the network namespace of the client"))
     }
 
@@ -236,19 +282,7 @@ impl Ipvs for Client {
     }
 
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-        let mut servers = self.dump_virtual_servers()?;
-        for _ in 1..LISTING_PASSES {
-            if servers.len() <= ONE_DATAGRAM {
-                break;
-            }
-            let again = self.dump_virtual_servers()?;
-            let stood_still = same_settings(&servers, &again);
-            servers = again;
-            if stood_still {
-                break;
-            }
-        }
-        Ok(servers)
+        complete(self.read_virtual_servers()?, "list the virtual servers")
     }
 
     fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
@@ -276,24 +310,7 @@ impl Ipvs for Client {
         &mut self,
         virtual_server: &VirtualServerKey,
     ) -> Result<Vec<RealServerStatus>, Error> {
-        let family = virtual_server.family();
-        let mut servers = self
-            .connection
-            .dump_all(
-                self.family,
-                0,
-                |writer| {
-                    wire::write_header(writer, IPVS_CMD_GET_DEST);
-                    wire::write_service_key(writer, virtual_server);
-                },
-                |message| {
-                    let body = wire::body(message.payload, IPVS_CMD_NEW_DEST)?;
-                    wire::read_real_server(body, Some(family)).map(Some)
-                },
-            )
-            .map_err(Error::request("list the real servers"))?;
-        servers.sort_by_key(|status| status.server.key);
-        Ok(servers)
+        complete(self.read_real_servers(virtual_server)?, "list the real servers")
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
@@ -405,21 +422,31 @@ const NLMSG_NOOP: u16 = 1;
 /// around 100 bytes. Encoding more ahead would gain no system call and miss the processor's caches.
 const OPERATIONS_IN_ONE_SEND: usize = 1500;
 
-/// The kernel goes through its table by position, which changes of others, even in other network namespaces, shift between
-/// two datagrams of a listing. A table is read until two passes agree, but not for ever.
-const LISTING_PASSES: usize = 10;
+/// More virtual servers than this never fit one datagram, of 32 KiB at most with 250 bytes each.
+const MANY: usize = 130;
 
-/// As many virtual servers fit the first datagram of a listing, of at least 3.5 KiB, at up to 420 bytes each: they are of one
-/// moment.
-const ONE_DATAGRAM: usize = 8;
+/// What was listed, if nothing is missing.
+fn complete<T>(listing: Listing<T>, attempt: &'static str) -> Result<Vec<T>, Error> {
+    if listing.is_complete {
+        return Ok(listing.items);
+    }
+    Err(Error::request(attempt)(
+        kernlink_netlink::Error::DumpInterrupted {
+            attempts: listing.attempts,
+        },
+    ))
+}
 
-/// Whether two listings in order tell the same, counters aside.
-pub(crate) fn same_settings(before: &[VirtualServerStatus], after: &[VirtualServerStatus]) -> bool {
-    before.len() == after.len()
-        && before
-            .iter()
-            .zip(after)
-            .all(|(before, after)| before.server == after.server)
+/// Does something in a network namespace: on this thread if it is there, else on one of its own.
+fn inside<T: Send>(
+    namespace: &Namespace,
+    identity: Option<(u64, u64)>,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, kernlink_netlink::Error> {
+    if identity.is_some() && identity == current_namespace() {
+        return Ok(work());
+    }
+    namespace.run(work)
 }
 
 /// Device and inode of the calling thread's network namespace.

@@ -261,6 +261,17 @@ impl Error {
             )
     }
 
+    /// Whether a listing was given up because changes made the kernel skip servers in every attempt. It may be tried again.
+    pub fn is_interrupted(&self) -> bool {
+        matches!(
+            self,
+            Self::Request {
+                source: kernlink_netlink::Error::DumpInterrupted { .. },
+                ..
+            }
+        )
+    }
+
     /// Whether the operation may have been executed although it failed: its answer was lost.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {

@@ -12,6 +12,7 @@ mod error;
 mod fake;
 mod forwarding;
 mod info;
+mod listing;
 mod name;
 pub mod notation;
 mod operation;

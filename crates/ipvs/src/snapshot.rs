@@ -1,9 +1,8 @@
-//! The whole table at one moment.
+//! The whole table.
 
 use std::collections::HashMap;
 
-use crate::backend::Ipvs;
-use crate::client::{Client, same_settings};
+use crate::client::Client;
 use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
 use crate::real_server::{RealServer, RealServerKey, Weight};
@@ -17,7 +16,7 @@ use crate::virtual_server::VirtualServerKey;
 pub struct Snapshot {
     /// Every virtual server once, in the order of the keys.
     pub virtual_servers: Vec<SnapshotEntry>,
-    /// Whether the kernel's table stood still meanwhile.
+    /// Whether something may be missing.
     pub consistency: Consistency,
 }
 
@@ -48,18 +47,18 @@ impl Snapshot {
     }
 }
 
-/// Whether a snapshot shows one moment.
+/// Whether a snapshot lacks nothing.
 ///
-/// The kernel's listings go by position, so that a virtual server deleted meanwhile can hide another that exists, and it
-/// never says so.
+/// The kernel's listings go by position, so that a server deleted meanwhile can hide another that exists, and it never says
+/// so. This crate lists in parts that overlap, which shows whether something was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consistency {
-    /// The virtual servers and their settings were the same before and after, and the real servers were read between for
-    /// exactly these virtual servers. The real servers of one virtual server are of one moment.
+    /// Every virtual server that existed from the beginning to the end of the reading is there once, and so is every real
+    /// server that did. Those that were added or deleted meanwhile may be there or not, and the settings of those that were
+    /// changed are the old ones or the new ones: with changes going on there is no one moment that the kernel could tell.
     Verified,
-    /// Virtual servers came, went or changed during every attempt: some that exist may be missing, and some real servers
-    /// too.
+    /// Servers came and went too fast during every attempt: some that exist may be missing.
     Torn {
         /// How often it was tried.
         attempts: u32,
@@ -77,9 +76,10 @@ pub struct SnapshotEntry {
 }
 
 impl SnapshotEntry {
-    /// A virtual server with these real servers, which are put in order.
+    /// A virtual server with these real servers, which are put in order, the first of each key.
     pub fn new(virtual_server: VirtualServerStatus, mut real_servers: Vec<RealServerSummary>) -> Self {
         real_servers.sort_by_key(|server| server.key);
+        real_servers.dedup_by_key(|server| server.key);
         Self {
             virtual_server,
             real_servers,
@@ -175,116 +175,52 @@ impl From<ForwardingMethod> for ForwardingSummary {
     }
 }
 
-/// How often a snapshot is taken before it is called torn.
-const ATTEMPTS: u32 = 5;
-
-/// How many of these attempts read real servers from `/proc`. Its table is read a page at a time, and where the next page begins
-/// is counted over the virtual servers of all network namespaces, but found by counting those of one
-/// ([`ip_vs_info_seq_next`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)): with others'
-/// virtual servers in between, a table of several pages lacks some of its own every time.
-const PROC_ATTEMPTS: u32 = 2;
-
-/// Takes a snapshot: virtual servers over netlink, their real servers in one pass over `/proc`, and the virtual servers once
-/// more. Where `/proc` does not tell all of them, they are listed one by one.
+/// Takes a snapshot: virtual servers over netlink, their real servers from `/proc` in one pass.
+///
+/// The kernel prints a virtual server with all its real servers at once, while it goes along their list: that lacks none that
+/// stays ([`ip_vs_info_seq_show`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)). But whole
+/// virtual servers can be missing, as it prints a page at a time, and where the next page begins is counted over the virtual
+/// servers of all network namespaces and found by counting those of one. Nor does it tell the family of a mark. Real servers
+/// of a virtual server that is missing, or is by mark, are listed over netlink.
 pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
-    let mut before = client.dump_virtual_servers()?;
-    let mut attempt = 1;
-    loop {
-        let mut real_servers = if attempt <= PROC_ATTEMPTS {
-            RealServers::read(client, &before)?
-        } else {
-            RealServers::list(client, &before)?
-        };
-        let after = client.dump_virtual_servers()?;
-        let stood_still = real_servers.are_of_all && same_settings(&before, &after);
-        if stood_still || attempt == ATTEMPTS {
-            let entries = after.into_iter().map(|virtual_server| {
-                let found = real_servers.by_key.remove(&virtual_server.server.key);
-                SnapshotEntry::new(virtual_server, found.unwrap_or_default())
-            });
-            let consistency = if stood_still {
-                Consistency::Verified
-            } else {
-                Consistency::Torn { attempts: attempt }
-            };
-            return Ok(Snapshot {
-                virtual_servers: entries.collect(),
-                consistency,
-            });
-        }
-        before = after;
-        attempt += 1;
-    }
-}
-
-/// The real servers of a whole table.
-struct RealServers {
-    by_key: HashMap<VirtualServerKey, Vec<RealServerSummary>>,
-    /// Whether the table was of exactly the virtual servers it was read for.
-    are_of_all: bool,
-}
-
-impl RealServers {
-    /// By one listing for each virtual server.
-    fn list(client: &mut Client, virtual_servers: &[VirtualServerStatus]) -> Result<Self, Error> {
-        let mut by_key = HashMap::with_capacity(virtual_servers.len());
-        for status in virtual_servers {
-            by_key.insert(status.server.key, listed(client, &status.server.key)?);
-        }
-        Ok(Self {
-            by_key,
-            are_of_all: true,
-        })
-    }
-
-    /// By one pass over `/proc`.
-    fn read(client: &mut Client, virtual_servers: &[VirtualServerStatus]) -> Result<Self, Error> {
-        let mut by_key = HashMap::with_capacity(virtual_servers.len());
-        let mut is_each_known = true;
-        let rows = match client.inside(table::read)? {
-            Ok(rows) => rows,
-            // Without its files in `/proc`, as in some sandboxes, the table is dearer to have.
-            Err(Error::File { .. }) => return Self::list(client, virtual_servers),
-            Err(error) => return Err(error),
-        };
-        // A row does not tell the family of a mark.
-        let mut marks: HashMap<u32, Vec<VirtualServerKey>> = HashMap::new();
-        for status in virtual_servers {
-            if let VirtualServerKey::Mark { mark, .. } = status.server.key {
-                marks.entry(mark.get()).or_default().push(status.server.key);
+    let listing = client.read_virtual_servers()?;
+    let (mut is_complete, mut attempts) = (listing.is_complete, listing.attempts);
+    let mut rows = read_rows(client)?;
+    let mut entries = Vec::with_capacity(listing.items.len());
+    for virtual_server in listing.items {
+        let real_servers = match rows.remove(&virtual_server.server.key) {
+            Some(real_servers) => real_servers,
+            None => {
+                let listing = client.read_real_servers(&virtual_server.server.key)?;
+                is_complete &= listing.is_complete;
+                attempts = attempts.max(listing.attempts);
+                listing.items.iter().map(RealServerSummary::from).collect()
             }
-        }
-        for row in rows {
-            match row.key {
-                RowKey::Address(key) => {
-                    by_key.insert(key, row.real_servers);
-                }
-                RowKey::Mark(mark) => match marks.get(&mark).map(Vec::as_slice) {
-                    Some([key]) => {
-                        by_key.insert(*key, row.real_servers);
-                    }
-                    Some(both) => {
-                        for key in both {
-                            by_key.insert(*key, listed(client, key)?);
-                        }
-                    }
-                    None => is_each_known = false,
-                },
-            }
-        }
-        let are_of_all = is_each_known
-            && by_key.len() == virtual_servers.len()
-            && virtual_servers
-                .iter()
-                .all(|status| by_key.contains_key(&status.server.key));
-        Ok(Self { by_key, are_of_all })
+        };
+        entries.push(SnapshotEntry::new(virtual_server, real_servers));
     }
+    let consistency = if is_complete {
+        Consistency::Verified
+    } else {
+        Consistency::Torn { attempts }
+    };
+    Ok(Snapshot {
+        virtual_servers: entries,
+        consistency,
+    })
 }
 
-fn listed(client: &mut Client, key: &VirtualServerKey) -> Result<Vec<RealServerSummary>, Error> {
-    Ok(client
-        .list_real_servers(key)?
-        .iter()
-        .map(RealServerSummary::from)
-        .collect())
+/// The rows of `/proc` that tell their virtual server.
+fn read_rows(client: &Client) -> Result<HashMap<VirtualServerKey, Vec<RealServerSummary>>, Error> {
+    let rows = match client.inside(table::read)? {
+        Ok(rows) => rows,
+        // Without its files in `/proc`, as in some sandboxes, everything is listed.
+        Err(Error::File { .. }) => return Ok(HashMap::new()),
+        Err(error) => return Err(error),
+    };
+    let of_addresses = rows.into_iter().filter_map(|row| match row.key {
+        RowKey::Address(key) => Some((key, row.real_servers)),
+        RowKey::Mark(_) => None,
+    });
+    Ok(of_addresses.collect())
 }

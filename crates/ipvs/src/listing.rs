@@ -1,0 +1,400 @@
+//! Listings that lack nothing which was there all the time.
+//!
+//! The kernel lists virtual servers, and the real servers of one virtual server, in datagrams. It fills a datagram under one
+//! lock, so each shows a part of the table at one moment; the next one goes on at a position, which is counted anew. Whatever
+//! is deleted before that position in between makes it skip as many others, and nothing says so (`ip_vs_genl_dump_services`
+//! and `ip_vs_genl_dump_dests` in [`ip_vs_ctl.c`][source]). Two listings that are equal prove nothing: a client that adds
+//! and deletes the same server again and again can make both skip the same one.
+//!
+//! What does prove something is an overlap. The kernel adds at the head of a list (of a hash bucket, for virtual servers) and
+//! never moves what is there. So if one part ends with `x` or later, and a part that was made after it holds `x` too, then
+//! everything that was behind `x` in the first, and still is, is behind `x` in the second: nothing is missing between the
+//! two. That holds even if `x` was deleted and added again meanwhile, since it can only have moved towards the head. (Linux
+//! 7.2 moves virtual servers when their hash table grows; a listing during that can be wrong.)
+//!
+//! Two listings at the same time, on two sockets, give parts that overlap. The kernel makes the first part when it is asked,
+//! and each other one when the part before is read. A socket's first part has at most one page, because the kernel sizes
+//! the others by what was read before. With `A` on a socket that was read from, `B` on a new one, and the reads in the order
+//! `B1 A1 B2 A2 B3 ...`, the parts are made in the order `A1 B2 A2 B3 A3 ...`, and each begins one page before or behind the
+//! middle of those beside it:
+//!
+//! ```text
+//! A1 |-----------------|                   |-----------------| A3
+//!           B2 |-----------------|
+//!               A2    |-----------------|
+//! ```
+//!
+//! The last part has to have room for one more, as that says that it ends where the table ends.
+//!
+//! [source]: https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c
+
+use std::collections::BTreeMap;
+
+use kernlink_netlink::{AttributeWriter, Connection, Error, Message};
+
+/// How often a listing whose parts do not overlap is made anew. Each takes a fraction of a millisecond for a thousand servers,
+/// so that only changes without a pause outlast them.
+pub(crate) const ATTEMPTS: u32 = 10;
+
+/// No message of a listing is longer, in bytes.
+const LONGEST_MESSAGE: usize = 420;
+
+/// Every datagram has room for so many bytes: a page of 4096 less what the kernel keeps for itself (`NLMSG_GOODSIZE`).
+const SMALLEST_DATAGRAM: usize = 3500;
+
+/// Datagrams that are sized by the reader's buffer have room for at least so many: 16 384 less what the kernel keeps for
+/// itself, since Linux 4.4; 32 768 since 4.11.
+const SMALLEST_LARGE_DATAGRAM: usize = 15_872;
+
+/// A datagram of a listing.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<T> {
+    pub(crate) items: Vec<T>,
+    /// In bytes.
+    pub(crate) length: usize,
+}
+
+/// What was listed.
+#[derive(Clone, Debug)]
+pub(crate) struct Listing<T> {
+    /// In the order of the keys, each key once.
+    pub(crate) items: Vec<T>,
+    /// Whether everything is there that was there from beginning to end.
+    pub(crate) is_complete: bool,
+    /// How often it was tried.
+    pub(crate) attempts: u32,
+}
+
+/// What to ask for, and how to read the answer.
+pub(crate) struct Request<W, R> {
+    pub(crate) message_type: u16,
+    pub(crate) write: W,
+    pub(crate) read: R,
+}
+
+impl<W, R, T> Request<W, R>
+where
+    W: Fn(&mut AttributeWriter<'_>),
+    R: Fn(Message<'_>) -> Result<Option<T>, Error>,
+{
+    /// Lists over `first`, which was read from before, and where one datagram does not hold everything over a connection of
+    /// `second` too, which must be a new one each time. `is_large` says that everything certainly needs more than one.
+    pub(crate) fn list<K: Ord, E: From<Error>>(
+        &self,
+        first: &mut Connection,
+        mut second: impl FnMut() -> Result<Connection, E>,
+        key: impl Fn(&T) -> K,
+        is_large: bool,
+    ) -> Result<Listing<T>, E> {
+        if !is_large {
+            let mut parts = self.parts(first)?.into_iter();
+            let part = parts.next();
+            if part.as_ref().is_none_or(|part| has_room(part.length, 0, 0)) {
+                return Ok(Listing {
+                    items: newest(part, &key),
+                    is_complete: true,
+                    attempts: 1,
+                });
+            }
+        }
+        let mut before: Option<Vec<T>> = None;
+        let mut attempt = 1;
+        loop {
+            let (parts, first_length) = self.overlapping_parts(first, &mut second()?)?;
+            let cover = cover(&parts, first_length, &key);
+            let items = newest(parts, &key);
+            let is_complete = match cover {
+                Cover::Whole => true,
+                // By chance, the end shows in neither listing. That it is where it was the time before will do.
+                Cover::UpToAnEnd => before.as_ref().is_some_and(|before| {
+                    before.len() == items.len()
+                        && before
+                            .iter()
+                            .zip(&items)
+                            .all(|(one, other)| key(one) == key(other))
+                }),
+                Cover::Gap => false,
+            };
+            if is_complete || attempt == ATTEMPTS {
+                return Ok(Listing {
+                    items,
+                    is_complete,
+                    attempts: attempt,
+                });
+            }
+            before = (cover == Cover::UpToAnEnd).then_some(items);
+            attempt += 1;
+        }
+    }
+
+    fn parts(&self, connection: &mut Connection) -> Result<Vec<Part<T>>, Error> {
+        let mut dump = connection.dump(self.message_type, 0, &self.write, &self.read)?;
+        let mut parts = Vec::new();
+        while let Some(datagram) = dump.next_datagram() {
+            let datagram = datagram?;
+            parts.push(Part {
+                items: datagram.items,
+                length: datagram.length,
+            });
+        }
+        Ok(parts)
+    }
+
+    /// The parts of two listings in the order in which the kernel made them, and the length of the small part that the second
+    /// listing begins with, which is left out.
+    fn overlapping_parts(
+        &self,
+        first: &mut Connection,
+        second: &mut Connection,
+    ) -> Result<(Vec<Part<T>>, usize), Error> {
+        let mut first = first.dump(self.message_type, 0, &self.write, &self.read)?;
+        let mut second = second.dump(self.message_type, 0, &self.write, &self.read)?;
+        let first_length = second
+            .next_datagram()
+            .transpose()?
+            .map_or(0, |datagram| datagram.length);
+        let mut parts = Vec::new();
+        let mut is_finished = [false; 2];
+        while is_finished != [true; 2] {
+            for (dump, is_finished) in [&mut first, &mut second].into_iter().zip(&mut is_finished) {
+                match dump.next_datagram() {
+                    Some(datagram) => {
+                        let datagram = datagram?;
+                        parts.push(Part {
+                            items: datagram.items,
+                            length: datagram.length,
+                        });
+                    }
+                    None => *is_finished = true,
+                }
+            }
+        }
+        Ok((parts, first_length))
+    }
+}
+
+/// How much of a table parts show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cover {
+    /// All of it.
+    Whole,
+    /// All of it up to an end that may not be the table's.
+    UpToAnEnd,
+    /// Something may be missing between two parts.
+    Gap,
+}
+
+/// How much of a table is in parts that were made one after the other, the first of them from the beginning. `first_length` is
+/// the length of a datagram that was sized like the smallest.
+fn cover<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) -> K) -> Cover {
+    let longest = parts.iter().map(|part| part.length).max().unwrap_or(0);
+    let mut last: Option<&Part<T>> = None;
+    for part in parts {
+        // The end of one listing; the other may go further.
+        if part.items.is_empty() {
+            continue;
+        }
+        if let Some(last) = last
+            && !overlap(last, part, key)
+        {
+            return Cover::Gap;
+        }
+        if has_room(part.length, first_length, longest) {
+            return Cover::Whole;
+        }
+        last = Some(part);
+    }
+    // A table without anything has no parts.
+    if last.is_none() {
+        Cover::Whole
+    } else {
+        Cover::UpToAnEnd
+    }
+}
+
+fn overlap<T, K: Ord>(one: &Part<T>, other: &Part<T>, key: &impl Fn(&T) -> K) -> bool {
+    // Mostly the second begins with something near the end of the first.
+    other.items.iter().any(|item| {
+        let key_of_item = key(item);
+        one.items.iter().rev().any(|earlier| key(earlier) == key_of_item)
+    })
+}
+
+/// Whether a datagram of this length certainly has room for one more message. It is either as large as the smallest (where the
+/// kernel is short of memory, too) or sized by the reader's buffer, as was the `longest`.
+fn has_room(length: usize, first_length: usize, longest: usize) -> bool {
+    let small = SMALLEST_DATAGRAM.max(first_length);
+    let large = SMALLEST_LARGE_DATAGRAM.max(longest);
+    // With pages of more than 4 KiB the smallest have up to 8 KiB; where it is not known which, both are thought of.
+    let no_longer_small = if (1..=4096).contains(&first_length) {
+        4096
+    } else {
+        8192
+    };
+    length + LONGEST_MESSAGE <= small || (length > no_longer_small && length + LONGEST_MESSAGE <= large)
+}
+
+/// Everything in the parts, in the order of the keys; of what is in several, what was listed last.
+fn newest<T, K: Ord>(parts: impl IntoIterator<Item = Part<T>>, key: &impl Fn(&T) -> K) -> Vec<T> {
+    let items = parts.into_iter().flat_map(|part| part.items);
+    let by_key: BTreeMap<K, T> = items.map(|item| (key(&item), item)).collect();
+    by_key.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Length of a message.
+    const MESSAGE: usize = 400;
+    /// Messages of the smallest datagrams and of the others: 3 600 and 20 000 bytes.
+    const SMALL: usize = 9;
+    const LARGE: usize = 50;
+
+    /// The kernel's list: what is added comes first.
+    struct Table(Vec<u32>);
+
+    /// How far a listing is.
+    #[derive(Default)]
+    struct Cursor(usize);
+
+    impl Table {
+        fn part(&self, cursor: &mut Cursor, room: usize) -> Part<u32> {
+            let items: Vec<u32> = self.0.iter().skip(cursor.0).take(room).copied().collect();
+            cursor.0 += items.len();
+            let length = (items.len() * MESSAGE).max(20);
+            Part { items, length }
+        }
+    }
+
+    /// Lists on two sockets while `change` is called before each part is made, and returns what [`cover`] is given.
+    fn list_twice(table: &mut Table, mut change: impl FnMut(&mut Table)) -> (Vec<Part<u32>>, usize) {
+        let (mut first, mut second) = (Cursor::default(), Cursor::default());
+        let mut parts = vec![table.part(&mut first, LARGE)];
+        change(table);
+        let first_length = table.part(&mut second, SMALL).length;
+        for _ in 0..40 {
+            change(table);
+            parts.push(table.part(&mut second, LARGE));
+            change(table);
+            parts.push(table.part(&mut first, LARGE));
+        }
+        (parts, first_length)
+    }
+
+    #[test]
+    fn a_table_that_stands_still_is_listed_whole_whatever_its_length() {
+        for length in 0..400 {
+            let (parts, first_length) = list_twice(&mut Table((0..length).collect()), |_| {});
+            let cover = cover(&parts, first_length, &|item| *item);
+            assert!(cover != Cover::Gap, "{length}");
+            // Where the last datagrams of both listings look full, one more listing has to end there.
+            let behind = (length as usize + LARGE - SMALL) % LARGE;
+            assert!(
+                cover == Cover::Whole || [0, LARGE - 1].contains(&behind),
+                "{length}"
+            );
+            assert_eq!(newest(parts, &|item| *item), (0..length).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn one_who_deletes_and_adds_the_same_again_makes_equal_listings_but_no_overlap() {
+        // Sixty of these come before each part and are gone before the next: one listing, and each like it, skips sixty.
+        let lasting: Vec<u32> = (0..300).collect();
+        let churn: Vec<u32> = (1000..1060).collect();
+        let mut is_there = false;
+        let mut table = Table(lasting.clone());
+        let change = |table: &mut Table| {
+            is_there = !is_there;
+            table.0 = if is_there {
+                [&churn[..], &lasting].concat()
+            } else {
+                lasting.clone()
+            };
+        };
+        let (parts, first_length) = list_twice(&mut table, change);
+        assert_eq!(cover(&parts, first_length, &|item| *item), Cover::Gap);
+    }
+
+    #[test]
+    fn a_datagram_has_room_only_if_it_could_not_be_full() {
+        for (length, expected) in [
+            (20, true),
+            (3080, true),
+            (3300, false),
+            (7000, false),
+            (8300, true),
+            (15_400, true),
+            (15_600, false),
+            (32_000, false),
+        ] {
+            assert_eq!(has_room(length, 0, 0), expected, "{length}");
+        }
+        // Knowing how long the smallest and the largest are.
+        for (length, expected) in [
+            (3300, true),
+            (3700, false),
+            (4200, true),
+            (31_900, true),
+            (32_200, false),
+        ] {
+            assert_eq!(has_room(length, 3720, 32_400), expected, "{length}");
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Add(u32),
+        Delete(usize),
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let change = prop_oneof![
+            (1000_u32..1030).prop_map(Change::Add),
+            any::<usize>().prop_map(Change::Delete),
+        ];
+        prop::collection::vec(change, 0..4)
+    }
+
+    proptest! {
+        #[test]
+        fn a_whole_listing_lacks_nothing_that_lasted(
+            length in 0_u32..300,
+            changes in prop::collection::vec(changes(), 0..30),
+            (large_change, at) in (0_usize..200, 0_usize..30),
+        ) {
+            let mut table = Table((0..length).collect());
+            // What is deleted lasts no longer; what is added again later does not last either.
+            let mut lasting: BTreeSet<u32> = table.0.iter().copied().collect();
+            let mut step = 0;
+            let (parts, first_length) = list_twice(&mut table, |table| {
+                for change in changes.get(step).into_iter().flatten() {
+                    match change {
+                        Change::Add(item) if table.0.contains(item) => {}
+                        Change::Add(item) => table.0.insert(0, *item),
+                        Change::Delete(_) if table.0.is_empty() => {}
+                        Change::Delete(position) => {
+                            let item = table.0.remove(position % table.0.len());
+                            lasting.remove(&item);
+                        }
+                    }
+                }
+                if step == at {
+                    for item in table.0.drain(..large_change.min(table.0.len())) {
+                        lasting.remove(&item);
+                    }
+                }
+                step += 1;
+            });
+            if cover(&parts, first_length, &|item| *item) == Cover::Whole {
+                let listed: BTreeSet<u32> = newest(parts, &|item| *item).into_iter().collect();
+                prop_assert!(lasting.is_subset(&listed), "{:?}", lasting.difference(&listed));
+            }
+        }
+    }
+}
