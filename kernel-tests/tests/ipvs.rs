@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kernlink_ipvs::{
@@ -24,6 +25,15 @@ fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     // A test that failed has said so itself.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends what another thread does until then, also if this one panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Virtual servers of all kinds with real servers of all kinds: every setting that `ipvsadm` can express, in combination.
@@ -553,9 +563,10 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
     for outcome in client.execute(&operations) {
         outcome.unwrap();
     }
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let (mut verified, mut torn) = (0, 0);
     std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         // Others come and go meanwhile, in this namespace and in another: the kernel's cursor counts both.
         for place in [namespace.clone(), NetNs::new()] {
             let is_over = &is_over;
@@ -563,7 +574,7 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
                 let _inside = place.enter();
                 let mut client = Client::open().unwrap();
                 for round in (0..=u8::MAX).cycle() {
-                    if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    if is_over.load(Ordering::Relaxed) {
                         break;
                     }
                     let keys =
@@ -596,7 +607,6 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
                 assert_eq!(entry.real_servers.len(), 2, "{}", fixed(n));
             }
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     println!("{verified} verified, {torn} torn");
     // With nobody about, it is of one moment: once the other namespace is taken apart, and tests beside this one pause.
@@ -646,17 +656,18 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
             outcome.unwrap();
         }
     }
-    let is_over = std::sync::atomic::AtomicBool::new(false);
-    let rounds = std::sync::atomic::AtomicU32::new(0);
+    let is_over = AtomicBool::new(false);
+    let rounds = AtomicU32::new(0);
     let (mut complete, mut interrupted) = (0, 0);
     std::thread::scope(|scope| {
+        let _over = Over(&is_over);
         let (is_over, rounds, place) = (&is_over, &rounds, namespace.clone());
         scope.spawn(move || {
             let _inside = place.enter();
             let mut client = Client::open().unwrap();
             // Real servers that come before the lasting ones in the kernel's list, more with each round.
             for round in (1..=60_u16).cycle() {
-                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                if is_over.load(Ordering::Relaxed) {
                     break;
                 }
                 for key in keys {
@@ -670,7 +681,7 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
                         outcome.unwrap();
                     }
                 }
-                rounds.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                rounds.fetch_add(1, Ordering::Relaxed);
             }
         });
         let check = |key: VirtualServerKey, what: &str, mut listed: Vec<RealServerKey>| {
@@ -717,7 +728,6 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
                 check(key, "snapshot", listed);
             }
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     println!(
         "{complete} complete, {interrupted} interrupted, {} rounds of changes",
