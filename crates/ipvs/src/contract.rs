@@ -49,6 +49,8 @@ checks![
     real_servers_of_an_absent_virtual_server_are_an_empty_list,
     flush_leaves_nothing,
     forbidden_addresses_are_explained,
+    a_mapped_address_is_refused_with_the_address_to_use,
+    a_forwarding_method_that_would_be_cut_is_refused,
     mixed_families_need_a_tunnel,
     a_gue_tunnel_needs_a_port,
     what_cannot_be_written_is_not_sent,
@@ -395,6 +397,46 @@ fn forbidden_addresses_are_explained(ipvs: &mut dyn Ipvs) {
     }
 }
 
+fn a_mapped_address_is_refused_with_the_address_to_use(ipvs: &mut dyn Ipvs) {
+    let six = VirtualServer::new(VirtualServerKey::tcp(v6(1), 80), Scheduler::RR);
+    ipvs.add_virtual_server(&six).unwrap();
+    ipvs.add_virtual_server(&web()).unwrap();
+    let mapped = RealServer::new(RealServerKey::new(
+        Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped(),
+        80,
+    ));
+    for error in [
+        ipvs.add_real_server(&six.key, &mapped).unwrap_err(),
+        ipvs.update_real_server(&six.key, &mapped).unwrap_err(),
+        ipvs.add_real_server(&web().key, &mapped.clone().with_tunnel(Tunnel::IPIP))
+            .unwrap_err(),
+    ] {
+        assert!(error.is_invalid(), "{error}");
+        let problem = std::error::Error::source(&error).map(ToString::to_string);
+        assert_eq!(
+            problem.as_deref(),
+            Some("invalid real server address ::ffff:10.1.2.3: it is IPv4-mapped; use 10.1.2.3")
+        );
+    }
+    assert_eq!(ipvs.list_real_servers(&six.key).unwrap(), []);
+}
+
+fn a_forwarding_method_that_would_be_cut_is_refused(ipvs: &mut dyn Ipvs) {
+    ipvs.add_virtual_server(&web()).unwrap();
+    let server = |number| {
+        RealServer::new(RealServerKey::new(pod(number), 80))
+            .with_forwarding(ForwardingMethod::Unknown(number))
+    };
+    let error = ipvs.add_real_server(&web().key, &server(10)).unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert_eq!(ipvs.list_real_servers(&web().key).unwrap(), []);
+    // A known number by this name is the known method.
+    ipvs.add_real_server(&web().key, &server(2)).unwrap();
+    let listed = ipvs.list_real_servers(&web().key).unwrap();
+    assert_eq!(listed[0].server, server(2));
+    assert_eq!(listed[0].server.forwarding, ForwardingMethod::Tunnel);
+}
+
 fn mixed_families_need_a_tunnel(ipvs: &mut dyn Ipvs) {
     ipvs.add_virtual_server(&web()).unwrap();
     let server = RealServer::new(RealServerKey::new(v6(1), 80));
@@ -587,6 +629,21 @@ fn daemons_start_and_stop(ipvs: &mut dyn Ipvs) {
         .with_ttl(1);
     assert_eq!(listed, [expected]);
     ipvs.stop_daemon(DaemonRole::Backup).unwrap();
+
+    // A master keeps to 1500 bytes, whatever the interface can. Other lengths are brought into the range of the role.
+    for (role, asked, granted) in [
+        (DaemonRole::Master, 0, 1472),
+        (DaemonRole::Master, 1, 1),
+        (DaemonRole::Master, 65_535, 65_507),
+        (DaemonRole::Backup, 1, 1024),
+        (DaemonRole::Backup, 65_535, 65_507),
+    ] {
+        ipvs.start_daemon(&Daemon::new(role, interface).with_max_length(asked))
+            .unwrap();
+        let listed = ipvs.list_daemons().unwrap();
+        assert_eq!(listed[0].max_length, Some(granted), "{role} {asked}");
+        ipvs.stop_daemon(role).unwrap();
+    }
 
     // Stopped before it has begun.
     for _ in 0..10 {

@@ -104,8 +104,9 @@ pub struct Daemon {
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_ID")]
     #[doc(alias = "--syncid")]
     pub sync_id: u32,
-    /// The largest UDP payload in bytes; `None` (or 0) lets the kernel fit it to the interface. The kernel lifts small
-    /// values to its least one. Since Linux 4.3.
+    /// The largest UDP payload in bytes. `None` (or 0) is what fits 1500 bytes for a master, and for a backup what fits the
+    /// interface's MTU, at least 1500 and at most 65 535 bytes: 1472 of 1500 with an IPv4 group, 1452 with an IPv6 one. The
+    /// kernel lifts the value of a backup to 1024 and cuts it to what fits 65 535 bytes. Since Linux 4.3.
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_MAXLEN")]
     #[doc(alias = "--sync-maxlen")]
     pub max_length: Option<u16>,

@@ -1,5 +1,6 @@
 //! What can go wrong, and why.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use kernlink_netlink::Errno;
@@ -126,6 +127,20 @@ pub enum InvalidOperation {
         name: &'static str,
         /// The time asked for.
         timeout: Duration,
+    },
+    /// The kernel keeps three bits of the forwarding method.
+    #[error("invalid forwarding method {number}; valid: 0 to 7")]
+    ForwardingMethod {
+        /// The kernel's number of the method asked for.
+        number: u32,
+    },
+    /// The kernel takes an IPv4-mapped address for no unicast address.
+    #[error("invalid real server address {address}: it is IPv4-mapped; use {ipv4}")]
+    MappedAddress {
+        /// The address asked for.
+        address: Ipv6Addr,
+        /// The IPv4 address in it.
+        ipv4: Ipv4Addr,
     },
     /// The packets hold eight bits of it.
     #[error("the sync id {sync_id} is more than 255")]

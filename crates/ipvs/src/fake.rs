@@ -300,11 +300,18 @@ impl Fake {
         // What the kernel chooses: start_sync_thread in net/netfilter/ipvs/ip_vs_sync.c.
         let group = daemon.group.unwrap_or(IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81)));
         let headers = if group.is_ipv4() { 20 + 8 } else { 40 + 8 };
-        // An MTU up to 65 535 fits.
-        let longest = (mtu.clamp(1500, 65_535) - headers) as u16;
+        let (mtu, least) = match daemon.role {
+            DaemonRole::Master => (1500, 1),
+            DaemonRole::Backup => (mtu.clamp(1500, 65_535), 1024),
+        };
+        let max_length = match daemon.max_length {
+            None | Some(0) => mtu - headers,
+            Some(length) => u32::from(length).clamp(least, 65_535 - headers),
+        };
         let started = Daemon {
             group: Some(group),
-            max_length: Some(daemon.max_length.filter(|length| *length != 0).unwrap_or(longest)),
+            // Less than 65 535.
+            max_length: Some(max_length as u16),
             port: Some(daemon.port.filter(|port| *port != 0).unwrap_or(8848)),
             ttl: Some(daemon.ttl.filter(|ttl| *ttl != 0).unwrap_or(1)),
             ..daemon.clone()

@@ -15,6 +15,7 @@ mod info;
 mod listing;
 mod name;
 pub mod notation;
+mod number;
 mod operation;
 #[cfg(feature = "netlink-packet")]
 pub mod packet;

@@ -162,7 +162,7 @@ impl fmt::Display for VirtualServerKey {
                 port,
             } => {
                 let socket = SocketAddr::new(*address, *port);
-                match protocol {
+                match Protocol::from_number(protocol.number()) {
                     Protocol::Tcp => write!(f, "-t {socket}"),
                     Protocol::Udp => write!(f, "-u {socket}"),
                     Protocol::Sctp => write!(f, "--sctp-service {socket}"),
@@ -234,7 +234,7 @@ fn flag_names(scheduler: Scheduler) -> [(SchedulerFlags, &'static str); 3] {
 impl fmt::Display for RealServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "-r {}", self.key)?;
-        match self.forwarding {
+        match self.forwarding.named() {
             ForwardingMethod::Masquerade => write!(f, " -m")?,
             ForwardingMethod::Tunnel => write!(f, " -i")?,
             ForwardingMethod::DirectRoute => write!(f, " -g")?,
@@ -259,7 +259,7 @@ fn fmt_tunnel(server: &RealServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if server.tunnel == Tunnel::IPIP && server.forwarding != ForwardingMethod::Tunnel {
         return Ok(());
     }
-    match kind {
+    match TunnelKind::from_number(kind.number()) {
         TunnelKind::Ipip => write!(f, " --tun-type ipip")?,
         TunnelKind::Gue => write!(f, " --tun-type gue")?,
         TunnelKind::Gre => write!(f, " --tun-type gre")?,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::forwarding::ForwardingMethod;
+use crate::number::by_number;
 use crate::uapi;
 use crate::virtual_server::Family;
 
@@ -12,7 +13,8 @@ use crate::virtual_server::Family;
 /// The family may differ from the virtual server's only with [`ForwardingMethod::Tunnel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RealServerKey {
-    /// The address; unicast.
+    /// The address; unicast. Not an IPv4-mapped IPv6 address, which the kernel takes for no unicast address: use the IPv4
+    /// address.
     #[doc(alias = "IPVS_DEST_ATTR_ADDR")]
     #[doc(alias = "IPVS_DEST_ATTR_ADDR_FAMILY")]
     pub address: IpAddr,
@@ -303,8 +305,8 @@ impl Default for Tunnel {
     }
 }
 
-/// The encapsulation of a [`Tunnel`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The encapsulation of a [`Tunnel`]. Two are equal if their kernel numbers are.
+#[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum TunnelKind {
     /// IP in IP.
@@ -320,6 +322,8 @@ pub enum TunnelKind {
     /// A kind that this crate does not know; the kernel stores any. Build it with [`from_number`](Self::from_number).
     Unknown(u8),
 }
+
+by_number!(TunnelKind);
 
 impl TunnelKind {
     /// The kind with the kernel's number.
@@ -374,6 +378,24 @@ mod tests {
             "lower threshold 11 is above upper threshold 10"
         );
         assert!(Thresholds::new(0, 0).is_ok());
+    }
+
+    #[test]
+    fn a_number_is_one_value_however_it_was_made() {
+        use crate::virtual_server::Protocol;
+        assert_eq!(TunnelKind::Unknown(1), TunnelKind::Gue);
+        assert_eq!(ForwardingMethod::Unknown(2), ForwardingMethod::Tunnel);
+        assert_ne!(ForwardingMethod::Unknown(10), ForwardingMethod::Tunnel);
+        assert_eq!(Protocol::Unknown(6), Protocol::Tcp);
+        assert!(Protocol::Unknown(0) < Protocol::Tcp && Protocol::Tcp < Protocol::Unknown(7));
+        let set = std::collections::HashSet::from([Protocol::Tcp]);
+        assert!(set.contains(&Protocol::Unknown(6)));
+        assert_eq!(Protocol::Unknown(6).to_string(), "TCP");
+        let real = |method| RealServer::new(RealServerKey::new([10, 0, 0, 1], 80)).with_forwarding(method);
+        assert_eq!(
+            real(ForwardingMethod::Unknown(2)).to_string(),
+            real(ForwardingMethod::Tunnel).to_string()
+        );
     }
 
     #[test]

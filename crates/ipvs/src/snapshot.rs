@@ -104,9 +104,9 @@ pub struct RealServerSummary {
     pub forwarding: ForwardingSummary,
     /// Its share of new connections.
     pub weight: Weight,
-    /// Active connections now; see [`ConnectionCounts::active`].
+    /// Active connections now; see [`ConnectionCounts::active`]. 0 where the kernel shows a negative number.
     pub active_connections: u32,
-    /// Other connections now; see [`ConnectionCounts::inactive`].
+    /// Other connections now; see [`ConnectionCounts::inactive`]. 0 where the kernel shows a negative number.
     pub inactive_connections: u32,
 }
 
@@ -164,7 +164,7 @@ pub enum ForwardingSummary {
 
 impl From<ForwardingMethod> for ForwardingSummary {
     fn from(method: ForwardingMethod) -> Self {
-        match method {
+        match method.named() {
             ForwardingMethod::Local => Self::Local,
             ForwardingMethod::Tunnel => Self::Tunnel,
             ForwardingMethod::DirectRoute => Self::DirectRoute,

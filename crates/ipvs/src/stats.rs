@@ -58,6 +58,9 @@ pub struct Rates {
 }
 
 /// The connections that a real server has now.
+///
+/// The kernel counts in signed numbers and on several processors, so that a count can be below zero for a moment. It is 0 here
+/// then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionCounts {

@@ -127,13 +127,18 @@ fn parse_real_server(rest: &str) -> Result<RealServerSummary, &'static str> {
             .map_err(|_| "a number of a real server is none")
     };
     let weight = Weight::new(number(next()?)?).map_err(|_| "a weight is negative")?;
+    // An `atomic_t`, which can be below zero for a moment.
+    let count = |word: &str| {
+        word.parse::<i32>()
+            .map(|count| u32::try_from(count).unwrap_or(0))
+            .map_err(|_| "a number of connections is none")
+    };
     Ok(RealServerSummary {
         key: RealServerKey::new(address, port),
         forwarding,
         weight,
-        // The kernel prints these counters as signed numbers; they never pass 2 147 483 647 connections.
-        active_connections: number(next()?)?,
-        inactive_connections: number(next()?)?,
+        active_connections: count(next()?)?,
+        inactive_connections: count(next()?)?,
     })
 }
 
@@ -224,6 +229,15 @@ FWM  B2D05E00 rr\x20
             (last.weight.get(), last.forwarding),
             (70_000, ForwardingSummary::DirectRoute)
         );
+    }
+
+    #[test]
+    fn a_count_below_zero_is_none() {
+        let table = TABLE.replace("1      1          23 ", "1      -1         -23");
+        let rows = parse(table.as_bytes()).unwrap();
+        let first = rows[0].real_servers[0];
+        assert_eq!((first.active_connections, first.inactive_connections), (0, 0));
+        assert_eq!(first.weight, Weight::ONE);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::number::by_number;
 use crate::scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 use crate::uapi;
 
@@ -63,8 +64,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// A transport protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A transport protocol. Two are equal if their numbers are.
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Protocol {
     /// TCP, number 6.
@@ -76,10 +77,12 @@ pub enum Protocol {
     /// SCTP, number 132.
     #[doc(alias = "--sctp-service")]
     Sctp,
-    /// Another IP protocol. The kernel accepts a virtual server for it and balances nothing. Build it with
-    /// [`from_number`](Self::from_number), so that one protocol has one value.
+    /// Another IP protocol. The kernel accepts a virtual server for it and balances nothing.
+    /// [`from_number`](Self::from_number) makes it of unknown numbers only, so that it can be matched.
     Unknown(u16),
 }
+
+by_number!(Protocol);
 
 impl Protocol {
     /// The protocol with this IP protocol number.
@@ -105,7 +108,7 @@ impl Protocol {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match Self::from_number(self.number()) {
             Self::Tcp => f.pad("TCP"),
             Self::Udp => f.pad("UDP"),
             Self::Sctp => f.pad("SCTP"),

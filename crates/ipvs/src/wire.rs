@@ -49,6 +49,18 @@ pub(crate) fn check(operation: &Operation) -> Result<(), InvalidOperation> {
                 None => Err(InvalidOperation::Granularity { family }),
             }
         }
+        Operation::AddRealServer { real_server, .. } | Operation::UpdateRealServer { real_server, .. } => {
+            let (address, number) = (real_server.key.address, real_server.forwarding.number());
+            if let IpAddr::V6(v6) = address
+                && let Some(ipv4) = v6.to_ipv4_mapped()
+            {
+                return Err(InvalidOperation::MappedAddress { address: v6, ipv4 });
+            }
+            if number > IP_VS_CONN_F_FWD_MASK {
+                return Err(InvalidOperation::ForwardingMethod { number });
+            }
+            Ok(())
+        }
         Operation::SetTimeouts(timeouts) => match timeouts.seconds() {
             Ok(_) => Ok(()),
             Err((name, timeout)) => Err(InvalidOperation::Timeout { name, timeout }),
@@ -325,6 +337,12 @@ pub(crate) fn read_real_server(
     Err(malformed("answer about a real server: nothing in it"))
 }
 
+/// A number of connections: the kernel's `atomic_t`, which can be below zero for a moment.
+fn read_count(attribute: &Attribute<'_>) -> Result<u32, Error> {
+    let count = attribute.ne_u32()?;
+    Ok(if count > i32::MAX as u32 { 0 } else { count })
+}
+
 fn read_destination(
     attributes: AttributeReader<'_>,
     service_family: Option<Family>,
@@ -349,9 +367,9 @@ fn read_destination(
             }
             IPVS_DEST_ATTR_U_THRESH => upper = attribute.ne_u32()?,
             IPVS_DEST_ATTR_L_THRESH => lower = attribute.ne_u32()?,
-            IPVS_DEST_ATTR_ACTIVE_CONNS => connections.active = attribute.ne_u32()?,
-            IPVS_DEST_ATTR_INACT_CONNS => connections.inactive = attribute.ne_u32()?,
-            IPVS_DEST_ATTR_PERSIST_CONNS => connections.persistent = attribute.ne_u32()?,
+            IPVS_DEST_ATTR_ACTIVE_CONNS => connections.active = read_count(&attribute)?,
+            IPVS_DEST_ATTR_INACT_CONNS => connections.inactive = read_count(&attribute)?,
+            IPVS_DEST_ATTR_PERSIST_CONNS => connections.persistent = read_count(&attribute)?,
             IPVS_DEST_ATTR_TUN_TYPE => tunnel.kind = TunnelKind::from_number(attribute.u8()?),
             IPVS_DEST_ATTR_TUN_PORT => tunnel.port = attribute.be_u16()?,
             IPVS_DEST_ATTR_TUN_FLAGS => tunnel.flags = TunnelFlags::from_bits_retain(attribute.ne_u16()?),

@@ -178,16 +178,18 @@ fn answers() -> impl Strategy<Value = IpvsMessage> {
             fill(&mut status.stats, &counters);
             IpvsMessage::VirtualServer(status)
         }),
-        (real_servers(), counters(), any::<[u32; 3]>()).prop_map(|(server, counters, connections)| {
-            let mut status = RealServerStatus::new(server);
-            fill(&mut status.stats, &counters);
-            [
-                status.connections.active,
-                status.connections.inactive,
-                status.connections.persistent,
-            ] = connections;
-            IpvsMessage::RealServer(status)
-        }),
+        (real_servers(), counters(), prop::array::uniform3(0..1_u32 << 31)).prop_map(
+            |(server, counters, connections)| {
+                let mut status = RealServerStatus::new(server);
+                fill(&mut status.stats, &counters);
+                [
+                    status.connections.active,
+                    status.connections.inactive,
+                    status.connections.persistent,
+                ] = connections;
+                IpvsMessage::RealServer(status)
+            }
+        ),
         daemons().prop_map(IpvsMessage::Daemon),
         timeouts().prop_map(IpvsMessage::Timeouts),
         (any::<[u8; 3]>(), any::<u32>()).prop_map(|([major, minor, patch], size)| {
@@ -224,6 +226,16 @@ fn parse(command: u8, bytes: &[u8]) -> Option<IpvsMessage> {
         },
     )
     .ok()
+}
+
+#[test]
+fn a_count_of_connections_below_zero_is_none() {
+    let mut status = RealServerStatus::new(RealServer::new(RealServerKey::new([10, 0, 0, 1], 80)));
+    let expected = IpvsMessage::RealServer(status.clone());
+    status.connections.active = u32::MAX;
+    status.connections.inactive = 1 << 31;
+    let shown = IpvsMessage::RealServer(status);
+    assert_eq!(parse(shown.command(), &body(&shown)), Some(expected));
 }
 
 proptest! {
