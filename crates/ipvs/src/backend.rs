@@ -1,18 +1,60 @@
 //! What can be done with an IPVS table, the kernel's or another.
 
+use kernlink_netlink::Errno;
+
 use crate::daemon::{Daemon, DaemonRole};
 use crate::error::Error;
 use crate::info::Info;
 use crate::operation::Operation;
-use crate::real_server::{RealServer, RealServerKey};
-use crate::snapshot::Snapshot;
+use crate::real_server::{RealServer, RealServerKey, Weight};
+use crate::reason::Reason;
+use crate::snapshot::{Consistency, RealServerSummary, Snapshot, SnapshotEntry};
 use crate::stats::{RealServerStatus, VirtualServerStatus};
 use crate::timeouts::Timeouts;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
 
 /// An IPVS table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature `fake`).
 ///
-/// Changes go through [`execute`](Self::execute), the single verbs are made of it.
+/// Changes go through [`execute`](Self::execute); the single verbs are made of it.
+///
+/// An implementation of one's own needs four methods: [`execute`](Self::execute),
+/// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
+/// [`timeouts`](Self::timeouts). One that wraps another and is asked for snapshots should forward
+/// [`snapshot`](Self::snapshot) too, as the one made of listings takes a listing for each virtual server. For reasons of its own
+/// to fail there is [`Error::custom`].
+///
+/// ```
+/// use kernlink_ipvs::{Error, Ipvs, Operation, RealServerStatus, Timeouts, VirtualServerKey, VirtualServerStatus};
+///
+/// /// Adds no virtual server on port 22.
+/// struct WithoutSsh<I>(I);
+///
+/// impl<I: Ipvs> Ipvs for WithoutSsh<I> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::AddVirtualServer(server) | Operation::EnsureVirtualServer(server)
+///                 if server.key.port() == Some(22) =>
+///             {
+///                 Err(Error::custom(operation.describe(), "port 22 is this host's own"))
+///             }
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+///         self.0.list_virtual_servers()
+///     }
+///
+///     fn list_real_servers(&mut self, key: &VirtualServerKey) -> Result<Vec<RealServerStatus>, Error> {
+///         self.0.list_real_servers(key)
+///     }
+///
+///     fn timeouts(&mut self) -> Result<Timeouts, Error> {
+///         self.0.timeouts()
+///     }
+/// }
+/// ```
 pub trait Ipvs: Send {
     /// Executes operations in order, in as few system calls as possible, and returns one outcome for each, in order. A
     /// failed operation does not stop those behind it.
@@ -28,7 +70,10 @@ pub trait Ipvs: Send {
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
     /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
-    fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error>;
+    fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
+        let servers = self.list_virtual_servers()?;
+        Ok(servers.into_iter().find(|status| status.server.key == *key))
+    }
 
     /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
     /// virtual server is absent: the kernel does not tell these apart.
@@ -44,16 +89,36 @@ pub trait Ipvs: Send {
     ) -> Result<Vec<RealServerStatus>, Error>;
 
     /// All virtual servers with their real servers, the cheapest way there is, and whether some may be missing.
-    fn snapshot(&mut self) -> Result<Snapshot, Error>;
+    ///
+    /// Unless an implementation has its own, it is made of listings and fails where they do.
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        let mut entries = Vec::new();
+        for status in self.list_virtual_servers()? {
+            let real_servers = self.list_real_servers(&status.server.key)?;
+            let summaries = real_servers.iter().map(RealServerSummary::from).collect();
+            entries.push(SnapshotEntry::new(status, summaries));
+        }
+        Ok(Snapshot::new(entries, Consistency::Verified))
+    }
 
-    /// The time-outs of idle connections. `ipvsadm -L --timeout` shows them.
+    /// The timeouts of idle connections. `ipvsadm -L --timeout` shows them.
     fn timeouts(&mut self) -> Result<Timeouts, Error>;
 
     /// The connection-synchronisation daemons that run, the master first. `ipvsadm -L --daemon` shows them.
-    fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error>;
+    ///
+    /// # Errors
+    /// [`Error::Custom`] from an implementation that has no daemons.
+    fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
+        Err(Error::custom("list the daemons", NOT_IMPLEMENTED))
+    }
 
     /// Version and connection table size.
-    fn info(&mut self) -> Result<Info, Error>;
+    ///
+    /// # Errors
+    /// [`Error::Custom`] from an implementation that has neither.
+    fn info(&mut self) -> Result<Info, Error> {
+        Err(Error::custom("read version and table size", NOT_IMPLEMENTED))
+    }
 
     /// Every virtual server with all settings of its real servers, in the order of the keys: what
     /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
@@ -94,10 +159,7 @@ pub trait Ipvs: Send {
     /// # Errors
     /// [`Error::is_scheduler_unavailable`] without the scheduler's module.
     fn ensure_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
-        match self.add_virtual_server(server) {
-            Err(error) if error.is_already_exists() => self.update_virtual_server(server),
-            outcome => outcome,
-        }
+        self.execute_one(Operation::EnsureVirtualServer(server.clone()))
     }
 
     /// Deletes a virtual server and its real servers: `ipvsadm -D`.
@@ -150,10 +212,46 @@ pub trait Ipvs: Send {
         virtual_server: &VirtualServerKey,
         server: &RealServer,
     ) -> Result<(), Error> {
-        match self.add_real_server(virtual_server, server) {
-            Err(error) if error.is_already_exists() => self.update_real_server(virtual_server, server),
-            outcome => outcome,
+        self.execute_one(Operation::EnsureRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Changes the weight of a real server and nothing else. Returns the weight it had.
+    ///
+    /// The kernel takes all settings of a real server or none, so they are listed first: what another client changes of this
+    /// real server between listing and update is set back.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent, and those of
+    /// [`list_real_servers`](Self::list_real_servers).
+    fn set_weight(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        real_server: &RealServerKey,
+        weight: Weight,
+    ) -> Result<Weight, Error> {
+        let listed = self.list_real_servers(virtual_server)?;
+        let found = listed
+            .into_iter()
+            .find(|status| status.server.key == *real_server);
+        let Some(RealServerStatus { server, .. }) = found else {
+            let (errno, reason) = match self.find_virtual_server(virtual_server)? {
+                Some(_) => (Errno::ENOENT, Reason::RealServerAbsent),
+                None => (Errno::ESRCH, Reason::VirtualServerAbsent),
+            };
+            let operation = Operation::UpdateRealServer {
+                virtual_server: *virtual_server,
+                real_server: RealServer::new(*real_server).with_weight(weight),
+            };
+            return Err(Error::refused(&operation, errno, reason));
+        };
+        let before = server.weight;
+        if before != weight {
+            self.update_real_server(virtual_server, &server.with_weight(weight))?;
         }
+        Ok(before)
     }
 
     /// Deletes a real server: `ipvsadm -d`. To let its connections end first, give it weight 0 and wait.
@@ -217,3 +315,56 @@ pub trait Ipvs: Send {
             .unwrap_or(Err(Error::OutcomeMissing))
     }
 }
+
+const NOT_IMPLEMENTED: &str = "this implementation of Ipvs cannot";
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        /// The table behind the pointer.
+        impl<T: Ipvs + ?Sized> Ipvs for $pointer {
+            fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+                (**self).execute(operations)
+            }
+
+            fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+                (**self).list_virtual_servers()
+            }
+
+            fn find_virtual_server(
+                &mut self,
+                key: &VirtualServerKey,
+            ) -> Result<Option<VirtualServerStatus>, Error> {
+                (**self).find_virtual_server(key)
+            }
+
+            fn list_real_servers(
+                &mut self,
+                virtual_server: &VirtualServerKey,
+            ) -> Result<Vec<RealServerStatus>, Error> {
+                (**self).list_real_servers(virtual_server)
+            }
+
+            fn snapshot(&mut self) -> Result<Snapshot, Error> {
+                (**self).snapshot()
+            }
+
+            fn timeouts(&mut self) -> Result<Timeouts, Error> {
+                (**self).timeouts()
+            }
+
+            fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
+                (**self).list_daemons()
+            }
+
+            fn info(&mut self) -> Result<Info, Error> {
+                (**self).info()
+            }
+
+            fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
+                (**self).list_all()
+            }
+        }
+    )*};
+}
+
+forward!(Box<T>, &mut T);

@@ -219,8 +219,9 @@ impl Client {
 
     /// What the kernel would ignore because it is too old for it.
     fn check_age(&mut self, operation: &Operation) -> Result<(), InvalidOperation> {
-        let (Operation::AddRealServer { real_server, .. } | Operation::UpdateRealServer { real_server, .. }) =
-            operation
+        let (Operation::AddRealServer { real_server, .. }
+        | Operation::UpdateRealServer { real_server, .. }
+        | Operation::EnsureRealServer { real_server, .. }) = operation
         else {
             return Ok(());
         };
@@ -254,7 +255,8 @@ impl Client {
             (
                 Reason::Unexplained,
                 Operation::AddRealServer { real_server, .. }
-                | Operation::UpdateRealServer { real_server, .. },
+                | Operation::UpdateRealServer { real_server, .. }
+                | Operation::EnsureRealServer { real_server, .. },
             ) if refusal.errno == Errno::EINVAL && real_server.key.address.is_ipv4() => {
                 match self.inside(has_local_table) {
                     Ok(Some(false)) => Reason::LoopbackDown,
@@ -373,7 +375,7 @@ impl Client {
         {
             let _an_empty_message_fits = batch.push(NLMSG_NOOP, 0, |_| {});
         }
-        let answers = self.connection.execute(&mut batch);
+        let mut answers = self.connection.execute(&mut batch).into_iter();
         self.batch = batch;
         let outcomes = outcomes.get_mut(first..).unwrap_or_default();
         let sent = operations
@@ -381,7 +383,15 @@ impl Client {
             .zip(outcomes)
             .filter(|(_, outcome)| outcome.is_ok());
         let mut modules = ModuleLookup::default();
-        for ((operation, outcome), answer) in sent.zip(answers) {
+        for (operation, outcome) in sent {
+            let Some(mut answer) = answers.next() else { break };
+            if operation.is_two_requests() {
+                let update = answers.next().unwrap_or(Ok(()));
+                answer = match answer {
+                    Err(error) if update.is_err() && error.errno() != Some(Errno::EEXIST) => Err(error),
+                    _ => update,
+                };
+            }
             if let Err(error) = answer {
                 *outcome = Err(self.explain(operation, error, &mut modules));
             }

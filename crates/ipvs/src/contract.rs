@@ -42,6 +42,8 @@ checks![
     outcomes_are_one_each_in_order,
     a_batch_of_failures_reports_every_failure,
     ensure_may_be_repeated,
+    ensure_goes_into_a_batch,
+    a_weight_changes_alone,
     absent_and_present_are_told_apart,
     an_unknown_scheduler_is_not_an_absent_virtual_server,
     an_unknown_persistence_engine_is_named,
@@ -271,6 +273,74 @@ fn ensure_may_be_repeated(ipvs: &mut dyn Ipvs) {
             .unwrap_err()
             .is_virtual_server_absent()
     );
+}
+
+fn ensure_goes_into_a_batch(ipvs: &mut dyn Ipvs) {
+    let ensure = |last, weight: u16| Operation::EnsureRealServer {
+        virtual_server: web().key,
+        real_server: RealServer::new(RealServerKey::new(pod(last), 80)).with_weight(Weight::from(weight)),
+    };
+    let other = VirtualServer::new(web().key, Scheduler::WRR);
+    let mut unknown = other.clone();
+    unknown.scheduler = Scheduler::new("nosuch").unwrap();
+    let outcomes = ipvs.execute(&[
+        ensure(1, 1),
+        Operation::EnsureVirtualServer(web()),
+        ensure(1, 1),
+        ensure(2, 2),
+        ensure(1, 3),
+        Operation::EnsureVirtualServer(other.clone()),
+        Operation::EnsureVirtualServer(unknown.clone()),
+        Operation::DeleteRealServer {
+            virtual_server: web().key,
+            real_server: RealServerKey::new(pod(2), 80),
+        },
+    ]);
+    assert_eq!(outcomes.len(), 8);
+    for (index, outcome) in outcomes.iter().enumerate() {
+        match index {
+            0 => assert!(
+                outcome.as_ref().unwrap_err().is_virtual_server_absent(),
+                "{outcome:?}"
+            ),
+            6 => assert!(
+                outcome.as_ref().unwrap_err().is_scheduler_unavailable(),
+                "{outcome:?}"
+            ),
+            _ => assert_eq!(*outcome, Ok(()), "{index}"),
+        }
+    }
+    let three = RealServer::new(RealServerKey::new(pod(1), 80)).with_weight(Weight::from(3));
+    assert_eq!(ipvs.list_all().unwrap(), [(other, vec![three])]);
+
+    ipvs.flush().unwrap();
+    let error = ipvs.ensure_virtual_server(&unknown).unwrap_err();
+    assert!(
+        error.is_scheduler_unavailable() && !error.is_not_found(),
+        "{error}"
+    );
+    assert_eq!(listed(ipvs), []);
+}
+
+fn a_weight_changes_alone(ipvs: &mut dyn Ipvs) {
+    let server = RealServer::new(RealServerKey::new(pod(1), 80))
+        .with_weight(Weight::from(7))
+        .with_thresholds(Thresholds::new(20, 10).unwrap())
+        .with_tunnel(Tunnel::gue(1, TunnelFlags::CHECKSUM));
+    let set = |ipvs: &mut dyn Ipvs, weight| ipvs.set_weight(&web().key, &server.key, weight);
+    let error = set(ipvs, Weight::ONE).unwrap_err();
+    assert!(error.is_virtual_server_absent(), "{error}");
+    ipvs.add_virtual_server(&web()).unwrap();
+    let error = set(ipvs, Weight::ONE).unwrap_err();
+    assert!(
+        error.is_not_found() && !error.is_virtual_server_absent(),
+        "{error}"
+    );
+    ipvs.add_real_server(&web().key, &server).unwrap();
+    assert_eq!(set(ipvs, Weight::DRAINING), Ok(Weight::from(7)));
+    assert_eq!(set(ipvs, Weight::DRAINING), Ok(Weight::DRAINING));
+    let drained = server.clone().with_weight(Weight::DRAINING);
+    assert_eq!(ipvs.list_real_servers(&web().key).unwrap()[0].server, drained);
 }
 
 fn absent_and_present_are_told_apart(ipvs: &mut dyn Ipvs) {

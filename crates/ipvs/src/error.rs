@@ -102,10 +102,24 @@ pub enum Error {
         /// What must be there besides such a kernel: a module, or an option that the kernel was built with.
         needs: Option<&'static str>,
     },
+    /// The reason of an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel; see [`Error::custom`].
+    #[error("cannot {attempt}")]
+    Custom {
+        /// What was attempted on what: `add virtual server -t 10.96.0.10:80`.
+        attempt: String,
+        /// Why it failed.
+        #[source]
+        cause: Cause,
+    },
     /// An implementation of [`Ipvs`](crate::Ipvs) returned fewer outcomes than it was given operations.
     #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
     OutcomeMissing,
 }
+
+/// Why an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel failed: its own words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Cause(pub String);
 
 /// Why an operation is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -142,6 +156,9 @@ pub enum InvalidOperation {
         /// The IPv4 address in it.
         ipv4: Ipv4Addr,
     },
+    /// An operation that ensures something is an addition and an update, and cannot be one message.
+    #[error("it takes two messages: an addition and an update")]
+    TwoMessages,
     /// The packets hold eight bits of it.
     #[error("the sync id {sync_id} is more than 255")]
     SyncId {
@@ -190,6 +207,22 @@ pub enum Unavailable {
 }
 
 impl Error {
+    /// For an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel and fails for a reason of its own. `attempt` is
+    /// what was attempted on what, as it comes after "cannot"; of an operation it is [`Operation::describe`]. No predicate
+    /// holds of this error.
+    ///
+    /// ```
+    /// let error = kernlink_ipvs::Error::custom("add virtual server -t 10.96.0.10:80", "the address is reserved");
+    /// assert_eq!(error.to_string(), "cannot add virtual server -t 10.96.0.10:80");
+    /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the address is reserved");
+    /// ```
+    pub fn custom(attempt: impl Into<String>, cause: impl Into<String>) -> Self {
+        Self::Custom {
+            attempt: attempt.into(),
+            cause: Cause(cause.into()),
+        }
+    }
+
     /// Whether the virtual server, real server or daemon named is not there.
     pub fn is_not_found(&self) -> bool {
         matches!(

@@ -146,6 +146,12 @@ impl Fake {
         if let Some(errno) = self.refusals.get(operation) {
             return Err(*errno);
         }
+        if let Some([add, update]) = operation.add_and_update() {
+            return match self.apply(&add) {
+                Err(Errno::EEXIST) => self.apply(&update),
+                outcome => outcome,
+            };
+        }
         match operation {
             Operation::AddVirtualServer(server) => {
                 if self.servers.contains_key(&server.key) {
@@ -239,6 +245,8 @@ impl Fake {
             Operation::StopDaemon(role) => {
                 self.daemons.remove(role).ok_or(Errno::ESRCH)?;
             }
+            // Done above.
+            Operation::EnsureVirtualServer(_) | Operation::EnsureRealServer { .. } => {}
         }
         Ok(())
     }
@@ -353,9 +361,10 @@ impl Ipvs for Fake {
             })?;
             self.apply(operation).map_err(|errno| {
                 let reason = match (Reason::of(operation, errno), operation) {
-                    (Reason::Unexplained, Operation::AddRealServer { .. }) if errno == Errno::EINVAL => {
-                        Reason::LoopbackDown
-                    }
+                    (
+                        Reason::Unexplained,
+                        Operation::AddRealServer { .. } | Operation::EnsureRealServer { .. },
+                    ) if errno == Errno::EINVAL => Reason::LoopbackDown,
                     (reason, _) => reason,
                 };
                 Error::refused(operation, errno, reason)

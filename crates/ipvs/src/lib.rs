@@ -37,7 +37,7 @@ pub use client::Client;
 pub use connection::{ConnectionEntry, ConnectionState, EngineData};
 pub use connections::{ConnectionFilter, Connections};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
-pub use error::{Error, InvalidOperation, Unavailable};
+pub use error::{Cause, Error, InvalidOperation, Unavailable};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use forwarding::ForwardingMethod;

@@ -314,6 +314,10 @@ impl fmt::Display for Operation {
                 write!(f, "-E ")?;
                 fmt_virtual_server(server, f)
             }
+            Self::EnsureVirtualServer(server) => {
+                write!(f, "{server} || -E ")?;
+                fmt_virtual_server(server, f)
+            }
             Self::DeleteVirtualServer(key) => write!(f, "-D {key}"),
             Self::AddRealServer {
                 virtual_server,
@@ -324,6 +328,13 @@ impl fmt::Display for Operation {
                 real_server,
             } => {
                 write!(f, "-e {virtual_server} {real_server}")
+            }
+            Self::EnsureRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                let options = format!("{virtual_server} {real_server}");
+                write!(f, "-a {options} || -e {options}")
             }
             Self::DeleteRealServer {
                 virtual_server,

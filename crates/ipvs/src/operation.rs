@@ -10,7 +10,7 @@ use crate::virtual_server::{VirtualServer, VirtualServerKey};
 use crate::wire;
 
 /// One change, as [`Ipvs::execute`](crate::Ipvs::execute) takes it. Prints as the options of the `ipvsadm` command that
-/// does the same.
+/// does the same; the two that ensure something, for which there is none, as two commands.
 ///
 /// ```
 /// use kernlink_ipvs::{Operation, RealServer, RealServerKey, VirtualServerKey};
@@ -33,6 +33,8 @@ pub enum Operation {
     /// Replaces all settings of a virtual server; fails if it is absent. Connections and real servers stay.
     #[doc(alias = "IPVS_CMD_SET_SERVICE")]
     UpdateVirtualServer(VirtualServer),
+    /// Adds a virtual server, or replaces all its settings if it is there. May be repeated.
+    EnsureVirtualServer(VirtualServer),
     /// Deletes a virtual server together with its real servers; fails if it is absent.
     #[doc(alias = "IPVS_CMD_DEL_SERVICE")]
     DeleteVirtualServer(VirtualServerKey),
@@ -48,6 +50,14 @@ pub enum Operation {
     /// Replaces all settings of a real server; fails if it or the virtual server is absent.
     #[doc(alias = "IPVS_CMD_SET_DEST")]
     UpdateRealServer {
+        /// The virtual server it belongs to.
+        virtual_server: VirtualServerKey,
+        /// The real server.
+        real_server: RealServer,
+    },
+    /// Adds a real server, or replaces all its settings if it is there; fails if the virtual server is absent. May be
+    /// repeated.
+    EnsureRealServer {
         /// The virtual server it belongs to.
         virtual_server: VirtualServerKey,
         /// The real server.
@@ -84,10 +94,13 @@ impl Operation {
     /// The virtual server that it is about, if it is about one.
     pub fn virtual_server(&self) -> Option<VirtualServerKey> {
         match self {
-            Self::AddVirtualServer(server) | Self::UpdateVirtualServer(server) => Some(server.key),
+            Self::AddVirtualServer(server)
+            | Self::UpdateVirtualServer(server)
+            | Self::EnsureVirtualServer(server) => Some(server.key),
             Self::DeleteVirtualServer(key) | Self::Zero(key) => Some(*key),
             Self::AddRealServer { virtual_server, .. }
             | Self::UpdateRealServer { virtual_server, .. }
+            | Self::EnsureRealServer { virtual_server, .. }
             | Self::DeleteRealServer { virtual_server, .. } => Some(*virtual_server),
             Self::Flush
             | Self::ZeroAll
@@ -97,8 +110,41 @@ impl Operation {
         }
     }
 
+    /// What an operation that ensures something is made of: an addition, which fails with [`Error::is_already_exists`] if it
+    /// is there, and an update. In this order the outcome of the update says whether it is as wanted. `None` for other
+    /// operations.
+    pub fn add_and_update(&self) -> Option<[Self; 2]> {
+        match self {
+            Self::EnsureVirtualServer(server) => Some([
+                Self::AddVirtualServer(server.clone()),
+                Self::UpdateVirtualServer(server.clone()),
+            ]),
+            Self::EnsureRealServer {
+                virtual_server,
+                real_server,
+            } => Some([
+                Self::AddRealServer {
+                    virtual_server: *virtual_server,
+                    real_server: real_server.clone(),
+                },
+                Self::UpdateRealServer {
+                    virtual_server: *virtual_server,
+                    real_server: real_server.clone(),
+                },
+            ]),
+            _ => None,
+        }
+    }
+
+    /// Whether it is an addition and an update.
+    pub(crate) fn is_two_requests(&self) -> bool {
+        matches!(self, Self::EnsureVirtualServer(_) | Self::EnsureRealServer { .. })
+    }
+
     /// Appends the operation to a batch, for connections of one's own; [`Client`](crate::Client) does it by itself. `family` is the
     /// number of the generic-netlink family `IPVS`, see [`kernlink_netlink::generic::Family`]. Allocates only as the batch grows.
+    ///
+    /// It is one request, and two for an operation that ensures something: those of [`add_and_update`](Self::add_and_update).
     ///
     /// # Errors
     /// [`Error::is_invalid`] if the kernel would take it for something else; the batch is then as it was.
@@ -107,6 +153,11 @@ impl Operation {
             operation: Box::new(self.clone()),
             problem,
         })?;
+        if let Some([add, update]) = self.add_and_update() {
+            // Of the same length, so that neither or both fit.
+            add.encode(family, batch)?;
+            return update.encode(family, batch);
+        }
         batch
             .push(family, 0, |writer| wire::write_operation(writer, self))
             .map_err(|source| Error::Transport {
@@ -116,10 +167,11 @@ impl Operation {
     }
 
     /// What is attempted on what, for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::AddVirtualServer(server) => format!("add virtual server {}", server.key),
             Self::UpdateVirtualServer(server) => format!("update virtual server {}", server.key),
+            Self::EnsureVirtualServer(server) => format!("ensure virtual server {}", server.key),
             Self::DeleteVirtualServer(key) => format!("delete virtual server {key}"),
             Self::AddRealServer {
                 virtual_server,
@@ -132,6 +184,12 @@ impl Operation {
                 real_server,
             } => {
                 format!("update real server {} of {virtual_server}", real_server.key)
+            }
+            Self::EnsureRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                format!("ensure real server {} of {virtual_server}", real_server.key)
             }
             Self::DeleteRealServer {
                 virtual_server,

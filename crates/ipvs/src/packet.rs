@@ -11,7 +11,7 @@ use netlink_packet_core::{DecodeError, Emitable, ParseableParametrized};
 use netlink_packet_generic::{GenlFamily, GenlHeader};
 
 use crate::daemon::Daemon;
-use crate::error::Error;
+use crate::error::{Error, InvalidOperation};
 use crate::info::Info;
 use crate::operation::Operation;
 use crate::stats::{RealServerStatus, VirtualServerStatus};
@@ -57,9 +57,16 @@ impl IpvsMessage {
     /// A change.
     ///
     /// # Errors
-    /// [`Error::is_invalid`] if the kernel would take it for something else.
+    /// [`Error::is_invalid`] if the kernel would take it for something else, or if it is two messages: send those of
+    /// [`Operation::add_and_update`].
     pub fn operation(operation: Operation) -> Result<Self, Error> {
-        match wire::check(&operation) {
+        let checked = match &operation {
+            Operation::EnsureVirtualServer(_) | Operation::EnsureRealServer { .. } => {
+                Err(InvalidOperation::TwoMessages)
+            }
+            operation => wire::check(operation),
+        };
+        match checked {
             Ok(()) => Ok(Self::Operation(operation)),
             Err(problem) => Err(Error::Invalid {
                 operation: Box::new(operation),

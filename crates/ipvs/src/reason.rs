@@ -131,7 +131,9 @@ impl Reason {
             _ => {}
         }
         match operation {
-            Operation::AddVirtualServer(server) | Operation::UpdateVirtualServer(server) => match errno {
+            Operation::AddVirtualServer(server)
+            | Operation::UpdateVirtualServer(server)
+            | Operation::EnsureVirtualServer(server) => match errno {
                 Errno::EEXIST => Self::AlreadyExists,
                 Errno::ESRCH => Self::VirtualServerAbsent,
                 Errno::EAFNOSUPPORT => Self::FamilyUnsupported {
@@ -162,6 +164,10 @@ impl Reason {
                 real_server,
             }
             | Operation::UpdateRealServer {
+                virtual_server,
+                real_server,
+            }
+            | Operation::EnsureRealServer {
                 virtual_server,
                 real_server,
             } => {

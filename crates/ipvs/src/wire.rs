@@ -25,10 +25,11 @@ use crate::virtual_server::{Family, Granularity, Persistence, Protocol, VirtualS
 /// The command that an operation is.
 pub(crate) fn command(operation: &Operation) -> u8 {
     match operation {
-        Operation::AddVirtualServer(_) => IPVS_CMD_NEW_SERVICE,
+        // The first of two requests of those that ensure something.
+        Operation::AddVirtualServer(_) | Operation::EnsureVirtualServer(_) => IPVS_CMD_NEW_SERVICE,
         Operation::UpdateVirtualServer(_) => IPVS_CMD_SET_SERVICE,
         Operation::DeleteVirtualServer(_) => IPVS_CMD_DEL_SERVICE,
-        Operation::AddRealServer { .. } => IPVS_CMD_NEW_DEST,
+        Operation::AddRealServer { .. } | Operation::EnsureRealServer { .. } => IPVS_CMD_NEW_DEST,
         Operation::UpdateRealServer { .. } => IPVS_CMD_SET_DEST,
         Operation::DeleteRealServer { .. } => IPVS_CMD_DEL_DEST,
         Operation::Flush => IPVS_CMD_FLUSH,
@@ -42,14 +43,18 @@ pub(crate) fn command(operation: &Operation) -> u8 {
 /// What the kernel would take for something else in silence.
 pub(crate) fn check(operation: &Operation) -> Result<(), InvalidOperation> {
     match operation {
-        Operation::AddVirtualServer(server) | Operation::UpdateVirtualServer(server) => {
+        Operation::AddVirtualServer(server)
+        | Operation::UpdateVirtualServer(server)
+        | Operation::EnsureVirtualServer(server) => {
             let family = server.key.family();
             match netmask(server) {
                 Some(_) => Ok(()),
                 None => Err(InvalidOperation::Granularity { family }),
             }
         }
-        Operation::AddRealServer { real_server, .. } | Operation::UpdateRealServer { real_server, .. } => {
+        Operation::AddRealServer { real_server, .. }
+        | Operation::UpdateRealServer { real_server, .. }
+        | Operation::EnsureRealServer { real_server, .. } => {
             let (address, number) = (real_server.key.address, real_server.forwarding.number());
             if let IpAddr::V6(v6) = address
                 && let Some(ipv4) = v6.to_ipv4_mapped()
@@ -76,7 +81,9 @@ pub(crate) fn check(operation: &Operation) -> Result<(), InvalidOperation> {
 pub(crate) fn write_operation(writer: &mut AttributeWriter<'_>, operation: &Operation) {
     write_header(writer, command(operation));
     match operation {
-        Operation::AddVirtualServer(server) | Operation::UpdateVirtualServer(server) => {
+        Operation::AddVirtualServer(server)
+        | Operation::UpdateVirtualServer(server)
+        | Operation::EnsureVirtualServer(server) => {
             writer.nested(IPVS_CMD_ATTR_SERVICE, |writer| {
                 write_virtual_server(writer, server)
             });
@@ -87,6 +94,10 @@ pub(crate) fn write_operation(writer: &mut AttributeWriter<'_>, operation: &Oper
             real_server,
         }
         | Operation::UpdateRealServer {
+            virtual_server,
+            real_server,
+        }
+        | Operation::EnsureRealServer {
             virtual_server,
             real_server,
         } => {

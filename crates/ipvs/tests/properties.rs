@@ -229,6 +229,24 @@ fn parse(command: u8, bytes: &[u8]) -> Option<IpvsMessage> {
 }
 
 #[test]
+fn what_takes_two_messages_is_not_one() {
+    let server = VirtualServer::new(VirtualServerKey::tcp([10, 0, 0, 1], 80), Scheduler::RR);
+    let ensure = Operation::EnsureVirtualServer(server);
+    assert_eq!(
+        ensure.to_string(),
+        "-A -t 10.0.0.1:80 -s rr || -E -t 10.0.0.1:80 -s rr"
+    );
+    let [add, update] = ensure.add_and_update().unwrap();
+    assert!(IpvsMessage::operation(ensure.clone()).unwrap_err().is_invalid());
+    let mut together = kernlink_netlink::Batch::new();
+    ensure.encode(0x20, &mut together).unwrap();
+    let mut apart = kernlink_netlink::Batch::new();
+    add.encode(0x20, &mut apart).unwrap();
+    update.encode(0x20, &mut apart).unwrap();
+    assert!(together.messages().eq(apart.messages()) && together.len() == 2);
+}
+
+#[test]
 fn a_count_of_connections_below_zero_is_none() {
     let mut status = RealServerStatus::new(RealServer::new(RealServerKey::new([10, 0, 0, 1], 80)));
     let expected = IpvsMessage::RealServer(status.clone());
