@@ -3,6 +3,7 @@
 use kernlink_netlink::Errno;
 
 use crate::daemon::{Daemon, DaemonRole};
+use crate::difference::Executed;
 use crate::error::Error;
 use crate::info::Info;
 use crate::operation::Operation;
@@ -136,6 +137,33 @@ pub trait Ipvs: Send {
             ));
         }
         Ok(table)
+    }
+
+    /// Makes the table the desired one: lists it, executes the operations of [`difference`](crate::difference) and returns each
+    /// with its outcome. Virtual servers that are not desired are deleted if `is_owned` holds of them. May be repeated; without
+    /// differences nothing is executed.
+    ///
+    /// # Errors
+    /// Those of [`list_all`](Self::list_all); nothing was executed then.
+    fn converge(
+        &mut self,
+        desired: &[(VirtualServer, Vec<RealServer>)],
+        is_owned: &dyn Fn(&VirtualServerKey) -> bool,
+    ) -> Result<Vec<Executed>, Error> {
+        let operations = crate::difference(desired, &self.list_all()?, is_owned);
+        let outcomes = if operations.is_empty() {
+            Vec::new()
+        } else {
+            self.execute(&operations)
+        };
+        let outcomes = outcomes
+            .into_iter()
+            .chain(std::iter::repeat_with(|| Err(Error::OutcomeMissing)));
+        let executed = operations
+            .into_iter()
+            .zip(outcomes)
+            .map(|(operation, outcome)| Executed { operation, outcome });
+        Ok(executed.collect())
     }
 
     /// Adds a virtual server: `ipvsadm -A`.

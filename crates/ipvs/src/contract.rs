@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use crate::{
     Consistency, Daemon, DaemonRole, Error, Family, ForwardingMethod, Granularity, InterfaceName, Ipvs,
-    Operation, Persistence, PersistenceEngine, RealServer, RealServerKey, Reason, Scheduler, SchedulerFlags,
-    Thresholds, Timeouts, Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight,
+    Operation, Persistence, PersistenceEngine, Protocol, RealServer, RealServerKey, Reason, Scheduler,
+    SchedulerFlags, Thresholds, Timeouts, Tunnel, TunnelFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
 /// One thing that must hold.
@@ -44,6 +44,7 @@ checks![
     ensure_may_be_repeated,
     ensure_goes_into_a_batch,
     a_weight_changes_alone,
+    a_table_converges,
     absent_and_present_are_told_apart,
     an_unknown_scheduler_is_not_an_absent_virtual_server,
     an_unknown_persistence_engine_is_named,
@@ -341,6 +342,55 @@ fn a_weight_changes_alone(ipvs: &mut dyn Ipvs) {
     assert_eq!(set(ipvs, Weight::DRAINING), Ok(Weight::DRAINING));
     let drained = server.clone().with_weight(Weight::DRAINING);
     assert_eq!(ipvs.list_real_servers(&web().key).unwrap()[0].server, drained);
+}
+
+fn a_table_converges(ipvs: &mut dyn Ipvs) {
+    let real = |last| RealServer::new(RealServerKey::new(pod(last), 80));
+    let limited = real(3).with_thresholds(Thresholds::new(20, 10).unwrap());
+    let foreign = VirtualServer::new(VirtualServerKey::udp(v4(1), 53), Scheduler::RR);
+    let old = VirtualServer::new(VirtualServerKey::tcp(v4(2), 80), Scheduler::RR);
+    let six = VirtualServer::new(VirtualServerKey::tcp(v6(1), 80), Scheduler::RR);
+    let before = [
+        (web(), vec![real(1), real(2), real(3)]),
+        (foreign.clone(), vec![real(1)]),
+        (old, vec![real(1)]),
+    ];
+    let changed = VirtualServer::new(web().key, Scheduler::WRR);
+    let after = [
+        (
+            changed,
+            vec![real(2).with_weight(Weight::from(9)), limited, real(4)],
+        ),
+        (six, vec![RealServer::new(RealServerKey::new(v6(2), 80))]),
+    ];
+    let is_owned = |key: &VirtualServerKey| key.protocol() == Some(Protocol::Tcp);
+    for (desired, executed) in [
+        (&before[..], 8),
+        (&before[..], 0),
+        (&after[..], 8),
+        (&after[..], 0),
+    ] {
+        let outcomes = ipvs.converge(desired, &is_owned).unwrap();
+        assert_eq!(outcomes.len(), executed, "{outcomes:?}");
+        for executed in outcomes {
+            assert_eq!(executed.outcome, Ok(()), "{}", executed.operation);
+        }
+        let mut expected = desired.to_vec();
+        if !expected.iter().any(|(server, _)| *server == foreign) {
+            expected.push((foreign.clone(), vec![real(1)]));
+        }
+        expected.sort_by_key(|(server, _)| server.key);
+        assert_eq!(ipvs.list_all().unwrap(), expected);
+    }
+    // By a snapshot, which does not tell thresholds: that real server alone is written again.
+    let operations = ipvs.snapshot().unwrap().difference(&after, is_owned);
+    assert_eq!(
+        operations,
+        [Operation::UpdateRealServer {
+            virtual_server: web().key,
+            real_server: after[0].1[1].clone(),
+        }]
+    );
 }
 
 fn absent_and_present_are_told_apart(ipvs: &mut dyn Ipvs) {

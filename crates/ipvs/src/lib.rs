@@ -7,6 +7,7 @@ mod connections;
 #[cfg(feature = "fake")]
 pub mod contract;
 mod daemon;
+mod difference;
 mod error;
 #[cfg(feature = "fake")]
 mod fake;
@@ -37,6 +38,7 @@ pub use client::Client;
 pub use connection::{ConnectionEntry, ConnectionState, EngineData};
 pub use connections::{ConnectionFilter, Connections};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
+pub use difference::{Executed, difference};
 pub use error::{Cause, Error, InvalidOperation, Unavailable};
 #[cfg(feature = "fake")]
 pub use fake::Fake;

@@ -1,0 +1,166 @@
+//! What has to be done so that a table is as desired.
+
+use std::collections::BTreeMap;
+
+use crate::error::Error;
+use crate::operation::Operation;
+use crate::real_server::{RealServer, RealServerKey, Thresholds, Tunnel};
+use crate::snapshot::{RealServerSummary, Snapshot};
+use crate::virtual_server::{VirtualServer, VirtualServerKey};
+
+/// The operations that make a table, as [`Ipvs::list_all`](crate::Ipvs::list_all) returns it, the desired one.
+///
+/// Virtual servers come in the order of `desired`, each with its real servers: first what is added, then what is updated,
+/// then what is deleted, so that none is without real servers meanwhile. Real servers that are not desired are deleted. Virtual
+/// servers that are not desired are deleted last, those alone of which `is_owned` holds. Of equal keys in `desired` the first
+/// counts. Nothing is done to what is as desired.
+///
+/// ```
+/// use kernlink_ipvs::{RealServer, RealServerKey, Scheduler, VirtualServer, VirtualServerKey, Weight, difference};
+///
+/// let web = VirtualServer::new(VirtualServerKey::tcp([10, 96, 0, 10], 80), Scheduler::RR);
+/// let pod = |last| RealServer::new(RealServerKey::new([10, 1, 0, last], 8080));
+/// let observed = [(web.clone(), vec![pod(1), pod(2)])];
+/// let desired = [(web, vec![pod(1).with_weight(Weight::DRAINING), pod(3)])];
+/// let lines: Vec<String> = difference(&desired, &observed, |_| false)
+///     .iter()
+///     .map(ToString::to_string)
+///     .collect();
+/// assert_eq!(
+///     lines,
+///     [
+///         "-a -t 10.96.0.10:80 -r 10.1.0.3:8080 -m -w 1",
+///         "-e -t 10.96.0.10:80 -r 10.1.0.1:8080 -m -w 0",
+///         "-d -t 10.96.0.10:80 -r 10.1.0.2:8080",
+///     ]
+/// );
+/// ```
+pub fn difference(
+    desired: &[(VirtualServer, Vec<RealServer>)],
+    observed: &[(VirtualServer, Vec<RealServer>)],
+    is_owned: impl Fn(&VirtualServerKey) -> bool,
+) -> Vec<Operation> {
+    let observed = observed.iter().map(|(server, real_servers)| {
+        let real_servers = real_servers
+            .iter()
+            .map(|real| (real.key, ObservedReal::Listed(real)));
+        (server, real_servers.collect())
+    });
+    compare(desired, observed, is_owned)
+}
+
+/// An operation of [`Ipvs::converge`](crate::Ipvs::converge) and what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Executed {
+    /// What was executed.
+    pub operation: Operation,
+    /// Whether it succeeded.
+    pub outcome: Result<(), Error>,
+}
+
+impl Snapshot {
+    /// The operations that make the table of this snapshot the desired one, as [`difference`] has them.
+    ///
+    /// A snapshot tells neither thresholds nor tunnels. A real server that is desired with other ones than
+    /// [`Thresholds::NONE`] and [`Tunnel::IPIP`] is therefore updated every time, and one that has them in the kernel and is
+    /// desired without is taken for as desired. Where these are in use, compare with
+    /// [`Ipvs::list_all`](crate::Ipvs::list_all).
+    pub fn difference(
+        &self,
+        desired: &[(VirtualServer, Vec<RealServer>)],
+        is_owned: impl Fn(&VirtualServerKey) -> bool,
+    ) -> Vec<Operation> {
+        let observed = self.virtual_servers.iter().map(|entry| {
+            let real_servers = entry.real_servers.iter();
+            let real_servers = real_servers.map(|real| (real.key, ObservedReal::Summary(real)));
+            (&entry.virtual_server.server, real_servers.collect())
+        });
+        compare(desired, observed, is_owned)
+    }
+}
+
+/// A real server, as far as it is known.
+#[derive(Clone, Copy)]
+enum ObservedReal<'o> {
+    Listed(&'o RealServer),
+    Summary(&'o RealServerSummary),
+}
+
+impl ObservedReal<'_> {
+    fn is(self, desired: &RealServer) -> bool {
+        match self {
+            Self::Listed(real) => real == desired,
+            Self::Summary(real) => {
+                real.agrees_with(desired)
+                    && desired.thresholds == Thresholds::NONE
+                    && desired.tunnel == Tunnel::IPIP
+            }
+        }
+    }
+}
+
+fn compare<'o>(
+    desired: &[(VirtualServer, Vec<RealServer>)],
+    observed: impl Iterator<Item = (&'o VirtualServer, BTreeMap<RealServerKey, ObservedReal<'o>>)>,
+    is_owned: impl Fn(&VirtualServerKey) -> bool,
+) -> Vec<Operation> {
+    let mut observed: BTreeMap<VirtualServerKey, _> = observed
+        .map(|(server, real_servers)| (server.key, Some((server, real_servers))))
+        .collect();
+    let mut operations = Vec::new();
+    for (server, real_servers) in desired {
+        let mut observed_reals = match observed.insert(server.key, None) {
+            // The same key once more.
+            Some(None) => continue,
+            Some(Some((observed, real_servers))) => {
+                if observed != server {
+                    operations.push(Operation::UpdateVirtualServer(server.clone()));
+                }
+                real_servers
+            }
+            None => {
+                operations.push(Operation::AddVirtualServer(server.clone()));
+                BTreeMap::new()
+            }
+        };
+        let virtual_server = server.key;
+        let mut desired_reals: BTreeMap<RealServerKey, &RealServer> = BTreeMap::new();
+        for real_server in real_servers {
+            desired_reals.entry(real_server.key).or_insert(real_server);
+        }
+        let mut updates = Vec::new();
+        for real_server in desired_reals.into_values() {
+            let real_server = real_server.clone();
+            match observed_reals.remove(&real_server.key) {
+                None => operations.push(Operation::AddRealServer {
+                    virtual_server,
+                    real_server,
+                }),
+                Some(observed) if !observed.is(&real_server) => updates.push(Operation::UpdateRealServer {
+                    virtual_server,
+                    real_server,
+                }),
+                Some(_) => {}
+            }
+        }
+        operations.append(&mut updates);
+        operations.extend(
+            observed_reals
+                .into_keys()
+                .map(|real_server| Operation::DeleteRealServer {
+                    virtual_server,
+                    real_server,
+                }),
+        );
+    }
+    let undesired = observed
+        .into_iter()
+        .filter_map(|(key, undesired)| undesired.map(|_| key));
+    operations.extend(
+        undesired
+            .filter(|key| is_owned(key))
+            .map(Operation::DeleteVirtualServer),
+    );
+    operations
+}
