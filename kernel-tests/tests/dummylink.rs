@@ -8,8 +8,8 @@ use std::{
 };
 
 use kernlink_dummylink::{
-    AddressFlags, AddressKey, Client, DummyLink, DummyLinks, Event, Events, HostAddress, Lifetime, Link,
-    LinkAddress, LinkName, LinkState, LocalRoute, Operation, Ours, Owner, Scope, Selection,
+    AddressFlags, AddressKey, Client, DummyLink, DummyLinks, Error, Event, Events, HostAddress, Lifetime,
+    Link, LinkAddress, LinkName, LinkState, LocalRoute, Operation, Ours, Owner, Scope, Selection,
 };
 use kernlink_kernel_tests::{
     kernel::Feature,
@@ -105,11 +105,16 @@ fn as_we_list(listed: &[HostAddress]) -> BTreeSet<String> {
                 .map(|(_, word)| *word)
                 .collect();
             format!(
-                "{} {} {} peer={} broadcast={} forever={} {flags:?}",
+                "{} {}/{} {} peer={} broadcast={} forever={} {flags:?}",
                 seen.link,
-                address.key,
+                address.key.address(),
+                address.key.prefix_length(),
                 address.scope,
-                address.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+                address
+                    .key
+                    .peer()
+                    .map(|peer| peer.to_string())
+                    .unwrap_or_default(),
                 address
                     .broadcast
                     .map(|broadcast| broadcast.to_string())
@@ -394,6 +399,139 @@ fn a_link_of_the_wrong_kind_with_our_name_is_reported_and_left() {
             !replaced.failures.is_empty() && replaced.failures.iter().all(|(_, error)| error.is_wrong_kind())
         );
         assert_eq!((tools::must("ip", &["-d", "link"]), as_ip_lists()), before);
+    });
+}
+
+#[test]
+fn a_link_is_known_by_its_alternative_names() {
+    requires!(Feature::DummyLink);
+    since!(5, 5);
+    NetNs::new().run(|| {
+        let (link, other) = (name("d0"), name("kube-ipvs0"));
+        let mut client = Client::open().unwrap();
+        client.ensure_link(&DummyLink::new(link)).unwrap();
+        tools::ip(&["link", "property", "add", "dev", "d0", "altname", "kube-ipvs0"]);
+        client.ensure_link(&DummyLink::new(other).with_mtu(9000)).unwrap();
+        assert_eq!(client.link(&other).unwrap().unwrap().name, link);
+        assert_eq!(client.link(&link).unwrap().unwrap().mtu, 9000);
+        let wanted = [host(1), LinkAddress::new(key("fd00::1/128"))];
+        let replaced = client.replace(&other, &wanted, &Ours::Everything).unwrap();
+        assert_eq!((replaced.done, replaced.failures.len()), (2, 0), "{replaced:?}");
+        let replaced = client.replace(&other, &wanted, &Ours::Everything).unwrap();
+        assert_eq!((replaced.done, replaced.failures.len()), (0, 0), "{replaced:?}");
+        let on = client.list(Selection::On(other)).unwrap();
+        assert!(on.len() == 2 && on.iter().all(|seen| seen.link == link), "{on:?}");
+        let others = client.list(Selection::Except(other)).unwrap();
+        assert!(others.iter().all(|seen| seen.link != link), "{others:?}");
+        client.delete_link(&other).unwrap();
+        assert_eq!(client.link(&link).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_listing_of_one_link_is_whole_while_it_changes() {
+    requires!(Feature::DummyLink);
+    NetNs::new().run(|| {
+        let link = name("d0");
+        let mut client = Client::open().unwrap();
+        client.ensure_link(&DummyLink::new(link)).unwrap();
+        // The kernel resumes a listing by position, so deleting what comes first would hide what comes later.
+        let add = |range: std::ops::Range<u32>| -> Vec<_> {
+            range
+                .map(|number| Operation::AddAddress(link, host(number)))
+                .collect()
+        };
+        for outcome in client.execute(&add(0..3_500)) {
+            outcome.unwrap();
+        }
+        let lasting: BTreeSet<_> = (1_500..3_500).map(|number| host(number).key).collect();
+        let mut second = Client::open().unwrap();
+        let changes = std::thread::spawn(move || {
+            for number in 0..1_500 {
+                second.delete(&link, &host(number).key).unwrap();
+            }
+        });
+        loop {
+            let is_last = changes.is_finished();
+            match client.list(Selection::On(link)) {
+                Ok(listed) => {
+                    let keys: BTreeSet<_> = listed.iter().map(|seen| seen.address.key).collect();
+                    let lost = lasting.difference(&keys).count();
+                    assert_eq!((lost, listed.len() - keys.len()), (0, 0), "lost, listed twice");
+                }
+                Err(Error::Netlink {
+                    error: kernlink_netlink::Error::DumpInterrupted { .. },
+                    ..
+                }) if !is_last => {}
+                Err(error) => panic!("{error:?}"),
+            }
+            if is_last {
+                break;
+            }
+        }
+        changes.join().unwrap();
+        assert_eq!(client.list(Selection::On(link)).unwrap().len(), 2_000);
+    });
+}
+
+#[test]
+fn the_link_local_address_of_the_kernel_is_left() {
+    requires!(Feature::DummyLink);
+    NetNs::new().run(|| {
+        let link = name("d0");
+        let mut client = Client::open().unwrap();
+        client
+            .ensure_link(&DummyLink::new(link).with_state(LinkState::Up))
+            .unwrap();
+        let made = wait::until(|| match client.list(Selection::On(link)).unwrap().as_slice() {
+            [made] => Ok(made.address.key),
+            other => Err(format!("{other:?}")),
+        });
+        client
+            .add(&link, &LinkAddress::new(key("fe80::1234/128")))
+            .unwrap();
+        let wide = Ours::Within(vec!["::/0".parse().unwrap()]);
+        for ours in [Ours::Everything, wide] {
+            let replaced = client.replace(&link, &[], &ours).unwrap();
+            assert_eq!(replaced.failures, []);
+            let foreign: Vec<_> = replaced
+                .difference
+                .foreign
+                .iter()
+                .map(|seen| seen.address.key)
+                .collect();
+            assert_eq!(foreign, [made]);
+        }
+        assert_eq!(client.list(Selection::On(link)).unwrap().len(), 1);
+        let link_local = Ours::Within(vec!["fe80::/10".parse().unwrap()]);
+        assert_eq!(client.replace(&link, &[], &link_local).unwrap().done, 1);
+        assert_eq!(client.list(Selection::On(link)).unwrap(), []);
+    });
+}
+
+#[test]
+fn ipv6_that_is_switched_off_is_told_from_a_missing_privilege() {
+    requires!(Feature::DummyLink);
+    NetNs::new().run(|| {
+        let link = name("d0");
+        let mut client = Client::open().unwrap();
+        client
+            .ensure_link(&DummyLink::new(link).with_state(LinkState::Up))
+            .unwrap();
+        tools::set_sysctl("net.ipv6.conf.d0.disable_ipv6", "1");
+        let address = LinkAddress::new(key("fd00::1/128"));
+        let route = LocalRoute::new("fd00:96::/112".parse().unwrap());
+        for error in [
+            client.add(&link, &address).unwrap_err(),
+            client.ensure(&link, &address).unwrap_err(),
+            client.ensure_route(&link, &route).unwrap_err(),
+        ] {
+            assert!(
+                error.is_ipv6_disabled() && !error.is_permission_denied(),
+                "{error:?}"
+            );
+        }
+        client.add(&link, &host(1)).unwrap();
     });
 }
 

@@ -4,17 +4,22 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 use crate::{Label, LinkName, uapi};
 
-/// What tells one address of a link from another: the address and its prefix length.
+/// What tells one address of a link from another: the address, its prefix length and its peer.
 ///
 /// Ordered by address, IPv4 first. The whole key of an address on a host is this and the link. The
-/// kernel takes the same IPv4 address twice on a link if the prefix lengths differ, and the same
-/// address of either family on several links; of an IPv6 address it takes one prefix length a link.
+/// same address of either family may lie on several links. On one link the kernel takes
+/// - an IPv6 address once, whatever its prefix length and peer;
+/// - an IPv4 address several times, if the prefix lengths or the networks of the peers differ (without
+///   a peer, the network of the address itself). It compares the networks also when an address is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressKey {
     address: IpAddr,
     prefix_length: u8,
+    peer: Option<IpAddr>,
 }
 
 impl AddressKey {
@@ -39,6 +44,32 @@ impl AddressKey {
         Ok(AddressKey {
             address,
             prefix_length,
+            peer: None,
+        })
+    }
+
+    /// The same address with another address at the other end of the link. The prefix length is
+    /// then that of the other end. As `ip address add ADDRESS peer PEER/LENGTH`. A peer equal to the
+    /// address is no peer.
+    ///
+    /// # Errors
+    /// [`InvalidAddress`] if the peer is of the other family or the unspecified address.
+    pub fn with_peer(self, peer: IpAddr) -> Result<Self, InvalidAddress> {
+        let refuse = |reason| {
+            Err(InvalidAddress {
+                text: format!("{} peer {peer}/{}", self.address, self.prefix_length).into(),
+                reason,
+            })
+        };
+        if peer.is_ipv4() != self.address.is_ipv4() {
+            return refuse("the peer is of another address family");
+        }
+        if peer.is_unspecified() {
+            return refuse("the unspecified address cannot be a peer");
+        }
+        Ok(AddressKey {
+            peer: (peer != self.address).then_some(peer),
+            ..self
         })
     }
 
@@ -51,10 +82,11 @@ impl AddressKey {
     }
 
     /// A key as the kernel sent it.
-    pub(crate) fn from_kernel(address: IpAddr, prefix_length: u8) -> Self {
+    pub(crate) fn from_kernel(address: IpAddr, prefix_length: u8, remote: Option<IpAddr>) -> Self {
         AddressKey {
             address,
             prefix_length,
+            peer: remote.filter(|remote| *remote != address),
         }
     }
 
@@ -63,9 +95,38 @@ impl AddressKey {
         self.address
     }
 
-    /// Number of leading bits that the link's neighbours share; 32 or 128 if there are none.
+    /// Number of leading bits that the link's neighbours share; 32 or 128 if there are none. With a
+    /// peer, those of the peer.
     pub fn prefix_length(&self) -> u8 {
         self.prefix_length
+    }
+
+    /// The address at the other end of a point-to-point link; `None` elsewhere.
+    #[doc(alias = "IFA_ADDRESS")]
+    pub fn peer(&self) -> Option<IpAddr> {
+        self.peer
+    }
+
+    /// What the prefix length belongs to (`IFA_ADDRESS`): the peer, or the address itself.
+    pub(crate) fn remote(&self) -> IpAddr {
+        self.peer.unwrap_or(self.address)
+    }
+
+    /// The network that the prefix stands for. `None` of a prefix that the kernel should not have sent.
+    pub(crate) fn network(&self) -> Option<IpNet> {
+        IpNet::new(self.remote(), self.prefix_length)
+            .ok()
+            .map(|net| net.trunc())
+    }
+
+    /// Whether the kernel takes only one of the two on a link, and deletes one when it is asked for
+    /// the other
+    /// ([`__inet_insert_ifa`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/devinet.c),
+    /// [`ipv6_add_addr`](https://github.com/torvalds/linux/blob/v6.12/net/ipv6/addrconf.c)).
+    pub(crate) fn excludes(&self, other: &AddressKey) -> bool {
+        self.address == other.address
+            && (self.address.is_ipv6()
+                || (self.prefix_length == other.prefix_length && self.network() == other.network()))
     }
 }
 
@@ -73,18 +134,40 @@ fn host_prefix_length(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
+/// As `ip address` takes it: `192.0.2.1/24`, `192.0.2.1 peer 192.0.2.2/32`.
 impl fmt::Display for AddressKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_length)
+        match self.peer {
+            Some(peer) => write!(f, "{} peer {peer}/{}", self.address, self.prefix_length),
+            None => write!(f, "{}/{}", self.address, self.prefix_length),
+        }
     }
 }
 
 impl FromStr for AddressKey {
     type Err = InvalidAddress;
 
-    /// Reads `192.0.2.1/24`, `2001:db8::1/64`, or an address alone, which means the address for
-    /// itself.
+    /// Reads `192.0.2.1/24`, `2001:db8::1/64`, `192.0.2.1 peer 192.0.2.2/32`, or an address alone,
+    /// which means the address for itself.
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
+        if let Some((address, remote)) = text.split_once(" peer ") {
+            let invalid = |reason| InvalidAddress {
+                text: text.into(),
+                reason,
+            };
+            let address: IpAddr = address
+                .parse()
+                .map_err(|_| invalid("it does not start with an address"))?;
+            let remote: AddressKey = remote.parse()?;
+            let peer = remote.address;
+            if remote.peer.is_some() {
+                return Err(invalid("it has two peers"));
+            }
+            if peer.is_ipv4() != address.is_ipv4() {
+                return Err(invalid("the peer is of another address family"));
+            }
+            return AddressKey::new(address, remote.prefix_length)?.with_peer(peer);
+        }
         let invalid = |reason| InvalidAddress {
             text: text.into(),
             reason,
@@ -123,7 +206,7 @@ pub struct InvalidAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LinkAddress {
-    /// The address and its prefix length.
+    /// The address, its prefix length and its peer.
     #[doc(alias = "IFA_LOCAL")]
     pub key: AddressKey,
     /// How far the address is valid.
@@ -139,10 +222,6 @@ pub struct LinkAddress {
     /// IPv4 only: the broadcast address of the prefix; `None` if there is none.
     #[doc(alias = "IFA_BROADCAST")]
     pub broadcast: Option<Ipv4Addr>,
-    /// The address at the other end of a point-to-point link; `None` elsewhere. The prefix length
-    /// is then that of the other end. Such an address is read here, not written.
-    #[doc(alias = "IFA_ADDRESS")]
-    pub peer: Option<IpAddr>,
     /// For how long the address is valid and preferred.
     #[doc(alias = "IFA_CACHEINFO")]
     pub lifetime: Lifetime,
@@ -170,7 +249,6 @@ impl LinkAddress {
             flags,
             label: None,
             broadcast: None,
-            peer: None,
             lifetime: Lifetime::FOREVER,
             metric: 0,
             owner: Owner::UNSPECIFIED,
@@ -231,10 +309,7 @@ impl LinkAddress {
 /// As `ip address add` takes it, without the link.
 impl fmt::Display for LinkAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.peer {
-            Some(peer) => write!(f, "{} peer {peer}/{}", self.key.address, self.key.prefix_length)?,
-            None => self.key.fmt(f)?,
-        }
+        self.key.fmt(f)?;
         if let Some(broadcast) = self.broadcast {
             write!(f, " broadcast {broadcast}")?;
         }
@@ -492,11 +567,21 @@ mod tests {
             "10.1.2.3/0",
             "2001:db8::1/64",
             "::ffff:1.2.3.4/128",
+            "10.1.0.1 peer 10.1.0.2/32",
+            "fd00::1 peer fd00::2/64",
         ] {
             assert_eq!(text.parse::<AddressKey>().unwrap().to_string(), text);
         }
         assert_eq!("192.0.2.1".parse::<AddressKey>().unwrap().prefix_length(), 32);
         assert_eq!("::1".parse::<AddressKey>().unwrap().prefix_length(), 128);
+    }
+
+    #[test]
+    fn a_peer_equal_to_the_address_is_none() {
+        let key: AddressKey = "10.1.0.1/32".parse().unwrap();
+        assert_eq!(key.with_peer(key.address()), Ok(key));
+        let error = key.with_peer("fd00::1".parse().unwrap()).unwrap_err();
+        assert!(error.reason.contains("another address family"), "{error}");
     }
 
     #[test]
@@ -509,6 +594,10 @@ mod tests {
             ("192.0.2.1/", "no number"),
             ("0.0.0.0/32", "unspecified"),
             ("::/128", "unspecified"),
+            ("10.0.0.1 peer fd00::1/128", "another address family"),
+            ("10.0.0.1 peer 0.0.0.0/32", "unspecified"),
+            ("10.0.0.1 peer 10.0.0.2 peer 10.0.0.3/32", "two peers"),
+            ("10.0.0.1/32 peer 10.0.0.2/32", "start with an address"),
             ("kube", "start with an address"),
             ("", "start with an address"),
         ] {

@@ -1,9 +1,10 @@
 //! The trait that the kernel and its in-memory twin share, and the kernel's implementation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use kernlink_netlink::flags::{NLM_F_CREATE, NLM_F_EXCL};
-use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
+use kernlink_netlink::flags::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol, Refusal};
 
 use crate::difference::{Ours, Replaced, difference};
 use crate::{AddressKey, selection::Selection};
@@ -24,7 +25,9 @@ pub trait DummyLinks: Send {
     /// All links, ordered by index. As `ip -details link show`.
     fn links(&mut self) -> Result<Vec<Link>, Error>;
 
-    /// The link of this name, of whatever kind; `None` if there is none.
+    /// The link of this name, of whatever kind; `None` if there is none. A link is also found by its
+    /// alternative names (`ip link property add dev LINK altname NAME`), here and everywhere else; what is
+    /// returned has its first name.
     fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error>;
 
     /// Addresses of both families with their links: as many listings for thousands of links as
@@ -50,7 +53,7 @@ pub trait DummyLinks: Send {
     /// [`Error::is_wrong_kind`] if a link of this name is of another kind.
     fn exists(&mut self, name: &LinkName) -> Result<bool, Error> {
         match self.link(name)? {
-            Some(link) => must_be_dummy(&link, name, &format!("link show {name}")).map(|()| true),
+            Some(link) => must_be_dummy(&link, name, format_args!("link show {name}")).map(|()| true),
             None => Ok(false),
         }
     }
@@ -133,6 +136,15 @@ pub trait DummyLinks: Send {
         self.execute_one(Operation::DeleteRoute(*link, *route))
     }
 
+    /// Changes an address in place: its lifetime, metric and owner, and the flags of an IPv6 address. As
+    /// `ip address change ADDRESS dev LINK`, which also adds the address if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is not there, also if it is there with another prefix length or peer.
+    fn update(&mut self, link: &LinkName, address: &LinkAddress) -> Result<(), Error> {
+        self.execute_one(Operation::UpdateAddress(*link, address.clone()))
+    }
+
     /// Gives a dummy link exactly the wanted addresses among those that are ours, with the
     /// smallest change: what is there stays, then what is missing is added, then what is ours and
     /// not wanted is deleted. See [`Difference`](crate::Difference) for what is left alone and reported.
@@ -140,19 +152,36 @@ pub trait DummyLinks: Send {
     /// Deleting an IPv4 address that came first in its prefix takes the later ones along
     /// ([`AddressFlags::SECONDARY`](crate::AddressFlags::SECONDARY)); wanted ones are put back.
     ///
+    /// Deleting the last IPv4 address of the link takes its IPv4 [`LocalRoute`]s along; they are added again in
+    /// the same batch. Packets to their prefixes that arrive in between are not local.
+    ///
     /// # Errors
     /// That of the listing; of single operations they are in the result.
     fn replace(&mut self, link: &LinkName, wanted: &[LinkAddress], ours: &Ours) -> Result<Replaced, Error> {
+        // By its first name, which listings carry; it may be known by others.
+        let link = match self.link(link)? {
+            Some(found) => found.name,
+            None => {
+                return Err(Error::LinkMissing {
+                    operation: Selection::On(*link).to_string().into(),
+                    link: *link,
+                });
+            }
+        };
         let mut replaced = Replaced::default();
+        let mut routes = Vec::new();
         for round in 0..2 {
             let observed = self.list(Selection::All)?;
-            if !observed.iter().any(|address| address.link == *link) {
-                // An empty link and no link look alike in a listing.
-                self.list(Selection::On(*link))?;
-            }
-            let difference = difference(link, &observed, wanted, ours);
-            let operations = difference.operations(link);
+            let difference = difference(&link, &observed, wanted, ours);
+            let mut operations = difference.operations(&link);
             if round == 0 {
+                if difference.deletes_ipv4() {
+                    routes = self.routes(&link)?;
+                    routes.retain(|route| route.prefix().addr().is_ipv4());
+                }
+                if difference.deletes_last_ipv4(&observed, &link) {
+                    operations.extend(routes.iter().map(|route| Operation::EnsureRoute(link, *route)));
+                }
                 replaced.difference = difference;
             }
             // A second round only for what a deletion took along.
@@ -165,18 +194,20 @@ pub trait DummyLinks: Send {
             if operations.is_empty() {
                 break;
             }
-            let outcomes = self.execute(&operations);
-            for (operation, outcome) in operations.into_iter().zip(outcomes) {
-                match outcome {
-                    Ok(()) => replaced.done += 1,
-                    // Gone meanwhile, or taken along: what was wanted is so.
-                    Err(error) if error.is_not_found() && !error.is_link_missing() => {}
-                    Err(error) => replaced.failures.push((operation, error)),
-                }
-            }
-            if !replaced.difference.deletes_primary(&observed, link) {
+            replaced.execute(self, operations);
+            if !replaced.difference.deletes_primary(&observed, &link) {
                 break;
             }
+        }
+        // Also after a deletion that turned out to be of the last address, by what others did meanwhile.
+        if !routes.is_empty() {
+            let present = self.routes(&link)?;
+            let lost = routes
+                .iter()
+                .filter(|route| !present.contains(route) && !replaced.restored.contains(route))
+                .map(|route| Operation::EnsureRoute(link, *route))
+                .collect();
+            replaced.execute(self, lost);
         }
         Ok(replaced)
     }
@@ -194,13 +225,13 @@ pub trait DummyLinks: Send {
 }
 
 /// An error if the link of a name is of another kind.
-pub(crate) fn must_be_dummy(link: &Link, name: &LinkName, operation: &str) -> Result<(), Error> {
+pub(crate) fn must_be_dummy(link: &Link, name: &LinkName, operation: impl ToString) -> Result<(), Error> {
     if link.is_dummy() {
         return Ok(());
     }
     let kind = link.kind.as_deref().unwrap_or("(none)").into();
     Err(Error::WrongKind {
-        operation: operation.into(),
+        operation: operation.to_string().into(),
         link: *name,
         kind,
     })
@@ -216,10 +247,11 @@ pub(crate) fn validate(operation: &Operation) -> Result<(), Error> {
             Some(alias) if alias.contains('\0') => "the alias holds a zero byte",
             _ => return Ok(()),
         },
-        Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
+        Operation::AddAddress(_, address)
+        | Operation::EnsureAddress(_, address)
+        | Operation::UpdateAddress(_, address) => {
             let is_ipv6 = address.key.address().is_ipv6();
             match address {
-                address if address.peer.is_some() => "an address with a peer is read, not written",
                 address if is_ipv6 && address.label.is_some() => "the label is for IPv4 only",
                 address if is_ipv6 && address.broadcast.is_some() => "the broadcast address is for IPv4 only",
                 _ => return Ok(()),
@@ -262,6 +294,17 @@ impl Client {
             .map_err(|error| Error::netlink("open a socket", error))
     }
 
+    /// Changes how long to wait for each answer of the kernel; `None` waits for ever. 30 seconds unless set.
+    /// An operation that timed out may have been executed: [`Error::is_outcome_unknown`].
+    ///
+    /// # Errors
+    /// If the socket cannot be configured.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.connection
+            .set_timeout(timeout)
+            .map_err(|error| Error::netlink("set the timeout", error))
+    }
+
     fn link_operation(&mut self, operation: &Operation) -> Result<(), Error> {
         validate(operation)?;
         match operation {
@@ -280,7 +323,7 @@ impl Client {
                 self.adapt_link(&existing, link, operation)
             }
             Operation::DeleteLink(name) => {
-                let index = self.resolve(name, operation)?;
+                let index = dummy_index(self.link(name)?.as_ref(), operation)?;
                 self.request(operation, uapi::RTM_DELLINK, 0, &wire::delete_link(index))
             }
             _ => Ok(()),
@@ -308,8 +351,8 @@ impl Client {
     }
 
     fn adapt_link(&mut self, existing: &Link, link: &DummyLink, operation: &Operation) -> Result<(), Error> {
-        must_be_dummy(existing, &link.name, &operation.to_string())?;
-        if link.is_met_by(existing) {
+        must_be_dummy(existing, &link.name, operation)?;
+        if link.has_its_settings(existing) {
             return Ok(());
         }
         self.request(
@@ -328,34 +371,42 @@ impl Client {
             .map_err(|error| Error::netlink(operation, error))
     }
 
-    /// The number of a dummy link.
-    fn resolve(&mut self, name: &LinkName, operation: &Operation) -> Result<u32, Error> {
-        match self.link(name)? {
-            None => Err(Error::LinkMissing {
-                operation: operation.to_string().into(),
-                link: *name,
-            }),
-            Some(link) => must_be_dummy(&link, name, &operation.to_string()).map(|()| link.index),
-        }
-    }
-
     /// Addresses and routes: one message each, many messages a system call.
     fn execute_run(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = vec![Ok(()); operations.len()];
-        let mut links: BTreeMap<LinkName, Result<u32, Error>> = BTreeMap::new();
+        let mut links: BTreeMap<LinkName, Result<Option<Link>, Error>> = BTreeMap::new();
+        let mut present: BTreeMap<LinkName, Result<BTreeSet<AddressKey>, Error>> = BTreeMap::new();
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let mut sent = Vec::with_capacity(operations.len());
         for (operation, outcome) in operations.iter().zip(&mut outcomes) {
-            let index = links
+            let link = links
                 .entry(*operation.link())
-                .or_insert_with(|| self.resolve(operation.link(), operation))
-                .clone();
+                .or_insert_with(|| self.link(operation.link()));
+            let index = match link {
+                Ok(found) => dummy_index(found.as_ref(), operation),
+                Err(error) => Err(error.clone()),
+            };
             *outcome = validate(operation).and(index).and_then(|index| {
                 let exclusive = NLM_F_CREATE | NLM_F_EXCL;
                 let (kind, flags, payload) = match operation {
                     Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
                         (uapi::RTM_NEWADDR, exclusive, wire::new_address(index, address))
+                    }
+                    Operation::UpdateAddress(link, address) => {
+                        let keys = present.entry(*link).or_insert_with(|| self.keys(link));
+                        if !keys.as_ref().map_err(Error::clone)?.contains(&address.key) {
+                            // The kernel would add it.
+                            return Err(Error::Refused {
+                                operation: operation.to_string().into(),
+                                refusal: Refusal::new(Errno::EADDRNOTAVAIL),
+                            });
+                        }
+                        (
+                            uapi::RTM_NEWADDR,
+                            NLM_F_REPLACE,
+                            wire::new_address(index, address),
+                        )
                     }
                     Operation::DeleteAddress(_, key) => {
                         (uapi::RTM_DELADDR, 0, wire::delete_address(index, key))
@@ -388,31 +439,33 @@ impl Client {
         outcomes
     }
 
-    /// Turns "already exists" into success for what is to be ensured and is really there: of an
-    /// IPv6 address the kernel says so for any prefix length, of a route for any link.
+    /// The keys of the addresses on a link.
+    fn keys(&mut self, link: &LinkName) -> Result<BTreeSet<AddressKey>, Error> {
+        let listed = self.list(Selection::On(*link))?;
+        Ok(listed.into_iter().map(|seen| seen.address.key).collect())
+    }
+
+    /// Turns "already exists" into success for what is to be ensured and is really there: the kernel
+    /// says so of an IPv6 address for any prefix length and peer, of an IPv4 address for any peer of the same
+    /// network, of a route for any link.
     fn forgive(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
-        let mut addresses: BTreeMap<LinkName, Vec<AddressKey>> = BTreeMap::new();
+        let mut addresses: BTreeMap<LinkName, BTreeSet<AddressKey>> = BTreeMap::new();
         let mut routes: BTreeMap<LinkName, Vec<LocalRoute>> = BTreeMap::new();
         for (operation, outcome) in operations.iter().zip(outcomes) {
             if !outcome.as_ref().is_err_and(Error::is_already_exists) {
                 continue;
             }
             let is_there = match operation {
-                Operation::EnsureAddress(_, address) if address.key.address().is_ipv4() => true,
+                // The network of an IPv4 address for itself is that address: no listing is needed.
+                Operation::EnsureAddress(_, address)
+                    if address.key.address().is_ipv4() && address.key.prefix_length() == 32 =>
+                {
+                    true
+                }
                 Operation::EnsureAddress(link, address) => addresses
                     .entry(*link)
-                    .or_insert_with(|| {
-                        let mut keys: Vec<_> = self
-                            .list(Selection::On(*link))
-                            .into_iter()
-                            .flatten()
-                            .map(|address| address.address.key)
-                            .collect();
-                        keys.sort();
-                        keys
-                    })
-                    .binary_search(&address.key)
-                    .is_ok(),
+                    .or_insert_with(|| self.keys(link).unwrap_or_default())
+                    .contains(&address.key),
                 Operation::EnsureRoute(link, route) => routes
                     .entry(*link)
                     .or_insert_with(|| self.routes(link).unwrap_or_default())
@@ -426,8 +479,11 @@ impl Client {
         }
     }
 
-    fn dump_addresses(&mut self, index: u32, operation: &str) -> Result<Vec<(u32, LinkAddress)>, Error> {
-        let payload = wire::addresses_query(index);
+    /// Always of all links: the kernel marks a listing that was interrupted by a change as such
+    /// (`NLM_F_DUMP_INTR`) only if it is not of one link
+    /// ([`inet_dump_ifaddr`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/devinet.c)).
+    fn dump_addresses(&mut self, operation: &str) -> Result<Vec<(u32, LinkAddress)>, Error> {
+        let payload = wire::addresses_query();
         self.connection
             .dump_all(
                 uapi::RTM_GETADDR,
@@ -457,20 +513,24 @@ impl From<Connection> for Client {
 impl DummyLinks for Client {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
-        while let Some(rest) = operations.get(outcomes.len()..).filter(|rest| !rest.is_empty()) {
-            let run = rest
-                .iter()
-                .take_while(|operation| {
-                    !matches!(
-                        operation,
-                        Operation::AddLink(_) | Operation::EnsureLink(_) | Operation::DeleteLink(_)
-                    )
-                })
-                .count();
-            match rest.split_at(run) {
-                ([], [link_operation, ..]) => outcomes.push(self.link_operation(link_operation)),
-                (run, _) => outcomes.extend(self.execute_run(run)),
+        // What is changed has to be there, so changes look at what the operations before them have left.
+        let is_change = |operation: &Operation| matches!(operation, Operation::UpdateAddress(..));
+        let is_of_link = |operation: &Operation| {
+            matches!(
+                operation,
+                Operation::AddLink(_) | Operation::EnsureLink(_) | Operation::DeleteLink(_)
+            )
+        };
+        while let Some([first, behind @ ..]) = operations.get(outcomes.len()..) {
+            if is_of_link(first) {
+                outcomes.push(self.link_operation(first));
+                continue;
             }
+            let alike =
+                |operation: &&Operation| !is_of_link(operation) && is_change(operation) == is_change(first);
+            let count = 1 + behind.iter().take_while(alike).count();
+            let run = operations.get(outcomes.len()..outcomes.len() + count);
+            outcomes.extend(self.execute_run(run.unwrap_or(&[])));
         }
         outcomes
     }
@@ -517,21 +577,31 @@ impl DummyLinks for Client {
 
     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
         let operation = selection.to_string();
-        if let Selection::On(name) = selection {
-            let link = self.link(&name)?.ok_or_else(|| Error::LinkMissing {
-                operation: operation.as_str().into(),
-                link: name,
-            })?;
-            let addresses = self.dump_addresses(link.index, &operation)?;
-            return Ok(addresses
-                .into_iter()
-                // Kernels before 4.20 ignore the link in the request.
-                .filter(|(index, _)| *index == link.index)
-                .map(|(index, address)| HostAddress::new(name, index, without_own_label(address, &name)))
-                .collect());
-        }
+        let named = match selection {
+            Selection::All => None,
+            Selection::On(name) | Selection::Except(name) => self.link(&name)?,
+        };
+        let except = match (selection, named) {
+            (Selection::On(_), Some(link)) => {
+                return Ok(self
+                    .dump_addresses(&operation)?
+                    .into_iter()
+                    .filter(|(index, _)| *index == link.index)
+                    .map(|(index, address)| {
+                        HostAddress::new(link.name, index, without_own_label(address, &link.name))
+                    })
+                    .collect());
+            }
+            (Selection::On(name), None) => {
+                return Err(Error::LinkMissing {
+                    operation: operation.into(),
+                    link: name,
+                });
+            }
+            (_, link) => link.map(|link| link.index),
+        };
         let mut links = self.link_names()?;
-        let addresses = self.dump_addresses(0, &operation)?;
+        let addresses = self.dump_addresses(&operation)?;
         if addresses.iter().any(|(index, _)| !links.contains_key(index)) {
             // A link that came between the listings. Those that this one lacks too are gone, and
             // their addresses with them.
@@ -539,11 +609,10 @@ impl DummyLinks for Client {
         }
         Ok(addresses
             .into_iter()
+            .filter(|(index, _)| except != Some(*index))
             .filter_map(|(index, address)| {
                 let name = *links.get(&index)?;
-                selection
-                    .includes(&name)
-                    .then(|| HostAddress::new(name, index, without_own_label(address, &name)))
+                Some(HostAddress::new(name, index, without_own_label(address, &name)))
             })
             .collect())
     }
@@ -594,6 +663,18 @@ impl Client {
             .into_iter()
             .map(|link| (link.index, link.name))
             .collect())
+    }
+}
+
+/// The number of a link that is to be changed.
+fn dummy_index(found: Option<&Link>, operation: &Operation) -> Result<u32, Error> {
+    let name = operation.link();
+    match found {
+        None => Err(Error::LinkMissing {
+            operation: operation.to_string().into(),
+            link: *name,
+        }),
+        Some(link) => must_be_dummy(link, name, operation).map(|()| link.index),
     }
 }
 

@@ -94,6 +94,26 @@ pub const CHECKS: &[Check] = &[
         "an_ipv6_local_route_needs_the_link_up",
         an_ipv6_local_route_needs_the_link_up,
     ),
+    (
+        "deleting_the_last_ipv4_address_deletes_the_ipv4_routes",
+        deleting_the_last_ipv4_address_deletes_the_ipv4_routes,
+    ),
+    (
+        "replacing_keeps_the_local_routes",
+        replacing_keeps_the_local_routes,
+    ),
+    ("a_peer_is_part_of_the_key", a_peer_is_part_of_the_key),
+    (
+        "replacing_deletes_and_changes_peers",
+        replacing_deletes_and_changes_peers,
+    ),
+    ("a_link_set_down_loses_its_ipv6", a_link_set_down_loses_its_ipv6),
+    ("a_small_mtu_takes_the_addresses", a_small_mtu_takes_the_addresses),
+    (
+        "replacing_deletes_link_local_addresses_that_are_ours",
+        replacing_deletes_link_local_addresses_that_are_ours,
+    ),
+    ("an_address_is_changed_in_place", an_address_is_changed_in_place),
     ("an_empty_batch_has_no_outcomes", an_empty_batch_has_no_outcomes),
 ];
 
@@ -246,6 +266,16 @@ pub fn operations_on_a_missing_link_say_so(host: &mut dyn DummyLinks) {
             "{operation}: {error:?}"
         );
     }
+    // Each in its own words, also in a batch.
+    let batch = [
+        Operation::AddAddress(link, address("10.1.1.1/32")),
+        Operation::DeleteAddress(link, key("10.1.1.2/32")),
+        Operation::UpdateAddress(link, address("10.1.1.3/32")),
+    ];
+    for (operation, outcome) in batch.iter().zip(host.execute(&batch)) {
+        let text = outcome.unwrap_err().to_string();
+        assert!(text.contains(&operation.to_string()), "{operation}: {text}");
+    }
     assert!(host.list(Selection::On(link)).unwrap_err().is_link_missing());
     assert!(host.routes(&link).unwrap_err().is_link_missing());
     host.list(Selection::Except(link)).unwrap();
@@ -351,7 +381,7 @@ pub fn settings_of_an_address_come_back(host: &mut dyn DummyLinks) {
     assert!((43_000..=43_200).contains(&got.lifetime.preferred), "{got:?}");
     let got = find(&plain);
     assert_eq!(
-        (got.scope, got.label, got.broadcast, got.peer),
+        (got.scope, got.label, got.broadcast, got.key.peer()),
         (Scope::Universe, None, None, None)
     );
     host.delete_link(&link).unwrap();
@@ -637,6 +667,11 @@ pub fn a_local_route_is_added_listed_and_deleted(host: &mut dyn DummyLinks) {
     assert_eq!(host.routes(&link).unwrap(), [small, range]);
     assert_eq!(host.routes(&other).unwrap(), []);
     assert!(host.delete_route(&other, &range).unwrap_err().is_not_found());
+    // Nor is there room for another one of its prefix, with IPv4.
+    for operation in [Operation::AddRoute, Operation::EnsureRoute] {
+        let outcome = host.execute_one(operation(other, route("10.1.18.1/32")));
+        assert!(outcome.unwrap_err().is_already_exists());
+    }
     let error = host.delete_route(&link, &route("10.1.18.1/32")).unwrap_err();
     assert!(
         error.is_not_found(),
@@ -667,6 +702,288 @@ pub fn an_ipv6_local_route_needs_the_link_up(host: &mut dyn DummyLinks) {
     host.ensure_link(&DummyLink::new(link).with_state(LinkState::Down))
         .unwrap();
     assert_eq!(host.routes(&link).unwrap(), []);
+    host.delete_link(&link).unwrap();
+}
+
+/// The kernel's doing. Those of IPv6 stay.
+pub fn deleting_the_last_ipv4_address_deletes_the_ipv4_routes(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract22");
+    host.ensure_link(&DummyLink::new(link).with_state(LinkState::Up))
+        .unwrap();
+    let (range, range6) = (route("10.96.0.0/12"), route("fd00:22::/112"));
+    // Without any address they stay.
+    for route in [&range, &range6] {
+        host.add_route(&link, route).unwrap();
+    }
+    for text in ["10.1.22.1/32", "10.1.22.2/24", "fd00::22/128"] {
+        host.add(&link, &address(text)).unwrap();
+    }
+    host.delete(&link, &key("10.1.22.1/32")).unwrap();
+    host.delete(&link, &key("fd00::22/128")).unwrap();
+    assert_eq!(host.routes(&link).unwrap(), [range, range6]);
+    host.delete(&link, &key("10.1.22.2/24")).unwrap();
+    assert_eq!(host.routes(&link).unwrap(), [range6]);
+    // In one batch they are there again.
+    host.add(&link, &address("10.1.22.1/32")).unwrap();
+    host.add_route(&link, &range).unwrap();
+    let outcomes = host.execute(&[
+        Operation::DeleteAddress(link, key("10.1.22.1/32")),
+        Operation::EnsureRoute(link, range),
+    ]);
+    assert_eq!(outcomes, [Ok(()), Ok(())]);
+    assert_eq!(host.routes(&link).unwrap(), [range, range6]);
+    host.delete_link(&link).unwrap();
+}
+
+/// Also when the last IPv4 address goes, and when the first of a prefix takes the others along.
+pub fn replacing_keeps_the_local_routes(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract23");
+    let ranges = [route("10.1.128.0/20"), route("10.96.0.0/12")];
+    for range in &ranges {
+        host.add_route(&link, range).unwrap();
+    }
+    let wanted = [address("10.1.23.1/32"), address("10.1.23.2/32")];
+    let replaced = host.replace(&link, &wanted, &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.restored.len()), (2, 0), "{replaced:?}");
+    // One of two stays: nothing happens to the routes.
+    let replaced = host.replace(&link, &wanted[..1], &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.restored.len()), (1, 0), "{replaced:?}");
+    let replaced = host.replace(&link, &[], &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.failures.len()), (1, 0), "{replaced:?}");
+    assert_eq!(replaced.restored, ranges);
+    assert_eq!(host.routes(&link).unwrap(), ranges);
+    for text in ["10.1.23.1/24", "10.1.23.2/24"] {
+        host.add(&link, &address(text)).unwrap();
+    }
+    let replaced = host
+        .replace(&link, &[address("10.1.23.2/24")], &Ours::Everything)
+        .unwrap();
+    assert_eq!(replaced.failures, []);
+    assert_eq!(keys(host, link), set(["10.1.23.2/24"]));
+    assert_eq!(host.routes(&link).unwrap(), ranges);
+    host.delete_link(&link).unwrap();
+}
+
+/// Of IPv4 by its network, of IPv6 not.
+pub fn a_peer_is_part_of_the_key(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract24");
+    let several = [
+        "10.1.24.1/32",
+        "10.1.24.1 peer 10.1.24.2/32",
+        "10.1.24.1 peer 10.1.24.3/32",
+        "10.1.24.1 peer 10.2.24.4/24",
+    ];
+    for text in several {
+        host.add(&link, &address(text)).unwrap();
+        host.ensure(&link, &address(text)).unwrap();
+    }
+    assert_eq!(keys(host, link), set(several));
+    for one in [Operation::AddAddress, Operation::EnsureAddress] {
+        let outcome = host.execute_one(one(link, address("10.1.24.1 peer 10.2.24.5/24")));
+        assert!(outcome.unwrap_err().is_already_exists());
+    }
+    let absent = key("10.1.24.1 peer 10.1.24.9/32");
+    assert!(host.delete(&link, &absent).unwrap_err().is_not_found());
+    for text in several {
+        host.delete(&link, &key(text)).unwrap();
+    }
+    assert_eq!(keys(host, link), set([]));
+    host.add(&link, &address("fd00::24 peer fd00::25/128")).unwrap();
+    assert_eq!(keys(host, link), set(["fd00::24 peer fd00::25/128"]));
+    for one in [Operation::AddAddress, Operation::EnsureAddress] {
+        let outcome = host.execute_one(one(link, address("fd00::24/128")));
+        assert!(outcome.unwrap_err().is_already_exists());
+    }
+    host.delete(&link, &key("fd00::24/128")).unwrap();
+    assert_eq!(keys(host, link), set([]));
+    host.delete_link(&link).unwrap();
+}
+
+/// An address with a peer that is not wanted goes, and one that has become wanted without it is exchanged.
+pub fn replacing_deletes_and_changes_peers(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract25");
+    for text in [
+        "10.1.25.1 peer 10.1.25.2/32",
+        "10.1.25.3 peer 10.1.25.4/24",
+        "fd00::25 peer fd00::26/128",
+    ] {
+        host.add(&link, &address(text)).unwrap();
+    }
+    let wanted = ["10.1.25.1/32", "10.1.25.3/24", "fd00::25/128"];
+    let replaced = host
+        .replace(&link, &wanted.map(address), &Ours::Everything)
+        .unwrap();
+    assert_eq!(replaced.failures, []);
+    assert_eq!(keys(host, link), set(wanted));
+    let with_peers = ["10.1.25.1 peer 10.1.25.2/32", "fd00::25 peer fd00::26/128"];
+    let replaced = host
+        .replace(&link, &with_peers.map(address), &Ours::Everything)
+        .unwrap();
+    assert_eq!(replaced.failures, []);
+    assert_eq!(keys(host, link), set(with_peers));
+    let replaced = host.replace(&link, &[], &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.failures.len()), (2, 0), "{replaced:?}");
+    assert_eq!(keys(host, link), set([]));
+    host.delete_link(&link).unwrap();
+}
+
+/// Keys without what a kernel may add by itself to a link that is up.
+fn keys_of_ours(host: &mut dyn DummyLinks, link: LinkName) -> BTreeSet<AddressKey> {
+    let listed = host.list(Selection::On(link)).unwrap();
+    listed
+        .into_iter()
+        .filter(|seen| Ours::Everything.contains(&seen.address))
+        .map(|seen| seen.address.key)
+        .collect()
+}
+
+/// Addresses and routes; IPv4 stays. What is added while it is down stays when it is set up.
+pub fn a_link_set_down_loses_its_ipv6(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract26");
+    let state = |state| DummyLink::new(link).with_state(state);
+    for text in ["10.1.26.1/32", "fd00::26/128"] {
+        host.add(&link, &address(text)).unwrap();
+    }
+    host.ensure_link(&state(LinkState::Down)).unwrap();
+    assert_eq!(keys(host, link), set(["10.1.26.1/32", "fd00::26/128"]));
+    host.ensure_link(&state(LinkState::Up)).unwrap();
+    let range = route("10.96.0.0/12");
+    host.add_route(&link, &range).unwrap();
+    host.add_route(&link, &route("fd00:26::/112")).unwrap();
+    assert_eq!(keys_of_ours(host, link), set(["10.1.26.1/32", "fd00::26/128"]));
+    host.ensure_link(&state(LinkState::Down)).unwrap();
+    assert_eq!(keys(host, link), set(["10.1.26.1/32"]));
+    assert_eq!(host.routes(&link).unwrap(), [range]);
+    host.delete_link(&link).unwrap();
+}
+
+/// Below 1280 those of IPv6, below 68 those of IPv4 and its routes.
+pub fn a_small_mtu_takes_the_addresses(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract27");
+    let mtu = |mtu| DummyLink::new(link).with_mtu(mtu);
+    let both = ["10.1.27.1/32", "fd00::27/128"].map(address);
+    for address in &both {
+        host.add(&link, address).unwrap();
+    }
+    let range = route("10.96.0.0/12");
+    host.add_route(&link, &range).unwrap();
+    host.ensure_link(&mtu(1280)).unwrap();
+    assert_eq!(keys(host, link), set(["10.1.27.1/32", "fd00::27/128"]));
+    host.ensure_link(&mtu(1279)).unwrap();
+    assert_eq!(keys(host, link), set(["10.1.27.1/32"]));
+    assert!(host.add(&link, &both[1]).is_err());
+    assert!(host.add_route(&link, &route("fd00:27::/112")).is_err());
+    host.ensure_link(&mtu(68)).unwrap();
+    assert_eq!(keys(host, link), set(["10.1.27.1/32"]));
+    assert_eq!(host.routes(&link).unwrap(), [range]);
+    host.ensure_link(&mtu(67)).unwrap();
+    assert_eq!(keys(host, link), set([]));
+    assert_eq!(host.routes(&link).unwrap(), []);
+    assert!(host.add(&link, &both[0]).is_err());
+    host.ensure_link(&mtu(1500)).unwrap();
+    assert_eq!(keys(host, link), set([]));
+    let replaced = host.replace(&link, &both, &Ours::Everything).unwrap();
+    assert_eq!((replaced.done, replaced.failures.len()), (2, 0), "{replaced:?}");
+    host.delete_link(&link).unwrap();
+}
+
+/// Those that the kernel adds by itself are not; see [`Ours`].
+pub fn replacing_deletes_link_local_addresses_that_are_ours(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract28");
+    let within = Ours::Within(vec!["fe80::/10".parse().unwrap()]);
+    let owned = address("fe80::30/64")
+        .with_flags(AddressFlags::empty())
+        .with_owner(Owner::KERNLINK);
+    for ours in [Ours::Everything, within] {
+        for text in ["fe80::28/128", "fe80::29/64"] {
+            host.add(&link, &address(text)).unwrap();
+        }
+        host.add(&link, &owned).unwrap();
+        let kept = [address("fe80::29/64"), owned.clone()];
+        let replaced = host.replace(&link, &kept, &ours).unwrap();
+        assert_eq!(replaced.done, 1, "{replaced:?}");
+        // Kernels before 5.18 keep no owner, and the address then looks as one of their own.
+        let is_owner_kept = host
+            .list(Selection::On(link))
+            .unwrap()
+            .iter()
+            .any(|seen| seen.address.owner == Owner::KERNLINK);
+        if !is_owner_kept {
+            host.delete(&link, &owned.key).unwrap();
+        }
+        let replaced = host.replace(&link, &[], &ours).unwrap();
+        assert_eq!(replaced.failures, []);
+        assert_eq!(keys(host, link), set([]), "{ours:?}");
+    }
+    host.delete_link(&link).unwrap();
+}
+
+/// Lifetime, metric and owner; what is not there is not added.
+pub fn an_address_is_changed_in_place(host: &mut dyn DummyLinks) {
+    let link = ensured(host, "contract29");
+    let short = Lifetime {
+        valid: 5_000,
+        preferred: 4_000,
+    };
+    let long = Lifetime {
+        valid: 86_400,
+        preferred: 0,
+    };
+    let flags = AddressFlags::NO_DAD | AddressFlags::NO_PREFIX_ROUTE;
+    for text in ["10.1.29.1/24", "fd00::29/64"] {
+        let first = address(text).with_flags(flags).with_lifetime(short);
+        assert!(host.update(&link, &first).unwrap_err().is_not_found());
+        assert_eq!(host.list(Selection::On(link)).unwrap(), []);
+        host.add(&link, &first).unwrap();
+        let other_length = key(&text.replace("/24", "/25").replace("/64", "/65"));
+        let other_length = LinkAddress::new(other_length);
+        assert!(host.update(&link, &other_length).unwrap_err().is_not_found());
+        host.update(&link, &first.clone().with_lifetime(long).with_metric(7))
+            .unwrap();
+        let listed = host.list(Selection::On(link)).unwrap();
+        let [changed] = &listed[..] else {
+            panic!("{listed:?}")
+        };
+        let changed = &changed.address;
+        assert_eq!((changed.key, changed.metric), (first.key, 7));
+        assert!((86_000..=86_400).contains(&changed.lifetime.valid), "{changed:?}");
+        assert!(
+            changed
+                .flags
+                .contains(AddressFlags::DEPRECATED | AddressFlags::NO_PREFIX_ROUTE)
+        );
+        assert!(!changed.flags.contains(AddressFlags::PERMANENT));
+        // In a batch behind what adds it, and for ever.
+        host.delete(&link, &first.key).unwrap();
+        let for_ever = address(text);
+        let outcomes = host.execute(&[
+            Operation::UpdateAddress(link, for_ever.clone()),
+            Operation::AddAddress(link, first.clone()),
+            Operation::UpdateAddress(link, for_ever.clone()),
+            Operation::UpdateAddress(
+                link,
+                for_ever.with_lifetime(Lifetime {
+                    valid: 0,
+                    preferred: 0,
+                }),
+            ),
+        ]);
+        let [Err(absent), Ok(()), Ok(()), Err(invalid)] = &outcomes[..] else {
+            panic!("{outcomes:?}")
+        };
+        assert!(absent.is_not_found() && !invalid.is_not_found(), "{outcomes:?}");
+        let listed = host.list(Selection::On(link)).unwrap();
+        assert!(
+            listed
+                .iter()
+                .all(|seen| seen.address.lifetime == Lifetime::FOREVER)
+        );
+        let keeps_the_flag = listed
+            .iter()
+            .all(|seen| seen.address.flags.contains(AddressFlags::NO_PREFIX_ROUTE));
+        assert_eq!(keeps_the_flag, first.key.address().is_ipv4(), "{listed:?}");
+        host.delete(&link, &first.key).unwrap();
+    }
     host.delete_link(&link).unwrap();
 }
 

@@ -78,19 +78,20 @@ impl Error {
 
     /// The link, the address or the route is not there.
     ///
-    /// The kernel says `ENODEV` for a link, `EADDRNOTAVAIL` for an address that should go (and for
-    /// one that it will not add, which is something else) and `ESRCH` for a route.
+    /// The kernel's number is `ENODEV` for a link, `EADDRNOTAVAIL` for an address that is to be deleted or
+    /// changed (and for one that cannot be added, which is not meant here) and `ESRCH` for a route.
     pub fn is_not_found(&self) -> bool {
-        let is_address_deletion = matches!(self, Error::Refused { operation, .. }
-            if operation.starts_with("address delete"));
+        let names_an_address_of_the_link = matches!(self, Error::Refused { operation, .. }
+            if operation.starts_with("address delete") || operation.starts_with("address change"));
         match self.errno() {
-            Some(Errno::EADDRNOTAVAIL) => is_address_deletion,
+            Some(Errno::EADDRNOTAVAIL) => names_an_address_of_the_link,
             Some(Errno::ESRCH) => true,
             _ => self.is_link_missing(),
         }
     }
 
-    /// The link is not there.
+    /// The link is not there. The kernel's number for this, `ENODEV`, also comes back for an IPv6 route over a
+    /// link whose MTU is below 1280 bytes, which has no IPv6.
     pub fn is_link_missing(&self) -> bool {
         matches!(self, Error::LinkMissing { .. }) || self.errno() == Some(Errno::ENODEV)
     }
@@ -120,5 +121,18 @@ impl Error {
     /// The caller lacks `CAP_NET_ADMIN` in the network namespace's user namespace.
     pub fn is_permission_denied(&self) -> bool {
         self.errno() == Some(Errno::EPERM)
+    }
+
+    /// IPv6 is switched off on the link by the sysctl `net.ipv6.conf.LINK.disable_ipv6`, so it takes no IPv6
+    /// address and no IPv6 route (`EACCES`, in
+    /// [`addrconf_add_dev`](https://github.com/torvalds/linux/blob/v6.12/net/ipv6/addrconf.c)).
+    pub fn is_ipv6_disabled(&self) -> bool {
+        matches!(self, Error::Refused { refusal, .. } if refusal.errno == Errno::EACCES)
+    }
+
+    /// The operation may have been executed although it failed here: the kernel's answer was lost or did not
+    /// come in time.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self, Error::Netlink { error, .. } if error.is_outcome_unknown())
     }
 }

@@ -7,8 +7,8 @@ use kernlink_netlink::{Errno, Refusal};
 
 use crate::client::{must_be_dummy, validate, without_own_label};
 use crate::{
-    AddressFlags, AddressKey, DummyLink, DummyLinks, Error, HostAddress, Link, LinkAddress, LinkFlags,
-    LinkName, LinkState, LocalRoute, Operation, Scope, Selection,
+    AddressFlags, AddressKey, DummyLink, DummyLinks, Error, HostAddress, Lifetime, Link, LinkAddress,
+    LinkFlags, LinkName, LinkState, LocalRoute, Operation, Scope, Selection,
 };
 
 /// Links and addresses in memory, refusing what the kernel refuses with the same errors.
@@ -27,6 +27,10 @@ pub struct Fake {
 #[derive(Clone, Debug)]
 struct Held {
     link: Link,
+    /// Further names that the link is found by.
+    alternative_names: Vec<LinkName>,
+    /// Whether the link takes IPv4 addresses: not after its MTU was made too small.
+    has_ipv4: bool,
     addresses: BTreeMap<AddressKey, LinkAddress>,
     routes: Vec<LocalRoute>,
 }
@@ -50,9 +54,10 @@ impl Fake {
             fake.insert(name, None, LinkFlags::LOOPBACK | LinkFlags::UP, 65_536);
             fake.put(
                 &name,
-                LinkAddress::new(AddressKey::from_kernel([127, 0, 0, 1].into(), 8)).with_scope(Scope::Host),
+                LinkAddress::new(AddressKey::from_kernel([127, 0, 0, 1].into(), 8, None))
+                    .with_scope(Scope::Host),
             );
-            let loopback = AddressKey::from_kernel(std::net::Ipv6Addr::LOCALHOST.into(), 128);
+            let loopback = AddressKey::from_kernel(std::net::Ipv6Addr::LOCALHOST.into(), 128, None);
             fake.put(
                 &name,
                 LinkAddress::new(loopback)
@@ -79,6 +84,14 @@ impl Fake {
         }
     }
 
+    /// The same host with another name by which a link is found (`ip link property add`).
+    pub fn with_alternative_name(mut self, link: &LinkName, name: LinkName) -> Self {
+        if let Some(held) = self.held(link) {
+            held.alternative_names.push(name);
+        }
+        self
+    }
+
     /// The same host on a kernel without the dummy module.
     pub fn without_module(mut self) -> Self {
         self.has_module = false;
@@ -101,6 +114,8 @@ impl Fake {
             index,
             Held {
                 link,
+                alternative_names: Vec::new(),
+                has_ipv4: true,
                 addresses: BTreeMap::new(),
                 routes: Vec::new(),
             },
@@ -110,9 +125,7 @@ impl Fake {
     /// Adds an address without any check.
     fn put(&mut self, link: &LinkName, mut address: LinkAddress) {
         let Some(held) = self.held(link) else { return };
-        if address.lifetime == crate::Lifetime::FOREVER {
-            address.flags |= AddressFlags::PERMANENT;
-        }
+        address.flags |= lifetime_flags(address.lifetime);
         if address.key.address().is_ipv6() {
             address.scope = ipv6_scope(&address.key);
         } else if held.has_neighbour(&address.key) {
@@ -123,7 +136,9 @@ impl Fake {
     }
 
     fn held(&mut self, name: &LinkName) -> Option<&mut Held> {
-        self.links.values_mut().find(|held| held.link.name == *name)
+        self.links
+            .values_mut()
+            .find(|held| held.link.name == *name || held.alternative_names.contains(name))
     }
 
     fn execute_operation(&mut self, operation: &Operation) -> Result<(), Error> {
@@ -136,7 +151,9 @@ impl Fake {
                 refusal,
             })
         };
-        let name = operation.link();
+        let name = &self
+            .held(operation.link())
+            .map_or(*operation.link(), |held| held.link.name);
         let (is_privileged, has_module) = (self.is_privileged, self.has_module);
         match operation {
             Operation::AddLink(link) | Operation::EnsureLink(link) => {
@@ -151,8 +168,8 @@ impl Fake {
                             None,
                         );
                     }
-                    must_be_dummy(&held.link, name, &operation.to_string())?;
-                    if !link.is_met_by(&held.link) {
+                    must_be_dummy(&held.link, name, operation)?;
+                    if !link.has_its_settings(&held.link) {
                         if !is_privileged {
                             return refuse(Errno::EPERM, None);
                         }
@@ -170,7 +187,7 @@ impl Fake {
                     *name,
                     Some(Link::DUMMY),
                     LinkFlags::BROADCAST | LinkFlags::NO_ARP,
-                    1500,
+                    link.mtu.unwrap_or(1500),
                 );
                 if let Some(held) = self.held(name) {
                     held.configure(link);
@@ -179,21 +196,26 @@ impl Fake {
             }
             _ => {}
         }
-        // A route of any link stands in the way of another of the same prefix.
+        // A route of any link stands in the way of another of the same prefix, and so does the one that the
+        // kernel makes for an IPv4 address (that of an IPv6 address has another metric).
         let is_routed = match operation {
-            Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => self
-                .links
-                .values()
-                .any(|held| held.link.name != *name && held.routes.contains(route)),
+            Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => {
+                self.links.values().any(|held| {
+                    (held.link.name != *name && held.routes.contains(route))
+                        || held.addresses.keys().any(|key| {
+                            key.address().is_ipv4() && IpNet::from(key.address()) == route.prefix()
+                        })
+                })
+            }
             _ => false,
         };
         let Some(held) = self.held(name) else {
             return Err(Error::LinkMissing {
                 operation: operation.to_string().into(),
-                link: *name,
+                link: *operation.link(),
             });
         };
-        must_be_dummy(&held.link, name, &operation.to_string())?;
+        must_be_dummy(&held.link, operation.link(), operation)?;
         if !is_privileged {
             return refuse(Errno::EPERM, None);
         }
@@ -204,21 +226,28 @@ impl Fake {
                 self.links.remove(&index);
             }
             Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
-                let is_there = held.addresses.contains_key(&address.key);
-                let is_there_otherwise = address.key.address().is_ipv6() && held.has_ipv6(&address.key);
-                if is_there && matches!(operation, Operation::EnsureAddress(..)) {
+                if !held.takes(&address.key) {
+                    let errno = if address.key.address().is_ipv4() {
+                        Errno::ENOBUFS
+                    } else {
+                        Errno::EINVAL
+                    };
+                    return refuse(errno, None);
+                }
+                if held.addresses.contains_key(&address.key)
+                    && matches!(operation, Operation::EnsureAddress(..))
+                {
                     return Ok(());
                 }
-                if is_there || is_there_otherwise {
+                if held.addresses.keys().any(|other| other.excludes(&address.key)) {
                     return refuse(Errno::EEXIST, None);
                 }
                 if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
                     return refuse(Errno::EINVAL, Some("invalid lifetime"));
                 }
                 let mut neighbours = held.addresses.values();
-                if address.key.prefix_length() < 32
-                    && neighbours
-                        .any(|other| is_same_prefix(&other.key, &address.key) && other.scope != address.scope)
+                if neighbours
+                    .any(|other| is_same_prefix(&other.key, &address.key) && other.scope != address.scope)
                 {
                     return refuse(Errno::EINVAL, Some("Invalid scope value"));
                 }
@@ -238,12 +267,32 @@ impl Fake {
                 }
                 self.put(name, address.clone());
             }
+            Operation::UpdateAddress(_, address) => {
+                if !held.addresses.contains_key(&address.key) {
+                    return refuse(Errno::EADDRNOTAVAIL, None);
+                }
+                if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
+                    return refuse(Errno::EINVAL, Some("invalid lifetime"));
+                }
+                if let Some(present) = held.addresses.get_mut(&address.key) {
+                    change(present, address);
+                }
+            }
             Operation::DeleteAddress(_, key) => {
-                let Some(removed) = held.addresses.remove(key) else {
+                // The kernel compares the networks of IPv4 peers, and does not look at IPv6 peers.
+                let found = held
+                    .addresses
+                    .keys()
+                    .find(|other| other.excludes(key) && other.prefix_length() == key.prefix_length())
+                    .copied();
+                let Some(removed) = found.and_then(|found| held.addresses.remove(&found)) else {
                     return refuse(Errno::EADDRNOTAVAIL, None);
                 };
-                if !removed.flags.contains(AddressFlags::SECONDARY) && held.has_neighbour(key) {
+                if !removed.flags.contains(AddressFlags::SECONDARY) {
                     held.addresses.retain(|other, _| !is_same_prefix(other, key));
+                }
+                if key.address().is_ipv4() && !held.has_family(true) {
+                    held.routes.retain(|route| route.prefix().addr().is_ipv6());
                 }
             }
             Operation::AddRoute(_, route) | Operation::EnsureRoute(_, route) => {
@@ -252,6 +301,9 @@ impl Fake {
                 }
                 if is_routed || held.routes.contains(route) {
                     return refuse(Errno::EEXIST, None);
+                }
+                if matches!(route.prefix(), IpNet::V6(_)) && held.link.mtu < IPV6_MIN_MTU {
+                    return refuse(Errno::ENODEV, None);
                 }
                 if matches!(route.prefix(), IpNet::V6(_)) && held.link.state() == LinkState::Down {
                     return refuse(ENETDOWN, Some("Nexthop device is not up"));
@@ -273,29 +325,90 @@ impl Fake {
 /// ([`errno.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/errno.h#L83)).
 const ENETDOWN: Errno = Errno(100);
 
+/// The smallest MTU of a link that has IPv6
+/// ([`ipv6.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/ipv6.h)).
+const IPV6_MIN_MTU: u32 = 1280;
+
+/// The smallest MTU of a link that has IPv4
+/// ([`ip.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/ip.h)).
+const IPV4_MIN_MTU: u32 = 68;
+
+/// The flags that the kernel sets by the lifetime.
+fn lifetime_flags(lifetime: Lifetime) -> AddressFlags {
+    let mut flags = AddressFlags::empty();
+    flags.set(AddressFlags::PERMANENT, lifetime.valid == Lifetime::INFINITY);
+    flags.set(AddressFlags::DEPRECATED, lifetime.preferred == 0);
+    flags
+}
+
+/// What the kernel changes of an address that is there
+/// ([`inet_rtm_newaddr`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/devinet.c),
+/// [`inet6_addr_modify`](https://github.com/torvalds/linux/blob/v6.12/net/ipv6/addrconf.c)).
+fn change(present: &mut LinkAddress, wanted: &LinkAddress) {
+    const CHANGED: AddressFlags = AddressFlags::NO_DAD
+        .union(AddressFlags::HOME_ADDRESS)
+        .union(AddressFlags::MANAGE_TEMPORARY)
+        .union(AddressFlags::NO_PREFIX_ROUTE);
+    present.flags -= AddressFlags::PERMANENT | AddressFlags::DEPRECATED;
+    present.flags |= lifetime_flags(wanted.lifetime);
+    present.lifetime = wanted.lifetime;
+    present.owner = wanted.owner;
+    if present.key.address().is_ipv4() {
+        present.metric = wanted.metric;
+    } else {
+        present.flags = (present.flags - CHANGED) | (wanted.flags & CHANGED);
+        if wanted.metric != 0 {
+            present.metric = wanted.metric;
+        }
+    }
+}
+
 impl Held {
-    /// Whether an IPv4 address of the same prefix is there. A prefix of full length holds nothing
-    /// but the address itself.
+    /// Whether an IPv4 address of the same prefix is there.
     fn has_neighbour(&self, key: &AddressKey) -> bool {
-        key.prefix_length() < 32 && self.addresses.keys().any(|other| is_same_prefix(other, key))
+        self.addresses.keys().any(|other| is_same_prefix(other, key))
     }
 
-    /// Whether an IPv6 address is there with any prefix length.
-    fn has_ipv6(&self, key: &AddressKey) -> bool {
-        let all = AddressKey::from_kernel(key.address(), 0)..=AddressKey::from_kernel(key.address(), 128);
-        self.addresses.range(all).next().is_some()
+    /// Whether an address of a family is there.
+    fn has_family(&self, is_ipv4: bool) -> bool {
+        self.addresses
+            .keys()
+            .any(|key| key.address().is_ipv4() == is_ipv4)
+    }
+
+    /// Whether the MTU allows an address of this family.
+    fn takes(&self, key: &AddressKey) -> bool {
+        if key.address().is_ipv4() {
+            self.has_ipv4
+        } else {
+            self.link.mtu >= IPV6_MIN_MTU
+        }
+    }
+
+    fn remove_family(&mut self, is_ipv4: bool) {
+        self.addresses.retain(|key, _| key.address().is_ipv4() != is_ipv4);
+        self.routes
+            .retain(|route| route.prefix().addr().is_ipv4() != is_ipv4);
     }
 
     fn configure(&mut self, wanted: &DummyLink) {
         self.link.flags |= LinkFlags::NO_ARP;
-        if let Some(state) = wanted.state {
-            self.link.flags.set(LinkFlags::UP, state == LinkState::Up);
-            if state == LinkState::Down {
-                self.routes.retain(|route| matches!(route.prefix(), IpNet::V4(_)));
+        if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu != self.link.mtu) {
+            self.link.mtu = mtu;
+            if mtu < IPV6_MIN_MTU {
+                self.remove_family(false);
+            }
+            self.has_ipv4 = mtu >= IPV4_MIN_MTU;
+            // The routes go with the last address, not by the MTU.
+            if !self.has_ipv4 && self.has_family(true) {
+                self.remove_family(true);
             }
         }
-        if let Some(mtu) = wanted.mtu {
-            self.link.mtu = mtu;
+        if let Some(state) = wanted.state.filter(|state| *state != self.link.state()) {
+            self.link.flags.set(LinkFlags::UP, state == LinkState::Up);
+            if state == LinkState::Down {
+                self.remove_family(false);
+            }
         }
         if let Some(alias) = &wanted.alias {
             self.link.alias = Some(alias.clone()).filter(|alias| !alias.is_empty());
@@ -305,8 +418,7 @@ impl Held {
 
 /// IPv4 addresses of one prefix hang together: all but the first are secondary.
 fn is_same_prefix(one: &AddressKey, other: &AddressKey) -> bool {
-    let net = |key: &AddressKey| IpNet::new(key.address(), key.prefix_length()).map(|net| net.trunc());
-    one.address().is_ipv4() && other.address().is_ipv4() && net(one).is_ok() && net(one) == net(other)
+    one.address().is_ipv4() && other.address().is_ipv4() && one.network() == other.network()
 }
 
 /// The kernel derives the scope of an IPv6 address from the address.
@@ -335,14 +447,22 @@ impl DummyLinks for Fake {
     }
 
     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
-        if let Selection::On(name) = selection
-            && self.held(&name).is_none()
-        {
-            return Err(Error::LinkMissing {
-                operation: selection.to_string().into(),
-                link: name,
-            });
-        }
+        // By the first name of the link.
+        let selection = match selection {
+            Selection::On(name) => match self.held(&name) {
+                Some(held) => Selection::On(held.link.name),
+                None => {
+                    return Err(Error::LinkMissing {
+                        operation: selection.to_string().into(),
+                        link: name,
+                    });
+                }
+            },
+            Selection::Except(name) => {
+                Selection::Except(self.held(&name).map_or(name, |held| held.link.name))
+            }
+            Selection::All => Selection::All,
+        };
         let all = self
             .links
             .values()
@@ -392,6 +512,28 @@ mod tests {
             .ensure_link(&DummyLink::new("d0".parse().unwrap()))
             .unwrap_err();
         assert!(error.is_module_missing() && error.is_unsupported(), "{error:?}");
+    }
+
+    #[test]
+    fn a_link_is_found_by_its_alternative_names_and_listed_by_its_first() {
+        let (link, other): (LinkName, LinkName) = ("d0".parse().unwrap(), "kube-ipvs0".parse().unwrap());
+        let mut fake = Fake::new()
+            .with_link(link, Some("dummy"), &[])
+            .with_alternative_name(&link, other);
+        let wanted = [LinkAddress::host([10, 0, 0, 1].into()).unwrap()];
+        let replaced = fake.replace(&other, &wanted, &crate::Ours::Everything).unwrap();
+        assert_eq!((replaced.done, replaced.failures.len()), (1, 0));
+        let again = fake.replace(&other, &wanted, &crate::Ours::Everything).unwrap();
+        assert_eq!((again.done, again.failures.len()), (0, 0));
+        assert_eq!(fake.list(Selection::On(other)).unwrap()[0].link, link);
+        let others = fake.list(Selection::Except(other)).unwrap();
+        assert!(others.iter().all(|seen| seen.link != link), "{others:?}");
+        fake.ensure_link(&DummyLink::new(other)).unwrap();
+        assert!(
+            fake.add_link(&DummyLink::new(other))
+                .unwrap_err()
+                .is_already_exists()
+        );
     }
 
     #[test]

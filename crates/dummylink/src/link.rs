@@ -13,9 +13,16 @@ pub struct DummyLink {
     pub name: LinkName,
     /// Up or down. A link that is created without this is down, which is enough for its addresses
     /// to be local to the host and keeps the kernel from adding a link-local IPv6 address.
+    ///
+    /// Setting a link down that was up deletes its IPv6 addresses and IPv6 routes (addresses unless the sysctl
+    /// `net.ipv6.conf.LINK.keep_addr_on_down` keeps them); IPv4 stays. Addresses that are added while the link is
+    /// down stay when it is set up.
     pub state: Option<LinkState>,
-    /// Largest packet in bytes; a dummy link has 1500 unless told. Below 1280 the kernel takes the
-    /// IPv6 addresses off the link.
+    /// Largest packet in bytes; a dummy link has 1500 unless set.
+    ///
+    /// A change to less than 1280 deletes the link's IPv6 addresses and IPv6 routes and a change to less than 68 its
+    /// IPv4 addresses, and with these its IPv4 routes; the link then takes no new addresses of that family (`EINVAL` and
+    /// `ENOBUFS`). Raising the MTU does not bring them back.
     #[doc(alias = "IFLA_MTU")]
     pub mtu: Option<u32>,
     /// Free text of at most 255 bytes for people to see; empty removes it.
@@ -54,9 +61,12 @@ impl DummyLink {
 
     /// Whether a link of the kernel has what is wanted here, and answers no ARP request.
     pub fn is_met_by(&self, link: &Link) -> bool {
-        self.name == link.name
-            && link.is_dummy()
-            && link.flags.contains(LinkFlags::NO_ARP)
+        self.name == link.name && link.is_dummy() && self.has_its_settings(link)
+    }
+
+    /// The same of a link that was found by an alternative name.
+    pub(crate) fn has_its_settings(&self, link: &Link) -> bool {
+        link.flags.contains(LinkFlags::NO_ARP)
             && self.state.is_none_or(|state| state == link.state())
             && self.mtu.is_none_or(|mtu| mtu == link.mtu)
             && self

@@ -20,7 +20,15 @@ pub enum Operation {
     AddAddress(LinkName, LinkAddress),
     /// Adds an address unless its key is there; one that is there stays as it is.
     EnsureAddress(LinkName, LinkAddress),
+    /// Changes an address in place; fails if its key is not there. Lifetime, metric and owner become those
+    /// given, of an IPv6 address the flags too. An IPv4 address keeps scope, label, broadcast address and flags.
+    UpdateAddress(LinkName, LinkAddress),
     /// Deletes an address; fails if it is not there.
+    ///
+    /// With the link's last IPv4 address the kernel also deletes its IPv4 [`LocalRoute`]s
+    /// ([`fib_inetaddr_event`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/fib_frontend.c)):
+    /// [`EnsureRoute`](Self::EnsureRoute) behind it in the same batch adds them again.
+    /// [`replace`](crate::DummyLinks::replace) does that by itself.
     DeleteAddress(LinkName, AddressKey),
     /// Adds a local route; fails if a route to that prefix is there.
     AddRoute(LinkName, LocalRoute),
@@ -38,6 +46,7 @@ impl Operation {
             Operation::DeleteLink(name)
             | Operation::AddAddress(name, _)
             | Operation::EnsureAddress(name, _)
+            | Operation::UpdateAddress(name, _)
             | Operation::DeleteAddress(name, _)
             | Operation::AddRoute(name, _)
             | Operation::EnsureRoute(name, _)
@@ -54,6 +63,7 @@ impl fmt::Display for Operation {
             Operation::DeleteLink(name) => write!(f, "link delete {name} type dummy"),
             Operation::AddAddress(name, address) => write!(f, "address add {address} dev {name}"),
             Operation::EnsureAddress(name, address) => write!(f, "address replace {address} dev {name}"),
+            Operation::UpdateAddress(name, address) => write!(f, "address change {address} dev {name}"),
             Operation::DeleteAddress(name, key) => write!(f, "address delete {key} dev {name}"),
             Operation::AddRoute(name, route) => {
                 write!(f, "route add {route} dev {name} table local proto static")

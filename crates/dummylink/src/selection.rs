@@ -10,7 +10,7 @@ use crate::LinkName;
 pub enum Selection {
     /// Those of all links.
     All,
-    /// Those of one link, of whatever kind. Filtered in the kernel.
+    /// Those of one link, of whatever kind.
     On(LinkName),
     /// Those of all links but one, which need not be there. An address that lies on that link and
     /// on another one is listed, for the other one.
@@ -18,7 +18,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Whether the addresses of a link are listed.
+    /// Whether the addresses of a link are listed, by the first name of the link.
     pub fn includes(&self, link: &LinkName) -> bool {
         match self {
             Selection::All => true,

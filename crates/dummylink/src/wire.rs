@@ -173,7 +173,7 @@ pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
             attributes.push(AddressAttribute::Flags(flags));
         }
     }
-    attributes.push(AddressAttribute::Address(address.key.address()));
+    attributes.push(AddressAttribute::Address(address.key.remote()));
     if address.lifetime != Lifetime::FOREVER {
         let mut times = CacheInfo::default();
         times.ifa_valid = address.lifetime.valid;
@@ -190,7 +190,7 @@ pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
 pub(crate) fn delete_address(link_index: u32, key: &AddressKey) -> Vec<u8> {
     let mut message = address_header(link_index, key);
     message.attributes.push(AddressAttribute::Local(key.address()));
-    message.attributes.push(AddressAttribute::Address(key.address()));
+    message.attributes.push(AddressAttribute::Address(key.remote()));
     emit(&message)
 }
 
@@ -202,11 +202,9 @@ fn address_header(link_index: u32, key: &AddressKey) -> AddressMessage {
     message
 }
 
-/// All addresses of both families, of one link where its number is not 0 (`RTM_GETADDR`).
-pub(crate) fn addresses_query(link_index: u32) -> Vec<u8> {
-    let mut message = AddressMessage::default();
-    message.header.index = link_index;
-    emit(&message)
+/// All addresses of both families on all links (`RTM_GETADDR`).
+pub(crate) fn addresses_query() -> Vec<u8> {
+    emit(&AddressMessage::default())
 }
 
 /// An address and the number of its link, as `RTM_NEWADDR` and `RTM_DELADDR` tell it. `None` for
@@ -214,7 +212,7 @@ pub(crate) fn addresses_query(link_index: u32) -> Vec<u8> {
 pub(crate) fn decode_address(message: &Message<'_>) -> Result<Option<(u32, LinkAddress)>, Error> {
     let [family, prefix_length, flags, scope, i0, i1, i2, i3] = fixed::<ADDRESS_HEADER>(message.payload)?;
     let (mut local, mut remote) = (None, None);
-    let mut address = LinkAddress::new(AddressKey::from_kernel(Ipv4Addr::UNSPECIFIED.into(), 0))
+    let mut address = LinkAddress::new(AddressKey::from_kernel(Ipv4Addr::UNSPECIFIED.into(), 0, None))
         .with_scope(Scope::from(scope))
         .with_flags(AddressFlags::from_bits_retain(flags.into()));
     for attribute in message.attributes(ADDRESS_HEADER)? {
@@ -235,8 +233,7 @@ pub(crate) fn decode_address(message: &Message<'_>) -> Result<Option<(u32, LinkA
     let Some(own) = local.or(remote) else {
         return Ok(None);
     };
-    address.peer = remote.filter(|remote| *remote != own);
-    address.key = AddressKey::from_kernel(own, prefix_length);
+    address.key = AddressKey::from_kernel(own, prefix_length, remote);
     Ok(Some((u32::from_ne_bytes([i0, i1, i2, i3]), address)))
 }
 

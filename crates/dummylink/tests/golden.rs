@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use kernlink_dummylink::{
     AddressFlags, Client, DummyLink, DummyLinks, HostAddress, Label, Lifetime, LinkAddress, LinkFlags,
-    LinkName, LocalRoute, Operation, Scope, Selection,
+    LinkName, LocalRoute, Operation, Scope, Selection, uapi,
 };
 use kernlink_netlink::{Errno, Script};
 
@@ -167,7 +167,7 @@ fn all_addresses_are_read_with_their_links() {
         listed[3].address,
         ipv6().with_flags(AddressFlags::NO_DAD | AddressFlags::PERMANENT)
     );
-    assert_eq!(listed[2].address.peer, Some([10, 5, 6, 0].into()));
+    assert_eq!(listed[2].address.key.peer(), Some([10, 5, 6, 0].into()));
 }
 
 /// `ip route show table local`
@@ -189,11 +189,13 @@ fn an_interrupted_listing_is_repeated() {
     let mut interrupted = golden("addresses-ipv4.reply");
     // NLM_F_DUMP_INTR in the flags of the first message.
     interrupted[6] |= 0x10;
+    // Of all links, also for one: only then the kernel sets this flag.
+    let request = Script::message(uapi::RTM_GETADDR, 0x301, &[0; 8]);
     let script = resolved()
-        .expect_anything()
+        .expect(&request)
         .answer(&interrupted)
         .done()
-        .expect_anything()
+        .expect(&request)
         .answer(&golden("addresses-ipv4.reply"))
         .done();
     let mut client = Client::from(script.connect().unwrap());
