@@ -1,13 +1,15 @@
 //! The kernel's table.
 
+use std::time::Duration;
+
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Refusal, flags};
 
 use crate::error::Error;
 use crate::expectation::Expectation;
 use crate::filter::Filter;
-use crate::flow::{Flow, FlowKey};
+use crate::flow::{Flow, FlowKey, Status};
 use crate::kernel_filter::{self, Ipv6Addresses, KernelFilter};
-use crate::operation::{Operation, Scope};
+use crate::operation::{NewFlow, Operation, Scope};
 use crate::protocol::{Family, Protocol};
 use crate::statistics::{CpuStatistics, ExpectationStatistics, Totals};
 use crate::table::{Conntrack, Deletion, Flows};
@@ -35,6 +37,8 @@ pub struct Client {
     filtering: KernelFiltering,
     /// Whether the kernel takes a filter when listing; `None` until it was tried.
     filters_listing: Option<bool>,
+    /// Whether it reads conditions on reply tuples and masked marks of such a filter rightly.
+    filters_delicate: Option<bool>,
     /// Whether it takes one when deleting.
     filters_deletion: Option<bool>,
     ipv6: Ipv6Knowledge,
@@ -82,6 +86,7 @@ impl Client {
             connection,
             filtering: KernelFiltering::Full,
             filters_listing: None,
+            filters_delicate: None,
             filters_deletion: None,
             ipv6: Ipv6Knowledge::None,
             batch: Batch::new(),
@@ -91,6 +96,18 @@ impl Client {
     /// Lets the kernel do less of the filtering than it could.
     pub fn set_kernel_filtering(&mut self, filtering: KernelFiltering) {
         self.filtering = filtering;
+    }
+
+    /// Changes how long to wait for each answer of the kernel; `None` waits for ever. 30 seconds unless set. An operation
+    /// that timed out may have been executed ([`Error::is_outcome_unknown`]), and those behind it in the same call are
+    /// not sent.
+    ///
+    /// # Errors
+    /// If the socket cannot be configured.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        self.connection
+            .set_timeout(timeout)
+            .map_err(request_failed("set the timeout"))
     }
 
     fn connect(connection: Result<Connection, kernlink_netlink::Error>) -> Result<Self, Error> {
@@ -211,6 +228,28 @@ impl Client {
         Ok(known)
     }
 
+    /// Whether a kernel that takes filters reads conditions on reply tuples and masked marks rightly; tried once.
+    fn filters_delicate(&mut self) -> Result<bool, Error> {
+        if let Some(known) = self.filters_delicate {
+            return Ok(known);
+        }
+        let dump = self.connection.dump(
+            wire::flow_message(uapi::IPCTNL_MSG_CT_GET),
+            0,
+            kernel_filter::write_reply_probe,
+            |_| Ok::<_, kernlink_netlink::Error>(Some(())),
+        );
+        let known = match dump.map_err(request_failed("list flows"))?.next() {
+            Some(Err(error)) if error.errno() == Some(Errno::EINVAL) => true,
+            Some(Err(error)) if error.errno() != Some(Errno::EOPNOTSUPP) => {
+                return Err(request_failed("list flows")(error));
+            }
+            _ => false,
+        };
+        self.filters_delicate = Some(known);
+        Ok(known)
+    }
+
     /// Whether the kernel takes filters when deleting; tried once, and not by deleting.
     fn filters_deletion(&mut self) -> Result<bool, Error> {
         if self.filtering != KernelFiltering::Full {
@@ -282,7 +321,11 @@ impl Client {
             return Ok(KernelFilter::family_only(family));
         }
         let ipv6 = self.ipv6_addresses()?;
-        Ok(KernelFilter::of(filter, family, ipv6))
+        let request = KernelFilter::of(filter, family, ipv6);
+        if request.is_delicate() && !self.filters_delicate()? {
+            return Ok(request.without_delicate());
+        }
+        Ok(request)
     }
 
     /// Deletes by a filter in the kernel, if it can do all of it. `false` if it cannot.
@@ -361,6 +404,67 @@ impl Client {
                 *outcome = Err(failed(operation, source));
             }
         }
+        self.explain_refusals(operations, outcomes);
+        if let ([.., Operation::Ensure(flow)], Some(outcome)) = (operations, outcomes.last_mut())
+            && outcome.as_ref().is_err_and(Error::is_busy)
+        {
+            *outcome = self.ensure_present(flow);
+        }
+    }
+
+    /// Tells `EPERM` for a flow whose timeout is fixed from a missing capability: who may look at the flow has it.
+    fn explain_refusals(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
+        for (operation, outcome) in operations.iter().zip(outcomes) {
+            let key = match (operation, &*outcome) {
+                (Operation::Update(key, changes), Err(error))
+                    if changes.timeout.is_some() && error.errno() == Some(Errno::EPERM) =>
+                {
+                    FlowKey { id: None, ..*key }
+                }
+                (Operation::Ensure(flow), Err(error)) if error.errno() == Some(Errno::EPERM) => flow.key(),
+                _ => continue,
+            };
+            match (self.flow(&key), &mut *outcome) {
+                (Ok(flow), Err(Error::Failed { operation, source }))
+                    if flow.status.contains(Status::FIXED_TIMEOUT) =>
+                {
+                    *outcome = Err(Error::TimeoutFixed {
+                        operation: operation.clone(),
+                        source: source.clone(),
+                    });
+                }
+                // Without the capability the others are not asked about.
+                (Err(error), _) if error.is_permission_denied() => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// Changes a flow that is there and has status bits that the kernel keeps: they are asked for as well.
+    fn ensure_present(&mut self, wanted: &NewFlow) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        // Packets may set further bits meanwhile, of which there are two that matter.
+        for _ in 0..3 {
+            let mut flow = wanted.clone();
+            match self.flow(&wanted.key()) {
+                Ok(present) => flow.status |= present.status,
+                // It ended meanwhile: a new one is made as it is wanted.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+            outcome = self
+                .connection
+                .acknowledged(
+                    wire::flow_message(uapi::IPCTNL_MSG_CT_NEW),
+                    flags::NLM_F_CREATE,
+                    |w| wire::write_new_flow(w, &flow),
+                )
+                .map_err(|source| failed(&Operation::Ensure(wanted.clone()), source));
+            if !outcome.as_ref().is_err_and(Error::is_busy) {
+                break;
+            }
+        }
+        outcome
     }
 }
 
@@ -395,20 +499,46 @@ fn is_single(operation: &Operation) -> bool {
     !matches!(operation, Operation::DeleteMatching(_) | Operation::Flush(_))
 }
 
+/// How many operations go into one batch. What may have to be asked twice is the last one, so that nothing that
+/// comes behind it has been executed then.
+fn batch_length(operations: &[Operation]) -> usize {
+    let asks_twice =
+        |operation: &Operation| matches!(operation, Operation::Ensure(flow) if !flow.status.is_empty());
+    let singles = operations
+        .iter()
+        .take_while(|operation| is_single(operation))
+        .count();
+    operations
+        .iter()
+        .take(singles)
+        .position(asks_twice)
+        .map_or(singles.max(1), |last| last + 1)
+}
+
 impl Conntrack for Client {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = vec![Ok(()); operations.len()];
         let mut rest = (operations, &mut outcomes[..]);
         while let Some(first) = rest.0.first() {
-            let singles = rest.0.iter().take_while(|operation| is_single(operation)).count();
-            let (now, later) = rest.0.split_at(singles.max(1));
-            let (now_outcomes, later_outcomes) = rest.1.split_at_mut(singles.max(1));
+            let length = batch_length(rest.0);
+            let (now, later) = rest.0.split_at(length);
+            let (now_outcomes, later_outcomes) = rest.1.split_at_mut(length);
             match (first, now_outcomes.first_mut()) {
                 (Operation::DeleteMatching(filter), Some(outcome)) => {
                     *outcome = self.delete_matching(filter).and_then(Deletion::into_result);
                 }
                 (Operation::Flush(scope), Some(outcome)) => *outcome = self.flush_scope(*scope),
                 _ => self.execute_batch(now, now_outcomes),
+            }
+            let is_lost =
+                |outcome: &Result<(), Error>| outcome.as_ref().is_err_and(Error::is_outcome_unknown);
+            if now_outcomes.iter().any(is_lost) {
+                for (operation, outcome) in later.iter().zip(later_outcomes) {
+                    *outcome = Err(Error::NotSent {
+                        operation: Box::new(operation.clone()),
+                    });
+                }
+                break;
             }
             rest = (later, later_outcomes);
         }
@@ -480,7 +610,7 @@ impl Conntrack for Client {
         }
         let keys: Vec<FlowKey> = self
             .flows(filter)?
-            .map(|flow| flow.map(|flow| flow.key()))
+            .map(|flow| flow.map(|flow| flow.key_by_reply()))
             .collect::<Result<_, _>>()?;
         Ok(self.delete_all(&keys))
     }

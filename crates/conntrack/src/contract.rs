@@ -13,7 +13,7 @@ use ipnet::IpNet;
 
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::flow::{FlowKey, Status};
+use crate::flow::{FlowKey, Labels, Status};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
 use crate::protocol::{Family, Protocol, ProtocolState, TcpState};
 use crate::stale::StaleFlows;
@@ -57,6 +57,11 @@ checks![
     a_mark_is_changed_bit_by_bit,
     status_bits_are_set_and_not_taken_away,
     a_tcp_state_is_changed,
+    labels_are_changed_bit_by_bit,
+    ensure_keeps_status_bits,
+    a_fixed_timeout_is_no_missing_privilege,
+    a_flow_that_leads_elsewhere_is_spared,
+    a_flow_without_ports_is_a_flow,
     a_flow_without_time_left_is_gone,
     zones_are_tables_of_their_own,
     zones_of_one_direction_share_the_other,
@@ -269,6 +274,178 @@ fn a_tcp_state_is_changed(table: &mut dyn Conntrack) {
     assert_eq!(state(table, &flow.key()), TcpState::ESTABLISHED);
     ok(table.update(&flow.key(), &Changes::new().with_tcp_state(TcpState::TIME_WAIT)));
     assert_eq!(state(table, &flow.key()), TcpState::TIME_WAIT);
+}
+
+/// If flows have room for labels, which a rule decides.
+fn labels_are_changed_bit_by_bit(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_labels(Labels(0b0110 | 1 << 71));
+    ok(table.add(&flow));
+    let labels = |table: &mut dyn Conntrack| ok(table.flow(&flow.key())).labels;
+    let change = |value, mask| Changes::new().with_labels(Labels(value), Labels(mask));
+    let Some(first) = labels(table) else {
+        let no_room = |error: &Error| error.errno() == Some(kernlink_netlink::Errno::ENOSPC);
+        refused(table.update(&flow.key(), &change(1, 1)), no_room);
+        refused(table.ensure(&flow), no_room);
+        return;
+    };
+    assert_eq!(first, Labels(0b0110 | 1 << 71));
+    // Bits of the value outside the mask have no effect.
+    ok(table.update(&flow.key(), &change(0b1011, 0b0001)));
+    assert_eq!(labels(table), Some(Labels(0b0111 | 1 << 71)));
+    ok(table.update(&flow.key(), &change(0, 0b0010 | 1 << 71)));
+    assert_eq!(labels(table), Some(Labels(0b0101)));
+    ok(table.update(&flow.key(), &change(1 << 127, u128::MAX)));
+    assert_eq!(labels(table), Some(Labels(1 << 127)));
+    ok(table.ensure(&flow.clone().with_labels(Labels(0b1000))));
+    assert_eq!(labels(table), Some(Labels(0b1000)));
+    ok(table.update(&flow.key(), &change(0, u128::MAX)));
+    assert_eq!(labels(table), None);
+}
+
+fn ensure_keeps_status_bits(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
+    ok(table.add(&flow.clone().with_status(Status::SEEN_REPLY)));
+    let status = |table: &mut dyn Conntrack| ok(table.flow(&flow.key())).status;
+    ok(table.ensure(&flow.clone().with_mark(7)));
+    assert_eq!(status(table), Status::SEEN_REPLY | Status::CONFIRMED);
+    ok(table.ensure(&flow.clone().with_status(Status::ASSURED)));
+    assert_eq!(
+        status(table),
+        Status::SEEN_REPLY | Status::ASSURED | Status::CONFIRMED
+    );
+    assert_eq!(ok(table.flow(&flow.key())).mark, 0);
+    // One that is expected, which a status that is asked for cannot be.
+    let child = new(udp("10.0.0.2:2000", "10.0.0.1:4660")).with_master(flow.original);
+    ok(table.add(&child));
+    let again = new(child.original).with_status(Status::SEEN_REPLY);
+    ok(table.ensure(&again));
+    assert!(
+        ok(table.flow(&child.key()))
+            .status
+            .contains(Status::EXPECTED | Status::SEEN_REPLY)
+    );
+    // In a batch, in order.
+    let outcomes = table.execute(&[
+        Operation::Ensure(again),
+        Operation::Delete(child.key()),
+        Operation::Ensure(flow.clone().with_status(Status::SEEN_REPLY)),
+        Operation::Delete(flow.key()),
+    ]);
+    assert_eq!(outcomes, [Ok(()), Ok(()), Ok(()), Ok(())]);
+    assert_eq!(ok(table.totals()).entries, 0);
+    refused(table.ensure(&flow.with_status(Status::DYING)), Error::is_busy);
+}
+
+fn a_fixed_timeout_is_no_missing_privilege(table: &mut dyn Conntrack) {
+    let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_status(Status::FIXED_TIMEOUT);
+    ok(table.add(&flow));
+    let refused = |outcome: Result<(), Error>| {
+        refused(outcome, |error| {
+            error.is_timeout_fixed() && !error.is_permission_denied() && !error.is_outcome_unknown()
+        });
+    };
+    let change = Changes::new().with_timeout(Duration::from_secs(10)).with_mark(7);
+    let key = ok(table.flow(&flow.key())).key();
+    refused(table.update(&key, &change));
+    refused(table.ensure(&flow.clone().with_mark(7)));
+    assert_eq!(ok(table.flow(&flow.key())).mark, 0);
+    ok(table.update(&key, &Changes::new().with_mark(7)));
+    assert_eq!(ok(table.flow(&flow.key())).mark, 7);
+    ok(table.delete(&key));
+}
+
+/// Does something else between listing and deleting.
+struct Meddler<'t> {
+    table: &'t mut dyn Conntrack,
+    meddle: fn(&mut dyn Conntrack),
+}
+
+impl Debug for Meddler<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.table.fmt(f)
+    }
+}
+
+impl Conntrack for Meddler<'_> {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.table.execute(operations)
+    }
+    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<crate::table::Flows<'a>, Error> {
+        self.table.flows(filter)
+    }
+    fn flow(&mut self, key: &FlowKey) -> Result<crate::flow::Flow, Error> {
+        self.table.flow(key)
+    }
+    fn delete_matching(&mut self, filter: &Filter) -> Result<crate::table::Deletion, Error> {
+        self.table.delete_matching(filter)
+    }
+    fn delete_all(&mut self, keys: &[FlowKey]) -> crate::table::Deletion {
+        (self.meddle)(self.table);
+        self.table.delete_all(keys)
+    }
+    fn totals(&mut self) -> Result<crate::statistics::Totals, Error> {
+        self.table.totals()
+    }
+}
+
+/// A stale flow ends before it is deleted, and its client's next packet makes one that leads where it should.
+fn a_flow_that_leads_elsewhere_is_spared(table: &mut dyn Conntrack) {
+    const CLIENT: &str = "10.0.0.1:4660";
+    fn leading_to(server: &str) -> NewFlow {
+        new(udp(CLIENT, "10.96.0.10:53")).with_reply(udp(server, CLIENT))
+    }
+    let question =
+        StaleFlows::new().with_destination(Protocol::UDP, socket("10.96.0.10:53"), [socket("10.0.1.2:5353")]);
+    ok(table.add(&leading_to("10.0.1.1:5353")));
+    let mut meddler = Meddler {
+        table,
+        meddle: |table| {
+            ok(table.flush(Scope::Everything));
+            ok(table.add(&leading_to("10.0.1.2:5353")));
+        },
+    };
+    let deletion = ok(meddler.delete_stale(&question));
+    assert_eq!((deletion.deleted, deletion.vanished), (Some(0), 1));
+    let [live] = &ok(table.list(&Filter::new()))[..] else {
+        panic!("the live flow is gone")
+    };
+    assert_eq!(live.reply, udp("10.0.1.2:5353", CLIENT));
+    // The key finds the flow in zones of each kind.
+    for scope in [ZoneScope::Both, ZoneScope::Original, ZoneScope::Reply] {
+        let flow = leading_to("10.0.1.3:5353").with_zone(Zone { id: 7, scope });
+        ok(table.flush(Scope::Everything));
+        ok(table.add(&flow));
+        let key = ok(table.flow(&flow.key())).key_by_reply();
+        assert_eq!(ok(table.flow(&key)).original, flow.original, "{scope:?}");
+        ok(table.delete(&key));
+    }
+}
+
+/// Of a protocol with ports that a kernel may have no tracker for.
+fn a_flow_without_ports_is_a_flow(table: &mut dyn Conntrack) {
+    for protocol in [Protocol::DCCP, Protocol::UDPLITE, Protocol::GRE, Protocol::SCTP] {
+        for (source, destination) in [("10.0.0.1:0", "10.0.0.2:0"), ("[fd00::1]:0", "[fd00::2]:0")] {
+            let tuple = Tuple {
+                protocol,
+                part: crate::tuple::ProtocolPart::None,
+                ..udp(source, destination)
+            };
+            let flow = new(tuple);
+            match table.add(&flow) {
+                Ok(()) => {}
+                // It has a tracker, which wants ports.
+                Err(error) if error.errno() == Some(kernlink_netlink::Errno::EINVAL) => continue,
+                Err(error) => panic!("{error:?}"),
+            }
+            let found = ok(table.flow(&flow.key()));
+            assert_eq!(found.original, tuple);
+            ok(table.update(&found.key(), &Changes::new().with_mark(1)));
+            ok(table.delete(&found.key()));
+            ok(table.add(&flow));
+            ok(table.flush(Scope::Family(tuple.family())));
+            assert_eq!(ok(table.totals()).entries, 0);
+        }
+    }
 }
 
 fn a_flow_without_time_left_is_gone(table: &mut dyn Conntrack) {

@@ -20,6 +20,21 @@ pub enum Error {
         #[source]
         source: kernlink_netlink::Error,
     },
+    /// The flow keeps its timeout ([`Status::FIXED_TIMEOUT`](crate::Status::FIXED_TIMEOUT)); nothing of it was changed.
+    #[error("cannot do {operation}: the flow's timeout is fixed (FIXED_TIMEOUT)")]
+    TimeoutFixed {
+        /// What was asked for.
+        operation: Box<Operation>,
+        /// The kernel's refusal (`EPERM`).
+        #[source]
+        source: kernlink_netlink::Error,
+    },
+    /// An operation was not sent, because the outcome of an earlier one of the same call is unknown.
+    #[error("{operation} was not sent, because the outcome of an earlier operation is unknown")]
+    NotSent {
+        /// What was asked for.
+        operation: Box<Operation>,
+    },
     /// An operation that the kernel would take for something else; it was not sent.
     #[error("cannot do {operation}")]
     Invalid {
@@ -124,6 +139,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Failed { source, .. }
+            | Error::TimeoutFixed { source, .. }
             | Error::Request { source, .. }
             | Error::ModuleMissing { source } => source.errno(),
             Error::Incomplete { first, .. } => first.errno(),
@@ -143,7 +159,14 @@ impl Error {
 
     /// The caller lacks `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
     pub fn is_permission_denied(&self) -> bool {
-        matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
+        !self.is_timeout_fixed() && matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
+    }
+
+    /// The flow keeps its timeout ([`Status::FIXED_TIMEOUT`](crate::Status::FIXED_TIMEOUT)). The kernel's number for
+    /// this is `EPERM`, as for a missing capability
+    /// ([`__nf_ct_change_timeout`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c)).
+    pub fn is_timeout_fixed(&self) -> bool {
+        matches!(self, Error::TimeoutFixed { .. })
     }
 
     /// The running kernel does not have this: too old, or built without it.
@@ -163,6 +186,11 @@ impl Error {
     }
 
     /// The kernel keeps what was to be changed: status bits cannot be taken away.
+    ///
+    /// Kernels before 6.4 also refuse so to delete a flow that a flow table forwards
+    /// ([`Status::OFFLOAD`](crate::Status::OFFLOAD)), unless they have
+    /// [the fix](https://github.com/torvalds/linux/commit/9b7c68b3911aef84afa4cbfc31bce20f10570d51), as 6.3.6, 6.1.32,
+    /// 5.15.115, 5.10.182 and 5.4.245 do; flushing everything deletes such flows on any kernel.
     pub fn is_busy(&self) -> bool {
         self.errno() == Some(Errno::EBUSY)
     }

@@ -6,7 +6,7 @@ use kernlink_netlink::{Errno, Refusal};
 
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::flow::{Flow, FlowKey, Status};
+use crate::flow::{Flow, FlowKey, Labels, Status};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
 use crate::protocol::{Protocol, ProtocolState, SctpState, TcpState};
 use crate::statistics::Totals;
@@ -23,6 +23,10 @@ pub struct Fake {
     /// Both tuples of every flow, with the zone as far as it concerns their direction.
     index: HashMap<(u16, Tuple), u32>,
     next_id: u32,
+    /// The kernel makes a flow's number from its place in memory and its original tuple, and a place is soon used
+    /// again: a flow that comes back gets the same number here, whatever its reply tuple.
+    numbers: HashMap<(u16, Tuple), u32>,
+    has_labels: bool,
     limit: u32,
     helpers: Vec<(String, Protocol)>,
     has_privilege: bool,
@@ -40,7 +44,9 @@ impl Fake {
         Fake {
             flows: BTreeMap::new(),
             index: HashMap::new(),
-            next_id: 0x1234_0001,
+            next_id: 0x1234_0000,
+            numbers: HashMap::new(),
+            has_labels: false,
             limit: 262_144,
             helpers: Vec::new(),
             has_privilege: true,
@@ -50,6 +56,12 @@ impl Fake {
     /// With room for so many flows.
     pub fn with_limit(mut self, limit: u32) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// With a rule that uses labels: flows that are made have room for them.
+    pub fn with_labels(mut self) -> Self {
+        self.has_labels = true;
         self
     }
 
@@ -66,7 +78,7 @@ impl Fake {
     }
 
     /// Puts a flow into the table as it is, as a packet might have made it: with counters, status
-    /// bits, labels. An `id` of 0 is replaced by the next free one.
+    /// bits, labels; it has room for labels if it has any. An `id` of 0 is replaced by one of its own.
     ///
     /// # Errors
     /// [`is_already_exists`](Error::is_already_exists) if one of the tuples is taken.
@@ -83,8 +95,11 @@ impl Fake {
             return Err(taken(Errno::EEXIST));
         }
         if flow.id == 0 || self.flows.contains_key(&flow.id) {
-            flow.id = self.next_id;
-            self.next_id = self.next_id.wrapping_add(1);
+            let [place, _] = self.places(&flow);
+            flow.id = *self.numbers.entry(place).or_insert_with(|| {
+                self.next_id = self.next_id.wrapping_add(1);
+                self.next_id
+            });
         }
         for place in self.places(&flow) {
             self.index.insert(place, flow.id);
@@ -129,12 +144,16 @@ impl Fake {
             Operation::Ensure(flow) => match self.find(&flow.key()) {
                 None => self.add_flow(flow),
                 Some(id) => {
+                    let present = self.flows.get(&id);
+                    // Bits are added to those that it has.
+                    let status = present.map_or(flow.status, |present| present.status | flow.status);
                     let mut changes = Changes::new()
                         .with_timeout(flow.timeout)
                         .with_mark(flow.mark)
-                        .with_status(flow.status);
+                        .with_status(status);
                     changes.tcp_state = flow.tcp_state;
-                    let helper = self.flows.get(&id).and_then(|flow| flow.helper.as_deref());
+                    changes.labels = flow.labels.map(|labels| (labels, Labels(u128::MAX)));
+                    let helper = present.and_then(|flow| flow.helper.as_deref());
                     // These are decided when a flow begins.
                     if flow.source_nat.is_some()
                         || flow.destination_nat.is_some()
@@ -167,9 +186,13 @@ impl Fake {
                 Ok(())
             }
         };
-        done.map_err(|errno| Error::Failed {
-            operation: Box::new(operation.clone()),
-            source: refused(errno),
+        done.map_err(|errno| {
+            let (operation, source) = (Box::new(operation.clone()), refused(errno));
+            if errno == Errno::EPERM && self.has_privilege {
+                Error::TimeoutFixed { operation, source }
+            } else {
+                Error::Failed { operation, source }
+            }
         })
     }
 
@@ -216,6 +239,8 @@ impl Fake {
         };
         flow.timeout = Some(new.timeout);
         flow.mark = new.mark;
+        // Without room they are left out.
+        flow.labels = self.has_labels.then(|| new.labels.unwrap_or_default());
         flow.use_count = 1;
         flow.protocol_state = match new.original.protocol {
             Protocol::TCP => Some(ProtocolState::Tcp {
@@ -265,6 +290,9 @@ impl Fake {
         let flow = self.flows.get_mut(&id).ok_or(Errno::ENOENT)?;
         // In the kernel's order: what comes before a refusal stays changed.
         if let Some(timeout) = changes.timeout {
+            if flow.status.contains(Status::FIXED_TIMEOUT) {
+                return Err(Errno::EPERM);
+            }
             flow.timeout = Some(timeout);
         }
         if let Some(status) = changes.status {
@@ -280,7 +308,7 @@ impl Fake {
         }
         if let Some((labels, mask)) = changes.labels {
             let own = flow.labels.as_mut().ok_or(Errno::ENOSPC)?;
-            own.0 = (own.0 & !mask.0) ^ (labels.0 & mask.0);
+            own.0 = (own.0 & !mask.0) | (labels.0 & mask.0);
         }
         if flow.timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.remove(id);
@@ -333,6 +361,12 @@ fn zone_of(zone: &Zone, direction: ZoneScope) -> u16 {
     }
 }
 
+/// The kernel does not send labels if none is set.
+fn as_listed(mut flow: Flow) -> Flow {
+    flow.labels = flow.labels.filter(|labels| labels.0 != 0);
+    flow
+}
+
 fn refused(errno: Errno) -> kernlink_netlink::Error {
     kernlink_netlink::Error::Refused(Refusal::new(errno))
 }
@@ -350,7 +384,7 @@ impl Conntrack for Fake {
         self.permitted("list flows")?;
         let filter = filter.clone();
         let flows = self.flows.values().filter(move |flow| filter.matches(flow));
-        Ok(Flows::new(flows.cloned().map(Ok)))
+        Ok(Flows::new(flows.cloned().map(as_listed).map(Ok)))
     }
 
     fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error> {
@@ -364,6 +398,7 @@ impl Conntrack for Fake {
             .filter(|id| key.id.is_none_or(|wanted| wanted == *id))
             .and_then(|id| self.flows.get(&id))
             .cloned()
+            .map(as_listed)
             .ok_or(Error::Request {
                 attempt: ATTEMPT,
                 source: refused(Errno::ENOENT),
@@ -435,7 +470,6 @@ mod tests {
 
     use super::*;
     use crate::contract;
-    use crate::flow::Labels;
 
     fn flow(port: u16) -> NewFlow {
         let tuple = Tuple::udp(
@@ -449,6 +483,7 @@ mod tests {
     fn keeps_the_contract() {
         for check in contract::ALL {
             check.run(&mut Fake::new());
+            check.run(&mut Fake::new().with_labels());
         }
     }
 

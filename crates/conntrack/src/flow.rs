@@ -138,11 +138,13 @@ pub struct Flow {
     pub reply: Tuple,
     /// The zone.
     pub zone: Zone,
-    /// Number of the flow, the same as long as it lives. The kernel makes it from the flow's place in
-    /// memory and its tuples
-    /// ([`nf_ct_get_id`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L502)):
-    /// when the same tuples come back later, the number is another one unless they got the very
-    /// same place. 0 where the kernel left it out.
+    /// Number of the flow, the same as long as it lives. 0 where the kernel left it out.
+    ///
+    /// The kernel makes it from the flow's place in memory, its original tuple and its master
+    /// ([`nf_ct_get_id`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L502)). A
+    /// flow that begins with the same original tuple after another one ended usually gets the same place and so the
+    /// same number, also if its reply tuple is another one. `started` tells the two apart, where it is kept;
+    /// [`key_by_reply`](Flow::key_by_reply) does if the reply tuples differ.
     pub id: u32,
     /// What happened to it so far.
     pub status: Status,
@@ -161,7 +163,7 @@ pub struct Flow {
     pub stopped: Option<SystemTime>,
     /// When what a notification tells happened; Linux 6.14 and later.
     pub event_time: Option<SystemTime>,
-    /// Labels, if the flow has room for them.
+    /// Labels, if any is set. A flow without room for labels has none.
     pub labels: Option<Labels>,
     /// Name of the helper that reads this flow.
     pub helper: Option<Box<str>>,
@@ -179,8 +181,9 @@ pub struct Flow {
 
 /// Which flow, exactly.
 ///
-/// The kernel finds a flow by tuple and zone, and with an `id` it acts on that flow only and not on
-/// one that took its place. `Display` is as for the arguments of `conntrack -D`.
+/// The kernel finds a flow by tuple and zone, and with an `id` it acts on it only if its number is the same. That
+/// excludes most flows that took the place of the one meant, but not all: see [`Flow::id`]. `Display` is as for the
+/// arguments of `conntrack -D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The original tuple; a reply tuple finds the flow as well.
@@ -246,6 +249,17 @@ impl Flow {
             tuple: self.original,
             zone: self.zone,
             id: (self.id != 0).then_some(self.id),
+        }
+    }
+
+    /// Its identity by the reply tuple: reply tuple, zone and number.
+    ///
+    /// As the number depends on the original tuple, the kernel acts only on a flow that has both tuples and the
+    /// place of this one: a later flow of the same client that is translated to another destination is spared.
+    pub fn key_by_reply(&self) -> FlowKey {
+        FlowKey {
+            tuple: self.reply,
+            ..self.key()
         }
     }
 

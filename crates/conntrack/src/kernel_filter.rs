@@ -91,6 +91,19 @@ impl KernelFilter {
         Self::of(&Filter::new(), family, Ipv6Addresses::HeldBack)
     }
 
+    /// Whether it has conditions that kernels from 5.8 to 5.15 get wrong; see [`write_reply_probe`].
+    pub(crate) fn is_delicate(&self) -> bool {
+        self.reply.flags != 0 || self.mark.is_some_and(|mark| mark.mask != u32::MAX)
+    }
+
+    /// The same without these conditions.
+    pub(crate) fn without_delicate(mut self) -> Self {
+        self.is_exact &= !self.is_delicate();
+        self.reply = KernelTuple::default();
+        self.mark = self.mark.filter(|mark| mark.mask == u32::MAX);
+        self
+    }
+
     /// Writes a request to list.
     pub(crate) fn write_listing(&self, w: &mut AttributeWriter<'_>) {
         wire::header(w, self.family);
@@ -283,6 +296,23 @@ pub(crate) fn write_listing_probe(w: &mut AttributeWriter<'_>) {
     tuple.write(w, CTA_TUPLE_ORIG);
     w.nested(CTA_FILTER, |w| {
         w.ne_u32(CTA_FILTER_ORIG_FLAGS, tuple.flags);
+    });
+}
+
+/// Writes a request to list that a kernel refuses (`EINVAL`) if it reads conditions on the reply tuple as such: it asks for
+/// the source of a reply tuple that has none.
+///
+/// Kernels from 5.8 on read them by the conditions on the original tuple and so find nothing wrong, and then miss flows,
+/// until [ad81d4daf6a3](https://github.com/torvalds/linux/commit/ad81d4daf6a3f4769a346e635d5e1e967ca455d9) in 5.16, which
+/// 5.15.6 and 5.10.83 have too. All 5.8 kernels are among them, which also miss flows when a mark is compared with a mask
+/// ([`ctnetlink_filter_match`](https://github.com/torvalds/linux/blob/v5.8/net/netfilter/nf_conntrack_netlink.c), right
+/// [from 5.9 on](https://github.com/torvalds/linux/blob/v5.9/net/netfilter/nf_conntrack_netlink.c)).
+pub(crate) fn write_reply_probe(w: &mut AttributeWriter<'_>) {
+    wire::header(w, AF_INET);
+    KernelTuple::default().write(w, CTA_TUPLE_REPLY);
+    w.nested(CTA_FILTER, |w| {
+        w.ne_u32(CTA_FILTER_ORIG_FLAGS, 0)
+            .ne_u32(CTA_FILTER_REPLY_FLAGS, CTA_FILTER_F_CTA_IP_SRC);
     });
 }
 

@@ -16,8 +16,10 @@ use crate::tuple::{Tuple, Zone};
 pub enum Operation {
     /// Put a flow into the table; refused if one with either tuple is there (`conntrack -I`).
     Add(NewFlow),
-    /// Put a flow into the table, or give mark, time-out, status and state to the one that is
-    /// there; its reply tuple and translation stay as they are.
+    /// Put a flow into the table, or give mark, timeout, labels and state to the one that is there and add the
+    /// status bits to those that it has; its reply tuple and translation stay as they are.
+    ///
+    /// With status bits each of these operations costs a round trip, without them many share one.
     Ensure(NewFlow),
     /// Change a flow (`conntrack -U`); refused if it is not there. The kernel does not look at the
     /// key's `id` here.
@@ -74,6 +76,10 @@ pub struct NewFlow {
     pub mark: u32,
     /// Status bits; [`Status::CONFIRMED`] is added, and bits that belong to the kernel have no effect.
     pub status: Status,
+    /// Labels. A flow that is made while no rule of the network namespace uses labels has no room for them, and the
+    /// kernel then makes it without and reports no error; of one that is there, [`Operation::Ensure`] is refused
+    /// (`ENOSPC`).
+    pub labels: Option<Labels>,
     /// State of a TCP connection; without it the kernel starts at `NONE`.
     pub tcp_state: Option<TcpState>,
     /// Name of a helper that the kernel has.
@@ -105,6 +111,7 @@ impl NewFlow {
             timeout,
             mark: 0,
             status: Status::empty(),
+            labels: None,
             tcp_state: None,
             helper: None,
             master: None,
@@ -134,6 +141,12 @@ impl NewFlow {
     /// With these status bits.
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = status;
+        self
+    }
+
+    /// With these labels.
+    pub fn with_labels(mut self, labels: Labels) -> Self {
+        self.labels = Some(labels);
         self
     }
 
@@ -218,7 +231,8 @@ pub struct Changes {
     /// All status bits that it has and shall have: the kernel refuses to take away
     /// [`Status::SEEN_REPLY`] and [`Status::ASSURED`]. [`Status::CONFIRMED`] is added.
     pub status: Option<Status>,
-    /// Value and mask of the labels.
+    /// Value and mask of the labels: labels in the mask become those of the value, the others stay. Refused
+    /// (`ENOSPC`) for a flow that was made while no rule used labels.
     pub labels: Option<(Labels, Labels)>,
     /// State of a TCP connection.
     pub tcp_state: Option<TcpState>,
@@ -230,7 +244,8 @@ impl Changes {
         Changes::default()
     }
 
-    /// Another time-out.
+    /// Another timeout. Refused ([`Error::is_timeout_fixed`](crate::Error::is_timeout_fixed)) for a flow with
+    /// [`Status::FIXED_TIMEOUT`].
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -342,6 +357,9 @@ impl fmt::Display for NewFlow {
         }
         if !self.status.is_empty() {
             write!(f, " status={}", self.status)?;
+        }
+        if let Some(labels) = self.labels {
+            write!(f, " labels={:#x}", labels.0)?;
         }
         if let Some(state) = self.tcp_state {
             write!(f, " state={state}")?;

@@ -80,7 +80,12 @@ impl Protocol {
         }
     }
 
-    /// Whether its tuples have two ports (or keys).
+    /// Whether every kernel tracks its ports.
+    pub(crate) fn always_has_ports(self) -> bool {
+        matches!(self, Protocol::TCP | Protocol::UDP)
+    }
+
+    /// Whether its tuples have two ports (or keys), on kernels that have a tracker for it.
     pub fn has_ports(self) -> bool {
         matches!(
             self,

@@ -15,6 +15,9 @@ use crate::protocol::{Family, Protocol};
 /// or one that began before there was a service, has to be deleted. All destinations are asked
 /// about in one pass over the table.
 ///
+/// Addresses are compared as the kernel has them: scope and flow information of an IPv6 address are left out, and
+/// an IPv4-mapped IPv6 address means the IPv4 address.
+///
 /// An exact destination wins over a port on any address. (kube-proxy looks at the port also when
 /// the destination was found good, and so deletes live flows of a service whose port equals another
 /// service's node port.)
@@ -40,9 +43,9 @@ impl StaleFlows {
         answerers: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
         self.destinations
-            .entry((protocol, destination))
+            .entry((protocol, plain(destination)))
             .or_default()
-            .extend(answerers);
+            .extend(answerers.into_iter().map(plain));
         self
     }
 
@@ -54,7 +57,10 @@ impl StaleFlows {
         port: u16,
         answerers: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
-        self.ports.entry((protocol, port)).or_default().extend(answerers);
+        self.ports
+            .entry((protocol, port))
+            .or_default()
+            .extend(answerers.into_iter().map(plain));
         self
     }
 
@@ -106,6 +112,11 @@ impl StaleFlows {
     }
 }
 
+/// As a tuple of the kernel has it.
+fn plain(socket: SocketAddr) -> SocketAddr {
+    SocketAddr::new(socket.ip().to_canonical(), socket.port())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +147,29 @@ mod tests {
         assert!(question.is_stale(&flow("172.16.0.1:53", "172.16.0.1:53")));
         assert!(!question.is_stale(&flow("172.16.0.1:54", "10.0.0.2:53")));
         assert_eq!(question.filter(), Filter::new().with_protocol(Protocol::UDP));
+    }
+
+    #[test]
+    fn addresses_are_compared_as_the_kernel_has_them() {
+        let question = StaleFlows::new()
+            .with_destination(
+                Protocol::UDP,
+                "[fe80::10%3]:53".parse().unwrap(),
+                ["[fe80::1%7]:53".parse().unwrap()],
+            )
+            .with_destination(
+                Protocol::UDP,
+                "[::ffff:10.96.0.10]:53".parse().unwrap(),
+                ["[::ffff:10.0.0.1]:53".parse().unwrap()],
+            )
+            .with_port(Protocol::UDP, 54, ["[::ffff:10.0.0.9]:53".parse().unwrap()]);
+        assert!(!question.is_stale(&flow("[fe80::10]:53", "[fe80::1]:53")));
+        assert!(question.is_stale(&flow("[fe80::10]:53", "[fe80::2]:53")));
+        assert!(!question.is_stale(&flow("10.96.0.10:53", "10.0.0.1:53")));
+        assert!(question.is_stale(&flow("10.96.0.10:53", "10.0.0.2:53")));
+        assert!(!question.is_stale(&flow("172.16.0.1:54", "10.0.0.9:53")));
+        let mapped =
+            StaleFlows::new().with_destination(Protocol::UDP, "[::ffff:10.96.0.10]:53".parse().unwrap(), []);
+        assert_eq!(mapped.filter().family, Some(Family::Ipv4));
     }
 }

@@ -35,7 +35,8 @@ pub trait Conntrack: fmt::Debug + Send {
     ///
     /// # Errors
     /// If nothing was tried: a filter without a condition or with contradictory ones, or a table
-    /// that cannot be read. Flows that could not be deleted are in the outcome.
+    /// that cannot be read. Flows that could not be deleted are in the outcome, by their
+    /// [`key_by_reply`](Flow::key_by_reply).
     fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error>;
 
     /// Deletes flows by identity and counts what became of them.
@@ -60,6 +61,10 @@ pub trait Conntrack: fmt::Debug + Send {
     }
 
     /// Puts a flow into the table or changes the one that is there; see [`Operation::Ensure`].
+    ///
+    /// # Errors
+    /// As [`add`](Self::add) and [`update`](Self::update), without [`is_already_exists`](Error::is_already_exists);
+    /// [`is_unsupported`](Error::is_unsupported) for translation, a master or another helper of a flow that is there.
     fn ensure(&mut self, flow: &NewFlow) -> Result<(), Error> {
         only(self.execute(&[Operation::Ensure(flow.clone())]))
     }
@@ -68,7 +73,7 @@ pub trait Conntrack: fmt::Debug + Send {
     ///
     /// # Errors
     /// [`is_not_found`](Error::is_not_found), [`is_busy`](Error::is_busy) for status bits that
-    /// cannot be taken away.
+    /// cannot be taken away, [`is_timeout_fixed`](Error::is_timeout_fixed).
     fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
         only(self.execute(&[Operation::Update(*key, changes.clone())]))
     }
@@ -77,7 +82,7 @@ pub trait Conntrack: fmt::Debug + Send {
     ///
     /// # Errors
     /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`
-    /// by now.
+    /// by now. [`is_busy`](Error::is_busy) on old kernels for a flow that a flow table forwards.
     fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
         only(self.execute(&[Operation::Delete(*key)]))
     }
@@ -97,10 +102,12 @@ pub trait Conntrack: fmt::Debug + Send {
             .collect()
     }
 
-    /// Deletes the flows that are stale, in one pass over the table: each by its identity, so that a
-    /// flow that takes its place meanwhile is not hit.
+    /// Deletes the flows that are stale, in one pass over the table.
+    ///
+    /// Each is deleted by its [`key_by_reply`](Flow::key_by_reply), so a flow that takes its place meanwhile and leads
+    /// to another destination is spared. Keys of flows that could not be deleted are these keys.
     fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
-        let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key).collect();
+        let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key_by_reply).collect();
         Ok(self.delete_all(&keys))
     }
 }

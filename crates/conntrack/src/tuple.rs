@@ -35,7 +35,8 @@ pub struct Tuple {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProtocolPart {
-    /// Nothing: protocols that the kernel tracks by addresses alone.
+    /// Nothing: protocols that the kernel tracks by addresses alone. Among them can be protocols with ports that the
+    /// kernel has no tracker for, such as DCCP from Linux 6.16 on.
     None,
     /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite, keys of GRE.
     Ports {
@@ -158,7 +159,7 @@ impl Tuple {
         let fits = match self.part {
             ProtocolPart::Ports { .. } => self.protocol.has_ports(),
             ProtocolPart::Icmp { .. } => self.protocol.is_icmp(),
-            ProtocolPart::None => !self.protocol.has_ports() && !self.protocol.is_icmp(),
+            ProtocolPart::None => !self.protocol.always_has_ports() && !self.protocol.is_icmp(),
         };
         if fits {
             Ok(())

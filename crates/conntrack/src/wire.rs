@@ -54,15 +54,15 @@ pub(crate) fn write_key(w: &mut AttributeWriter<'_>, key: &FlowKey) {
             write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, None);
         }
         // A zone of one direction is part of that direction's tuple; the kernel takes its scope
-        // from which tuple it stands in.
+        // from which tuple it stands in. Whatever the tuple is called, flows are found by either of theirs.
         Zone {
             id,
             scope: ZoneScope::Original,
         } => write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, Some(id)),
         Zone {
+            id,
             scope: ZoneScope::Reply,
-            ..
-        } => write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, None),
+        } => write_tuple(w, CTA_TUPLE_REPLY, &key.tuple, Some(id)),
     }
     if let Some(id) = key.id {
         w.be_u32(CTA_ID, id);
@@ -80,8 +80,14 @@ pub(crate) fn write_new_flow(w: &mut AttributeWriter<'_>, flow: &NewFlow) {
         w.be_u16(CTA_ZONE, id);
     }
     write_timeout(w, flow.timeout);
-    w.be_u32(CTA_STATUS, (flow.status | Status::CONFIRMED).bits());
+    // Without it a new flow is confirmed all the same, and one that is there keeps its bits.
+    if !flow.status.is_empty() {
+        w.be_u32(CTA_STATUS, (flow.status | Status::CONFIRMED).bits());
+    }
     w.be_u32(CTA_MARK, flow.mark);
+    if let Some(labels) = flow.labels {
+        w.bytes(CTA_LABELS, &labels_to_bytes(labels));
+    }
     if let Some(state) = flow.tcp_state {
         write_tcp_state(w, state);
     }
@@ -116,7 +122,8 @@ pub(crate) fn write_changes(w: &mut AttributeWriter<'_>, key: &FlowKey, changes:
         w.be_u32(CTA_STATUS, (status | Status::CONFIRMED).bits());
     }
     if let Some((labels, mask)) = changes.labels {
-        w.bytes(CTA_LABELS, &labels_to_bytes(labels));
+        // As with marks.
+        w.bytes(CTA_LABELS, &labels_to_bytes(Labels(labels.0 & mask.0)));
         w.bytes(CTA_LABELS_MASK, &labels_to_bytes(mask));
     }
     if let Some(state) = changes.tcp_state {

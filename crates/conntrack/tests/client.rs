@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_conntrack::{
-    Client, Conntrack, Error, Family, Filter, Flow, FlowKey, NewFlow, Operation, Protocol, Scope, Tuple,
+    Changes, Client, Conntrack, Error, Family, Filter, Flow, FlowKey, NewFlow, Operation, Protocol, Scope,
+    Status, Tuple,
 };
 use kernlink_netlink::{Errno, Script};
 
@@ -39,20 +40,27 @@ fn network(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// `IPCTNL_MSG_CT_DELETE` of a flow of the function above by tuple and number, IPv4.
-fn delete(source: [u8; 4], port: u16, id: u32) -> Vec<u8> {
+/// `IPCTNL_MSG_CT_DELETE` of a flow of the function above by one of its tuples and its number, IPv4.
+fn delete(key: &FlowKey) -> Vec<u8> {
+    let octets = |address: std::net::IpAddr| {
+        let address: std::net::Ipv4Addr = address.to_string().parse().unwrap();
+        address.octets()
+    };
+    let [source, destination] = [key.tuple.source_socket(), key.tuple.destination_socket()];
     let mut payload = vec![2, 0, 0, 0];
     // CTA_TUPLE_ORIG of 52 bytes: CTA_TUPLE_IP of 20, CTA_TUPLE_PROTO of 28.
     payload.extend([52, 0, 1, 0x80, 20, 0, 1, 0x80, 8, 0, 1, 0]);
-    payload.extend(source);
-    payload.extend([
-        8, 0, 2, 0, 10, 96, 0, 10, 28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0,
-    ]);
-    payload.extend(port.to_be_bytes());
-    payload.extend([0, 0, 6, 0, 3, 0, 0, 53, 0, 0]);
+    payload.extend(octets(source.ip()));
+    payload.extend([8, 0, 2, 0]);
+    payload.extend(octets(destination.ip()));
+    payload.extend([28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0]);
+    payload.extend(source.port().to_be_bytes());
+    payload.extend([0, 0, 6, 0, 3, 0]);
+    payload.extend(destination.port().to_be_bytes());
+    payload.extend([0, 0]);
     // CTA_ID
     payload.extend([8, 0, 12, 0]);
-    payload.extend(id.to_be_bytes());
+    payload.extend(key.id.unwrap().to_be_bytes());
     Script::message(DELETE, REQUEST, &payload)
 }
 
@@ -73,13 +81,11 @@ fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
         .expect(&Script::message(GET, DUMP, &[2, 0, 0, 0]))
         .answer(&listing)
         .done()
+        // By the reply tuple, so that no flow is hit that leads elsewhere by now.
         .expect(
-            &[
-                delete([10, 0, 0, 1], 1, 1),
-                delete([10, 0, 0, 1], 2, 2),
-                delete([10, 0, 0, 1], 3, 3),
-            ]
-            .concat(),
+            &[&one, &two, &three]
+                .map(|flow| delete(&flow.key_by_reply()))
+                .concat(),
         )
         .acknowledge(0, Ok(()))
         .acknowledge(1, Err(Errno::ENOENT))
@@ -96,7 +102,8 @@ fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
     let [(key, error)] = deletion.failed.as_slice() else {
         panic!("{deletion:?}")
     };
-    assert_eq!(*key, three.key());
+    assert_eq!(*key, three.key_by_reply());
+    assert_eq!(key.tuple, three.reply);
     assert!(error.is_permission_denied());
     let error = deletion.into_result().unwrap_err();
     assert_eq!(
@@ -237,13 +244,135 @@ fn a_lost_answer_is_an_error_of_its_operation_and_no_other() {
     let keys = [1, 2].map(|number| flow("10.0.0.1", number, u32::from(number)).key());
     let script = Script::new()
         .requests_per_send(1)
-        .expect(&delete([10, 0, 0, 1], 1, 1))
+        .expect(&delete(&keys[0]))
         .fail(kernlink_netlink::Error::Overrun)
-        .expect(&delete([10, 0, 0, 1], 2, 2))
+        .expect(&delete(&keys[1]))
         .acknowledge(0, Ok(()));
     let outcomes = client(script).execute(&keys.map(Operation::Delete));
     assert!(outcomes[0].as_ref().unwrap_err().is_outcome_unknown());
     assert_eq!(outcomes[1], Ok(()));
+}
+
+#[test]
+fn nothing_is_sent_after_an_operation_of_which_nothing_is_known() {
+    let [one, two] = [1, 2].map(|number| flow("10.0.0.1", number, u32::from(number)).key());
+    // No answer to the first; anything sent after it would be off script, which is another error.
+    let script = Script::new().expect(&delete(&one));
+    let outcomes = client(script).execute(&[
+        Operation::Delete(one),
+        Operation::Flush(Scope::Everything),
+        Operation::Delete(two),
+    ]);
+    let [Err(lost), Err(second), Err(third)] = outcomes.as_slice() else {
+        panic!("{outcomes:?}")
+    };
+    assert!(lost.is_outcome_unknown(), "{lost:?}");
+    for error in [second, third] {
+        assert!(matches!(error, Error::NotSent { .. }), "{error:?}");
+        assert!(!error.is_outcome_unknown(), "{error:?}");
+    }
+}
+
+#[test]
+fn conditions_that_a_kernel_gets_wrong_are_kept_from_it() {
+    let one = flow("10.0.0.1", 1, 1);
+    #[rustfmt::skip]
+    let mut probe = vec![
+        2, 0, 0, 0,
+        4, 0, 2, 0x80,
+        20, 0, 25, 0x80, 8, 0, 1, 0, 0, 0, 0, 0, 8, 0, 2, 0,
+    ];
+    probe.extend(1_u32.to_ne_bytes());
+    let probe = Script::message(GET, DUMP, &probe);
+    let by_reply = Filter::new()
+        .with_family(Family::Ipv4)
+        .with_reply_source(network("10.96.0.10/32"));
+    let by_mark = Filter::new().with_family(Family::Ipv4).with_masked_mark(0, 0xff);
+    let family_only = Script::message(GET, DUMP, &[2, 0, 0, 0]);
+    // Linux 5.8 to 5.15.5: it takes filters, and finds nothing wrong with a condition on nothing.
+    let script = Script::new()
+        .expect_anything()
+        .done()
+        .expect(&probe)
+        .done()
+        .expect(&family_only)
+        .answer(&support::flow_message(&one))
+        .done()
+        .expect(&family_only)
+        .answer(&support::flow_message(&one))
+        .done();
+    let mut wrong = client(script);
+    for filter in [&by_reply, &by_mark] {
+        assert_eq!(wrong.list(filter).unwrap().as_slice(), std::slice::from_ref(&one));
+    }
+    // Later ones refuse it, and are given the conditions.
+    #[rustfmt::skip]
+    let mut reply = vec![
+        2, 0, 0, 0,
+        16, 0, 2, 0x80, 12, 0, 1, 0x80, 8, 0, 1, 0, 10, 96, 0, 10,
+        20, 0, 25, 0x80, 8, 0, 1, 0, 0, 0, 0, 0, 8, 0, 2, 0,
+    ];
+    reply.extend(1_u32.to_ne_bytes());
+    let mark = [2, 0, 0, 0, 8, 0, 8, 0, 0, 0, 0, 0, 8, 0, 21, 0, 0, 0, 0, 255];
+    let script = Script::new()
+        .expect_anything()
+        .done()
+        .expect(&probe)
+        .acknowledge(0, Err(Errno::EINVAL))
+        .expect(&Script::message(GET, DUMP, &reply))
+        .done()
+        .expect(&Script::message(GET, DUMP, &mark))
+        .done();
+    let mut right = client(script);
+    for filter in [&by_reply, &by_mark] {
+        assert_eq!(right.list(filter).unwrap(), []);
+    }
+}
+
+#[test]
+fn a_flow_that_has_status_bits_is_ensured_with_them() {
+    let mut there = flow("10.0.0.1", 1, 7);
+    there.status = Status::SEEN_REPLY | Status::CONFIRMED | Status::EXPECTED;
+    let new = NewFlow::new(there.original, Duration::from_secs(60));
+    let script = Script::new()
+        .expect_anything()
+        .acknowledge(0, Err(Errno::EBUSY))
+        .expect_anything()
+        .answer(&support::flow_message(&there))
+        .acknowledge(0, Ok(()))
+        .expect_anything()
+        .acknowledge(0, Ok(()))
+        // Only now what comes behind it.
+        .expect(&delete(&there.key()))
+        .acknowledge(0, Ok(()));
+    let outcomes = client(script).execute(&[
+        Operation::Ensure(new.with_status(Status::ASSURED)),
+        Operation::Delete(there.key()),
+    ]);
+    assert_eq!(outcomes, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_fixed_timeout_is_told_from_a_missing_privilege() {
+    let mut there = flow("10.0.0.1", 1, 7);
+    there.status |= Status::FIXED_TIMEOUT;
+    let change = Changes::new().with_timeout(Duration::from_secs(60));
+    let refused = || Script::new().expect_anything().acknowledge(0, Err(Errno::EPERM));
+    let fixed = refused()
+        .expect_anything()
+        .answer(&support::flow_message(&there))
+        .acknowledge(0, Ok(()));
+    let error = client(fixed).update(&there.key(), &change).unwrap_err();
+    assert!(
+        error.is_timeout_fixed() && !error.is_permission_denied(),
+        "{error:?}"
+    );
+    let denied = refused().expect_anything().acknowledge(0, Err(Errno::EPERM));
+    let error = client(denied).update(&there.key(), &change).unwrap_err();
+    assert!(
+        !error.is_timeout_fixed() && error.is_permission_denied(),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -285,6 +414,7 @@ fn a_flow_is_added_with_all_that_it_has() {
     let tuple = flow("10.0.0.1", 0x1234, 0).original;
     let new = NewFlow::new(tuple, Duration::from_secs(0x0102))
         .with_mark(0x1234_5678)
+        .with_status(Status::SEEN_REPLY)
         .with_zone(kernlink_conntrack::Zone::new(0x2345))
         .with_destination_nat("10.244.1.2".parse().unwrap(), Some(5353))
         .with_helper("tftp");
@@ -299,7 +429,7 @@ fn a_flow_is_added_with_all_that_it_has() {
             28, 0, 2, 0x80, 5, 0, 1, 0, 17, 0, 0, 0, 6, 0, 2, 0, 0, 53, 0, 0, 6, 0, 3, 0, 0x12, 0x34, 0, 0,
         6, 0, 18, 0, 0x23, 0x45, 0, 0,
         8, 0, 7, 0, 0, 0, 1, 2,
-        8, 0, 3, 0, 0, 0, 0, 8,
+        8, 0, 3, 0, 0, 0, 0, 10,
         8, 0, 8, 0, 0x12, 0x34, 0x56, 0x78,
         16, 0, 5, 0x80, 9, 0, 1, 0, b't', b'f', b't', b'p', 0, 0, 0, 0,
         40, 0, 13, 0x80,
