@@ -11,8 +11,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_conntrack::{
     Changes, Client, Conntrack, Error, Event, EventKinds, Events, Family, Filter, Flow, FlowKey,
-    KernelFiltering, Labels, NewFlow, Operation, Protocol, ProtocolPart, ProtocolState, Scope, StaleFlows,
-    Status, TcpState, Tuple, Zone, ZoneScope,
+    KernelFiltering, Labels, NewExpectation, NewFlow, Operation, PortRange, Protocol, ProtocolPart,
+    ProtocolState, Scope, StaleFlows, Status, TcpState, Tuple, Zone, ZoneScope,
 };
 use kernlink_kernel_tests::traffic::{self, Connection, Network, Server};
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
@@ -701,6 +701,65 @@ fn an_announced_connection_is_listed() {
     });
 }
 
+#[test]
+fn expectations_are_created_and_deleted() {
+    requires!(Feature::Conntrack, Feature::Iptables);
+    NetNs::new().run(|| {
+        // The helper is a module of its own; where it is built in there is none to load.
+        let _built_in = tools::run("modprobe", &["nf_conntrack_ftp"]);
+        let mut client = Client::open().unwrap();
+        for (source, server) in [("10.0.0.1", "10.0.0.2"), ("[fd00::1]", "[fd00::2]")] {
+            let master = Tuple::tcp(socket(&format!("{source}:4660")), socket(&format!("{server}:21")));
+            let tuple = Tuple::tcp(socket(&format!("{source}:0")), socket(&format!("{server}:2000")));
+            let ones = if tuple.source.is_ipv4() {
+                "255.255.255.255"
+            } else {
+                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]"
+            };
+            let mask = Tuple::tcp(socket(&format!("{ones}:0")), socket(&format!("{ones}:65535")));
+            let new = NewExpectation::new(master, tuple, mask)
+                .with_zone(7)
+                .with_helper("ftp")
+                .with_timeout(Duration::from_secs(4000));
+            assert!(client.add_expectation(&new).unwrap_err().is_not_found());
+            let flow = NewFlow::new(master, Duration::from_secs(600)).with_zone(Zone::new(7));
+            client.add(&flow).unwrap();
+            // Of a flow without a helper.
+            assert!(client.add_expectation(&new).unwrap_err().is_unsupported());
+            client.delete(&flow.key()).unwrap();
+            client.add(&flow.with_helper("ftp")).unwrap();
+            client.add_expectation(&new).unwrap();
+            assert!(client.add_expectation(&new).unwrap_err().is_already_exists());
+            let expectations = client.expectations().unwrap();
+            let [made] = expectations.as_slice() else {
+                panic!("{expectations:#?}")
+            };
+            assert_eq!(
+                (made.master, made.tuple, made.mask),
+                (new.master, new.tuple, new.mask)
+            );
+            assert_eq!(made.helper.as_deref(), Some("ftp"));
+            assert!((3000..=4000).contains(&made.timeout.unwrap().as_secs()), "{made}");
+            let family = tuple.family().to_string();
+            let theirs = tools::must("conntrack", &["-L", "expect", "-f", &family]);
+            let without_time = |line: &str| line.split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap();
+            assert_eq!(without_time(theirs.trim()), without_time(&made.to_string()));
+            // The kernel does not list the zone.
+            let mut there = made.clone();
+            there.zone = Zone::new(7);
+            let mut other = there.clone();
+            other.id ^= 1;
+            assert!(client.delete_expectation(&other).unwrap_err().is_not_found());
+            client.delete_expectation(&there).unwrap();
+            assert!(client.delete_expectation(&there).unwrap_err().is_not_found());
+            assert_eq!(client.expectations().unwrap(), []);
+            client.add_expectation(&new).unwrap();
+            client.flush_expectations().unwrap();
+            assert_eq!(client.expectations().unwrap(), []);
+        }
+    });
+}
+
 /// Addresses and ports that meet now and then.
 fn tuples() -> impl Strategy<Value = Tuple> {
     (0..5_u8, 0..2_u8, 0..2_u8, 0..2_u16, 0..2_u16, any::<bool>()).prop_map(
@@ -788,8 +847,12 @@ fn filters() -> impl Strategy<Value = Filter> {
                     conditions.icmp_code = is_chosen(base + 3).then_some(code);
                     conditions.icmp_identifier = is_chosen(base + 4).then_some(identifier);
                 } else {
-                    conditions.source_port = is_chosen(base + 2).then_some(ports(tuple).0);
-                    conditions.destination_port = is_chosen(base + 3).then_some(ports(tuple).1);
+                    let port = |port: u16| match prefix {
+                        0 => PortRange::from(port),
+                        _ => PortRange::from(port..=port + 1),
+                    };
+                    conditions.source_port = is_chosen(base + 2).then_some(port(ports(tuple).0));
+                    conditions.destination_port = is_chosen(base + 3).then_some(port(ports(tuple).1));
                 }
             }
             if is_chosen(13) {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::{Filter, TupleFilter};
 use crate::flow::{FlowKey, Labels, Status};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
-use crate::protocol::{Family, Protocol, ProtocolState, TcpState};
+use crate::protocol::{Family, Protocol, ProtocolState, SctpState, TcpState};
 use crate::stale::StaleFlows;
 use crate::table::Conntrack;
 use crate::tuple::{Tuple, Zone, ZoneScope};
@@ -57,6 +57,7 @@ checks![
     a_mark_is_changed_bit_by_bit,
     status_bits_are_set_and_not_taken_away,
     a_tcp_state_is_changed,
+    all_of_a_protocol_state_is_written,
     labels_are_changed_bit_by_bit,
     ensure_keeps_status_bits,
     a_fixed_timeout_is_no_missing_privilege,
@@ -74,6 +75,8 @@ checks![
     deletion_by_filter_needs_a_condition,
     deletion_by_address_spares_all_others,
     deletion_by_port_spares_other_protocols,
+    several_filters_share_one_pass,
+    labels_ranges_and_either_direction_are_conditions,
     flushing_a_part_spares_the_rest,
     vanished_flows_are_counted_apart,
     stale_flows_are_found_in_one_pass,
@@ -274,6 +277,66 @@ fn a_tcp_state_is_changed(table: &mut dyn Conntrack) {
     assert_eq!(state(table, &flow.key()), TcpState::ESTABLISHED);
     ok(table.update(&flow.key(), &Changes::new().with_tcp_state(TcpState::TIME_WAIT)));
     assert_eq!(state(table, &flow.key()), TcpState::TIME_WAIT);
+}
+
+fn all_of_a_protocol_state_is_written(table: &mut dyn Conntrack) {
+    let ends = (socket("10.0.0.1:4660"), socket("10.0.0.2:80"));
+    let states = [
+        ProtocolState::Tcp {
+            state: TcpState::SYN_SENT,
+            window_scale: [7, 14],
+            flags: [0b11, 0b1001],
+        },
+        ProtocolState::Tcp {
+            state: TcpState::ESTABLISHED,
+            window_scale: [3, 0],
+            flags: [0b1, 0b1011],
+        },
+    ];
+    let associations = [
+        ProtocolState::Sctp {
+            state: SctpState::COOKIE_WAIT,
+            verification_tags: [0x1234_5678, 0],
+        },
+        ProtocolState::Sctp {
+            state: SctpState::ESTABLISHED,
+            verification_tags: [0x1234_5678, 0x9abc_def0],
+        },
+    ];
+    for (protocol, [first, second]) in [(Protocol::TCP, states), (Protocol::SCTP, associations)] {
+        let flow = new(Tuple::with_ports(protocol, ends.0, ends.1)).with_protocol_state(first);
+        ok(table.add(&flow));
+        assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(first));
+        ok(table.update(&flow.key(), &Changes::new().with_protocol_state(second)));
+        assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(second));
+        ok(table.ensure(&flow));
+        assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(first));
+    }
+    let tcp = new(Tuple::tcp(ends.0, ends.1));
+    let [first, _] = associations;
+    for (flow, text) in [
+        (
+            tcp.clone().with_protocol_state(first),
+            "protocol state: it is one of sctp and the flow is of tcp",
+        ),
+        (
+            new(udp("10.0.0.1:1", "10.0.0.2:2")).with_tcp_state(TcpState::ESTABLISHED),
+            "protocol state: it is one of tcp and the flow is of udp",
+        ),
+        (
+            tcp.with_protocol_state(ProtocolState::Tcp {
+                state: TcpState::ESTABLISHED,
+                window_scale: [0, 15],
+                flags: [1, 1],
+            }),
+            "window scale: 15 is more than 14",
+        ),
+    ] {
+        match table.ensure(&flow) {
+            Err(Error::Invalid { problem, .. }) => assert_eq!(problem.to_string(), text),
+            other => panic!("{text} was expected: {other:?}"),
+        }
+    }
 }
 
 /// If flows have room for labels, which a rule decides.
@@ -766,6 +829,98 @@ fn deletion_by_port_spares_other_protocols(table: &mut dyn Conntrack) {
             "tcp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53",
         ]
     );
+}
+
+fn several_filters_share_one_pass(table: &mut dyn Conntrack) {
+    let udp = Filter::new().with_protocol(Protocol::UDP);
+    let filters = [
+        udp.clone().with_destination(network("10.96.0.1/32")),
+        udp.clone().with_family(Family::Ipv6).with_mark(2),
+        udp.clone().with_destination_port(54).with_mark(1),
+        udp.clone().with_protocol(Protocol::TCP),
+    ];
+    for filters in [&filters[..], &filters[..1], &filters[1..3], &[]] {
+        population(table);
+        let before = listed(table, &Filter::new());
+        let mut accepted: Vec<String> = filters.iter().flat_map(|filter| listed(table, filter)).collect();
+        accepted.sort();
+        accepted.dedup();
+        let mut any: Vec<String> = ok(table.list_any(filters))
+            .iter()
+            .map(|flow| {
+                FlowKey {
+                    id: None,
+                    ..flow.key()
+                }
+                .to_string()
+            })
+            .collect();
+        any.sort();
+        assert_eq!(any, accepted);
+        let deletion = ok(table.delete_any(filters));
+        assert_eq!(deletion.deleted, Some(any.len() as u64));
+        let mut left = listed(table, &Filter::new());
+        left.extend(accepted);
+        left.sort();
+        assert_eq!(left, before);
+        ok(table.flush(Scope::Everything));
+    }
+    population(table);
+    assert!(matches!(
+        table.delete_any(&[udp, Filter::new()]),
+        Err(Error::Invalid { .. })
+    ));
+    assert_eq!(ok(table.totals()).entries, 16);
+}
+
+fn labels_ranges_and_either_direction_are_conditions(table: &mut dyn Conntrack) {
+    for (port, server, labels) in [
+        (1000, "10.0.1.1:53", 0b01),
+        (1001, "10.0.1.2:53", 0b11),
+        (1999, "10.0.1.1:54", 0b10),
+        (2000, "10.0.1.3:54", 0b00),
+    ] {
+        let client = format!("10.0.0.1:{port}");
+        let flow = new(udp(&client, "10.96.0.10:53"))
+            .with_reply(udp(server, &client))
+            .with_labels(Labels(labels));
+        ok(table.add(&flow));
+    }
+    let mut ports = |filter: &Filter| -> Vec<u16> {
+        let mut ports: Vec<u16> = ok(table.list(filter))
+            .iter()
+            .map(|flow| flow.original.source_socket().port())
+            .collect();
+        ports.sort_unstable();
+        ports
+    };
+    let has_labels = !ports(&Filter::new().with_labels(Labels(1))).is_empty();
+    let udp = Filter::new().with_protocol(Protocol::UDP);
+    assert_eq!(ports(&udp.clone().with_source_port(1000..=1001)), [1000, 1001]);
+    assert_eq!(ports(&udp.clone().with_source_port(1001..=1999)), [1001, 1999]);
+    assert_eq!(ports(&udp.clone().with_source_port(2000..=2000)), [2000]);
+    assert_eq!(ports(&udp.clone().with_reply_source_port(54..=60)), [1999, 2000]);
+    let either = |tuple: TupleFilter| Filter::new().with_either(tuple);
+    let server = TupleFilter::new().with_source(network("10.0.1.1/32"));
+    assert_eq!(ports(&either(server.clone())), [1000, 1999]);
+    assert_eq!(ports(&either(server.clone().with_source_port(54))), [1999]);
+    assert_eq!(ports(&either(server.with_destination_port(1000..=1500))), [1000]);
+    let client = TupleFilter::new().with_source(network("10.0.0.1/32"));
+    assert_eq!(ports(&either(client.clone())).len(), 4);
+    assert_eq!(ports(&either(client.with_source_port(54))), [0; 0]);
+    if has_labels {
+        assert_eq!(ports(&Filter::new().with_labels(Labels(1))), [1000, 1001]);
+        assert_eq!(ports(&Filter::new().with_labels(Labels(0b11))), [1001]);
+        let only = Filter::new().with_masked_labels(Labels(0b10), Labels(0b11));
+        assert_eq!(ports(&only), [1999]);
+    }
+    let none = Filter::new().with_masked_labels(Labels(0), Labels(0b11));
+    assert_eq!(ports(&none).len(), if has_labels { 1 } else { 4 });
+    // Deleted as they are listed.
+    ok(table.delete_matching(&udp.with_source_port(1001..=1999)));
+    assert_eq!(ok(table.totals()).entries, 2);
+    let empty = Filter::new().with_source_port(std::ops::RangeInclusive::new(2, 1));
+    assert!(matches!(table.list(&empty), Err(Error::InvalidFilter { .. })));
 }
 
 fn flushing_a_part_spares_the_rest(table: &mut dyn Conntrack) {

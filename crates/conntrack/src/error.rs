@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kernlink_netlink::Errno;
 
+use crate::filter::PortRange;
 use crate::operation::Operation;
 use crate::protocol::{Family, Protocol};
 
@@ -49,6 +50,26 @@ pub enum Error {
     InvalidFilter {
         /// The filter, as it prints.
         filter: String,
+        /// What is wrong with it.
+        #[source]
+        problem: InvalidOperation,
+    },
+    /// The kernel refused to create or delete an expectation, or that did not get through.
+    #[error("cannot {attempt} the expectation {expectation}")]
+    Expectation {
+        /// What was attempted.
+        attempt: &'static str,
+        /// The expectation, as it prints.
+        expectation: Box<str>,
+        /// Why it failed.
+        #[source]
+        source: kernlink_netlink::Error,
+    },
+    /// An expectation that the kernel would take for something else; it was not sent.
+    #[error("cannot create or delete the expectation {expectation}")]
+    InvalidExpectation {
+        /// The expectation, as it prints.
+        expectation: Box<str>,
         /// What is wrong with it.
         #[source]
         problem: InvalidOperation,
@@ -112,6 +133,9 @@ pub enum InvalidOperation {
     /// An ICMP type without an answer makes no flow.
     #[error("original tuple: its ICMP type has no answer, and no reply tuple is given")]
     NoInverse,
+    /// A mask of another family or protocol than the expectation.
+    #[error("mask: its family and protocol are not those of the tuple")]
+    MaskDiffers,
     /// A time-out that the kernel cannot hold.
     #[error("timeout: {timeout:?} is not a whole number of seconds up to {}", u32::MAX)]
     Timeout {
@@ -129,6 +153,34 @@ pub enum InvalidOperation {
         /// The family of the others.
         family: Family,
     },
+    /// A TCP state beside all of the TCP state.
+    #[error("tcp_state: it is given beside protocol_state, which includes it")]
+    TwoStates,
+    /// A window scale that TCP does not have.
+    #[error("window scale: {scale} is more than 14")]
+    WindowScale {
+        /// The window scale.
+        scale: u8,
+    },
+    /// The state of a DCCP connection, which is not written.
+    #[error("protocol state: that of dccp cannot be written")]
+    DccpState,
+    /// The state of a protocol that is not the flow's.
+    #[error("protocol state: it is one of {state} and the flow is of {protocol}")]
+    StateOfAnotherProtocol {
+        /// The protocol of the state.
+        state: Protocol,
+        /// The protocol of the flow.
+        protocol: Protocol,
+    },
+    /// A range of ports of which the last is less than the first.
+    #[error("filter, {field}: the range {ports} is empty")]
+    PortRange {
+        /// Which condition.
+        field: &'static str,
+        /// The range.
+        ports: PortRange,
+    },
     /// A deletion by a filter that accepts everything.
     #[error("filter: it has no condition and would delete everything; flush everything to mean that")]
     UnconditionalFilter,
@@ -140,6 +192,7 @@ impl Error {
         match self {
             Error::Failed { source, .. }
             | Error::TimeoutFixed { source, .. }
+            | Error::Expectation { source, .. }
             | Error::Request { source, .. }
             | Error::ModuleMissing { source } => source.errno(),
             Error::Incomplete { first, .. } => first.errno(),
@@ -198,7 +251,7 @@ impl Error {
     /// Whether the operation may have been carried out although this error came back.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
-            Error::Failed { source, .. } => source.is_outcome_unknown(),
+            Error::Failed { source, .. } | Error::Expectation { source, .. } => source.is_outcome_unknown(),
             Error::Incomplete { first, .. } => first.is_outcome_unknown(),
             Error::OutcomeMissing => true,
             _ => false,

@@ -152,6 +152,7 @@ impl Fake {
                         .with_mark(flow.mark)
                         .with_status(status);
                     changes.tcp_state = flow.tcp_state;
+                    changes.protocol_state = flow.protocol_state;
                     changes.labels = flow.labels.map(|labels| (labels, Labels(u128::MAX)));
                     let helper = present.and_then(|flow| flow.helper.as_deref());
                     // These are decided when a flow begins.
@@ -254,6 +255,9 @@ impl Fake {
             }),
             _ => None,
         };
+        if let (Some(wanted), Some(state)) = (new.protocol_state, &mut flow.protocol_state) {
+            *state = changed_state(wanted)?;
+        }
         if let Some(name) = &new.helper {
             let known = (name.clone(), new.original.protocol);
             if !self.helpers.contains(&known) {
@@ -303,6 +307,9 @@ impl Fake {
         {
             *state = checked_state(wanted)?;
         }
+        if let (Some(wanted), Some(state)) = (changes.protocol_state, &mut flow.protocol_state) {
+            *state = changed_state(wanted)?;
+        }
         if let Some((mark, mask)) = changes.mark {
             flow.mark = (flow.mark & !mask) | (mark & mask);
         }
@@ -344,6 +351,28 @@ const UNCHANGEABLE: Status = Status::SRC_NAT_DONE
     .union(Status::UNTRACKED)
     .union(Status::OFFLOAD)
     .union(Status::HW_OFFLOAD);
+
+/// What the kernel makes of the state of a protocol
+/// ([`nlattr_to_tcp`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_proto_tcp.c)).
+fn changed_state(wanted: ProtocolState) -> Result<ProtocolState, Errno> {
+    const WINDOW_SCALE: u8 = 1;
+    Ok(match wanted {
+        ProtocolState::Tcp {
+            state,
+            window_scale,
+            flags,
+        } => ProtocolState::Tcp {
+            state: checked_state(state)?,
+            window_scale: if flags.iter().all(|flags| flags & WINDOW_SCALE != 0) {
+                window_scale
+            } else {
+                [0; 2]
+            },
+            flags,
+        },
+        other => other,
+    })
+}
 
 fn checked_state(state: TcpState) -> Result<TcpState, Errno> {
     if state > TcpState::SYN_SENT2 {

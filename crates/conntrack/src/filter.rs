@@ -2,18 +2,19 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
 use crate::error::InvalidOperation;
-use crate::flow::{Flow, Status};
+use crate::flow::{Flow, Labels, Status};
 use crate::protocol::{Family, Protocol};
 use crate::tuple::{ProtocolPart, Tuple};
 
 /// Which flows are meant: those that fulfil every condition that is set.
 ///
 /// What of it the kernel can do, the kernel does; all of it is checked here again on every flow.
-/// `Display` is in the options of `conntrack -L` and `-D`.
+/// `Display` is in the options of `conntrack -L` and `-D`, where it has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Filter {
@@ -25,12 +26,17 @@ pub struct Filter {
     pub original: TupleFilter,
     /// Conditions on the reply tuple.
     pub reply: TupleFilter,
+    /// Conditions that the original or the reply tuple fulfils, all of them the same tuple. Compared here, not in the
+    /// kernel.
+    pub either: TupleFilter,
     /// Mark (`-m`).
     pub mark: Option<MarkFilter>,
     /// Number of the zone (`-w`), whatever its scope. Zone 0 is where flows are by default.
     pub zone: Option<u16>,
     /// Status (`-u`).
     pub status: Option<StatusFilter>,
+    /// Labels (`-l`). Compared here, not in the kernel.
+    pub labels: Option<LabelFilter>,
 }
 
 /// Conditions on one tuple of a flow.
@@ -42,10 +48,10 @@ pub struct TupleFilter {
     pub source: Option<IpNet>,
     /// The destination address lies in this network.
     pub destination: Option<IpNet>,
-    /// Source port (or GRE key); flows without ports do not match.
-    pub source_port: Option<u16>,
+    /// Source port (or GRE key); flows without ports do not match. The kernel compares one port, ranges are compared here.
+    pub source_port: Option<PortRange>,
     /// Destination port (or GRE key); flows without ports do not match.
-    pub destination_port: Option<u16>,
+    pub destination_port: Option<PortRange>,
     /// ICMP type; flows of other protocols do not match.
     pub icmp_type: Option<u8>,
     /// ICMP code; flows of other protocols do not match.
@@ -70,6 +76,61 @@ pub struct StatusFilter {
     pub set: Status,
     /// Bits that are looked at.
     pub mask: Status,
+}
+
+/// A condition on the labels: of those in the mask, exactly those in `set` are set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LabelFilter {
+    /// Labels that are set.
+    pub set: Labels,
+    /// Labels that are looked at.
+    pub mask: Labels,
+}
+
+/// Ports from the first to the last, both included. Made from a `u16` or from a range `first..=last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    /// The first port.
+    pub first: u16,
+    /// The last port, not less than the first.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Whether a port lies in the range.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// The port, if it is one.
+    pub(crate) fn single(&self) -> Option<u16> {
+        (self.first == self.last).then_some(self.first)
+    }
+}
+
+impl From<u16> for PortRange {
+    fn from(port: u16) -> Self {
+        PortRange {
+            first: port,
+            last: port,
+        }
+    }
+}
+
+impl From<RangeInclusive<u16>> for PortRange {
+    fn from(range: RangeInclusive<u16>) -> Self {
+        let (first, last) = range.into_inner();
+        PortRange { first, last }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.single() {
+            Some(port) => port.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
 }
 
 impl Filter {
@@ -102,15 +163,15 @@ impl Filter {
         self
     }
 
-    /// Original source port (`--sport`).
-    pub fn with_source_port(mut self, port: u16) -> Self {
-        self.original.source_port = Some(port);
+    /// Original source port (`--sport`) or ports.
+    pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.original.source_port = Some(port.into());
         self
     }
 
-    /// Original destination port (`--dport`).
-    pub fn with_destination_port(mut self, port: u16) -> Self {
-        self.original.destination_port = Some(port);
+    /// Original destination port (`--dport`) or ports.
+    pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.original.destination_port = Some(port.into());
         self
     }
 
@@ -127,14 +188,20 @@ impl Filter {
     }
 
     /// Reply source port (`--reply-port-src`).
-    pub fn with_reply_source_port(mut self, port: u16) -> Self {
-        self.reply.source_port = Some(port);
+    pub fn with_reply_source_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.reply.source_port = Some(port.into());
         self
     }
 
     /// Reply destination port (`--reply-port-dst`).
-    pub fn with_reply_destination_port(mut self, port: u16) -> Self {
-        self.reply.destination_port = Some(port);
+    pub fn with_reply_destination_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.reply.destination_port = Some(port.into());
+        self
+    }
+
+    /// With an original or a reply tuple that fulfils these conditions, all of them the same tuple.
+    pub fn with_either(mut self, tuple: TupleFilter) -> Self {
+        self.either = tuple;
         self
     }
 
@@ -166,6 +233,17 @@ impl Filter {
         self
     }
 
+    /// With all of these labels set (`-l`).
+    pub fn with_labels(self, labels: Labels) -> Self {
+        self.with_masked_labels(labels, labels)
+    }
+
+    /// Of the labels in the mask, exactly those in `set`.
+    pub fn with_masked_labels(mut self, set: Labels, mask: Labels) -> Self {
+        self.labels = Some(LabelFilter { set, mask });
+        self
+    }
+
     /// Whether no condition is set, so that every flow matches.
     pub fn is_unconditional(&self) -> bool {
         let nothing = StatusFilter {
@@ -173,18 +251,16 @@ impl Filter {
             mask: Status::empty(),
         };
         let any_mark = MarkFilter { value: 0, mask: 0 };
-        let everywhere = |network: &Option<IpNet>| network.is_none();
+        let any_labels = LabelFilter {
+            set: Labels(0),
+            mask: Labels(0),
+        };
         self.family.is_none()
             && self.protocol.is_none()
-            && [&self.original, &self.reply].into_iter().all(|tuple| {
-                everywhere(&tuple.source)
-                    && everywhere(&tuple.destination)
-                    && tuple.source_port.is_none()
-                    && tuple.destination_port.is_none()
-                    && tuple.icmp_type.is_none()
-                    && tuple.icmp_code.is_none()
-                    && tuple.icmp_identifier.is_none()
-            })
+            && [&self.original, &self.reply, &self.either]
+                .into_iter()
+                .all(|tuple| *tuple == TupleFilter::default())
+            && self.labels.is_none_or(|labels| labels == any_labels)
             && self.mark.is_none_or(|mark| mark == any_mark)
             && self.zone.is_none()
             && self.status.is_none_or(|status| status == nothing)
@@ -201,6 +277,10 @@ impl Filter {
                 .is_none_or(|status| flow.status & status.mask == status.set)
             && self.original.matches(&flow.original)
             && self.reply.matches(&flow.reply)
+            && (self.either.matches(&flow.original) || self.either.matches(&flow.reply))
+            && self
+                .labels
+                .is_none_or(|LabelFilter { set, mask }| flow.labels.unwrap_or_default().0 & mask.0 == set.0)
     }
 
     /// The one family that can match: the one asked for, or that of the addresses.
@@ -211,6 +291,8 @@ impl Filter {
                 self.original.destination,
                 self.reply.source,
                 self.reply.destination,
+                self.either.source,
+                self.either.destination,
             ]
             .into_iter()
             .flatten()
@@ -221,6 +303,20 @@ impl Filter {
 
     /// A filter that nothing can fulfil because its families differ is a mistake.
     pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
+        for (field, ports) in [
+            ("original source port", self.original.source_port),
+            ("original destination port", self.original.destination_port),
+            ("reply source port", self.reply.source_port),
+            ("reply destination port", self.reply.destination_port),
+            ("either source port", self.either.source_port),
+            ("either destination port", self.either.destination_port),
+        ] {
+            if let Some(ports) = ports
+                && ports.first > ports.last
+            {
+                return Err(InvalidOperation::PortRange { field, ports });
+            }
+        }
         let Some(family) = self.implied_family() else {
             return Ok(());
         };
@@ -229,6 +325,8 @@ impl Filter {
             ("original destination", self.original.destination),
             ("reply source", self.reply.source),
             ("reply destination", self.reply.destination),
+            ("either source", self.either.source),
+            ("either destination", self.either.destination),
         ] {
             if network.is_some_and(|network| Family::of(network.addr()) != family) {
                 return Err(InvalidOperation::FilterFamily { field, family });
@@ -236,9 +334,84 @@ impl Filter {
         }
         Ok(())
     }
+
+    /// The conditions that all of these filters have, and so every flow that one of them accepts fulfils. `None`
+    /// without a filter.
+    pub(crate) fn common(filters: &[Filter]) -> Option<Filter> {
+        let with_family = |filter: &Filter| Filter {
+            family: filter.implied_family(),
+            ..filter.clone()
+        };
+        filters.iter().map(with_family).reduce(|one, other| {
+            fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
+                one.filter(|one| other.as_ref() == Some(one))
+            }
+            Filter {
+                family: same(one.family, other.family),
+                protocol: same(one.protocol, other.protocol),
+                original: one.original.common(other.original),
+                reply: one.reply.common(other.reply),
+                // Two conditions on one of two tuples: which one may depend on both.
+                either: if one.either == other.either {
+                    one.either
+                } else {
+                    TupleFilter::default()
+                },
+                mark: same(one.mark, other.mark),
+                zone: same(one.zone, other.zone),
+                status: same(one.status, other.status),
+                labels: same(one.labels, other.labels),
+            }
+        })
+    }
 }
 
 impl TupleFilter {
+    /// No condition.
+    pub fn new() -> Self {
+        TupleFilter::default()
+    }
+
+    /// Source in this network.
+    pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
+        self.source = Some(network.into());
+        self
+    }
+
+    /// Destination in this network.
+    pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
+        self.destination = Some(network.into());
+        self
+    }
+
+    /// Source port or ports.
+    pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.source_port = Some(port.into());
+        self
+    }
+
+    /// Destination port or ports.
+    pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
+        self.destination_port = Some(port.into());
+        self
+    }
+
+    /// The conditions that both have.
+    fn common(self, other: TupleFilter) -> TupleFilter {
+        fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.filter(|one| other.as_ref() == Some(one))
+        }
+        TupleFilter {
+            source: same(self.source, other.source),
+            destination: same(self.destination, other.destination),
+            source_port: same(self.source_port, other.source_port),
+            destination_port: same(self.destination_port, other.destination_port),
+            icmp_type: same(self.icmp_type, other.icmp_type),
+            icmp_code: same(self.icmp_code, other.icmp_code),
+            icmp_identifier: same(self.icmp_identifier, other.icmp_identifier),
+        }
+    }
+
     /// Whether a tuple fulfils every condition.
     pub fn matches(&self, tuple: &Tuple) -> bool {
         fn inside(network: &Option<IpNet>, address: &IpAddr) -> bool {
@@ -257,10 +430,13 @@ impl TupleFilter {
             _ => None,
         };
         let [source_port, destination_port] = ports;
+        let in_range = |range: Option<PortRange>, port: Option<u16>| {
+            range.is_none_or(|range| port.is_some_and(|port| range.contains(port)))
+        };
         inside(&self.source, &tuple.source)
             && inside(&self.destination, &tuple.destination)
-            && (self.source_port.is_none() || self.source_port == source_port)
-            && (self.destination_port.is_none() || self.destination_port == destination_port)
+            && in_range(self.source_port, source_port)
+            && in_range(self.destination_port, destination_port)
             && (self.icmp_type.is_none() || self.icmp_type == icmp.map(|icmp| icmp.0))
             && (self.icmp_code.is_none() || self.icmp_code == icmp.map(|icmp| icmp.1))
             && (self.icmp_identifier.is_none() || self.icmp_identifier == icmp.map(|icmp| icmp.2))
@@ -307,6 +483,27 @@ impl fmt::Display for Filter {
         options.option("--reply-icmp-type", self.reply.icmp_type)?;
         options.option("--reply-icmp-code", self.reply.icmp_code)?;
         options.option("--reply-icmp-id", self.reply.icmp_identifier)?;
+        options.option("--either-src", network(&self.either.source))?;
+        options.option("--either-dst", network(&self.either.destination))?;
+        options.option("--either-port-src", self.either.source_port)?;
+        options.option("--either-port-dst", self.either.destination_port)?;
+        options.option("--either-icmp-type", self.either.icmp_type)?;
+        options.option("--either-icmp-code", self.either.icmp_code)?;
+        options.option("--either-icmp-id", self.either.icmp_identifier)?;
+        options.option(
+            "-l",
+            self.labels.map(|LabelFilter { set, mask }| {
+                let numbers = (0..128).filter(|label| mask.contains(*label) || set.contains(*label));
+                let words: Vec<_> = numbers
+                    .map(|label| match (set.contains(label), mask.contains(label)) {
+                        (true, true) => label.to_string(),
+                        (false, _) => format!("!{label}"),
+                        (true, false) => format!("impossible:{label}"),
+                    })
+                    .collect();
+                words.join(",")
+            }),
+        )?;
         options.option(
             "-m",
             self.mark.map(|MarkFilter { value, mask }| match mask {
@@ -356,12 +553,37 @@ mod tests {
     }
 
     #[test]
+    fn conditions_without_an_option_print_too() {
+        let filter = Filter::new()
+            .with_destination_port(1000..=2000)
+            .with_either(TupleFilter::new().with_source("10.0.0.1/32".parse::<IpNet>().unwrap()))
+            .with_masked_labels(Labels(0b1001), Labels(0b1011));
+        assert_eq!(
+            filter.to_string(),
+            "--dport 1000-2000 --either-src 10.0.0.1 -l 0,!1,3"
+        );
+        let empty = RangeInclusive::new(2, 1);
+        assert_eq!(
+            Filter::new()
+                .with_source_port(empty)
+                .check()
+                .unwrap_err()
+                .to_string(),
+            "filter, original source port: the range 2-1 is empty"
+        );
+    }
+
+    #[test]
     fn conditions_that_never_exclude_anything_are_none() {
         assert!(Filter::new().is_unconditional());
         assert!(Filter::new().with_masked_mark(0, 0).is_unconditional());
         assert!(Filter::new().with_status(Status::empty()).is_unconditional());
         assert!(!Filter::new().with_zone(0).is_unconditional());
         assert!(!Filter::new().with_masked_mark(1, 0).is_unconditional());
+        assert!(Filter::new().with_labels(Labels(0)).is_unconditional());
+        assert!(!Filter::new().with_labels(Labels(1)).is_unconditional());
+        let either = TupleFilter::new().with_source_port(1);
+        assert!(!Filter::new().with_either(either).is_unconditional());
     }
 
     #[test]

@@ -70,6 +70,11 @@ impl KernelFilter {
                 (KernelTuple::default(), KernelTuple::default())
             }
         };
+        // The kernel compares neither.
+        exact &= filter.either == TupleFilter::default()
+            && filter
+                .labels
+                .is_none_or(|labels| labels.mask.0 == 0 && labels.set.0 == 0);
         // An empty mask is refused.
         let status = filter.status.filter(|status| !status.mask.is_empty());
         exact &= filter
@@ -178,9 +183,9 @@ impl KernelTuple {
             (filter.destination_port, CTA_FILTER_F_CTA_PROTO_DST_PORT),
         ];
         for (index, (port, flag)) in ports.into_iter().enumerate() {
-            let Some(port) = port else { continue };
-            match protocol {
-                Some(protocol @ (Protocol::TCP | Protocol::UDP)) => {
+            let Some(range) = port else { continue };
+            match (protocol, range.single()) {
+                (Some(protocol @ (Protocol::TCP | Protocol::UDP)), Some(port)) => {
                     tuple.set_protocol(protocol);
                     tuple.flags |= flag;
                     tuple.ports[index] = Some(port);

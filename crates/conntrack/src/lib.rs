@@ -23,10 +23,10 @@ mod wire;
 pub use client::{Client, KernelFiltering};
 pub use error::{Error, InvalidOperation};
 pub use events::{Event, EventKinds, Events};
-pub use expectation::{Expectation, ExpectationFlags};
+pub use expectation::{Expectation, ExpectationFlags, NewExpectation};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
-pub use filter::{Filter, MarkFilter, StatusFilter, TupleFilter};
+pub use filter::{Filter, LabelFilter, MarkFilter, PortRange, StatusFilter, TupleFilter};
 pub use flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Status, Synproxy};
 pub use operation::{Changes, NatTarget, NewFlow, Operation, Scope};
 pub use protocol::{DccpState, Family, Protocol, ProtocolState, SctpState, TcpState};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::InvalidOperation;
 use crate::filter::Filter;
 use crate::flow::{FlowKey, Labels, Status};
-use crate::protocol::{Family, TcpState};
+use crate::protocol::{Family, Protocol, ProtocolState, TcpState};
 use crate::tuple::{Tuple, Zone};
 
 /// One change of the table.
@@ -82,6 +82,9 @@ pub struct NewFlow {
     pub labels: Option<Labels>,
     /// State of a TCP connection; without it the kernel starts at `NONE`.
     pub tcp_state: Option<TcpState>,
+    /// All that the kernel knows of a TCP connection or an SCTP association, in place of `tcp_state`. Of TCP, the window
+    /// scales count only if the flags of both directions have the bit 1 (window scaling).
+    pub protocol_state: Option<ProtocolState>,
     /// Name of a helper that the kernel has.
     pub helper: Option<String>,
     /// Original tuple of the flow that is its master, in the same zone.
@@ -113,6 +116,7 @@ impl NewFlow {
             status: Status::empty(),
             labels: None,
             tcp_state: None,
+            protocol_state: None,
             helper: None,
             master: None,
             source_nat: None,
@@ -153,6 +157,12 @@ impl NewFlow {
     /// In this TCP state.
     pub fn with_tcp_state(mut self, state: TcpState) -> Self {
         self.tcp_state = Some(state);
+        self
+    }
+
+    /// In this state of its protocol, TCP or SCTP.
+    pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
+        self.protocol_state = Some(state);
         self
     }
 
@@ -201,6 +211,7 @@ impl NewFlow {
         if let Some(master) = &self.master {
             master.check("master tuple")?;
         }
+        check_states(self.original.protocol, self.tcp_state, self.protocol_state)?;
         for (field, target) in [
             ("source translation", self.source_nat),
             ("destination translation", self.destination_nat),
@@ -209,11 +220,7 @@ impl NewFlow {
                 return Err(InvalidOperation::MixedFamilies { field });
             }
         }
-        if self
-            .helper
-            .as_ref()
-            .is_some_and(|name| name.is_empty() || name.len() > 15 || name.contains('\0'))
-        {
+        if self.helper.as_deref().is_some_and(|name| !is_helper_name(name)) {
             return Err(InvalidOperation::HelperName);
         }
         Ok(())
@@ -236,6 +243,9 @@ pub struct Changes {
     pub labels: Option<(Labels, Labels)>,
     /// State of a TCP connection.
     pub tcp_state: Option<TcpState>,
+    /// All that the kernel knows of a TCP connection or an SCTP association, in place of `tcp_state`; see
+    /// [`NewFlow::protocol_state`].
+    pub protocol_state: Option<ProtocolState>,
 }
 
 impl Changes {
@@ -279,6 +289,12 @@ impl Changes {
         self.tcp_state = Some(state);
         self
     }
+
+    /// Another state of its protocol, TCP or SCTP: state, flags, window scales, verification tags.
+    pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
+        self.protocol_state = Some(state);
+        self
+    }
 }
 
 impl Operation {
@@ -288,6 +304,7 @@ impl Operation {
             Operation::Add(flow) | Operation::Ensure(flow) => flow.check(),
             Operation::Update(key, changes) => {
                 key.tuple.check("tuple")?;
+                check_states(key.tuple.protocol, changes.tcp_state, changes.protocol_state)?;
                 changes.timeout.map_or(Ok(()), check_seconds)
             }
             Operation::Delete(key) => key.tuple.check("tuple"),
@@ -303,7 +320,42 @@ impl Operation {
     }
 }
 
-fn check_seconds(timeout: Duration) -> Result<(), InvalidOperation> {
+/// The kernel ignores a state of another protocol.
+fn check_states(
+    protocol: Protocol,
+    tcp: Option<TcpState>,
+    state: Option<ProtocolState>,
+) -> Result<(), InvalidOperation> {
+    const MAX_WINDOW_SCALE: u8 = 14;
+    let expected = match state {
+        None => tcp.map(|_| Protocol::TCP),
+        Some(ProtocolState::Tcp { window_scale, .. }) => {
+            if tcp.is_some() {
+                return Err(InvalidOperation::TwoStates);
+            }
+            if let Some(scale) = window_scale.into_iter().find(|scale| *scale > MAX_WINDOW_SCALE) {
+                return Err(InvalidOperation::WindowScale { scale });
+            }
+            Some(Protocol::TCP)
+        }
+        Some(ProtocolState::Sctp { .. }) => Some(Protocol::SCTP),
+        Some(ProtocolState::Dccp { .. }) => return Err(InvalidOperation::DccpState),
+    };
+    match expected {
+        Some(expected) if expected != protocol => Err(InvalidOperation::StateOfAnotherProtocol {
+            state: expected,
+            protocol,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a helper can have this name.
+pub(crate) fn is_helper_name(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && !name.contains('\0')
+}
+
+pub(crate) fn check_seconds(timeout: Duration) -> Result<(), InvalidOperation> {
     if timeout.subsec_nanos() == 0 && u32::try_from(timeout.as_secs()).is_ok() {
         Ok(())
     } else {
@@ -364,6 +416,9 @@ impl fmt::Display for NewFlow {
         if let Some(state) = self.tcp_state {
             write!(f, " state={state}")?;
         }
+        if let Some(state) = self.protocol_state {
+            write!(f, " {state}")?;
+        }
         if let Some(helper) = &self.helper {
             write!(f, " helper={helper}")?;
         }
@@ -390,8 +445,11 @@ impl fmt::Display for Changes {
         if let Some((labels, mask)) = self.labels {
             write!(f, " labels={:#x}/{:#x}", labels.0, mask.0)?;
         }
-        match self.tcp_state {
-            Some(state) => write!(f, " state={state}"),
+        if let Some(state) = self.tcp_state {
+            write!(f, " state={state}")?;
+        }
+        match self.protocol_state {
+            Some(state) => write!(f, " {state}"),
             None => Ok(()),
         }
     }

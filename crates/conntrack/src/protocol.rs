@@ -223,3 +223,28 @@ pub enum ProtocolState {
         handshake_sequence: u64,
     },
 }
+
+impl fmt::Display for ProtocolState {
+    /// `state=ESTABLISHED wscale=7,8 flags=0x1,0x1`, `state=ESTABLISHED vtag=0x1,0x2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            ProtocolState::Tcp {
+                state,
+                window_scale: [original, reply],
+                flags: [original_flags, reply_flags],
+            } => write!(
+                f,
+                "state={state} wscale={original},{reply} flags={original_flags:#x},{reply_flags:#x}"
+            ),
+            ProtocolState::Sctp {
+                state,
+                verification_tags: [original, reply],
+            } => write!(f, "state={state} vtag={original:#x},{reply:#x}"),
+            ProtocolState::Dccp {
+                state,
+                role,
+                handshake_sequence,
+            } => write!(f, "state={state} role={role} handshake={handshake_sequence}"),
+        }
+    }
+}

@@ -50,6 +50,46 @@ pub trait Conntrack: fmt::Debug + Send {
         self.flows(filter)?.collect()
     }
 
+    /// All flows that at least one of several filters accepts, each once, in one pass over the table. Without a filter,
+    /// none. The kernel filters by the conditions that all of them have.
+    ///
+    /// # Errors
+    /// A contradictory filter, and what goes wrong listing.
+    fn list_any(&mut self, filters: &[Filter]) -> Result<Vec<Flow>, Error> {
+        for filter in filters {
+            filter.check().map_err(|problem| Error::InvalidFilter {
+                filter: filter.to_string(),
+                problem,
+            })?;
+        }
+        let Some(common) = Filter::common(filters) else {
+            return Ok(Vec::new());
+        };
+        self.flows(&common)?
+            .filter(|flow| {
+                flow.as_ref()
+                    .map_or(true, |flow| filters.iter().any(|filter| filter.matches(flow)))
+            })
+            .collect()
+    }
+
+    /// Deletes all flows that at least one of several filters accepts, in one pass over the table, each by its
+    /// [`key_by_reply`](Flow::key_by_reply), and counts them.
+    ///
+    /// # Errors
+    /// As of [`delete_matching`](Self::delete_matching); a filter without a condition among them is refused.
+    fn delete_any(&mut self, filters: &[Filter]) -> Result<Deletion, Error> {
+        for filter in filters {
+            let operation = Operation::DeleteMatching(filter.clone());
+            operation.check().map_err(|problem| Error::Invalid {
+                operation: Box::new(operation),
+                problem,
+            })?;
+        }
+        let keys: Vec<FlowKey> = self.list_any(filters)?.iter().map(Flow::key_by_reply).collect();
+        Ok(self.delete_all(&keys))
+    }
+
     /// Puts a flow into the table (`conntrack -I`).
     ///
     /// # Errors

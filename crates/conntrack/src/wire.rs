@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, netfilter};
 
-use crate::expectation::{Expectation, ExpectationFlags};
+use crate::expectation::{Expectation, ExpectationFlags, NewExpectation};
 use crate::flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Status, Synproxy};
 use crate::operation::{Changes, NatTarget, NewFlow};
 use crate::protocol::{DccpState, Protocol, ProtocolState, SctpState, TcpState};
@@ -91,6 +91,9 @@ pub(crate) fn write_new_flow(w: &mut AttributeWriter<'_>, flow: &NewFlow) {
     if let Some(state) = flow.tcp_state {
         write_tcp_state(w, state);
     }
+    if let Some(state) = flow.protocol_state {
+        write_protocol_state(w, state);
+    }
     if let Some(helper) = &flow.helper {
         w.nested(CTA_HELP, |w| {
             w.string(CTA_HELP_NAME, helper);
@@ -129,6 +132,9 @@ pub(crate) fn write_changes(w: &mut AttributeWriter<'_>, key: &FlowKey, changes:
     if let Some(state) = changes.tcp_state {
         write_tcp_state(w, state);
     }
+    if let Some(state) = changes.protocol_state {
+        write_protocol_state(w, state);
+    }
 }
 
 /// Fractions of a second and more seconds than the kernel can hold were refused before.
@@ -141,6 +147,37 @@ fn write_tcp_state(w: &mut AttributeWriter<'_>, state: TcpState) {
         w.nested(CTA_PROTOINFO_TCP, |w| {
             w.u8(CTA_PROTOINFO_TCP_STATE, state.0);
         });
+    });
+}
+
+/// One of DCCP was refused before.
+fn write_protocol_state(w: &mut AttributeWriter<'_>, state: ProtocolState) {
+    w.nested(CTA_PROTOINFO, |w| match state {
+        ProtocolState::Tcp {
+            state,
+            window_scale,
+            flags,
+        } => {
+            w.nested(CTA_PROTOINFO_TCP, |w| {
+                w.u8(CTA_PROTOINFO_TCP_STATE, state.0)
+                    .u8(CTA_PROTOINFO_TCP_WSCALE_ORIGINAL, window_scale[0])
+                    .u8(CTA_PROTOINFO_TCP_WSCALE_REPLY, window_scale[1])
+                    // `struct nf_ct_tcp_flags`: flags and mask.
+                    .bytes(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL, &[flags[0], u8::MAX])
+                    .bytes(CTA_PROTOINFO_TCP_FLAGS_REPLY, &[flags[1], u8::MAX]);
+            });
+        }
+        ProtocolState::Sctp {
+            state,
+            verification_tags,
+        } => {
+            w.nested(CTA_PROTOINFO_SCTP, |w| {
+                w.u8(CTA_PROTOINFO_SCTP_STATE, state.0)
+                    .be_u32(CTA_PROTOINFO_SCTP_VTAG_ORIGINAL, verification_tags[0])
+                    .be_u32(CTA_PROTOINFO_SCTP_VTAG_REPLY, verification_tags[1]);
+            });
+        }
+        ProtocolState::Dccp { .. } => {}
     });
 }
 
@@ -530,6 +567,44 @@ fn labels_to_bytes(labels: Labels) -> [u8; 16] {
         part.copy_from_slice(&word.to_ne_bytes());
     }
     bytes
+}
+
+pub(crate) fn write_new_expectation(w: &mut AttributeWriter<'_>, new: &NewExpectation) {
+    header(w, new.tuple.family().number());
+    write_tuple(w, CTA_EXPECT_MASTER, &new.master, None);
+    write_tuple(w, CTA_EXPECT_TUPLE, &new.tuple, None);
+    write_tuple(w, CTA_EXPECT_MASK, &new.mask, None);
+    if new.zone != 0 {
+        w.be_u16(CTA_EXPECT_ZONE, new.zone);
+    }
+    // The kernel looks at it only when it changes an expectation.
+    if let Some(timeout) = new.timeout {
+        w.be_u32(
+            CTA_EXPECT_TIMEOUT,
+            u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX),
+        );
+    }
+    if let Some(helper) = &new.helper {
+        w.string(CTA_EXPECT_HELP_NAME, helper);
+    }
+    if !new.flags.is_empty() {
+        w.be_u32(CTA_EXPECT_FLAGS, new.flags.bits());
+    }
+    if new.class != 0 {
+        w.be_u32(CTA_EXPECT_CLASS, new.class);
+    }
+}
+
+/// Never without a tuple: that would delete them all.
+pub(crate) fn write_expectation_key(w: &mut AttributeWriter<'_>, expectation: &Expectation) {
+    header(w, expectation.tuple.family().number());
+    write_tuple(w, CTA_EXPECT_TUPLE, &expectation.tuple, None);
+    if expectation.zone.id != 0 {
+        w.be_u16(CTA_EXPECT_ZONE, expectation.zone.id);
+    }
+    if expectation.id != 0 {
+        w.be_u32(CTA_EXPECT_ID, expectation.id);
+    }
 }
 
 /// Reads the expectation in a message's payload.

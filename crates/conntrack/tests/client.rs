@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_conntrack::{
-    Changes, Client, Conntrack, Error, Family, Filter, Flow, FlowKey, NewFlow, Operation, Protocol, Scope,
-    Status, Tuple,
+    Changes, Client, Conntrack, Error, Family, Filter, Flow, FlowKey, Labels, NewFlow, Operation, Protocol,
+    Scope, Status, Tuple,
 };
 use kernlink_netlink::{Errno, Script};
 
@@ -373,6 +373,27 @@ fn a_fixed_timeout_is_told_from_a_missing_privilege() {
         !error.is_timeout_fixed() && error.is_permission_denied(),
         "{error:?}"
     );
+}
+
+#[test]
+fn labels_outside_the_mask_are_not_sent() {
+    let there = flow("10.0.0.1", 1, 7);
+    let mut expected = delete(&FlowKey {
+        id: Some(7),
+        ..there.key()
+    });
+    expected.drain(..16);
+    // CTA_LABELS and CTA_LABELS_MASK, two words of the host each.
+    for (kind, low, high) in [(22, 0b0001_u64, 1_u64 << 7), (23, 0b0101, 1 << 7)] {
+        expected.extend([20, 0, kind, 0]);
+        expected.extend(low.to_ne_bytes());
+        expected.extend(high.to_ne_bytes());
+    }
+    let script = Script::new()
+        .expect(&Script::message(0x0100, REQUEST, &expected))
+        .acknowledge(0, Ok(()));
+    let change = Changes::new().with_labels(Labels(0b1011 | 3 << 71), Labels(0b0101 | 1 << 71));
+    client(script).update(&there.key(), &change).unwrap();
 }
 
 #[test]

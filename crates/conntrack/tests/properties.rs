@@ -7,9 +7,11 @@ mod support;
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
 
+use ipnet::IpNet;
 use kernlink_conntrack::{
     Client, Conntrack, Counters, DccpState, Error, Filter, Flow, Labels, Protocol, ProtocolPart,
-    ProtocolState, SctpState, SequenceAdjustment, Status, Synproxy, TcpState, Tuple, Zone, ZoneScope,
+    ProtocolState, SctpState, SequenceAdjustment, Status, Synproxy, TcpState, Tuple, TupleFilter, Zone,
+    ZoneScope,
 };
 use kernlink_netlink::Script;
 use proptest::option;
@@ -187,8 +189,8 @@ proptest! {
         filter.original.source = is_chosen(2).then(|| flow.original.source.into());
         filter.original.destination = is_chosen(3).then(|| flow.original.destination.into());
         if let ProtocolPart::Ports { source, destination } = flow.original.part {
-            filter.original.source_port = is_chosen(4).then_some(source);
-            filter.original.destination_port = is_chosen(5).then_some(destination);
+            filter.original.source_port = is_chosen(4).then_some(source.into());
+            filter.original.destination_port = is_chosen(5).then_some(destination.into());
         }
         filter.zone = is_chosen(6).then_some(flow.zone.id);
         if is_chosen(7) {
@@ -197,6 +199,21 @@ proptest! {
         if is_chosen(8) {
             let mask = Status::from_bits_retain(mask);
             filter = filter.with_masked_status(flow.status & mask, mask);
+        }
+        // The same of either direction, of wider ranges and of labels.
+        if is_chosen(9) {
+            filter.either = if is_chosen(10) {
+                filter.original.clone()
+            } else {
+                TupleFilter::new().with_source(IpNet::from(flow.reply.source))
+            };
+        }
+        if is_chosen(11) && let Some(port) = filter.original.source_port.as_mut() {
+            *port = (port.first.saturating_sub(3)..=port.last.saturating_add(3)).into();
+        }
+        if is_chosen(12) {
+            let mask = Labels(u128::from(mask) << 40);
+            filter = filter.with_masked_labels(Labels(flow.labels.unwrap_or_default().0 & mask.0), mask);
         }
         prop_assert!(filter.matches(&flow), "{} {}", filter, flow);
         // And not one that differs in what it asks for.
