@@ -181,9 +181,10 @@ pub struct Flow {
 
 /// Which flow, exactly.
 ///
-/// The kernel finds a flow by tuple and zone, and with an `id` it acts on it only if its number is the same. That
-/// excludes most flows that took the place of the one meant, but not all: see [`Flow::id`]. `Display` is as for the
-/// arguments of `conntrack -D`.
+/// The kernel finds a flow by tuple and zone, and with an `id` it acts on it only if its number is the same. A later flow
+/// with the same original tuple usually has the same number ([`Flow::id`]); a key made by
+/// [`Flow::key_by_reply`] spares it if it leads to another destination. `Display` is as for the arguments of
+/// `conntrack -D`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The original tuple; a reply tuple finds the flow as well.

@@ -514,6 +514,45 @@ mod tests {
         assert!(error.is_module_missing() && error.is_unsupported(), "{error:?}");
     }
 
+    /// Records what it is asked to execute.
+    struct Recorder(Fake, Vec<Vec<Operation>>);
+
+    impl DummyLinks for Recorder {
+        fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+            self.1.push(operations.to_vec());
+            self.0.execute(operations)
+        }
+        fn links(&mut self) -> Result<Vec<Link>, Error> {
+            self.0.links()
+        }
+        fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error> {
+            self.0.link(name)
+        }
+        fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
+            self.0.list(selection)
+        }
+        fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error> {
+            self.0.routes(link)
+        }
+    }
+
+    #[test]
+    fn routes_are_added_again_in_the_batch_that_deletes_the_last_address() {
+        let link: LinkName = "d0".parse().unwrap();
+        let address = LinkAddress::host([10, 0, 0, 1].into()).unwrap();
+        let route = LocalRoute::new("10.96.0.0/12".parse().unwrap());
+        let mut fake = Fake::new().with_link(link, Some("dummy"), std::slice::from_ref(&address));
+        fake.add_route(&link, &route).unwrap();
+        let mut recorder = Recorder(fake, Vec::new());
+        let replaced = recorder.replace(&link, &[], &crate::Ours::Everything).unwrap();
+        assert_eq!(replaced.restored, [route]);
+        let batch = vec![
+            Operation::DeleteAddress(link, address.key),
+            Operation::EnsureRoute(link, route),
+        ];
+        assert_eq!(recorder.1, [batch]);
+    }
+
     #[test]
     fn a_link_is_found_by_its_alternative_names_and_listed_by_its_first() {
         let (link, other): (LinkName, LinkName) = ("d0".parse().unwrap(), "kube-ipvs0".parse().unwrap());

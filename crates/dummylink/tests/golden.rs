@@ -212,6 +212,28 @@ fn a_listing_that_fails_at_its_end_is_no_empty_listing() {
 }
 
 #[test]
+fn each_operation_of_a_batch_on_a_missing_link_has_its_own_text() {
+    // Looked up once.
+    let script = Script::new()
+        .expect_anything()
+        .acknowledge(0, Err(Errno::ENODEV))
+        .expect(&[]);
+    let mut client = Client::from(script.connect().unwrap());
+    let operations = [
+        Operation::AddAddress(link(), ipv4()),
+        Operation::DeleteAddress(link(), ipv6().key),
+    ];
+    for (operation, outcome) in operations.iter().zip(client.execute(&operations)) {
+        let error = outcome.unwrap_err();
+        assert!(error.is_link_missing(), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            format!("cannot {operation}: there is no link golden0")
+        );
+    }
+}
+
+#[test]
 fn a_missing_module_is_told_from_other_refusals() {
     let script = Script::new()
         .expect_anything()
