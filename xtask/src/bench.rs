@@ -1,12 +1,13 @@
 //! Benchmarks: which there are stands in `benches/Cargo.toml`, what they found in lines `figure NAME VALUE UNIT`.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
+use kernlink_kernel_tests::programs::PROGRAMS;
 use serde::Deserialize;
 
 use crate::{
-    host, provision,
+    host, programs, provision,
     step::{self, Records, Step, pass_through},
     test::inherited,
     vm::{self, Vm},
@@ -43,6 +44,11 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
             .keys()
             .flat_map(|name| ["--bench".to_owned(), (*name).clone()]),
     );
+    // A benchmark that starts no program needs none, and runs without root too.
+    if provision::is_root() {
+        provision::install(&[PROGRAMS])?;
+    }
+    let path = programs::folder(workspace.target())?;
     let mut executables = workspace.build(&arguments)?;
     executables.retain(|executable| executable.kind == "bench");
     ensure!(
@@ -61,7 +67,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         for (position, executable) in here.into_iter().enumerate() {
             let records = Records::new(&folder, position);
-            let mut step = here_step(executable, group);
+            let mut step = here_step(executable, group, &path);
             if provision::is_root() {
                 step = host::in_private_namespace(&step);
             }
@@ -73,7 +79,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
         let vm = Vm::prepare(workspace, options)?;
         let steps = in_vm
             .iter()
-            .map(|executable| memory_step(executable, group))
+            .map(|executable| memory_step(executable, group, &path))
             .collect();
         let run = vm.run(workspace, steps)?;
         if let Some(problem) = &run.problem {
@@ -135,8 +141,9 @@ fn nothing_chosen(entries: &BTreeMap<String, Entry>, group: Option<&str>) -> Str
     }
 }
 
-fn here_step(executable: &Executable, group: Option<&str>) -> Step {
+fn here_step(executable: &Executable, group: Option<&str>, path: &Path) -> Step {
     let mut environment = inherited();
+    environment.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
     if let Some(group) = group {
         environment.insert(GROUP_VARIABLE.to_owned(), group.to_owned());
     }
@@ -153,9 +160,9 @@ fn here_step(executable: &Executable, group: Option<&str>) -> Step {
 }
 
 /// The same from the guest's memory: a page read over 9p in the middle of a measurement would be part of it.
-fn memory_step(executable: &Executable, group: Option<&str>) -> Step {
-    let copy_and_run = r#"cp "$0" /dev/shm/ && exec "/dev/shm/$(basename "$0")" "$@""#;
-    let step = here_step(executable, group);
+fn memory_step(executable: &Executable, group: Option<&str>, path: &Path) -> Step {
+    let copy_and_run = r#"cp "$0" /dev/shm/ && exec "/dev/shm/${0##*/}" "$@""#;
+    let step = here_step(executable, group, path);
     let mut arguments = vec![
         "-c".to_owned(),
         copy_and_run.to_owned(),
@@ -163,7 +170,7 @@ fn memory_step(executable: &Executable, group: Option<&str>) -> Step {
     ];
     arguments.extend(step.arguments);
     Step {
-        program: "/bin/sh".into(),
+        program: "sh".into(),
         arguments,
         ..step
     }

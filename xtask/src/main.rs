@@ -7,6 +7,7 @@ mod host;
 mod layers;
 mod libtest;
 mod persist;
+mod programs;
 mod provision;
 mod report;
 mod step;

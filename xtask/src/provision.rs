@@ -4,71 +4,36 @@
 //! the kernel of the VM) goes below the target folder, so that `cargo clean` removes it.
 
 use std::{
-    env, fmt, fs,
+    collections::BTreeSet,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use kernlink_kernel_tests::programs::Program;
 
 use crate::{
     persist::persist,
     workspace::{output, succeed},
 };
 
-/// A program, and the Debian package that has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
-    name: &'static str,
-    package: &'static str,
-    /// An initial file system holds no shared libraries, so what goes there must be linked statically.
-    statically: bool,
-}
-
-const fn program(name: &'static str, package: &'static str) -> Program {
-    Program {
-        name,
-        package,
-        statically: false,
-    }
-}
-
-/// What kernel tests call, on the host and in the VM.
-pub(crate) const TEST_PROGRAMS: &[Program] = &[
-    program("unshare", "util-linux"),
-    program("ip", "iproute2"),
-    program("modprobe", "kmod"),
-    program("ipvsadm", "ipvsadm"),
-    program("ipset", "ipset"),
-    program("iptables-restore", "iptables"),
-    program("conntrack", "conntrack"),
-];
-
-/// What booting the VM takes, besides [`TEST_PROGRAMS`].
+/// What booting the VM takes, besides [`PROGRAMS`](kernlink_kernel_tests::programs::PROGRAMS).
 pub(crate) const VM_PROGRAMS: &[Program] = &[
-    program("qemu-system-x86_64", "qemu-system-x86"),
-    program("modprobe", "kmod"),
+    Program::new("qemu-system-x86_64", "qemu-system-x86"),
+    Program::new("modprobe", "kmod"),
     // Without it the guest's ports get no names and its exit status is lost.
-    program("udevadm", "udev"),
-    Program {
-        name: "busybox",
-        package: "busybox-static",
-        statically: true,
-    },
-    program("dpkg-deb", "dpkg"),
-    program("python3", "python3"),
+    Program::new("udevadm", "udev"),
+    Program::new(BUSYBOX, "busybox-static"),
+    Program::new("dpkg-deb", "dpkg"),
+    Program::new("python3", "python3"),
 ];
 
-impl Program {
-    fn is_present(self) -> bool {
-        find(self.name).is_some_and(|path| !self.statically || is_static(&path))
-    }
-}
+/// Goes into an initial file system, which holds no shared libraries, so it must be linked statically.
+const BUSYBOX: &str = "busybox";
 
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (package {})", self.name, self.package)
-    }
+fn is_present(program: Program) -> bool {
+    find(program.name).is_some_and(|path| program.name != BUSYBOX || is_static(&path))
 }
 
 /// The folders in which programs are looked for: a user's path often lacks the system's.
@@ -77,7 +42,8 @@ pub(crate) fn search_path() -> String {
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 }
 
-fn find(name: &str) -> Option<PathBuf> {
+/// Where a program is, by its name.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&search_path())
         .map(|folder| folder.join(name))
         .find(|path| path.is_file())
@@ -99,7 +65,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn missing(programs: &[&[Program]]) -> Vec<Program> {
     let mut missing = Vec::new();
     for &program in programs.iter().copied().flatten() {
-        if !missing.contains(&program) && !program.is_present() {
+        if !missing.contains(&program) && !is_present(program) {
             missing.push(program);
         }
     }
@@ -112,8 +78,8 @@ pub(crate) fn install(programs: &[&[Program]]) -> Result<()> {
     if absent.is_empty() {
         return Ok(());
     }
-    let mut packages: Vec<_> = absent.iter().map(|program| program.package).collect();
-    packages.dedup();
+    let packages: BTreeSet<_> = absent.iter().map(|program| program.package).collect();
+    let packages: Vec<_> = packages.into_iter().collect();
     apt_install(&packages)?;
     let still = missing(programs);
     ensure!(
@@ -128,7 +94,7 @@ pub(crate) fn install(programs: &[&[Program]]) -> Result<()> {
 pub(crate) fn list(programs: &[Program]) -> String {
     programs
         .iter()
-        .map(ToString::to_string)
+        .map(|program| format!("{} (package {})", program.name, program.package))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -379,8 +345,9 @@ mod tests {
 
     #[test]
     fn a_program_that_is_nowhere_is_missing_once() {
-        let absent = program("kernlink-no-such-program", "none");
-        assert_eq!(missing(&[&[absent], &[absent, program("sh", "dash")]]), [absent]);
+        let absent = Program::new("kernlink-no-such-program", "none");
+        let present = Program::new("sh", "dash");
+        assert_eq!(missing(&[&[absent], &[absent, present]]), [absent]);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use kernlink_kernel_tests::programs::PROGRAMS;
 
 use crate::{
-    host, provision,
+    host, programs, provision,
     report::{Binary, Report, Tier},
     step::{self, Records, Step, pass_through},
     vm::{self, Vm},
@@ -58,14 +59,15 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options)
         .into_iter()
         .filter(|executable| executable.kind != "example")
         .partition(|executable| executable.package == KERNEL_TESTS && executable.kind == "test");
+    let path = programs::folder(workspace.target())?;
     let mut report = Report::default();
     for tier in tiers {
         println!("\n== {} ==", tier.name());
         let start = Instant::now();
         report.tiers.push(match tier {
-            Which::Unit => run_unit(workspace, &unit)?,
-            Which::Host => host::run(workspace, &kernel_steps(&kernel, Which::Host, &[])?)?,
-            Which::Vm => run_in_vm(workspace, kernel_steps(&kernel, Which::Vm, &[])?, options)?,
+            Which::Unit => run_unit(workspace, &unit, &path)?,
+            Which::Host => host::run(workspace, &kernel_steps(&kernel, Which::Host, &[], &path)?)?,
+            Which::Vm => run_in_vm(workspace, kernel_steps(&kernel, Which::Vm, &[], &path)?, options)?,
         });
         println!("{} took {:.0} s", tier.name(), start.elapsed().as_secs_f64());
     }
@@ -89,7 +91,8 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
         .into_iter()
         .filter(|executable| executable.kind == "test")
         .collect();
-    let steps = kernel_steps(&kernel, Which::Vm, filters)?;
+    let path = programs::folder(workspace.target())?;
+    let steps = kernel_steps(&kernel, Which::Vm, filters, &path)?;
     let report = Report {
         tiers: vec![run_in_vm(workspace, steps, options)?],
     };
@@ -101,7 +104,7 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
 fn require(tiers: &[Which]) -> Result<()> {
     let mut needed = Vec::new();
     if tiers.iter().any(|tier| *tier != Which::Unit) {
-        needed.push(provision::TEST_PROGRAMS);
+        needed.push(PROGRAMS);
     }
     if tiers.contains(&Which::Vm) {
         needed.push(provision::VM_PROGRAMS);
@@ -131,7 +134,7 @@ fn require(tiers: &[Which]) -> Result<()> {
     )
 }
 
-fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String]) -> Result<Vec<Step>> {
+fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String], path: &Path) -> Result<Vec<Step>> {
     let (files, tests): (Vec<_>, Vec<_>) = filters
         .iter()
         .partition(|filter| kernel.iter().any(|executable| executable.target == **filter));
@@ -141,7 +144,7 @@ fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String]) -> Resul
         .map(|executable| Step {
             name: executable.target.clone(),
             arguments: tests.iter().map(|&test| test.clone()).collect(),
-            ..step(executable, tier)
+            ..step(executable, tier, path)
         })
         .collect();
     if steps.is_empty() {
@@ -150,7 +153,8 @@ fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String]) -> Resul
     Ok(steps)
 }
 
-fn step(executable: &Executable, tier: Which) -> Step {
+/// `path` is where the test finds programs: the folder of the declared ones.
+fn step(executable: &Executable, tier: Which, path: &Path) -> Step {
     let folder = executable.folder.to_string_lossy().into_owned();
     let mut environment = BTreeMap::from([
         ("CARGO_MANIFEST_DIR".to_owned(), folder),
@@ -158,6 +162,7 @@ fn step(executable: &Executable, tier: Which) -> Step {
         (TIER_VARIABLE.to_owned(), tier.name().to_owned()),
     ]);
     environment.extend(inherited());
+    environment.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
     Step {
         name: executable.name(),
         program: executable.path.clone(),
@@ -191,11 +196,12 @@ pub(crate) fn inherited() -> BTreeMap<String, String> {
     environment
 }
 
-fn run_unit(workspace: &Workspace, executables: &[Executable]) -> Result<Tier> {
+fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> Result<Tier> {
     let mut steps: Vec<_> = executables
         .iter()
-        .map(|executable| step(executable, Which::Unit))
+        .map(|executable| step(executable, Which::Unit, path))
         .collect();
+    // cargo needs the compiler and the linker, wherever the user has them.
     steps.push(Step {
         name: "documentation tests".to_owned(),
         program: workspace.cargo().get_program().into(),
@@ -304,7 +310,7 @@ mod tests {
 
     fn names_and_arguments(filters: &[&str]) -> Vec<(String, Vec<String>)> {
         let filters: Vec<_> = filters.iter().map(|&filter| filter.to_owned()).collect();
-        let steps = kernel_steps(&kernel(), Which::Vm, &filters).unwrap();
+        let steps = kernel_steps(&kernel(), Which::Vm, &filters, Path::new("/declared")).unwrap();
         steps
             .into_iter()
             .map(|step| (step.name, step.arguments))
@@ -324,6 +330,16 @@ mod tests {
             [("ipvs".into(), vec!["udp".to_owned()])]
         );
         assert_eq!(names_and_arguments(&["udp"]).len(), 2);
+    }
+
+    #[test]
+    fn tests_find_declared_programs_only() {
+        let steps = kernel_steps(&kernel(), Which::Host, &[], Path::new("/declared")).unwrap();
+        for step in steps {
+            assert_eq!(step.environment["PATH"], "/declared");
+            // `unshare` is looked for there as well.
+            assert_eq!(host::in_private_namespace(&step).environment["PATH"], "/declared");
+        }
     }
 
     #[test]
