@@ -10,7 +10,7 @@ use std::{
 use anyhow::Result;
 
 use crate::{
-    layers,
+    imports, layers,
     persist::persist,
     workspace::{Workspace, output, succeed},
 };
@@ -24,6 +24,7 @@ const CARGO_DENY: &str = "0.20.2";
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     let mut checks = Checks::default();
     checks.one("who depends on whom", || layers::check(workspace));
+    checks.one("what modules import", || imports::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

@@ -1,0 +1,775 @@
+//! The modules of a crate, and the paths that each of them names, resolved to where they lead.
+//!
+//! Read from the source text with a full parser, from the root file along its `mod` declarations. A path is resolved through
+//! `self`, `super`, the imports of its module and the re-exports of others, globs included. Paths in the arguments of macros
+//! count. Not seen are names that only a macro's expansion or type inference brings in, and what is behind a type alias.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
+use syn::{
+    Attribute, Item, ItemExternCrate, ItemMod, ItemUse, Macro, Meta, UseTree, VisRestricted,
+    ext::IdentExt,
+    punctuated::Punctuated,
+    visit::{self, Visit},
+};
+
+/// A path from a crate's root, as `crate::a::B`, or from another crate, as `std::process::Command`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FullPath(pub(crate) Vec<String>);
+
+impl FullPath {
+    fn in_crate<'a>(segments: impl IntoIterator<Item = &'a String>) -> Self {
+        let root = std::iter::once("crate".to_owned());
+        Self(root.chain(segments.into_iter().cloned()).collect())
+    }
+}
+
+impl fmt::Display for FullPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("::"))
+    }
+}
+
+/// A place in a module that names something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// The module that holds the place.
+    pub(crate) module: FullPath,
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+    /// Whether the place is compiled for tests only: under `#[cfg(test)]` or `#[test]`.
+    pub(crate) is_test: bool,
+    /// What is named: the path without `self`, `super` and imports, then what each re-export on the way makes of it.
+    pub(crate) leads_to: Vec<FullPath>,
+}
+
+/// The modules of one crate.
+#[derive(Debug)]
+pub(crate) struct Crate {
+    /// The first one is the root.
+    modules: Vec<Module>,
+}
+
+#[derive(Debug, Default)]
+struct Module {
+    path: Vec<String>,
+    file: PathBuf,
+    parent: usize,
+    children: BTreeMap<String, usize>,
+    /// Names of the other items defined here.
+    items: BTreeSet<String>,
+    /// The names that imports bring in, with the paths behind them as written.
+    imports: BTreeMap<String, Vec<String>>,
+    /// The paths whose content is imported, as written.
+    globs: Vec<Vec<String>>,
+    written: Vec<Written>,
+}
+
+/// A path as it stands in the text; one with a leading `::` begins with an empty segment.
+#[derive(Clone, Debug)]
+struct Written {
+    path: Vec<String>,
+    line: usize,
+    is_test: bool,
+    is_import: bool,
+}
+
+/// How many imports may lead to imports: a circle of them is an error for the compiler only.
+const DEPTH: usize = 32;
+
+impl Crate {
+    /// Reads the crate with this root file; `read` returns the text of a file.
+    pub(crate) fn read(root: &Path, read: &dyn Fn(&Path) -> io::Result<String>) -> Result<Self> {
+        let mut reader = Reader {
+            modules: Vec::new(),
+            read,
+        };
+        let folder = root.parent().unwrap_or(Path::new(""));
+        let place = Place {
+            path: Vec::new(),
+            parent: 0,
+            file: root.to_owned(),
+            folder: folder.to_owned(),
+            is_test: false,
+        };
+        reader.file(place)?;
+        Ok(Self {
+            modules: reader.modules,
+        })
+    }
+
+    /// The paths of all modules, the root's first.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = FullPath> {
+        self.modules.iter().map(|module| FullPath::in_crate(&module.path))
+    }
+
+    /// Everything that is named anywhere, but for names of the module itself.
+    pub(crate) fn references(&self) -> Vec<Reference> {
+        let mut references = Vec::new();
+        for (index, module) in self.modules.iter().enumerate() {
+            for written in &module.written {
+                let mut leads_to = Vec::new();
+                self.resolve(index, &written.path, written.is_import, DEPTH, &mut leads_to);
+                if !leads_to.is_empty() {
+                    references.push(Reference {
+                        module: FullPath::in_crate(&module.path),
+                        file: module.file.clone(),
+                        line: written.line,
+                        is_test: written.is_test,
+                        leads_to,
+                    });
+                }
+            }
+        }
+        references
+    }
+
+    /// Appends what a path means in a module.
+    fn resolve(
+        &self,
+        module: usize,
+        path: &[String],
+        is_import: bool,
+        depth: usize,
+        leads_to: &mut Vec<FullPath>,
+    ) {
+        let (Some((first, rest)), Some(depth)) = (path.split_first(), depth.checked_sub(1)) else {
+            return;
+        };
+        match first.as_str() {
+            "" => leads_to.push(FullPath(rest.to_vec())),
+            "Self" => {}
+            "crate" => self.walk(0, rest, depth, leads_to),
+            "self" => self.walk(module, rest, depth, leads_to),
+            "super" => {
+                let mut from = self.modules[module].parent;
+                let mut rest = rest;
+                while let Some((next, after)) = rest.split_first()
+                    && next == "super"
+                {
+                    from = self.modules[from].parent;
+                    rest = after;
+                }
+                self.walk(from, rest, depth, leads_to);
+            }
+            name if self.has(module, name, depth) => self.walk(module, path, depth, leads_to),
+            // The name of another crate, of the prelude, or of a variable.
+            _ => {
+                if is_import || path.len() > 1 {
+                    leads_to.push(FullPath(path.to_vec()));
+                }
+                for glob in &self.modules[module].globs {
+                    if !is_import && self.module_at(module, glob, depth).is_none() {
+                        let whole = glob.iter().chain(path).filter(|segment| !segment.is_empty());
+                        leads_to.push(FullPath(whole.cloned().collect()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows a path down from a module, and on from every import that it passes.
+    fn walk(&self, module: usize, path: &[String], depth: usize, leads_to: &mut Vec<FullPath>) {
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
+        let mut at = module;
+        leads_to.push(FullPath::in_crate(self.modules[at].path.iter().chain(path)));
+        for (position, name) in path.iter().enumerate() {
+            let rest = &path[position + 1..];
+            let here = &self.modules[at];
+            if let Some(&child) = here.children.get(name) {
+                at = child;
+                continue;
+            }
+            if let Some(target) = here.imports.get(name) {
+                let whole: Vec<_> = target.iter().chain(rest).cloned().collect();
+                if target.first() == Some(name) {
+                    // `use serde;` and `use serde::serde` name the other crate.
+                    leads_to.push(FullPath(whole));
+                } else {
+                    self.resolve(at, &whole, true, depth, leads_to);
+                }
+            } else if !here.items.contains(name) {
+                let mut globs = here
+                    .globs
+                    .iter()
+                    .filter_map(|glob| self.module_at(at, glob, depth));
+                if let Some(from) = globs.find(|&from| self.has(from, name, depth)) {
+                    self.walk(from, &path[position..], depth, leads_to);
+                }
+            }
+            return;
+        }
+    }
+
+    /// Whether a name means something in a module.
+    fn has(&self, module: usize, name: &str, depth: usize) -> bool {
+        let Some(depth) = depth.checked_sub(1) else {
+            return false;
+        };
+        let here = &self.modules[module];
+        here.children.contains_key(name)
+            || here.imports.contains_key(name)
+            || here.items.contains(name)
+            || here.globs.iter().any(|glob| {
+                self.module_at(module, glob, depth)
+                    .is_some_and(|from| from != module && self.has(from, name, depth))
+            })
+    }
+
+    /// The module of this crate that a path written in a module leads to.
+    fn module_at(&self, module: usize, path: &[String], depth: usize) -> Option<usize> {
+        let mut leads_to = Vec::new();
+        self.resolve(module, path, true, depth.min(4), &mut leads_to);
+        leads_to.iter().rev().find_map(|path| {
+            let (root, path) = path.0.split_first()?;
+            (root == "crate").then_some(())?;
+            self.modules.iter().position(|module| module.path == path)
+        })
+    }
+}
+
+struct Reader<'a> {
+    modules: Vec<Module>,
+    read: &'a dyn Fn(&Path) -> io::Result<String>,
+}
+
+/// A module that is to be read.
+struct Place {
+    path: Vec<String>,
+    parent: usize,
+    file: PathBuf,
+    /// Where the files of its own modules are.
+    folder: PathBuf,
+    is_test: bool,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, place: Place) -> Result<usize> {
+        let file = place.file.clone();
+        let text = (self.read)(&file).with_context(|| format!("reading {}", file.display()))?;
+        let parsed = syn::parse_file(&text).map_err(|error| {
+            let line = error.span().start().line;
+            anyhow::anyhow!("{}:{line}: {error}", file.display())
+        })?;
+        let is_test = place.is_test || is_for_tests(&parsed.attrs);
+        self.module(Place { is_test, ..place }, &parsed.items)
+    }
+
+    fn module(&mut self, place: Place, items: &[Item]) -> Result<usize> {
+        let index = self.modules.len();
+        let mut collector = Collector {
+            module: Module {
+                path: place.path.clone(),
+                file: place.file.clone(),
+                parent: place.parent,
+                items: items.iter().filter_map(defined).collect(),
+                ..Module::default()
+            },
+            is_test: place.is_test,
+            modules: Vec::new(),
+        };
+        for item in items {
+            collector.visit_item(item);
+        }
+        let below = collector.modules;
+        self.modules.push(collector.module);
+        for (declaration, is_test) in below {
+            let name = declaration.ident.unraw().to_string();
+            let place = Place {
+                path: place.path.iter().cloned().chain([name.clone()]).collect(),
+                parent: index,
+                file: place.file.clone(),
+                folder: place.folder.join(&name),
+                is_test,
+            };
+            let child = match &declaration.content {
+                Some((_, items)) => self.module(place, items)?,
+                None => self.declared(&declaration, place)?,
+            };
+            self.modules[index].children.insert(name, child);
+        }
+        Ok(index)
+    }
+
+    /// Reads the file of `mod name;`: `name.rs`, `name/mod.rs`, or what its attribute says.
+    fn declared(&mut self, declaration: &ItemMod, place: Place) -> Result<usize> {
+        let beside = place.folder.parent().unwrap_or(Path::new("")).to_owned();
+        if let Some(path) = declaration.attrs.iter().find_map(path_attribute) {
+            let file = place.file.parent().unwrap_or(Path::new("")).join(path);
+            let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+            return self.file(Place {
+                file,
+                folder,
+                ..place
+            });
+        }
+        let mut name = place.folder.clone().into_os_string();
+        name.push(".rs");
+        for file in [PathBuf::from(name), place.folder.join("mod.rs")] {
+            if (self.read)(&file).is_ok() {
+                return self.file(Place { file, ..place });
+            }
+        }
+        bail!(
+            "{}:{}: no file of the module {} in {}",
+            place.file.display(),
+            line(declaration.ident.span()),
+            declaration.ident,
+            beside.display()
+        )
+    }
+}
+
+/// The file that `#[path = "..."]` names.
+fn path_attribute(attribute: &Attribute) -> Option<String> {
+    let Meta::NameValue(pair) = &attribute.meta else {
+        return None;
+    };
+    let syn::Expr::Lit(literal) = &pair.value else {
+        return None;
+    };
+    match &literal.lit {
+        syn::Lit::Str(text) if pair.path.is_ident("path") => Some(text.value()),
+        _ => None,
+    }
+}
+
+/// The name that an item other than a module or an import defines in its module.
+fn defined(item: &Item) -> Option<String> {
+    let name = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Macro(item) => item.ident.as_ref()?,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::TraitAlias(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(name.unraw().to_string())
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Const(item) => &item.attrs,
+        Item::Enum(item) => &item.attrs,
+        Item::ExternCrate(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::ForeignMod(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Macro(item) => &item.attrs,
+        Item::Mod(item) => &item.attrs,
+        Item::Static(item) => &item.attrs,
+        Item::Struct(item) => &item.attrs,
+        Item::Trait(item) => &item.attrs,
+        Item::TraitAlias(item) => &item.attrs,
+        Item::Type(item) => &item.attrs,
+        Item::Union(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// Whether what has these attributes is compiled for tests only.
+fn is_for_tests(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("test")
+            || attribute.path().is_ident("cfg")
+                && attribute
+                    .parse_args::<Meta>()
+                    .is_ok_and(|predicate| needs_test(&predicate))
+    })
+}
+
+/// Whether a predicate of `cfg` is false in every build without tests.
+fn needs_test(predicate: &Meta) -> bool {
+    match predicate {
+        Meta::Path(path) => path.is_ident("test"),
+        Meta::List(list) if list.path.is_ident("all") => list
+            .parse_args_with(Punctuated::<Meta, syn::Token![,]>::parse_terminated)
+            .is_ok_and(|all| all.iter().any(needs_test)),
+        _ => false,
+    }
+}
+
+/// Gathers what one module names. Modules inside are left to the reader.
+struct Collector {
+    module: Module,
+    is_test: bool,
+    modules: Vec<(ItemMod, bool)>,
+}
+
+impl Collector {
+    fn write(&mut self, path: Vec<String>, span: Span, is_import: bool) {
+        self.module.written.push(Written {
+            path,
+            line: line(span),
+            is_test: self.is_test,
+            is_import,
+        });
+    }
+
+    fn import(&mut self, name: String, path: Vec<String>, span: Span) {
+        self.module.imports.insert(name, path.clone());
+        self.write(path, span, true);
+    }
+
+    fn use_tree(&mut self, mut prefix: Vec<String>, tree: &UseTree) {
+        let text = |name: &syn::Ident| name.unraw().to_string();
+        match tree {
+            UseTree::Path(path) => {
+                prefix.push(text(&path.ident));
+                self.use_tree(prefix, &path.tree);
+            }
+            UseTree::Name(name) if name.ident == "self" => {
+                let last = prefix.last().cloned().unwrap_or_default();
+                self.import(last, prefix, name.ident.span());
+            }
+            UseTree::Name(name) => {
+                prefix.push(text(&name.ident));
+                self.import(text(&name.ident), prefix, name.ident.span());
+            }
+            UseTree::Rename(rename) => {
+                if rename.ident != "self" {
+                    prefix.push(text(&rename.ident));
+                }
+                self.import(text(&rename.rename), prefix, rename.ident.span());
+            }
+            UseTree::Glob(glob) => {
+                self.module.globs.push(prefix.clone());
+                self.write(prefix, glob.star_token.span, true);
+            }
+            UseTree::Group(group) => {
+                for tree in &group.items {
+                    self.use_tree(prefix.clone(), tree);
+                }
+            }
+        }
+    }
+
+    /// Finds paths in tokens: names joined by `::`, and after the last `::` perhaps a group of imports.
+    fn tokens(&mut self, prefix: &[String], tokens: TokenStream) {
+        let mut path = prefix.to_vec();
+        let mut span = Span::call_site();
+        let mut goes_on = false;
+        let mut colons = 0;
+        for token in tokens {
+            match &token {
+                TokenTree::Ident(name) => {
+                    if !goes_on {
+                        self.end_of_tokens(prefix, &mut path, span);
+                    }
+                    if path.len() == prefix.len() {
+                        span = name.span();
+                    }
+                    path.push(name.unraw().to_string());
+                    goes_on = false;
+                }
+                TokenTree::Punct(colon) if colon.as_char() == ':' => {
+                    colons = if colon.spacing() == Spacing::Joint {
+                        1
+                    } else {
+                        colons + 1
+                    };
+                    goes_on = colons == 2;
+                    if goes_on {
+                        colons = 0;
+                        if path.is_empty() {
+                            path.push(String::new());
+                        }
+                    }
+                    continue;
+                }
+                TokenTree::Group(group) => {
+                    let is_imports = goes_on && group.delimiter() == Delimiter::Brace;
+                    let below = if is_imports { path.clone() } else { Vec::new() };
+                    self.end_of_tokens(prefix, &mut path, span);
+                    self.tokens(&below, group.stream());
+                    goes_on = false;
+                }
+                _ => {
+                    self.end_of_tokens(prefix, &mut path, span);
+                    goes_on = false;
+                }
+            }
+            colons = 0;
+        }
+        self.end_of_tokens(prefix, &mut path, span);
+    }
+
+    fn end_of_tokens(&mut self, prefix: &[String], path: &mut Vec<String>, span: Span) {
+        if path.len() > prefix.len() && path.iter().any(|segment| !segment.is_empty()) {
+            self.write(path.clone(), span, false);
+        }
+        *path = prefix.to_vec();
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector {
+    fn visit_item(&mut self, item: &'ast Item) {
+        let outside = self.is_test;
+        self.is_test |= is_for_tests(attributes(item));
+        visit::visit_item(self, item);
+        self.is_test = outside;
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        self.modules.push((module.clone(), self.is_test));
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        let prefix = item.leading_colon.map(|_| String::new());
+        self.use_tree(prefix.into_iter().collect(), &item.tree);
+    }
+
+    fn visit_item_extern_crate(&mut self, item: &'ast ItemExternCrate) {
+        let name = item.rename.as_ref().map_or(&item.ident, |(_, name)| name);
+        let path = vec![String::new(), item.ident.unraw().to_string()];
+        self.import(name.unraw().to_string(), path, item.ident.span());
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let leading = path.leading_colon.map(|_| String::new());
+        let segments = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.unraw().to_string());
+        let whole = leading.into_iter().chain(segments).collect();
+        let span = path.segments.first().map(|segment| segment.ident.span());
+        self.write(whole, span.unwrap_or_else(Span::call_site), false);
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, call: &'ast Macro) {
+        self.visit_path(&call.path);
+        self.tokens(&[], call.tokens.clone());
+    }
+
+    /// `pub(in crate::a)` imports nothing.
+    fn visit_vis_restricted(&mut self, _: &'ast VisRestricted) {}
+
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+}
+
+fn line(span: Span) -> usize {
+    span.start().line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is named in a crate of these files, as `module:line path, path after a re-export`.
+    fn references(files: &[(&str, &str)]) -> Vec<String> {
+        let read = |path: &Path| {
+            let file = files.iter().find(|(name, _)| Path::new(name) == path);
+            file.map(|(_, text)| (*text).to_owned())
+                .ok_or_else(|| io::ErrorKind::NotFound.into())
+        };
+        let whole = Crate::read(Path::new("src/lib.rs"), &read).unwrap();
+        let line = |reference: Reference| {
+            let leads_to: Vec<_> = reference.leads_to.iter().map(ToString::to_string).collect();
+            let test = if reference.is_test { " (test)" } else { "" };
+            format!(
+                "{}:{}{test} {}",
+                reference.module,
+                reference.line,
+                leads_to.join(", ")
+            )
+        };
+        whole.references().into_iter().map(line).collect()
+    }
+
+    #[track_caller]
+    fn assert_names(files: &[(&str, &str)], expected: &[&str]) {
+        let found = references(files);
+        for expected in expected {
+            assert!(
+                found.iter().any(|line| line == expected),
+                "no {expected:?} in {found:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn modules_are_found_in_files_folders_and_texts() {
+        let files = [
+            (
+                "src/lib.rs",
+                "mod a; mod b; mod c { mod d; } #[path = \"other.rs\"] mod e;",
+            ),
+            ("src/a.rs", "mod f;"),
+            ("src/a/f.rs", "use x1::X;"),
+            ("src/b/mod.rs", "mod g;"),
+            ("src/b/g.rs", "use x2::X;"),
+            ("src/c/d.rs", "use x3::X;"),
+            ("src/other.rs", "use x4::X;"),
+        ];
+        assert_eq!(
+            references(&files),
+            [
+                "crate::a::f:1 x1::X",
+                "crate::b::g:1 x2::X",
+                "crate::c::d:1 x3::X",
+                "crate::e:1 x4::X"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_module_without_a_file_is_an_error() {
+        let read = |path: &Path| match path.to_str() {
+            Some("src/lib.rs") => Ok("\nmod gone;".to_owned()),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        };
+        let error = Crate::read(Path::new("src/lib.rs"), &read).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "src/lib.rs:2: no file of the module gone in src"
+        );
+    }
+
+    #[test]
+    fn relative_paths_are_resolved() {
+        let inner =
+            "use super::y::Y;\nuse super::super::b;\nfn f() { self::g(); super::y::h(); crate::b::i() }";
+        let files = [
+            ("src/lib.rs", "mod a { mod x; pub mod y {} } mod b {}"),
+            ("src/a/x.rs", inner),
+        ];
+        assert_names(
+            &files,
+            &[
+                "crate::a::x:1 crate::a::y::Y",
+                "crate::a::x:2 crate::b",
+                "crate::a::x:3 crate::a::x::g",
+                "crate::a::x:3 crate::a::y::h",
+                "crate::a::x:3 crate::b::i",
+            ],
+        );
+    }
+
+    #[test]
+    fn imports_are_followed_under_any_name() {
+        let text = "use std::process::{self, Command as Process};\nuse std::io as other;\n\
+                    fn f() { Process::new(); process::exit(1); other::stdin(); }";
+        assert_names(
+            &[("src/lib.rs", text)],
+            &[
+                "crate:1 std::process",
+                "crate:1 std::process::Command",
+                "crate:3 crate::Process::new, std::process::Command::new",
+                "crate:3 crate::process::exit, std::process::exit",
+                "crate:3 crate::other::stdin, std::io::stdin",
+            ],
+        );
+    }
+
+    #[test]
+    fn re_exports_are_followed() {
+        let files = [
+            ("src/lib.rs", "mod a; mod b; mod c; pub use a::A as B;"),
+            ("src/a.rs", "pub use elsewhere::A;"),
+            ("src/b.rs", "use crate::B;"),
+            ("src/c.rs", "use crate::*;\nfn f() -> B { a::g() }"),
+        ];
+        assert_names(
+            &files,
+            &[
+                "crate::b:1 crate::B, crate::a::A, elsewhere::A",
+                "crate::c:2 crate::c::B, crate::B, crate::a::A, elsewhere::A",
+                "crate::c:2 crate::c::a::g, crate::a::g",
+            ],
+        );
+    }
+
+    #[test]
+    fn imports_of_everything_from_another_crate_may_bring_in_any_name() {
+        let text = "use std::process::*;\nfn f() { Command::new(); }";
+        assert_names(
+            &[("src/lib.rs", text)],
+            &[
+                "crate:1 std::process",
+                "crate:2 Command::new, std::process::Command::new",
+            ],
+        );
+    }
+
+    #[test]
+    fn names_of_the_module_itself_are_not_those_of_other_crates() {
+        let text = "use x::Command;\nmod a { struct Command; fn f() { Command::new(); } }";
+        assert_names(&[("src/lib.rs", text)], &["crate::a:2 crate::a::Command::new"]);
+    }
+
+    #[test]
+    fn paths_are_found_in_macros() {
+        let text = "use x::Y;\nfn f() {\n  assert!(Y::new(|| crate::a::b(1)) == ::z::Z);\n}\n\
+                    macro_rules! m { () => { use q::{r, s::T}; $crate::a::c() } }\nmod a {}";
+        assert_names(
+            &[("src/lib.rs", text)],
+            &[
+                "crate:3 crate::Y::new, x::Y::new",
+                "crate:3 crate::a::b",
+                "crate:3 z::Z",
+                "crate:5 q::r",
+                "crate:5 q::s::T",
+                "crate:5 crate::a::c",
+            ],
+        );
+    }
+
+    #[test]
+    fn paths_are_found_in_types_patterns_and_traits() {
+        let text = "fn f(x: &[crate::a::A]) -> impl crate::a::B {\n  let crate::a::C(_) = x;\n\
+                    <crate::a::D as crate::a::E>::f();\n}\nmod a {}";
+        assert_names(
+            &[("src/lib.rs", text)],
+            &[
+                "crate:1 crate::a::A",
+                "crate:1 crate::a::B",
+                "crate:2 crate::a::C",
+                "crate:3 crate::a::D",
+                "crate:3 crate::a::E::f",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_compiled_for_tests_only_is_told_apart() {
+        let text = "#[cfg(test)] use x1::X;\n#[cfg(test)] mod tests;\n#[cfg(all(test, unix))] mod t { use x3::X; }\n\
+                    #[cfg(any(test, feature = \"fake\"))] use x4::X;\n#[test] fn t() { x5::X; }\nuse x6::X as Z;";
+        let files = [("src/lib.rs", text), ("src/tests.rs", "use x2::X;")];
+        assert_names(
+            &files,
+            &[
+                "crate:1 (test) x1::X",
+                "crate::tests:1 (test) x2::X",
+                "crate::t:3 (test) x3::X",
+                "crate:4 x4::X",
+                "crate:5 (test) x5::X",
+                "crate:6 x6::X",
+            ],
+        );
+    }
+
+    #[test]
+    fn circles_of_imports_end() {
+        let files = [
+            ("src/lib.rs", "mod a; mod b;"),
+            ("src/a.rs", "pub use crate::b::*; pub use crate::b::X;"),
+            ("src/b.rs", "pub use crate::a::*; pub use crate::a::X;"),
+        ];
+        assert!(!references(&files).is_empty());
+    }
+}
