@@ -1,31 +1,63 @@
 //! Which member may depend on which: the arrows of ARCHITECTURE.md, so that a crate stays usable alone.
 
 use anyhow::{Result, bail};
+use cargo_metadata::DependencyKind;
 
 use crate::workspace::Workspace;
 
-/// A library and the members it may name in its manifest, for tests too. Whoever is not listed is a program or a test
-/// package: it may name any library, and no library may name it.
-const LAYERS: [(&str, &[&str]); 7] = [
-    ("kernlink-netlink", &[]),
-    ("kernlink-ipvs", &[NETLINK]),
-    ("kernlink-ipset", &[NETLINK]),
-    ("kernlink-dummylink", &[NETLINK]),
-    ("kernlink-conntrack", &[NETLINK]),
-    ("kernlink-iptables-restore", &[]),
-    ("kernlink-proxier", &KERNEL),
+/// A library of the workspace.
+struct Layer {
+    name: &'static str,
+    /// The members that it may depend on.
+    below: &'static [&'static str],
+    /// The members that only its tests may depend on, besides.
+    tests: &'static [&'static str],
+}
+
+const fn layer(name: &'static str, below: &'static [&'static str]) -> Layer {
+    Layer {
+        name,
+        below,
+        tests: &[],
+    }
+}
+
+/// The libraries. Whoever is not listed is a program or a test package: it may depend on any library, and no library may
+/// depend on it.
+const LAYERS: &[Layer] = &[
+    layer(NETLINK, &[]),
+    layer("kernlink-ipvs", &[NETLINK]),
+    layer("kernlink-ipset", &[NETLINK]),
+    layer("kernlink-dummylink", &[NETLINK]),
+    layer("kernlink-conntrack", &[NETLINK]),
+    layer("kernlink-iptables-restore", &[]),
+    layer(SERVICES, &[]),
+    layer("kernlink-kubernetes", &[SERVICES]),
+    Layer {
+        name: "kernlink-proxier",
+        below: &[
+            SERVICES,
+            NETLINK,
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-dummylink",
+            "kernlink-conntrack",
+            "kernlink-iptables-restore",
+        ],
+        // Scenarios are read from manifests.
+        tests: &["kernlink-kubernetes"],
+    },
 ];
 
 const NETLINK: &str = "kernlink-netlink";
-/// The kernel crates, and what their connections are made of.
-const KERNEL: [&str; 6] = [
-    NETLINK,
-    "kernlink-ipvs",
-    "kernlink-ipset",
-    "kernlink-dummylink",
-    "kernlink-conntrack",
-    "kernlink-iptables-restore",
-];
+const SERVICES: &str = "kernlink-services";
+
+/// A member that another one names in its manifest.
+#[derive(Clone, Copy, Debug)]
+struct Dependency<'a> {
+    name: &'a str,
+    is_for_tests: bool,
+}
 
 /// Fails with every dependency that points the wrong way.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
@@ -34,10 +66,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let wrong: Vec<_> = packages
         .iter()
         .flat_map(|package| {
-            let named = package
-                .dependencies
-                .iter()
-                .map(|dependency| dependency.name.as_str());
+            let named = package.dependencies.iter().map(|dependency| Dependency {
+                name: dependency.name.as_str(),
+                is_for_tests: dependency.kind == DependencyKind::Development,
+            });
             wrong(package.name.as_str(), &named.collect::<Vec<_>>(), &members)
         })
         .collect();
@@ -47,30 +79,34 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     bail!("{}", wrong.join("; "))
 }
 
-/// What is wrong with the dependencies of one package; those that are no members are nobody's business here.
-fn wrong(package: &str, dependencies: &[&str], members: &[&str]) -> Vec<String> {
-    let layer = |name: &str| {
-        LAYERS
-            .iter()
-            .find(|(layer, _)| *layer == name)
-            .map(|(_, allowed)| *allowed)
-    };
+/// What is wrong with the dependencies of one package; those that are no members are not looked at.
+fn wrong(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Vec<String> {
+    let find = |name: &str| LAYERS.iter().find(|layer| layer.name == name);
     dependencies
         .iter()
-        .filter(|name| **name != package && members.contains(name))
-        .filter(|name| match layer(package) {
-            // What a library below may name is visible through it anyway.
-            Some(allowed) => {
-                !allowed.contains(name)
-                    && !allowed
-                        .iter()
-                        .filter_map(|below| layer(below))
-                        .flatten()
-                        .any(|below| below == *name)
+        .filter(|dependency| dependency.name != package && members.contains(&dependency.name))
+        .filter(|dependency| match find(package) {
+            Some(layer) => {
+                let tests = if dependency.is_for_tests { layer.tests } else { &[] };
+                // What a library below may depend on is visible through it anyway.
+                let below = layer.below.iter().filter_map(|below| find(below));
+                !layer
+                    .below
+                    .iter()
+                    .chain(below.flat_map(|layer| layer.below))
+                    .chain(tests)
+                    .any(|allowed| *allowed == dependency.name)
             }
-            None => layer(name).is_none() && !HELD_BY_PROGRAMS.contains(name),
+            None => find(dependency.name).is_none() && !HELD_BY_PROGRAMS.contains(&dependency.name),
         })
-        .map(|name| format!("{package} must not depend on {name}"))
+        .map(|dependency| {
+            let tests = if dependency.is_for_tests {
+                ", not even for its tests"
+            } else {
+                ""
+            };
+            format!("{package} must not depend on {}{tests}", dependency.name)
+        })
         .collect()
 }
 
@@ -81,50 +117,106 @@ const HELD_BY_PROGRAMS: [&str; 1] = ["kernlink-kernel-tests"];
 mod tests {
     use super::*;
 
-    const MEMBERS: [&str; 5] = [
+    const MEMBERS: &[&str] = &[
         "kernlink-netlink",
         "kernlink-ipvs",
         "kernlink-ipset",
+        "kernlink-dummylink",
+        "kernlink-conntrack",
+        "kernlink-iptables-restore",
+        "kernlink-services",
+        "kernlink-kubernetes",
         "kernlink-proxier",
         "kernlink-benches",
+        "kernlink-kernel-tests",
+    ];
+    const KERNEL: &[&str] = &[
+        "kernlink-netlink",
+        "kernlink-ipvs",
+        "kernlink-ipset",
+        "kernlink-dummylink",
+        "kernlink-conntrack",
+        "kernlink-iptables-restore",
     ];
 
+    /// What is wrong with one dependency, of a product and of its tests.
+    fn wrong_with(package: &str, name: &str) -> [bool; 2] {
+        [false, true].map(|is_for_tests| {
+            let found = wrong(package, &[Dependency { name, is_for_tests }], MEMBERS);
+            let text = format!("{package} must not depend on {name}");
+            assert!(found.iter().all(|line| line.starts_with(&text)), "{found:?}");
+            !found.is_empty()
+        })
+    }
+
     #[test]
-    fn arrows_point_down_only() {
-        assert_eq!(
-            wrong("kernlink-ipvs", &["kernlink-netlink", "thiserror"], &MEMBERS),
-            [""; 0]
-        );
-        assert_eq!(
-            wrong("kernlink-proxier", &["kernlink-ipvs", "kernlink-ipset"], &MEMBERS),
-            [""; 0]
-        );
-        assert_eq!(
-            wrong(
-                "kernlink-benches",
-                &["kernlink-ipvs", "kernlink-proxier"],
-                &MEMBERS
-            ),
-            [""; 0]
-        );
+    fn dependencies_on_what_is_below_are_right() {
         for (package, dependency) in [
-            ("kernlink-ipvs", "kernlink-ipset"),
-            ("kernlink-netlink", "kernlink-ipvs"),
-            ("kernlink-ipset", "kernlink-proxier"),
-            ("kernlink-proxier", "kernlink-benches"),
+            ("kernlink-ipvs", "kernlink-netlink"),
+            ("kernlink-ipvs", "thiserror"),
+            ("kernlink-kubernetes", "kernlink-services"),
+            ("kernlink-proxier", "kernlink-services"),
+            ("kernlink-proxier", "kernlink-ipvs"),
+            ("kernlink-benches", "kernlink-proxier"),
+            ("kernlink-benches", "kernlink-kernel-tests"),
         ] {
-            let said = wrong(package, &[dependency], &MEMBERS);
-            assert_eq!(said, [format!("{package} must not depend on {dependency}")]);
+            assert_eq!(
+                wrong_with(package, dependency),
+                [false; 2],
+                "{package} {dependency}"
+            );
         }
     }
 
     #[test]
+    fn dependencies_on_what_is_beside_or_above_are_wrong() {
+        for (package, dependency) in [
+            ("kernlink-ipvs", "kernlink-ipset"),
+            ("kernlink-netlink", "kernlink-ipvs"),
+            ("kernlink-ipset", "kernlink-proxier"),
+            ("kernlink-services", "kernlink-kubernetes"),
+            ("kernlink-services", "kernlink-proxier"),
+            ("kernlink-kubernetes", "kernlink-proxier"),
+            ("kernlink-proxier", "kernlink-benches"),
+            ("kernlink-proxier", "kernlink-kernel-tests"),
+        ] {
+            assert_eq!(
+                wrong_with(package, dependency),
+                [true; 2],
+                "{package} {dependency}"
+            );
+        }
+    }
+
+    #[test]
+    fn services_and_kubernetes_use_no_kernel_crate_and_neither_do_their_tests() {
+        for package in ["kernlink-services", "kernlink-kubernetes"] {
+            for dependency in KERNEL {
+                assert_eq!(
+                    wrong_with(package, dependency),
+                    [true; 2],
+                    "{package} {dependency}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_tests_of_the_proxier_may_use_kubernetes() {
+        assert_eq!(
+            wrong_with("kernlink-proxier", "kernlink-kubernetes"),
+            [true, false]
+        );
+    }
+
+    #[test]
     fn every_layer_allows_only_layers() {
-        for (name, allowed) in LAYERS {
-            for below in allowed {
+        for layer in LAYERS {
+            for below in layer.below.iter().chain(layer.tests) {
                 assert!(
-                    LAYERS.iter().any(|(layer, _)| layer == below),
-                    "{name} allows {below}"
+                    LAYERS.iter().any(|layer| layer.name == *below),
+                    "{} allows {below}",
+                    layer.name
                 );
             }
         }
