@@ -18,7 +18,8 @@ use crate::{
 /// Pinned, because its rules decide whether a commit is good. Newer ones may need a newer compiler.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Format, lints, documentation, every published crate alone, licences and duplicate versions.
+/// Dependencies between crates, imports between modules, format, lints, documentation, every published crate alone, licences
+/// and duplicate versions.
 ///
 /// One thing that is wrong does not keep the others from being looked at. False where anything is wrong.
 pub(crate) fn run(workspace: &Workspace) -> Result<bool> {

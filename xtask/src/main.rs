@@ -27,7 +27,7 @@ use crate::{test::Which, workspace::Workspace};
 const USAGE: &str = "\
 usage: cargo xtask VERB
 
-  check                     format, lints, documentation, every crate alone, licences
+  check                     dependencies, imports, format, lints, documentation, every crate alone, licences
   test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
   vm run -- COMMAND...      any command in a VM over this file system;
                             of `cargo run ...`, cargo runs here and the program in the VM
