@@ -11,7 +11,7 @@ use kernlink_iptables_restore::{
     Backend, ChainName, Command, Completion, Edit, Error, Family, Invocation, Iptables, Restore, Runner,
     Save, Table,
 };
-use kernlink_kernel_tests::programs;
+use kernlink_kernel_tests::{programs, tools};
 
 /// Whether `cargo xtask` started this test; otherwise `PATH` is that of the user.
 fn path_is_restricted() -> bool {
@@ -46,6 +46,30 @@ fn an_undeclared_program_is_not_found_by_a_declared_one_either() {
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(127));
+}
+
+const WITHOUT_PROGRAMS: &str = "KERNLINK_TEST_WITHOUT_PROGRAMS";
+
+/// As an error it would look like the answer of a kernel that lacks a feature, for which a test is skipped.
+#[test]
+fn a_program_that_is_not_installed_fails_the_test() {
+    if std::env::var_os(WITHOUT_PROGRAMS).is_some() {
+        let _ = tools::run("ip", &["link", "show"]);
+        return;
+    }
+    let test = "a_program_that_is_not_installed_fails_the_test";
+    let output = programs::this_program()
+        .args(["--exact", test, "--nocapture"])
+        .env(WITHOUT_PROGRAMS, "1")
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success()
+            && printed.contains("ip is not installed: it is in the Debian package iproute2"),
+        "{output:?}"
+    );
 }
 
 /// Records the names of the tools that it is asked to start, and has none of them.
