@@ -4,7 +4,7 @@
 //! the kernel of the VM) goes below the target folder, so that `cargo clean` removes it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     path::{Path, PathBuf},
     process::Command,
@@ -91,10 +91,15 @@ pub(crate) fn install(programs: &[&[Program]]) -> Result<()> {
     Ok(())
 }
 
+/// The packages of these programs, each with its programs.
 pub(crate) fn list(programs: &[Program]) -> String {
-    programs
-        .iter()
-        .map(|program| format!("{} (package {})", program.name, program.package))
+    let mut packages: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for program in programs {
+        packages.entry(program.package).or_default().push(program.name);
+    }
+    packages
+        .into_iter()
+        .map(|(package, names)| format!("package {package} ({})", names.join(" ")))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -348,6 +353,16 @@ mod tests {
         let absent = Program::new("kernlink-no-such-program", "none");
         let present = Program::new("sh", "dash");
         assert_eq!(missing(&[&[absent], &[absent, present]]), [absent]);
+    }
+
+    #[test]
+    fn missing_programs_are_listed_by_their_packages() {
+        let programs = [("ip", "iproute2"), ("nft", "nftables"), ("tc", "iproute2")];
+        let programs = programs.map(|(name, package)| Program::new(name, package));
+        assert_eq!(
+            list(&programs),
+            "package iproute2 (ip tc), package nftables (nft)"
+        );
     }
 
     #[test]
