@@ -1,4 +1,4 @@
-//! What modules must not import: the rules inside the crates, as `layers.rs` has those between them.
+//! Rules for imports between modules. Rules for dependencies between crates are in `layers.rs`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,26 +14,27 @@ use crate::{
     workspace::Workspace,
 };
 
-/// What modules must not name, in an import or in a path.
+/// A rule that some modules of a package must not name certain modules, crates or functions, in an import or in a path.
 ///
-/// Paths are patterns. They begin with `crate` or with the name of another crate. In a segment `*` stands for any text, and
-/// `|` separates alternatives. A pattern applies to what it matches and to everything below that.
+/// Modules and paths are patterns. They begin with `crate` or with the name of another crate. In a segment `*` stands for any
+/// text, and `|` separates alternatives. A pattern also matches everything below what it names.
 struct Rule {
     /// The package, by its folder in the workspace; a pattern.
     package: &'static str,
-    /// The modules that are bound.
+    /// The modules to which the rule applies.
     modules: &'static [&'static str],
-    /// Modules of these that are not bound.
+    /// Modules among these to which it does not apply.
     except: &'static [&'static str],
-    /// What they must not name. What the bound module itself contains is always allowed, so that `crate::*_mode` means the
-    /// other modes in a rule for `crate::*_mode`.
+    /// What they must not name. A module may always name itself and what is below it: in a rule for `crate::*_mode`, the path
+    /// `crate::*_mode` means the other modes.
     must_not: &'static [&'static str],
-    /// Whether code for tests is bound as well: the package's tests, benchmarks and examples, and what is under `#[cfg(test)]`.
+    /// Whether the rule also applies to code for tests: the package's tests, benchmarks and examples, and what is under
+    /// `#[cfg(test)]`.
     tests: bool,
-    /// If not empty, a module of the crate without which the rule is not in force.
+    /// The rule applies only to a crate with this module; empty for every crate.
     ///
-    /// A rule that is in force must name modules that exist, or it would end without notice when a module is renamed.
-    once: &'static str,
+    /// A rule that applies must name modules of the crate that exist. Otherwise renaming a module would disable the rule.
+    only_with: &'static str,
     why: &'static str,
 }
 
@@ -44,7 +45,7 @@ const RULE: Rule = Rule {
     except: &[],
     must_not: &[],
     tests: false,
-    once: "",
+    only_with: "",
     why: "",
 };
 
@@ -58,7 +59,7 @@ const fn proxier(
         package: "crates/proxier",
         modules,
         must_not,
-        once: "crate::ipvs_mode",
+        only_with: "crate::ipvs_mode",
         why,
         ..RULE
     }
@@ -173,7 +174,7 @@ impl Rule {
     fn broken(&self, source: &Crate, root: &Path) -> Vec<String> {
         let modules: Vec<_> = source.modules().collect();
         let exists = |pattern: &str| modules.iter().any(|module| prefix(pattern, module).is_some());
-        if !self.once.is_empty() && !exists(self.once) {
+        if !self.only_with.is_empty() && !exists(self.only_with) {
             return Vec::new();
         }
         let own = self.must_not.iter().filter(|path| path.starts_with("crate::"));
@@ -216,7 +217,7 @@ impl Rule {
         wrong
     }
 
-    /// The part of a module's path for which the rule binds it, if it does.
+    /// The beginning of a module's path that makes the rule apply to it, if it does.
     fn bound<'a>(&self, module: &'a FullPath) -> Option<&'a [String]> {
         if self
             .except
@@ -402,7 +403,7 @@ mod tests {
                 .any(|line| line.contains("no module crate::schedule|retry")),
             "{found:#?}"
         );
-        // Without the module that puts them in force, rules ask for nothing.
+        // These rules apply only to a crate with `ipvs_mode`.
         let files = [("src/lib.rs", "mod plan { use kernlink_ipvs::X; }")];
         assert_broken(&broken("crates/proxier", &files), &[]);
     }
