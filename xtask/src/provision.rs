@@ -25,6 +25,8 @@ pub(crate) const VM_PROGRAMS: &[Program] = &[
     // Without it the guest's ports get no names and its exit status is lost.
     Program::new("udevadm", "udev"),
     Program::new(BUSYBOX, "busybox-static"),
+    // virtme-ng asks it whether busybox is linked statically.
+    Program::new("file", "file"),
     Program::new("dpkg-deb", "dpkg"),
     Program::new("python3", "python3"),
 ];
