@@ -248,6 +248,9 @@ impl Rule {
         let is_target = words.first().is_some_and(|word| {
             !word.quoted && matches!(word.text.as_ref(), "-j" | "-g" | "--jump" | "--goto")
         });
+        let starts_part = words
+            .first()
+            .is_some_and(|word| is_sign(word) || begins_part(word));
         let words: Vec<Word> = words.iter().map(RawWord::to_word).collect();
         options.at = end;
         match (&mut self.target, self.matches.last_mut()) {
@@ -259,7 +262,7 @@ impl Rule {
                 *target = Target::Verbatim(all);
             }
             // Neighbours that begin with no option of their own belong together.
-            (None, Some(Match::Verbatim(before))) if !words.first().is_some_and(starts_part) => {
+            (None, Some(Match::Verbatim(before))) if !starts_part => {
                 before.extend(words);
             }
             _ => self.matches.push(Match::Verbatim(words)),
@@ -294,7 +297,7 @@ fn is_sign(word: &RawWord<'_>) -> bool {
 }
 
 fn begins_part(word: &RawWord<'_>) -> bool {
-    !word.quoted && GLOBAL_OPTIONS.contains(&word.text.as_ref())
+    !word.quoted && !word.is_claimed && GLOBAL_OPTIONS.contains(&word.text.as_ref())
 }
 
 /// Where the words that begin at `start` end: before the next option that begins a part.
@@ -330,12 +333,8 @@ fn verbatim_words(target: &Target) -> Vec<Word> {
     words.iter().map(RawWord::to_word).collect()
 }
 
-fn starts_part(word: &Word) -> bool {
-    !word.is_quoted() && (word.as_str() == "!" || GLOBAL_OPTIONS.contains(&word.as_str()))
-}
-
 /// Options that belong to the rule and not to a match or target.
-const GLOBAL_OPTIONS: [&str; 21] = [
+const GLOBAL_OPTIONS: [&str; 22] = [
     "-s",
     "-d",
     "-i",
@@ -354,6 +353,7 @@ const GLOBAL_OPTIONS: [&str; 21] = [
     "--protocol",
     "--proto",
     "--fragment",
+    "--fragments",
     "--match",
     "--jump",
     "--goto",
@@ -373,7 +373,10 @@ impl Part {
         if negated {
             options.at += 1;
         }
-        let word = options.words.get(options.at).filter(|word| !word.quoted)?;
+        let word = options
+            .words
+            .get(options.at)
+            .filter(|word| !word.quoted && !word.is_claimed)?;
         let option = word.text.as_ref();
         if let Some(implied) = Self::implied(option, before) {
             options.at -= usize::from(negated);
@@ -396,7 +399,7 @@ impl Part {
             "-i" | "--in-interface" => Match::InInterface(sign(negated, options.value()?)),
             "-o" | "--out-interface" => Match::OutInterface(sign(negated, options.value()?)),
             "-p" | "--protocol" | "--proto" => Match::Protocol(sign(negated, options.value()?)),
-            "-f" | "--fragment" => Match::Fragment(sign(negated, ())),
+            "-f" | "--fragment" | "--fragments" => Match::Fragment(sign(negated, ())),
             _ if negated => return None,
             "-m" | "--match" => {
                 let name = options.next()?;
@@ -495,6 +498,34 @@ mod tests {
             );
             assert_eq!(read.parse(), Ok(rule));
         }
+    }
+
+    /// As the tool prints them; the last as people may write them.
+    #[test]
+    fn the_protocol_of_the_policy_match_is_not_that_of_the_rule() {
+        for text in [
+            "-m policy --dir in --pol ipsec --proto esp -j ACCEPT",
+            "-p tcp -m policy --dir in --pol ipsec --strict --reqid 1 ! --proto esp --mode tunnel --next --reqid 2",
+            "-m policy --dir out --pol ipsec -p udp -m udp --dport 500 --proto esp -j DROP",
+        ] {
+            let rule: Rule = text.parse().unwrap();
+            assert_eq!(rule.to_string(), text);
+            let protocol = |test: &Match| matches!(test, Match::Protocol(crate::Condition::Is(protocol)) if protocol.number() == 50);
+            assert!(!rule.matches.iter().any(protocol), "{rule:?}");
+            assert!(rule.normal_form(Family::Ipv4).to_string().contains("--proto esp"));
+        }
+        // Before the match is named, it abbreviates the option of the rule.
+        let rule: Rule = "--proto esp -m policy --dir in --pol none".parse().unwrap();
+        assert_eq!(rule.to_string(), "-p esp -m policy --dir in --pol none");
+        let rule: Rule = "--proto tcp -m comment --comment \"-m policy\" --proto tcp"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            rule.to_string(),
+            "-p tcp -m comment --comment \"-m policy\" -p tcp"
+        );
+        let rule: Rule = "! --fragments -j DROP".parse().unwrap();
+        assert_eq!(rule.to_string(), "! -f -j DROP");
     }
 
     #[test]

@@ -53,15 +53,12 @@ impl Word {
         &self.text
     }
 
-    pub(crate) fn is_quoted(&self) -> bool {
-        self.quoted
-    }
-
     pub(crate) fn to_raw(&self) -> RawWord<'_> {
         RawWord {
             text: Cow::Borrowed(&self.text),
             quoted: self.quoted,
             more_blanks: self.more_blanks,
+            is_claimed: false,
         }
     }
 }
@@ -123,6 +120,8 @@ pub(crate) struct RawWord<'t> {
     pub(crate) text: Cow<'t, str>,
     pub(crate) quoted: bool,
     pub(crate) more_blanks: u16,
+    /// It is an option of a match named before it, although it looks like one of the rule itself.
+    pub(crate) is_claimed: bool,
 }
 
 impl RawWord<'_> {
@@ -178,6 +177,7 @@ fn next_word<'t>(line: &'t str, start: usize, words: &mut Vec<RawWord<'t>>) -> R
             text: Cow::Borrowed(slice(start, open)),
             quoted: false,
             more_blanks: 0,
+            is_claimed: slice(start, open) == "--proto" && names_policy(words),
         });
         return Ok(open);
     }
@@ -200,6 +200,7 @@ fn next_word<'t>(line: &'t str, start: usize, words: &mut Vec<RawWord<'t>>) -> R
                 text,
                 quoted: true,
                 more_blanks: 0,
+                is_claimed: false,
             });
             return Ok(from + 1);
         }
@@ -209,6 +210,15 @@ fn next_word<'t>(line: &'t str, start: usize, words: &mut Vec<RawWord<'t>>) -> R
         text.to_mut().push(escaped);
         from += 1 + escaped.len_utf8();
     }
+}
+
+/// Whether the policy match is among `words`. From there on `--proto` is its option: the tools take a whole name before
+/// an abbreviation, here of `--protocol`. No other extension of iptables 1.8.9 has an option with the name of one of the
+/// rule itself, or with an abbreviation that this crate reads.
+fn names_policy(words: &[RawWord<'_>]) -> bool {
+    words.windows(2).any(|pair| {
+        matches!(pair, [option, name] if !option.quoted && (option.is("-m") || option.is("--match")) && name.is("policy"))
+    })
 }
 
 /// Whether the tools would not read `text` back as one word if it stood there bare.
