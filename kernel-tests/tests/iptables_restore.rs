@@ -14,8 +14,8 @@ use std::time::Duration;
 use kernlink_iptables_restore::targets::SetAction;
 use kernlink_iptables_restore::{
     Backend, Chain, ChainName, Command, Comment, Condition, Edit, Error, Family, InterfacePattern, Iptables,
-    Jump, Match, Owned, Place, Refused, Restore, Rule, Ruleset, Save, Style, Table, Target, Trial, Verdict,
-    Wanted, diff, diff_operations,
+    Jump, Match, Names, Owned, Place, Refused, Restore, Rule, Ruleset, Save, Style, Table, Target, Trial,
+    Verdict, Wanted, diff, diff_operations,
 };
 use kernlink_kernel_tests::{
     kernel::Feature,
@@ -270,10 +270,7 @@ fn every_typed_match_and_target_is_taken_and_comes_back_in_its_normal_form() {
                 .lines()
                 .filter_map(|line| line.strip_prefix("written "))
             {
-                // nft has nowhere to keep this option, which never did anything.
-                if !(backend == Backend::Nft && line.contains("--nflog-range")) {
-                    wanted.entry(table_for(&rule(line))).or_default().push(rule(line));
-                }
+                wanted.entry(table_for(&rule(line))).or_default().push(rule(line));
             }
             let (name, foo) = (chain("KL-ALL"), chain("FOO"));
             let mut restore = Restore::new(family);
@@ -301,6 +298,74 @@ fn every_typed_match_and_target_is_taken_and_comes_back_in_its_normal_form() {
                     .map(|rule| rule.normal_form(family).to_string())
                     .collect();
                 assert_eq!(read.join("\n"), expected.join("\n"));
+            }
+        }
+    });
+}
+
+/// What the tools print differently from how it was written: names become numbers, and nft forgets what has no effect.
+#[test]
+fn rules_with_names_and_with_an_nflog_range_are_written_once() {
+    requires!(Feature::Iptables);
+    let names = Names::of_host();
+    for_each_backend(|backend| {
+        for (family, address) in [(Family::Ipv4, "192.0.2.1"), (Family::Ipv6, "[2001:db8::1]")] {
+            let mut wanted = Wanted::new(family);
+            let name = chain("KL-NAMES");
+            for (table, texts) in [
+                (
+                    Table::Filter,
+                    vec![
+                        "-p tcp --dport smtp".to_owned(),
+                        "-p udp -m udp ! --sport domain:ntp".into(),
+                        "-p tcp -m multiport --dports ssh,http,ftp-data:ftp".into(),
+                        "-p tcp --dport 0x50 --sport 010".into(),
+                        "-p 0x11 -m conntrack --ctproto 17 --ctorigdstport domain".into(),
+                        "-p ospf -j ACCEPT".into(),
+                        "-m owner --uid-owner root ! --gid-owner daemon".into(),
+                        "-j NFLOG --nflog-range 20 --nflog-group 3".into(),
+                    ],
+                ),
+                (
+                    Table::Nat,
+                    vec![
+                        format!("-p tcp -j DNAT --to-destination {address}:ssh"),
+                        format!("-p tcp -j DNAT --to-destination {address}:ftp-data"),
+                        format!("-p tcp -j DNAT --to-destination {address}:10-20/ftp"),
+                        "-p tcp -j REDIRECT --to-ports ftp-data".into(),
+                    ],
+                ),
+            ] {
+                let rules = texts.iter().map(|text| names.rule(text).unwrap());
+                wanted.set_chain(table, name, rules).unwrap();
+                // The tool itself, given the names, makes the same of them.
+                let lines = texts.iter().map(|text| format!("-A KL-THEIRS {text}\n"));
+                let input = format!(
+                    "*{table}\n:KL-THEIRS - [0:0]\n{}COMMIT\n",
+                    lines.collect::<String>()
+                );
+                let infix = if backend == Backend::Legacy {
+                    "legacy"
+                } else {
+                    "nft"
+                };
+                let lock = format!("XTABLES_LOCKFILE={}", own_lock_file().display());
+                let restore = format!("{}-{infix}-restore", family.tool());
+                run_with_input("env", &[&lock, &restore, "--wait", "30", "--noflush"], &input).unwrap();
+            }
+            let mut command = command(backend);
+            let owned = Owned::new();
+            let saved = command.save(&Save::all(family)).unwrap();
+            command.restore(&diff(&saved, &wanted, &owned)).unwrap();
+            let saved = command.save(&Save::all(family)).unwrap();
+            let again = diff(&saved, &wanted, &owned);
+            assert!(again.is_empty(), "{again}");
+            for table in [Table::Filter, Table::Nat] {
+                let rules = |name: &str| -> Vec<String> {
+                    let chain = saved.chain(table, &chain(name)).unwrap();
+                    chain.rules().map(Rule::to_string).collect()
+                };
+                assert_eq!(rules("KL-NAMES"), rules("KL-THEIRS"));
             }
         }
     });

@@ -406,7 +406,7 @@ impl FromStr for Protocol {
             "tcp" => return Ok(Protocol::Tcp),
             "udp" => return Ok(Protocol::Udp),
             "icmpv6" => return Ok(Protocol::Icmpv6),
-            "mh" => return Ok(Protocol::MobilityHeader),
+            "mh" | "ipv6-mh" => return Ok(Protocol::MobilityHeader),
             "ip" | "hopopt" => return Ok(Protocol::All),
             _ => {}
         }

@@ -443,6 +443,9 @@ impl FromStr for Rule {
     type Err = Error;
 
     /// Reads the words after `-A CHAIN`. What has no type here is kept verbatim.
+    ///
+    /// So are names of ports, users and hosts, for which the tools print numbers: a rule with one never equals its saved form.
+    /// [`Names::rule`](crate::Names::rule) resolves them as the tools do.
     fn from_str(text: &str) -> Result<Self, Error> {
         if text.contains(['\n', '\0']) {
             return Err(Error::invalid("rule", text, "holds a line feed or a NUL"));

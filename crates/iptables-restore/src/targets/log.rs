@@ -92,7 +92,8 @@ pub struct Nflog {
     pub prefix: Option<NflogPrefix>,
     /// `--nflog-group`; none means 0.
     pub group: Option<u16>,
-    /// `--nflog-range`: has never worked as meant; kept because saves hold it.
+    /// `--nflog-range`: has never had an effect (iptables-extensions(8)), and nft forgets it. Kept because legacy saves hold it;
+    /// not in the [normal form](crate::Rule::normal_form).
     pub range: Option<u32>,
     /// `--nflog-size`: bytes of the packet to copy; none means all.
     pub size: Option<u32>,
@@ -129,13 +130,32 @@ impl Nflog {
         out.option("--nflog-threshold", &self.threshold);
     }
 
-    /// What is at its default is not printed.
+    /// What is at its default is not printed. The range has no effect: the kernel looks at its length only with the flag that
+    /// `--nflog-size` sets. nft forgets it and legacy prints it, so it is no part of the meaning.
     pub(super) fn normal_form(&self) -> Self {
         Nflog {
             prefix: self.prefix.clone().filter(|prefix| !prefix.as_str().is_empty()),
             group: self.group.filter(|group| *group != 0),
+            range: None,
             threshold: self.threshold.filter(|threshold| *threshold != 0),
             ..self.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Family, Rule};
+
+    #[test]
+    fn a_range_that_has_no_effect_makes_no_difference() {
+        let read = |text: &str| text.parse::<Rule>().unwrap();
+        let with_range = read("-j NFLOG --nflog-group 3 --nflog-range 20");
+        assert_eq!(
+            with_range.to_string(),
+            "-j NFLOG --nflog-group 3 --nflog-range 20"
+        );
+        assert!(with_range.means_the_same(&read("-j NFLOG --nflog-group 3"), Family::Ipv4));
+        assert!(!with_range.means_the_same(&read("-j NFLOG --nflog-group 3 --nflog-size 20"), Family::Ipv4));
     }
 }
