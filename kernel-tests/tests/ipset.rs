@@ -315,6 +315,118 @@ fn values(operations: &[Operation], set: &SetName) -> BTreeSet<Entry> {
         .collect()
 }
 
+/// The same words, given to the tool and read here.
+#[test]
+fn names_of_services_short_addresses_and_old_places_mean_what_they_mean_to_the_tool() {
+    requires!(Feature::IpSet);
+    let mut client = client();
+    for (kind, taken, refused) in [
+        (
+            "hash:ip,port",
+            &[
+                "2.1.0.3,smtp",
+                "2.1.0.3,tcp:ssh",
+                "2.1.0.3,udp:domain",
+                "2.1.0.3,6:http",
+                "2.1.0.3,[ftp-data]",
+                "2.1.0.4,tcp:[ftp-data]-ftp",
+                "2.1.0.5,ftp-[ftp-data]",
+                "2.1.0.6,0x50",
+                "2.1,010",
+            ][..],
+            &[
+                "2.1.0.3,no_such",
+                "2.1.0.3,udp:ssh",
+                "2.1.0.3,ftp-data",
+                "2.1.0.3,[80]80",
+            ][..],
+        ),
+        (
+            "bitmap:port range ssh-65535",
+            &["smtp", "udp:domain", "1000-1003"],
+            &["sctp:80", "ssh-no_such"],
+        ),
+        (
+            "hash:net",
+            &["10.1/16", "11.010.258", "0/1"],
+            &["1.2.3.256", "1.2.3.4.5", "08", "0x0a.1"],
+        ),
+        ("hash:net,iface", &["0/0,eth0"], &["0/33,eth0"]),
+        (
+            "bitmap:ip range 167772160-10.255",
+            &["10.7", "167772169"],
+            &["11"],
+        ),
+    ] {
+        let words: Vec<_> = ["create", "KL-TOOL"].into_iter().chain(kind.split(' ')).collect();
+        tools::must("ipset", &words);
+        let create = notation::parse(&format!("create KL-OURS {kind}\n")).unwrap();
+        client.execute(&create).pop().unwrap().unwrap();
+        let header = client.header(&name("KL-OURS")).unwrap();
+        let known = |_: &SetName| Some((header.set.set_type, header.set.family));
+        for words in taken {
+            tools::must("ipset", &["add", "KL-TOOL", words]);
+            let operations = notation::parse_with(&format!("add KL-OURS {words}\n"), known);
+            let operations = operations.unwrap_or_else(|error| panic!("{words}: {}", error.error));
+            for outcome in client.execute(&operations) {
+                outcome.unwrap_or_else(|error| panic!("{words}: {error:?}"));
+            }
+        }
+        for words in refused {
+            tools::run("ipset", &["add", "KL-TOOL", words]).unwrap_err();
+            let operations = notation::parse_with(&format!("add KL-OURS {words}\n"), known);
+            let outcomes = operations.map(|operations| client.execute(&operations));
+            assert!(
+                outcomes.is_err() || outcomes.is_ok_and(|outcomes| outcomes.iter().any(Result::is_err)),
+                "{words}"
+            );
+        }
+        let entries = |set: &str| -> BTreeSet<String> {
+            let text = tools::ipset_save_one(set).replace(set, "SET");
+            text.lines()
+                .filter(|line| line.starts_with("add"))
+                .map(str::to_owned)
+                .collect()
+        };
+        assert_eq!(entries("KL-OURS"), entries("KL-TOOL"), "{kind}");
+        assert_eq!(
+            client.header(&name("KL-TOOL")).unwrap().set.options.range,
+            header.set.options.range
+        );
+        tools::must("ipset", &["destroy"]);
+    }
+    create_list_members(&mut client);
+    let members: Vec<String> = client
+        .names()
+        .unwrap()
+        .iter()
+        .take(2)
+        .map(ToString::to_string)
+        .collect();
+    let [first, second] = &members[..] else {
+        panic!("{members:?}")
+    };
+    let list = Set::new(name("KL-LIST"), SetType::ListSet);
+    client.create(&list).unwrap();
+    tools::must("ipset", &["-A", "KL-LIST", first]);
+    let text = format!("{second},before,{first}");
+    let entry = Entry::parse(&text, SetType::ListSet, list.family).unwrap();
+    client.add(&list.name, &entry).unwrap();
+    for (text, is_there) in [
+        (text, true),
+        (format!("{first},after,{second}"), true),
+        (format!("{first},before,{second}"), false),
+    ] {
+        let entry = Entry::parse(&text, SetType::ListSet, list.family).unwrap();
+        assert_eq!(client.test(&list.name, &entry).unwrap(), is_there, "{text}");
+        assert_eq!(
+            tools::run("ipset", &["-T", "KL-LIST", &text]).is_ok(),
+            is_there,
+            "{text}"
+        );
+    }
+}
+
 /// And the other way round.
 #[test]
 fn what_ipset_restore_writes_is_read_here() {

@@ -298,6 +298,28 @@ mod tests {
     }
 
     #[test]
+    fn the_old_form_of_a_place_in_a_list_is_read() {
+        for (old, new) in [
+            ("bar,after,foo", "bar after foo"),
+            ("bar,before,foo timeout 5", "bar before foo timeout 5"),
+        ] {
+            assert_eq!(entry(SetType::ListSet, old), entry(SetType::ListSet, new));
+        }
+        for bad in [
+            "bar,foo",
+            "bar,behind,foo",
+            "bar,before",
+            "bar,before,",
+            "bar,before,foo after x",
+        ] {
+            assert!(
+                Entry::parse(bad, SetType::ListSet, Family::Inet).is_err(),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
     fn an_entry_without_options_takes_no_more_than_64_bytes() {
         assert!(size_of::<Entry>() <= 64, "{}", size_of::<Entry>());
     }

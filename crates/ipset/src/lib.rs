@@ -20,6 +20,7 @@ mod operation;
 mod parse;
 mod protocol;
 mod range;
+mod services;
 mod set;
 mod set_type;
 mod support;

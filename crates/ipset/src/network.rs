@@ -1,7 +1,7 @@
 //! An address block, in the one form in which the kernel keeps it.
 
 use crate::family::Family;
-use crate::parse::ParseError;
+use crate::parse::{self, ParseError};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -156,7 +156,8 @@ impl fmt::Debug for Network {
 impl FromStr for Network {
     type Err = ParseError;
 
-    /// `address` or `address/prefix length`.
+    /// `address` or `address/prefix length`. An IPv4 address may have fewer than four numbers, decimal or octal behind `0`: `0/0`
+    /// is `0.0.0.0/0`, `10.1` is `10.0.0.1`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.split_once('/') {
             None => Ok(Network::from(parse_address(text)?)),
@@ -190,9 +191,29 @@ impl fmt::Display for Address {
     }
 }
 
+/// An address as ipset(8) takes it; names of hosts are not looked up.
 pub(crate) fn parse_address(text: &str) -> Result<IpAddr, ParseError> {
-    text.parse()
-        .map_err(|_| ParseError::new("address", text, "is neither an IPv4 nor an IPv6 address"))
+    let parsed = text.parse().ok();
+    parsed
+        .or_else(|| inet_aton(text).map(IpAddr::V4))
+        .ok_or_else(|| ParseError::new("address", text, "is neither an IPv4 nor an IPv6 address"))
+}
+
+/// One to four numbers, decimal or octal behind `0`; the last one fills all bytes that are left. ipset 7.17 refuses hexadecimal
+/// ones.
+fn inet_aton(text: &str) -> Option<Ipv4Addr> {
+    let numbers: Vec<&str> = text.split('.').collect();
+    let (last, bytes) = numbers.split_last()?;
+    let bits_left = 32 - 8 * u32::try_from(bytes.len()).ok().filter(|length| *length < 4)?;
+    let number = |text: &str, max| {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        plain.then(|| parse::number("address", text, max).ok()).flatten()
+    };
+    let mut bits = number(last, u64::MAX >> (64 - bits_left))?;
+    for (index, byte) in bytes.iter().enumerate() {
+        bits |= number(byte, 255)? << (24 - 8 * index);
+    }
+    Some(Ipv4Addr::from_bits(u32::try_from(bits).ok()?))
 }
 
 pub(crate) fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
@@ -245,6 +266,42 @@ mod tests {
             network("::/0").last_address(),
             IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))
         );
+    }
+
+    /// Each as `ipset add test ADDRESS` of ipset 7.17 takes or refuses it.
+    #[test]
+    fn ipv4_addresses_with_fewer_numbers_are_read_as_inet_aton_does() {
+        for (text, read) in [
+            ("0", "0.0.0.0"),
+            ("0/0", "0.0.0.0/0"),
+            ("10/8", "0.0.0.0/8"),
+            ("10.1", "10.0.0.1"),
+            ("10.1.2/24", "10.1.0.0/24"),
+            ("10.010.258", "10.8.1.2"),
+            ("010.0.0.1", "8.0.0.1"),
+            ("167772161", "10.0.0.1"),
+            ("4294967295", "255.255.255.255"),
+            ("1.16777215", "1.255.255.255"),
+        ] {
+            assert_eq!(network(text).to_string(), read);
+        }
+        for bad in [
+            "",
+            ".",
+            "1.",
+            "1..2",
+            "256.1",
+            "1.16777216",
+            "4294967296",
+            "1.2.3.4.5",
+            "1.2.3.256",
+            "08",
+            "0x0a.1",
+            "-1",
+            "a",
+        ] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
     }
 
     #[test]

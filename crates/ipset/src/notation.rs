@@ -18,7 +18,7 @@ use crate::name::SetName;
 use crate::network::{Network, parse_address};
 use crate::operation::{OnRepeat, Operation};
 use crate::parse::{self, ParseError};
-use crate::protocol::parse_port_range;
+use crate::protocol::{Protocol, parse_port_range};
 use crate::range::EntryRange;
 use crate::set::{Set, SetContents, SetRange};
 use crate::set_type::SetType;
@@ -297,7 +297,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
 
 fn parse_range(text: &str, set_type: SetType) -> Result<SetRange, ParseError> {
     if set_type == SetType::BitmapPort {
-        let (first, last) = parse_port_range(text)?;
+        let (first, last) = parse_port_range(text, Protocol::TCP)?;
         return Ok(SetRange::Ports(first, last.unwrap_or(first)));
     }
     let (first, last) = match text.split_once('-') {
@@ -314,8 +314,10 @@ fn parse_range(text: &str, set_type: SetType) -> Result<SetRange, ParseError> {
 }
 
 fn v4(text: &str) -> Result<Ipv4Addr, ParseError> {
-    text.parse()
-        .map_err(|_| ParseError::new("address", text, "is not an IPv4 address"))
+    match parse_address(text) {
+        Ok(IpAddr::V4(address)) => Ok(address),
+        _ => Err(ParseError::new("address", text, "is not an IPv4 address")),
+    }
 }
 
 fn number32(what: &'static str, text: &str) -> Result<u32, ParseError> {

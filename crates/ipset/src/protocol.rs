@@ -1,6 +1,7 @@
 //! Transport protocols, and a protocol with a port.
 
 use crate::parse::{self, ParseError};
+use crate::services;
 use std::fmt;
 use std::str::FromStr;
 
@@ -114,7 +115,8 @@ impl ProtocolPort {
         Self::new(Protocol::ICMPV6, u16::from_be_bytes([message_type, code]))
     }
 
-    /// `proto:port`, `port` (TCP then, as ipset(8) reads it), or `proto:from-to`; the second value is the last port.
+    /// `proto:port`, `port` (TCP then, as ipset(8) reads it), or `proto:from-to`; the second value is the last port. A port may
+    /// be the name of a service.
     pub(crate) fn parse_range(text: &str) -> Result<(Self, Option<u16>), ParseError> {
         let (protocol, port) = match text.split_once(':') {
             Some((protocol, port)) => (protocol.parse()?, port),
@@ -133,7 +135,7 @@ impl ProtocolPort {
                 )),
             };
         }
-        let (first, last) = parse_port_range(port)?;
+        let (first, last) = parse_port_range(port, protocol)?;
         Ok((Self::new(protocol, first), last))
     }
 }
@@ -163,7 +165,8 @@ impl fmt::Debug for ProtocolPort {
 impl FromStr for ProtocolPort {
     type Err = ParseError;
 
-    /// `proto:port`, or a port alone, which is TCP's. A range is not one port.
+    /// `proto:port`, or a port alone, which is TCP's. A range is not one port. For the name of a service, this host's
+    /// `/etc/services` is read.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match Self::parse_range(text)? {
             (port, None) => Ok(port),
@@ -176,19 +179,45 @@ impl FromStr for ProtocolPort {
     }
 }
 
-/// `first` or `first-last`; a reversed range is turned round, as in the kernel.
-pub(crate) fn parse_port_range(text: &str) -> Result<(u16, Option<u16>), ParseError> {
-    let Some((first, last)) = text.split_once('-') else {
-        return Ok((parse_port(text)?, None));
+/// `first` or `first-last`, numbers or names of services of the protocol; a reversed range is turned round, as in the kernel.
+/// A name with a dash in it stands in brackets, `[ftp-data]`, as for ipset(8).
+pub(crate) fn parse_port_range(text: &str, protocol: Protocol) -> Result<(u16, Option<u16>), ParseError> {
+    let (first, last) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, "")) => (name, None),
+        Some((name, rest)) => match rest.strip_prefix('-') {
+            Some(last) => (name, Some(last)),
+            None => return Err(ParseError::new("port", text, "has something behind its brackets")),
+        },
+        None => text
+            .split_once('-')
+            .map_or((text, None), |(first, last)| (first, Some(last))),
     };
-    let (first, last) = (parse_port(first)?, parse_port(last)?);
+    let Some(last) = last else {
+        return Ok((parse_port(first, protocol)?, None));
+    };
+    let last = last
+        .strip_prefix('[')
+        .and_then(|last| last.strip_suffix(']'))
+        .unwrap_or(last);
+    let (first, last) = (parse_port(first, protocol)?, parse_port(last, protocol)?);
     let (first, last) = (first.min(last), first.max(last));
     Ok((first, (last > first).then_some(last)))
 }
 
-pub(crate) fn parse_port(text: &str) -> Result<u16, ParseError> {
-    // Bounded by the argument, so the conversion cannot fail.
-    Ok(u16::try_from(parse::number("port", text, u64::from(u16::MAX))?).unwrap_or_default())
+fn parse_port(text: &str, protocol: Protocol) -> Result<u16, ParseError> {
+    if text.starts_with(|c: char| c.is_ascii_digit()) || text.is_empty() {
+        let number = parse::number("port", text, u64::from(u16::MAX));
+        // Bounded by the argument, so the conversion cannot fail.
+        return match number {
+            Ok(number) => Ok(u16::try_from(number).unwrap_or_default()),
+            Err(error) => services::port(text, protocol).ok_or(error),
+        };
+    }
+    services::port(text, protocol).ok_or_else(|| {
+        let reason =
+            format_args!("is neither a number from 0 to 65535 nor a service of {protocol} in /etc/services");
+        ParseError::new("port", text, reason)
+    })
 }
 
 fn icmp_message(protocol: Protocol, text: &str) -> Result<u16, ParseError> {
@@ -391,6 +420,13 @@ mod tests {
             error("tcp:1-2"),
             "port \"tcp:1-2\" is a range where one port is wanted"
         );
-        assert_eq!(error("tcp:+1"), "port \"+1\" is not a number from 0 to 65535");
+        for bad in ["+1", "no-such", "[no-such", "[no-such]x", "[80]80", "80-", "-80"] {
+            let error = error(&format!("tcp:{bad}"));
+            assert!(error.starts_with("port "), "{error}");
+        }
+        assert_eq!(
+            error("tcp:no_such"),
+            "port \"no_such\" is neither a number from 0 to 65535 nor a service of tcp in /etc/services"
+        );
     }
 }

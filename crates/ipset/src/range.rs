@@ -2,13 +2,13 @@
 
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide, takes_prefix_0};
 use crate::entry::Entry;
-use crate::entry_options::EntryOptions;
+use crate::entry_options::{EntryOptions, Position};
 use crate::family::Family;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network, parse_address};
 use crate::notation::{Word, words};
 use crate::parse::{self, ParseError};
-use crate::protocol::{ProtocolPort, parse_port_range};
+use crate::protocol::{Protocol, ProtocolPort, parse_port_range};
 use crate::set_type::SetType;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -76,9 +76,23 @@ impl EntryRange {
         family: Family,
     ) -> Result<Self, ParseError> {
         let element = words.next().map(|word| word.text).unwrap_or_default();
+        let (element, position) = match set_type {
+            SetType::ListSet => split_position(element)?,
+            _ => (element, None),
+        };
         let mut range = parse_element(element, set_type)?;
-        let mut options = EntryOptions::default();
+        let mut options = EntryOptions {
+            position,
+            ..EntryOptions::default()
+        };
         while let Some(Word { text: word, .. }) = words.next() {
+            if position.is_some() && matches!(word, "before" | "after") {
+                return Err(ParseError::new(
+                    "entry option",
+                    word,
+                    "gives the place a second time",
+                ));
+            }
             if word == "wildcard"
                 && let Element::NetIface { net, interface } = *range.first.element()
             {
@@ -386,6 +400,24 @@ fn addresses(first: IpAddr, last: IpAddr) -> Box<dyn Iterator<Item = IpAddr>> {
 }
 
 /// The dimensions of one entry or range, as text with commas between them.
+/// The member of a list and its place in the old form, `MEMBER,before,OTHER` or `MEMBER,after,OTHER`.
+fn split_position(text: &str) -> Result<(&str, Option<Position>), ParseError> {
+    let Some((member, place)) = text.split_once(',') else {
+        return Ok((text, None));
+    };
+    let other =
+        |other| SetName::new(other).map_err(|error| ParseError::new("set name", other, error.reason()));
+    match place.split_once(',') {
+        Some(("before", reference)) => Ok((member, Some(Position::Before(other(reference)?)))),
+        Some(("after", reference)) => Ok((member, Some(Position::After(other(reference)?)))),
+        _ => Err(ParseError::new(
+            "entry",
+            text,
+            "is neither MEMBER, MEMBER,before,OTHER nor MEMBER,after,OTHER",
+        )),
+    }
+}
+
 fn parse_element(text: &str, set_type: SetType) -> Result<EntryRange, ParseError> {
     let wanted = set_type.dimensions();
     let parts: Vec<&str> = text.split(',').collect();
@@ -509,8 +541,14 @@ impl Ranges {
     }
 
     fn plain_port(&mut self, text: &str) -> Result<u16, ParseError> {
-        let digits = text.split_once(':').map_or(text, |(_, port)| port);
-        let (port, last) = parse_port_range(digits)?;
+        let (protocol, port) = match text.split_once(':') {
+            Some((protocol, port)) => (protocol.parse()?, port),
+            None => (Protocol::TCP, text),
+        };
+        if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
+            return Err(ParseError::new("port", text, "must be of tcp or udp"));
+        }
+        let (port, last) = parse_port_range(port, protocol)?;
         self.port_to = last;
         Ok(port)
     }
