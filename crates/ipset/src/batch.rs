@@ -49,6 +49,8 @@ struct Run<'o> {
     types: Types,
     /// Each entry in a message of its own, after one was refused: then the next ones probably are as well.
     is_single: bool,
+    /// The kernel does not answer, so nothing more is sent.
+    is_silent: bool,
 }
 
 /// A message of the window: the operations it carries.
@@ -66,16 +68,25 @@ impl Client {
             is_done: vec![false; operations.len()],
             types: self.types_for(operations),
             is_single: false,
+            is_silent: false,
         };
+        let is_silent = |known: &Result<_, Error>| known.as_ref().is_err_and(Error::is_silence);
+        run.is_silent = run.types.values().any(is_silent);
         let mut next = 0;
-        while next < operations.len() {
+        while next < operations.len() && !run.is_silent {
             let Some((items, end)) = self.plan(&mut run, next) else {
                 break;
             };
+            if run.is_silent {
+                break;
+            }
             next = self.send(&mut run, &items).unwrap_or(end);
             if on_failure == OnFailure::Stop && run.stop() {
                 break;
             }
+        }
+        if run.is_silent {
+            run.leave_the_rest();
         }
         run.outcomes
     }
@@ -111,6 +122,9 @@ impl Client {
         let mut may_be_busy = false;
         let mut index = next;
         while let Some(operation) = run.operations.get(index) {
+            if run.is_silent {
+                break;
+            }
             if items.len() >= WINDOW || (run.on_failure == OnFailure::Stop && !items.is_empty()) {
                 break;
             }
@@ -133,7 +147,7 @@ impl Client {
                         }
                         let outcome = self.spread(run, operation, range);
                         run.finish(index, outcome);
-                        if run.on_failure == OnFailure::Stop && run.has_failed(index) {
+                        if run.is_silent || (run.on_failure == OnFailure::Stop && run.has_failed(index)) {
                             return Some((items, index + 1));
                         }
                         index += 1;
@@ -603,6 +617,7 @@ impl Run<'_> {
             return;
         }
         let is_ok = outcome.is_ok();
+        self.is_silent |= outcome.as_ref().is_err_and(Error::is_silence);
         *slot = outcome;
         if let (true, Some(operation)) = (is_ok, self.operations.get(index)) {
             follow(&mut self.types, operation);
@@ -630,6 +645,20 @@ impl Run<'_> {
 
     fn has_failed(&self, index: usize) -> bool {
         self.outcomes.get(index).is_some_and(Result::is_err)
+    }
+
+    /// After the kernel did not answer, marks what has no outcome yet.
+    fn leave_the_rest(&mut self) {
+        let rest = self.operations.iter().zip(&mut self.outcomes).zip(&self.is_done);
+        for ((operation, outcome), _) in rest.filter(|(_, is_done)| !**is_done) {
+            // Asking for the type of the set may be what was not answered.
+            let known = self.types.get(operation.set());
+            let lost = known.and_then(|known| known.as_ref().err());
+            *outcome = Err(match lost.filter(|_| is_about_entries(operation)) {
+                Some(error) if error.is_silence() => error.clone().about(Attempt::Change(operation.clone())),
+                _ => Error::NotAttempted,
+            });
+        }
     }
 
     /// After the first failure, marks what is behind it as not attempted.

@@ -23,6 +23,9 @@ pub trait IpSets: Send {
     ///
     /// Entries for one set that stand together travel together, thousands a message. The kernel stops a message at the
     /// first entry that it refuses; the rest is sent again.
+    ///
+    /// If the kernel does not answer within the connection's timeout, nothing more is sent: what was sent and not answered
+    /// comes back with that error, its outcome unknown, and what was not sent as [`Error::NotAttempted`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
     /// As [`execute`](Self::execute), and stops at the first failure: what is behind it is not attempted and comes

@@ -53,7 +53,8 @@ pub enum Error {
         /// How many times.
         attempts: u32,
     },
-    /// An operation before this one failed and the caller asked to stop there.
+    /// An operation before this one failed and the caller asked to stop there, or the kernel did not answer one before this
+    /// one within the connection's timeout.
     #[error("not attempted after an earlier failure")]
     NotAttempted,
     /// The netlink connection failed; whether the kernel did what it was asked is not known where
@@ -319,9 +320,15 @@ impl Error {
         matches!(self, Error::WrongEntry { .. } | Error::WrongOption { .. })
     }
 
-    /// An earlier operation failed and the caller asked to stop there.
+    /// An earlier operation failed and the caller asked to stop there, or was not answered in time. This one was not sent.
     pub fn is_not_attempted(&self) -> bool {
         matches!(self, Error::NotAttempted)
+    }
+
+    /// The kernel did not answer, or the socket failed: what is sent next is not answered either.
+    pub(crate) fn is_silence(&self) -> bool {
+        use kernlink_netlink::Error::{Socket, TimedOut};
+        matches!(self, Error::Netlink { error, .. } if matches!(**error, TimedOut | Socket { .. }))
     }
 
     /// What a refusal or a broken connection means for what was attempted.
