@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command as Process, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use kernlink_iptables_restore::targets::SetAction;
@@ -20,7 +20,7 @@ use kernlink_iptables_restore::{
 use kernlink_kernel_tests::{
     kernel::Feature,
     netns::NetNs,
-    requires,
+    programs, requires,
     tools::{must, run_with_input},
 };
 use kernlink_netlink::{
@@ -598,7 +598,7 @@ struct Holder(Child);
 
 impl Holder {
     fn of(path: &std::path::Path) -> Self {
-        let holder = Process::new("flock")
+        let holder = programs::command("flock")
             .arg("--no-fork")
             .arg(path)
             .args(["sh", "-c", "echo held; exec sleep 1000"])
