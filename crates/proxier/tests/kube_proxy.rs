@@ -2,7 +2,7 @@
 //!
 //! One difference is meant, and the comparison names it: in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule
 //! (docs/kube-proxy-parity.md, "node-port numbers").
-#![cfg(all(feature = "manifest", feature = "kube-proxy-config"))]
+#![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,11 +17,10 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kernlink_proxier::desired::{DesiredState, Listings};
-use kernlink_proxier::model::Model;
-use kernlink_proxier::source::manifest;
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::Listings;
 use oracle::{config, read};
-use support::{build, by_chain, difference, lines, listings};
+use support::{Desired, build, by_chain, difference, lines, listings};
 
 /// What the worlds' node had on its links.
 const ADDRESSES: &str =
@@ -38,10 +37,10 @@ fn worlds() -> Vec<PathBuf> {
     worlds
 }
 
-fn world(path: &Path) -> (Model, DesiredState) {
+fn world(path: &Path) -> Desired {
     let objects = manifest::read("objects.yaml", &read(&path.join("objects.yaml")));
     assert_eq!(objects.errors, []);
-    build(config(path), ADDRESSES, objects.into_changes())
+    build(&config(path), ADDRESSES, objects.into_changes().unwrap())
 }
 
 /// The rules by chain, kube-proxy's with the jump to the node ports where we have it.
@@ -110,7 +109,7 @@ fn all_worlds_of_kube_proxy_are_the_same_here() {
     assert_eq!(worlds.len(), 19);
     let mut differences = String::new();
     for path in worlds {
-        let (_, desired) = world(&path);
+        let desired = world(&path);
         let found = compare(&path, &listings(&desired));
         if !found.is_empty() {
             differences += &format!("{}\n{found}", path.display());

@@ -1,5 +1,5 @@
 //! Where packets end: from every kind of sender, to every kind of frontend, under every policy.
-#![cfg(feature = "manifest")]
+#![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,17 +14,17 @@ mod tracer;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use kernlink_proxier::config::{Config, LocalDetection};
-use kernlink_proxier::desired::DesiredState;
-use kernlink_proxier::source::Protocol;
-use kernlink_proxier::source::manifest;
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::config::LocalDetection;
+use kernlink_proxier::ipvs_mode::{Config, State};
+use kernlink_services::Protocol;
 use support::build;
 use tracer::{Packet, Tracer};
 
 const NODE: &str = "eth0=192.0.2.1,eth0=2001:db8::1";
 
 /// Every Service has the endpoints .21 on this node and .22 on another, unless its name says otherwise.
-fn world(config: Config) -> DesiredState {
+fn world(config: Config) -> State {
     let mut text = String::new();
     let mut service = |name: &str, last: u8, kind: &str, ports: &str, spec: &str, status: &str| {
         let _ = writeln!(
@@ -126,8 +126,7 @@ endpoints: [{endpoints}]
     }
     let objects = manifest::read("world", &text);
     assert_eq!(objects.errors, []);
-    let (_, desired) = build(config, NODE, objects.into_changes());
-    desired
+    build(&config, NODE, objects.into_changes().unwrap()).state
 }
 
 /// A Service that asks for a forwarding method, by every kind of frontend, with an endpoint on another host. Its ports are those
@@ -168,7 +167,7 @@ endpoints: [{{addresses: ['{remote}'], nodeName: node-b}}]
 
 fn config() -> Config {
     let mut config = Config::new("node-a");
-    config.node_ips = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+    config.services.node_ips = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
     config.local_detection = LocalDetection::ClusterCidr(vec![
         "10.244.0.0/16".parse().unwrap(),
         "fd01::/16".parse().unwrap(),
@@ -213,7 +212,7 @@ fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr)
 
 /// Checks lines of `sender,sender destination = end`, the destination in IPv4 form, `all` being everybody; `kept` and the like stand for both
 /// endpoints.
-fn check(desired: &DesiredState, table: &str) {
+fn check(desired: &State, table: &str) {
     let node: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
     let tracer = Tracer::new(desired, node);
     let mut wrong = String::new();
@@ -480,7 +479,7 @@ fn every_way_of_knowing_this_nodes_pods() {
     );
     let mut node_cidr = config();
     node_cidr.local_detection = LocalDetection::NodeCidr;
-    node_cidr.pod_cidrs = vec!["10.244.1.0/24".parse().unwrap(), "fd01:1::/48".parse().unwrap()];
+    node_cidr.services.pod_cidrs = vec!["10.244.1.0/24".parse().unwrap(), "fd01:1::/48".parse().unwrap()];
     check(&world(node_cidr), by_interface);
     // Pods cannot be told from others: only what comes from the virtual IP itself is masqueraded.
     check(

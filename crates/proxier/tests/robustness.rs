@@ -1,5 +1,5 @@
 //! One object that is broken, in whatever way, costs nothing but itself.
-#![cfg(feature = "manifest")]
+#![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,8 +10,8 @@ mod support;
 
 use std::sync::LazyLock;
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::source::manifest;
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::Config;
 use serde_json::{Value, json};
 use support::{build, events, lines, listings};
 
@@ -83,12 +83,12 @@ fn node(number: usize) -> Value {
 fn outcome(text: &str) -> (Vec<String>, Vec<String>) {
     let objects = manifest::read("world", text);
     let mut said: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
-    let (model, desired) = build(
-        Config::new("node-a"),
+    let desired = build(
+        &Config::new("node-a"),
         "eth0=192.0.2.1,eth0=2001:db8::1",
-        objects.into_changes(),
+        objects.into_changes_without_missing(),
     );
-    said.extend(events(&model, &desired).iter().map(ToString::to_string));
+    said.extend(events(&desired).iter().map(ToString::to_string));
     let listings = listings(&desired);
     let listed = [&listings.ipvs, &listings.ipset, &listings.addresses];
     (listed.into_iter().flat_map(|text| lines(text)).collect(), said)

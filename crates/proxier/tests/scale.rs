@@ -1,45 +1,56 @@
-//! A change costs what it touches, not what exists.
+//! A change costs what it touches, not what exists: counted, through a whole sync on the fake kernel.
+#![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     reason = "a test says what is wrong by panicking"
 )]
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{ChangedKeys, Changes, DesiredState};
-use kernlink_proxier::family::Family;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Node, ObjectChange, ObjectName, Policy, Port, Service,
-    ServiceType, SourceId,
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_ipvs::{Operation as IpvsOperation, RealServer};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, Synced};
+use kernlink_proxier::{Outcome, Subject};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Kind, Node, ObjectChange, ObjectName,
+    Policy, Port, Service, ServiceType, SourceId,
 };
 
-/// Services of every sort; the one of number 3 is what the changes are about.
-fn services(size: u32) -> (Model, DesiredState) {
-    let mut model = Model::new(Config::new("node-a"));
-    model.set_interface_addresses(addresses(&["192.0.2.1", "192.0.2.2"]));
-    for number in 0..size {
-        model.change(
-            SourceId(0),
-            Change::Services(ObjectChange::Upsert(service(number))),
-        );
-        model.change(
-            SourceId(0),
-            Change::EndpointSlices(ObjectChange::Upsert(slice(number, 10))),
-        );
-    }
-    let mut desired = DesiredState::new(&model);
-    let touched = model.take_touched();
-    assert_eq!(desired.fold(&model, &touched).contributions, size as usize);
-    desired.take_changes();
-    (model, desired)
+const SOURCE: SourceId = SourceId(0);
+
+fn kernel(addresses: &[&str]) -> Kernel {
+    let mut kernel = Kernel::fake();
+    let eth0 = LinkName::new("eth0").unwrap();
+    let addresses: Vec<LinkAddress> = addresses
+        .iter()
+        .map(|address| LinkAddress::host(address.parse().unwrap()).unwrap())
+        .collect();
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    kernel
 }
 
-fn addresses(addresses: &[&str]) -> Vec<InterfaceAddress> {
-    addresses
-        .iter()
-        .map(|address| InterfaceAddress::new("eth0", address.parse().unwrap()))
-        .collect()
+fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack.max_per_core = 0;
+    config
+}
+
+/// Services of every type; those of numbers below 4 are what the changes are about.
+fn filled(kernel: Kernel, size: u32) -> Proxier {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let services = (0..size).map(service).collect();
+    let slices = (0..size).map(|number| slice(number, 10)).collect();
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll(services)),
+        Change::Services(ObjectChange::Synced),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
+        Change::EndpointSlices(ObjectChange::Synced),
+    ] {
+        proxier.change(SOURCE, change);
+    }
+    proxier
 }
 
 fn service(number: u32) -> Service {
@@ -49,11 +60,19 @@ fn service(number: u32) -> Service {
         .with_port(Port::new("http", 80));
     match number % 4 {
         1 => service.external_ips = vec![format!("203.0.{high}.{low}")],
-        2 => {
+        2 if number < 400 => {
             service.service_type = ServiceType::NodePort;
             service.ports[0].node_port = 30_000 + number as u16;
         }
-        3 => service.external_traffic_policy = Policy::Local,
+        3 => {
+            service.service_type = ServiceType::LoadBalancer;
+            service.external_traffic_policy = Policy::Local;
+            service.load_balancer_source_ranges = vec!["198.18.0.0/15".to_owned()];
+            service.ingress = vec![Ingress {
+                ip: format!("198.51.{high}.{low}"),
+                ..Ingress::default()
+            }];
+        }
         _ => {}
     }
     service
@@ -73,70 +92,227 @@ fn slice(number: u32, endpoints: u8) -> EndpointSlice {
     })
 }
 
-/// What a change recomputed, which map entries it touched, and what a planner is told.
-fn cost(model: &mut Model, desired: &mut DesiredState) -> (usize, usize, ChangedKeys) {
-    let touched = model.take_touched();
-    let folded = desired.fold(model, &touched);
-    match desired.take_changes() {
-        Changes::Keys(keys) => (folded.contributions, folded.map_entries, keys),
-        other => panic!("{other:?}"),
+fn upsert(service: Service) -> Change {
+    Change::Services(ObjectChange::Upsert(service))
+}
+
+/// What one sync looked at and did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Looked {
+    listings: usize,
+    rereads: usize,
+    resolved: usize,
+    map_entries: usize,
+    table_entries: usize,
+    steps: usize,
+}
+
+fn looked(proxier: &mut Proxier, change: impl FnOnce(&mut Proxier)) -> Looked {
+    let (before, work) = (proxier.cost(), proxier.state().work());
+    change(proxier);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let after = proxier.cost();
+    Looked {
+        listings: after.listings - before.listings,
+        rereads: after.rereads - before.rereads,
+        resolved: after.resolved - before.resolved,
+        map_entries: after.map_entries - before.map_entries,
+        table_entries: proxier.state().work() - work,
+        steps: synced.plan.len(),
     }
 }
 
 #[test]
-fn a_change_touches_the_same_at_every_size() {
-    let mut costs = Vec::new();
-    for size in [10, 100, 1_000, 5_000] {
-        let (mut model, mut desired) = services(size);
-        let mut of_size = Vec::new();
-        let mut change = |change: Change| {
-            model.change(SourceId(0), change);
-            of_size.push(cost(&mut model, &mut desired));
+fn a_change_looks_at_the_same_at_every_size() {
+    let of_size = |size: u32| -> Vec<(&'static str, Looked)> {
+        let mut proxier = filled(kernel(&["192.0.2.1", "192.0.2.2"]), size);
+        proxier.sync(Instant::now()).unwrap();
+        let mut costs = Vec::new();
+        let mut cost = |what, change: Change| {
+            let looked = looked(&mut proxier, |proxier| {
+                proxier.change(SOURCE, change);
+            });
+            costs.push((what, looked));
         };
-        // One remote endpoint less, and the local one with it, which has an entry of its own.
-        change(Change::EndpointSlices(ObjectChange::Upsert(slice(3, 9))));
-        change(Change::EndpointSlices(ObjectChange::Upsert(slice(3, 8))));
-        change(Change::EndpointSlices(ObjectChange::Upsert(slice(3, 10))));
-        // The same again is no change.
-        change(Change::EndpointSlices(ObjectChange::Upsert(slice(3, 10))));
-        change(Change::Services(ObjectChange::Delete(ObjectName::new(
-            "ns", "s3",
-        ))));
-        change(Change::Services(ObjectChange::Upsert(service(3))));
-        // A node that nobody's virtual IP belongs to.
-        change(Change::Nodes(ObjectChange::Upsert(
-            Node::new("node-c").with_internal_address([192, 0, 2, 77].into()),
-        )));
-        costs.push(of_size);
+        let slices = |slice| Change::EndpointSlices(ObjectChange::Upsert(slice));
+        cost("the local endpoint less", slices(slice(0, 9)));
+        cost("a remote endpoint less", slices(slice(0, 8)));
+        cost("both again", slices(slice(0, 10)));
+        cost("the same again", slices(slice(0, 10)));
+        for number in 0..4 {
+            let name = ObjectName::new("ns", format!("s{number}"));
+            cost("a Service removed", Change::Services(ObjectChange::Delete(name)));
+            cost("a Service added", upsert(service(number)));
+        }
+        let mut other = service(0);
+        other.service_type = ServiceType::NodePort;
+        other.ports[0].node_port = 31_999;
+        cost("another type", upsert(other));
+        cost("the former type", upsert(service(0)));
+        let mut other = service(3);
+        other.load_balancer_source_ranges = vec!["198.18.0.0/15".to_owned(), "192.0.2.0/24".to_owned()];
+        cost("another source range", upsert(other));
+        let mut other = service(1);
+        let annotation = "kernlink.io/scheduler".to_owned();
+        other.annotations.insert(annotation, "wrr".to_owned());
+        cost("another annotation", upsert(other));
+        let node = Node::new("node-c").with_internal_address([192, 0, 2, 77].into());
+        cost("another node", Change::Nodes(ObjectChange::Upsert(node)));
+        let node = Node::new("node-d").with_internal_address([203, 0, 0, 1].into());
+        cost("a node with a virtual IP", Change::Nodes(ObjectChange::Upsert(node)));
+        costs
+    };
+    // At every size there are as many node ports and enough of everything else that no set becomes empty.
+    let small = of_size(400);
+    for (what, looked) in &small {
+        assert_eq!((looked.listings, looked.rereads), (0, 0), "{what}");
+        assert!(looked.map_entries <= 8 && looked.table_entries <= 60, "{what}: {looked:?}");
     }
-    let contributions: Vec<usize> = costs[0]
-        .iter()
-        .map(|(contributions, ..)| *contributions)
-        .collect();
-    assert_eq!(contributions, [1, 1, 1, 0, 0, 1, 0]);
-    let [first, rest @ ..] = &costs[..] else { panic!() };
-    for other in rest {
-        assert_eq!(first, other);
+    let steps: Vec<usize> = small.iter().map(|(_, looked)| looked.steps).collect();
+    // A real server; its entry for hairpin traffic.
+    assert_eq!(&steps[..4], [2, 1, 3, 0]);
+    for size in [1_000, 5_000] {
+        for (first, other) in small.iter().zip(of_size(size)) {
+            assert_eq!(*first, other, "at {size} Services");
+        }
     }
 }
 
 #[test]
-fn an_address_of_the_node_touches_only_what_depends_on_it() {
-    let (mut model, mut desired) = services(400);
-    // Node ports are served at every address.
-    model.set_interface_addresses(addresses(&["192.0.2.1", "192.0.2.2", "192.0.2.3"]));
-    let (contributions, _, keys) = cost(&mut model, &mut desired);
-    assert_eq!(contributions, 100);
-    assert_eq!(keys.virtual_servers.len(), 100);
-    assert_eq!(keys.addresses.len(), 0);
-    // An external IP that comes to another link is bound no longer.
-    let mut with_external = addresses(&["192.0.2.1", "192.0.2.2", "192.0.2.3"]);
-    with_external.push(InterfaceAddress::new("kube-ipvs0", [203, 0, 0, 1].into()));
-    model.set_interface_addresses(with_external.clone());
-    assert_eq!(cost(&mut model, &mut desired).0, 0);
-    with_external.push(InterfaceAddress::new("eth1", [203, 0, 0, 1].into()));
-    model.set_interface_addresses(with_external);
-    let (contributions, _, keys) = cost(&mut model, &mut desired);
-    assert_eq!(contributions, 101);
-    assert_eq!(keys.addresses.len(), 1);
+fn an_address_of_the_node_concerns_only_what_depends_on_it() {
+    let mut costs = Vec::new();
+    for size in [400, 4_000] {
+        let mut proxier = filled(kernel(&["192.0.2.1"]), size);
+        proxier.sync(Instant::now()).unwrap();
+        let add = |address: &'static str| {
+            move |proxier: &mut Proxier| {
+                let eth0 = LinkName::new("other").unwrap();
+                let links = &mut proxier.kernel_mut().links;
+                links.ensure_link(&kernlink_dummylink::DummyLink::new(eth0)).unwrap();
+                let address: IpAddr = address.parse().unwrap();
+                links.add(&eth0, &LinkAddress::host(address).unwrap()).unwrap();
+                proxier.resync();
+            }
+        };
+        // 100 node ports are served there; each has a virtual server with ten real servers.
+        let node_ports = looked(&mut proxier, add("192.0.2.3"));
+        assert_eq!((node_ports.resolved, node_ports.steps), (100, 1_100));
+        // An external IP that another link gets is not bound any more, and node ports are served there.
+        let external = looked(&mut proxier, add("203.0.0.1"));
+        assert_eq!((external.resolved, external.steps), (101, 1_102));
+        costs.push((node_ports.map_entries, external.map_entries));
+    }
+    assert_eq!(costs[0], costs[1]);
+}
+
+#[test]
+fn an_idle_sync_looks_at_nothing() {
+    let mut proxier = filled(kernel(&["192.0.2.1"]), 1_000);
+    proxier.sync(Instant::now()).unwrap();
+    let idle = looked(&mut proxier, |_| ());
+    assert_eq!(
+        idle,
+        Looked {
+            listings: 0,
+            rereads: 0,
+            resolved: 0,
+            map_entries: 0,
+            table_entries: 0,
+            steps: 0
+        }
+    );
+}
+
+/// A kernel that refuses one real server, whatever is tried.
+fn refusing(real_servers: &[[u8; 4]]) -> Kernel {
+    let mut kernel = kernel(&["192.0.2.1"]);
+    let mut ipvs = kernlink_ipvs::Fake::new();
+    for address in real_servers {
+        let [_, high, low, _] = *address;
+        let real_server = RealServer::new(std::net::SocketAddr::new((*address).into(), 8_080));
+        let virtual_server = kernlink_ipvs::VirtualServerKey::tcp(IpAddr::from([10, 96, high, low]), 80);
+        let operation = IpvsOperation::AddRealServer {
+            virtual_server,
+            real_server,
+        };
+        ipvs.refuse(operation, kernlink_netlink::Errno::ENOMEM);
+    }
+    kernel.ipvs = Box::new(ipvs);
+    kernel
+}
+
+fn failed_services(synced: &Synced) -> Vec<String> {
+    let subjects = synced.report.by_subject(&synced.plan);
+    let failed = subjects.into_iter().filter(|(_, counts)| counts.failed > 0);
+    failed.map(|(subject, _)| subject.to_string()).collect()
+}
+
+#[test]
+fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
+    let mut proxier = filled(refusing(&[[11, 0, 0, 4]]), 10_000);
+    let start = Instant::now();
+    let synced = proxier.sync(start).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    assert_eq!(failed_services(&synced), ["Service ns/s0"]);
+    assert!(
+        synced.to_string().contains("-a -t 10.96.0.0:80 -r 11.0.0.4:8080 -m -w 1 (Service ns/s0)"),
+        "{synced}"
+    );
+    let due = synced.next.unwrap();
+    let mut cost = proxier.cost();
+    // Nothing is read or tried until then, also where something else of the Service changes.
+    for at in [start, due - Duration::from_millis(1)] {
+        let idle = proxier.sync(at).unwrap();
+        assert!(idle.plan.is_empty() && !idle.is_success(), "{idle}");
+        assert_eq!((idle.next, idle.waiting), (Some(due), 1));
+        assert_eq!(proxier.cost(), cost);
+    }
+    let change = Change::EndpointSlices(ObjectChange::Upsert(slice(0, 9)));
+    proxier.change(SOURCE, change);
+    let synced = proxier.sync(start).unwrap();
+    assert_eq!((synced.counts().done, synced.counts().failed), (2, 0), "{synced}");
+    cost.resolved += 1;
+    // When its time has come, only its virtual server is read and only it is tried.
+    let synced = proxier.sync(due).unwrap();
+    assert_eq!((synced.counts().done, synced.counts().failed), (0, 1), "{synced}");
+    assert_eq!(proxier.cost().rereads, 1);
+    assert_eq!(proxier.cost().listings, 1);
+    assert!(synced.next.unwrap() > due);
+    // It is given up when its endpoint goes.
+    let change = Change::EndpointSlices(ObjectChange::Upsert(slice(0, 4)));
+    proxier.change(SOURCE, change);
+    let synced = proxier.sync(due).unwrap();
+    assert!(synced.report.is_success(), "{synced}");
+    let synced = proxier.sync(due + Duration::from_secs(600)).unwrap();
+    assert!(synced.is_success() && synced.plan.is_empty(), "{synced}");
+}
+
+#[test]
+fn ten_refused_real_servers_are_retried_at_ten_times() {
+    let addresses: Vec<[u8; 4]> = (0..10).map(|number| [11, 0, number, 4]).collect();
+    let mut proxier = filled(refusing(&addresses), 40);
+    let mut at = Instant::now();
+    let synced = proxier.sync(at).unwrap();
+    assert_eq!(synced.counts().failed, 10, "{synced}");
+    for _ in 0..30 {
+        at = proxier.sync(at).unwrap().next.unwrap();
+        let synced = proxier.sync(at).unwrap();
+        let outcomes = synced.report.outcomes();
+        assert!(matches!(outcomes, [Outcome::Failed(_)]), "{synced}");
+        let subjects: Vec<Subject> = synced.plan.steps().map(|(_, step)| step.subject.clone()).collect();
+        assert!(matches!(subjects[..], [Subject::Service(_)]));
+    }
+}
+
+#[test]
+fn the_configuration_of_a_source_is_not_read_before_it_synced() {
+    let mut proxier = Proxier::new(config(), kernel(&["192.0.2.1"])).unwrap();
+    proxier.register_source(SOURCE, Kind::Service);
+    let error = proxier.sync(Instant::now()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "not all sources have synced: waiting for the first full list of Service from source 0; no source delivers EndpointSlice"
+    );
+    assert_eq!(proxier.cost().listings, 0);
 }

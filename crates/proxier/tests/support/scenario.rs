@@ -5,12 +5,11 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{DesiredState, KernelVersion, Listings};
-use kernlink_proxier::kube_proxy_config;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::manifest;
-use kernlink_proxier::source::{Change, ObjectChange, ObjectName, SourceId};
+use kernlink_kubernetes::{kube_proxy_config, manifest};
+use kernlink_proxier::ipvs_mode::{Config, KernelVersion, Listings};
+use kernlink_services::{Change, InterfaceAddress, ObjectChange, ObjectName};
+
+use crate::support::Desired;
 
 /// A file, taken apart.
 #[derive(Default)]
@@ -135,18 +134,19 @@ impl Scenario {
             unless(&["clusterCIDR:", "detectLocalMode:"], network),
             self.config
         );
-        let mut config = kube_proxy_config::read("config", &text).unwrap().config;
-        config.node_name = "node-a".into();
-        config.zone = self.node("zone").first().map(|zone| (*zone).into());
+        let file = kube_proxy_config::read("config", &text).unwrap();
+        let mut config = Config::from_kube_proxy(&file).unwrap();
+        config.services.node_name = "node-a".into();
+        config.services.zone = self.node("zone").first().map(|zone| (*zone).into());
         let parse =
             |texts: Vec<&str>| -> Vec<IpAddr> { texts.iter().map(|ip| ip.parse().unwrap()).collect() };
-        config.node_ips = match self.node("ips").as_slice() {
+        config.services.node_ips = match self.node("ips").as_slice() {
             [] => parse(vec!["192.0.2.1", "2001:db8::1"]),
             // Those of the Node object.
             ["node"] => Vec::new(),
             ips => parse(ips.to_vec()),
         };
-        config.pod_cidrs = self.node("pods").iter().map(|net| net.parse().unwrap()).collect();
+        config.services.pod_cidrs = self.node("pods").iter().map(|net| net.parse().unwrap()).collect();
         config.random_fully = self.node("random-fully") != ["no"];
         config
     }
@@ -201,7 +201,7 @@ impl Scenario {
         let objects = manifest::read("manifests", &self.stages[stage].manifests);
         let errors = objects.errors.iter().map(|error| format!("{error}\n")).collect();
         if stage == 0 {
-            return (objects.into_changes(), errors);
+            return (objects.into_changes_without_missing(), errors);
         }
         let mut changes: Vec<Change> = Vec::new();
         for line in self.stages[stage].gone.lines() {
@@ -226,25 +226,24 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// Folds one stage after the other, and hands each out with its number and what could not be read of it.
-    pub(crate) fn fold(&self, config: Config, mut each: impl FnMut(usize, &Model, &DesiredState, String)) {
-        let mut model = Model::new(config);
-        let mut desired = DesiredState::new(&model);
+    /// Brings the desired state through one stage after the other, and hands each out with its number and what could not be read of
+    /// it.
+    pub(crate) fn run(&self, config: &Config, mut each: impl FnMut(usize, &Desired, String)) {
+        let mut desired = Desired::new(config);
         for stage in 0..self.stages.len() {
             if let Some(links) = self.links(stage) {
                 let links = links
                     .into_iter()
                     .map(|(link, ip)| InterfaceAddress::new(link, ip));
-                model.set_interface_addresses(links.collect());
+                desired.set_interface_addresses(links.collect());
             }
             let (changes, errors) = self.changes(stage);
             for change in changes {
-                model.change(SourceId(0), change);
+                desired.change(0, change);
             }
-            assert!(model.is_ready());
-            let touched = model.take_touched();
-            desired.fold(&model, &touched);
-            each(stage, &model, &desired, errors);
+            assert!(desired.services.has_synced());
+            desired.update();
+            each(stage, &desired, errors);
         }
     }
 }

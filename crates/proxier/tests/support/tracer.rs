@@ -18,9 +18,8 @@ use kernlink_iptables_restore::{
     ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Table, Target,
 };
 use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, VirtualServerKey};
-use kernlink_proxier::desired::{DesiredState, SetId, rules};
-use kernlink_proxier::family::Family;
-use kernlink_proxier::source::Protocol;
+use kernlink_proxier::ipvs_mode::{SetId, State, rules};
+use kernlink_services::{Family, Protocol};
 
 /// A packet that begins a connection.
 #[derive(Clone, Debug)]
@@ -129,14 +128,14 @@ enum Verdict {
 
 /// A node with a desired state in its kernel.
 pub(crate) struct Tracer<'a> {
-    desired: &'a DesiredState,
+    desired: &'a State,
     /// The addresses of its own links.
     node: BTreeSet<IpAddr>,
     rules: [Ruleset; 2],
 }
 
 impl<'a> Tracer<'a> {
-    pub(crate) fn new(desired: &'a DesiredState, node: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub(crate) fn new(desired: &'a State, node: impl IntoIterator<Item = IpAddr>) -> Self {
         Self {
             desired,
             node: node.into_iter().collect(),
@@ -228,7 +227,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn is_local(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.node.contains(&address) || self.desired.has_address(address)
+        address.is_loopback() || self.node.contains(&address) || self.desired.has_entry(SetId::IpvsIps, Family::of(address), &Entry::ip(address))
     }
 
     /// Follows the jumps of a built-in chain. The last one put in stands at the top.
@@ -329,18 +328,17 @@ impl<'a> Tracer<'a> {
             .into_iter()
             .find(|id| id.text(family) == name)
             .unwrap_or_else(|| panic!("no set {name}"));
-        let set = self.desired.set(id, family);
         let port = ProtocolPort::new(set_protocol(packet.protocol), packet.destination.port());
         let (source, destination) = (packet.source, packet.destination.ip());
         use SetDirection::{Destination as D, Source as S};
-        let entry = match (set.definition.set_type.as_bytes(), directions) {
+        let entry = match (id.set_type().as_bytes(), directions) {
             (b"bitmap:port", [D]) => Entry::port(port.port),
             (b"hash:ip", [D]) => Entry::ip(destination),
             (b"hash:ip,port", [D, D]) => Entry::ip_port(destination, port),
             (b"hash:ip,port", [S, D]) => Entry::ip_port(source, port),
             (b"hash:ip,port,ip", [D, D, S]) => Entry::ip_port_ip(destination, port, source),
             (b"hash:ip,port,net", [D, D, S]) => {
-                return set.entries().any(|entry| match entry.element() {
+                return self.desired.entries(id, family).any(|entry| match entry.element() {
                     Element::IpPortNet { ip, port: open, net } => {
                         (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
                     }
@@ -349,7 +347,7 @@ impl<'a> Tracer<'a> {
             }
             other => panic!("{other:?}"),
         };
-        set.contains(&entry)
+        self.desired.has_entry(id, family, &entry)
     }
 }
 
