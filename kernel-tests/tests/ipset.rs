@@ -1285,3 +1285,51 @@ fn the_kernel_means_by_its_numbers_what_the_table_says() {
         (20, Some(8))
     );
 }
+
+const UNPRIVILEGED: &str = "KERNLINK_TEST_IS_UNPRIVILEGED";
+
+/// The kernel answers the first request of each send only.
+#[test]
+fn a_caller_without_the_right_is_refused_every_operation() {
+    if std::env::var_os(UNPRIVILEGED).is_some() {
+        return all_are_refused();
+    }
+    requires!(Feature::IpSet);
+    let this = std::env::current_exe().unwrap();
+    let said = tools::must(
+        "setpriv",
+        &[
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "env",
+            &format!("{UNPRIVILEGED}=1"),
+            this.to_str().unwrap(),
+            "--exact",
+            "a_caller_without_the_right_is_refused_every_operation",
+            "--nocapture",
+        ],
+    );
+    assert!(said.contains("refused 1000"), "{said}");
+}
+
+fn all_are_refused() {
+    let mut client = Client::open().unwrap();
+    let operations: Vec<Operation> = (0..500)
+        .flat_map(|number| {
+            [
+                Operation::Rename {
+                    from: name(&format!("from{number}")),
+                    to: name(&format!("to{number}")),
+                },
+                Operation::add(name(&format!("set{}", number / 10)), web(number)),
+            ]
+        })
+        .collect();
+    let outcomes = client.execute(&operations);
+    for (operation, outcome) in operations.iter().zip(&outcomes) {
+        let error = outcome.clone().unwrap_err();
+        assert!(error.is_permission_denied(), "{operation}: {error:?}");
+    }
+    println!("refused {}", outcomes.len());
+}

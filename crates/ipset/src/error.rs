@@ -335,6 +335,7 @@ impl Error {
     pub(crate) fn new(attempt: Attempt, error: kernlink_netlink::Error, set_type: Option<SetType>) -> Self {
         let attempt = Box::new(attempt);
         match error {
+            kernlink_netlink::Error::NotSent => Error::NotAttempted,
             kernlink_netlink::Error::Refused(kernel) => {
                 let reason = Reason::of(kernel.errno, &attempt, set_type);
                 Error::Refused {
