@@ -1,4 +1,8 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(feature = "manifest", doc = include_str!("../README.md"))]
+#![cfg_attr(
+    not(feature = "manifest"),
+    doc = "Kubernetes API objects, manifests and `KubeProxyConfiguration` as plain types. See the README for the features."
+)]
 
 mod error;
 #[cfg(feature = "kube-proxy-config")]
@@ -13,6 +17,6 @@ mod typed;
 mod yaml;
 
 pub use error::FieldError;
-
 #[cfg(feature = "objects")]
 pub use k8s_openapi;
+pub use kernlink_services;

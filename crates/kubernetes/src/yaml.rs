@@ -1,18 +1,18 @@
-//! One YAML or JSON document as a tree, with limits on what it may cost.
+//! One YAML or JSON document as a tree of values, with limits on its size in memory.
 
 use serde_json::Value;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
-/// How deep a document may nest; Kubernetes objects need about ten levels.
+/// The most levels of a YAML document. Kubernetes objects have about ten.
 const MAX_DEPTH: usize = 64;
 
-/// How many nodes the aliases of a document may stand for together; `kubectl` writes none.
+/// The most nodes that the aliases of a document may stand for together. `kubectl` writes no aliases.
 const MAX_ALIASED_NODES: usize = 100_000;
 
-/// Reads one document; `None` if there is nothing in it. The error is a line within the document, from 0, and a reason.
+/// Reads one document. `None` if it is empty. The error is a line of the document, counted from 0, and a reason.
 pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
-    // A directive (`%YAML 1.2`) stands before the mark that begins its document.
+    // A directive (`%YAML 1.2`) stands before the marker of its document.
     let significant = |line: &str| {
         let line = line.trim_start_matches('\u{feff}');
         !line.trim().is_empty() && !line.trim_start().starts_with('#') && !line.starts_with('%')
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
     if !text.lines().any(significant) {
         return Ok(None);
     }
-    // JSON is YAML too, but its own parser is several times faster on the megabytes a cluster prints.
+    // JSON is YAML too, but a JSON parser is several times faster.
     if text.trim_start().starts_with(['{', '['])
         && let Ok(value) = serde_json::from_str(text)
     {
@@ -51,8 +51,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
     }
 }
 
-/// Reads what [`parse`] reads, and JSON values that follow each other without a mark between them, as `kubectl get -o json` called
-/// twice leaves them. Each comes with its line in the text, from 0, and is read whatever becomes of those after it.
+/// As [`parse`], also for JSON values that follow each other without a marker, as two calls of `kubectl get -o json` print them. Each
+/// value has its line in the text, counted from 0. An invalid value does not affect those before it.
 #[cfg(feature = "manifest")]
 pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
     match parse(text) {
@@ -62,7 +62,7 @@ pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
     }
 }
 
-/// The objects and lists of a text that begins with one; `None` if it does not. What is no such thing ends them.
+/// The JSON objects and lists of a text that begins with one, up to the first invalid value. `None` if it begins otherwise.
 #[cfg(feature = "manifest")]
 fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -81,8 +81,8 @@ fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
                 return Some(values);
             }
             Some(Err(error)) => {
-                let said = error.to_string();
-                let reason = said.split_once(" at line ").map_or(&*said, |(reason, _)| reason);
+                let text = error.to_string();
+                let reason = text.split_once(" at line ").map_or(&*text, |(reason, _)| reason);
                 values.push((error.line().saturating_sub(1), Err(reason.to_owned())));
                 return Some(values);
             }
@@ -90,17 +90,17 @@ fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
     }
 }
 
-/// What is wrong with a document, on one line.
+/// The reason of an error, without its position, on one line.
 fn reason(error: &Error) -> String {
     match error {
         Error::AliasError { error, .. } => reason(error),
         Error::Budget { breach, .. } => over_budget(breach),
         _ => {
-            let said = error.to_string();
-            let said = said.lines().next().unwrap_or("not YAML");
-            // Lines are counted from the beginning of the document there; whoever reads this has the whole file.
-            let reason = said.split_once(" at line ").map_or(said, |(reason, _)| reason);
-            // The parser's words to programmers.
+            let text = error.to_string();
+            let text = text.lines().next().unwrap_or("not YAML");
+            // The position counts from the beginning of the document; the caller adds that in the file.
+            let reason = text.split_once(" at line ").map_or(text, |(reason, _)| reason);
+            // Advice to programmers who call the parser.
             let reason = reason
                 .split_once(", set DuplicateKeyPolicy")
                 .or_else(|| reason.split_once("; use from_str"))
