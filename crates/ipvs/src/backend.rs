@@ -18,11 +18,11 @@ use crate::virtual_server::{VirtualServer, VirtualServerKey};
 ///
 /// Changes go through [`execute`](Self::execute); the single verbs are made of it.
 ///
-/// An implementation of one's own needs four methods: [`execute`](Self::execute),
+/// Your own implementation needs four methods: [`execute`](Self::execute),
 /// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
-/// [`timeouts`](Self::timeouts). One that wraps another and is asked for snapshots should forward
-/// [`snapshot`](Self::snapshot) too, as the one made of listings takes a listing for each virtual server. For reasons of its own
-/// to fail there is [`Error::custom`].
+/// [`timeouts`](Self::timeouts). A wrapper around another implementation should forward [`snapshot`](Self::snapshot) too: the
+/// provided one lists the real servers of each virtual server separately. [`Error::custom`] is for errors that do not come
+/// from the kernel.
 ///
 /// ```
 /// use kernlink_ipvs::{Error, Ipvs, Operation, RealServerStatus, Timeouts, VirtualServerKey, VirtualServerStatus};
@@ -63,11 +63,12 @@ pub trait Ipvs: Send {
 
     /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
     ///
-    /// None is missing that exists from beginning to end of the listing, and none is there twice. Those that are added,
-    /// changed or deleted meanwhile may or may not be.
+    /// The list has every virtual server that exists from the beginning to the end of the call, once. A virtual server that is
+    /// added or deleted during the call may or may not be in it.
     ///
     /// # Errors
-    /// [`Error::is_interrupted`] if changes, here or in another network namespace, were too fast for this in ten attempts.
+    /// [`Error::is_interrupted`] if ten attempts failed because the table changed too fast, in this network namespace or in
+    /// another.
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
     /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
@@ -79,11 +80,11 @@ pub trait Ipvs: Send {
     /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
     /// virtual server is absent: the kernel does not tell these apart.
     ///
-    /// None is missing that exists from beginning to end of the listing, and none is there twice. Those that are added,
-    /// changed or deleted meanwhile may or may not be.
+    /// The list has every real server that exists from the beginning to the end of the call, once. A real server that is
+    /// added or deleted during the call may or may not be in it.
     ///
     /// # Errors
-    /// [`Error::is_interrupted`] if changes of this virtual server were too fast for this in ten attempts.
+    /// [`Error::is_interrupted`] if ten attempts failed because the real servers changed too fast.
     fn list_real_servers(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -91,7 +92,7 @@ pub trait Ipvs: Send {
 
     /// All virtual servers with their real servers, the cheapest way there is, and whether some may be missing.
     ///
-    /// Unless an implementation has its own, it is made of listings and fails where they do.
+    /// The provided method lists the real servers of each virtual server, and fails where a list fails.
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let mut entries = Vec::new();
         for status in self.list_virtual_servers()? {
@@ -123,10 +124,10 @@ pub trait Ipvs: Send {
 
     /// Every virtual server with all settings of its real servers, in the order of the keys: what
     /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
-    /// is cheaper and knows less. A virtual server that is deleted meanwhile may be there without real servers.
+    /// is cheaper and knows less. A virtual server that is deleted during the call may be in the list without real servers.
     ///
     /// # Errors
-    /// [`Error::is_interrupted`] if something may be missing.
+    /// [`Error::is_interrupted`] if the table changed too fast, as for the single lists.
     fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
         let mut table = Vec::new();
         for status in self.list_virtual_servers()? {
@@ -248,8 +249,8 @@ pub trait Ipvs: Send {
 
     /// Changes the weight of a real server and nothing else. Returns the weight it had.
     ///
-    /// The kernel takes all settings of a real server or none, so they are listed first: what another client changes of this
-    /// real server between listing and update is set back.
+    /// The kernel replaces all settings of a real server at once, so the present ones are listed first. A change that another
+    /// client makes to this real server between the list and the update is lost.
     ///
     /// # Errors
     /// [`Error::is_not_found`] if it or its virtual server is absent, and those of
@@ -344,7 +345,7 @@ pub trait Ipvs: Send {
     }
 }
 
-const NOT_IMPLEMENTED: &str = "this implementation of Ipvs cannot";
+const NOT_IMPLEMENTED: &str = "not supported by this implementation of Ipvs";
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(

@@ -278,8 +278,17 @@ impl Ipvs for Client {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
         for chunk in operations.chunks(OPERATIONS_IN_ONE_SEND) {
-            self.execute_chunk(chunk, &mut outcomes);
+            if !self.execute_chunk(chunk, &mut outcomes) {
+                break;
+            }
         }
+        let not_sent = operations.iter().skip(outcomes.len()).map(|operation| {
+            Err(Error::Transport {
+                operation: Box::new(operation.clone()),
+                source: kernlink_netlink::Error::NotSent,
+            })
+        });
+        outcomes.extend(not_sent);
         outcomes
     }
 
@@ -355,7 +364,8 @@ impl Ipvs for Client {
 }
 
 impl Client {
-    fn execute_chunk(&mut self, operations: &[Operation], outcomes: &mut Vec<Result<(), Error>>) {
+    /// Whether the operations behind these may be sent: not after silence.
+    fn execute_chunk(&mut self, operations: &[Operation], outcomes: &mut Vec<Result<(), Error>>) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let first = outcomes.len();
@@ -375,8 +385,13 @@ impl Client {
         {
             let _an_empty_message_fits = batch.push(NLMSG_NOOP, 0, |_| {});
         }
-        let mut answers = self.connection.execute(&mut batch).into_iter();
+        let answers = self.connection.execute(&mut batch);
         self.batch = batch;
+        let may_go_on = !answers.iter().any(|answer| match answer {
+            Ok(()) | Err(kernlink_netlink::Error::Overrun) => false,
+            Err(error) => error.is_outcome_unknown() || *error == kernlink_netlink::Error::NotSent,
+        });
+        let mut answers = answers.into_iter();
         let outcomes = outcomes.get_mut(first..).unwrap_or_default();
         let sent = operations
             .iter()
@@ -396,6 +411,7 @@ impl Client {
                 *outcome = Err(self.explain(operation, error, &mut modules));
             }
         }
+        may_go_on
     }
 
     /// A request that is a bare command, with one message for an answer.
@@ -496,6 +512,32 @@ mod tests {
         assert_eq!(release_number("5.10.0"), Some((5, 10)));
         assert_eq!(release_number("7.0-rc1"), Some((7, 0)));
         assert_eq!(release_number("unknown"), None);
+    }
+
+    #[test]
+    fn nothing_is_sent_after_silence() {
+        // One send without an answer; another one would be off script.
+        let script = kernlink_netlink::Script::new().expect_anything();
+        let mut client = Client {
+            connection: script.connect().unwrap(),
+            family: 0x20,
+            batch: Batch::new(),
+            namespace: Namespace::current().unwrap(),
+            identity: None,
+            release: None,
+            has_many: false,
+        };
+        let operations = vec![Operation::Flush; OPERATIONS_IN_ONE_SEND + 10];
+        let outcomes = client.execute(&operations);
+        assert_eq!(outcomes.len(), operations.len());
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            let Error::Transport { source, .. } = outcome.unwrap_err() else {
+                panic!("{index}")
+            };
+            let is_sent = index < OPERATIONS_IN_ONE_SEND;
+            assert_eq!(source.is_outcome_unknown(), is_sent, "{index}: {source}");
+            assert_eq!(source == kernlink_netlink::Error::NotSent, !is_sent, "{index}");
+        }
     }
 
     #[test]

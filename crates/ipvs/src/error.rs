@@ -102,7 +102,7 @@ pub enum Error {
         /// What must be there besides such a kernel: a module, or an option that the kernel was built with.
         needs: Option<&'static str>,
     },
-    /// The reason of an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel; see [`Error::custom`].
+    /// An implementation of [`Ipvs`](crate::Ipvs) other than the kernel's failed; see [`Error::custom`].
     #[error("cannot {attempt}")]
     Custom {
         /// What was attempted on what: `add virtual server -t 10.96.0.10:80`.
@@ -116,7 +116,7 @@ pub enum Error {
     OutcomeMissing,
 }
 
-/// Why an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel failed: its own words.
+/// The cause in [`Error::Custom`]: the text given to [`Error::custom`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Cause(pub String);
@@ -207,9 +207,9 @@ pub enum Unavailable {
 }
 
 impl Error {
-    /// For an implementation of [`Ipvs`](crate::Ipvs) that is not the kernel and fails for a reason of its own. `attempt` is
-    /// what was attempted on what, as it comes after "cannot"; of an operation it is [`Operation::describe`]. No predicate
-    /// holds of this error.
+    /// An error of an implementation of [`Ipvs`](crate::Ipvs) other than the kernel's. `attempt` says what was attempted on what
+    /// and is printed after "cannot": [`Operation::describe`] for an operation. `cause` is the source. All predicates are false
+    /// for this error.
     ///
     /// ```
     /// let error = kernlink_ipvs::Error::custom("add virtual server -t 10.96.0.10:80", "the address is reserved");
@@ -309,7 +309,8 @@ impl Error {
             )
     }
 
-    /// Whether a listing was given up because changes made the kernel skip servers in every attempt. It may be tried again.
+    /// Whether a list is not returned because the table changed so fast in every attempt that servers may be missing. The call
+    /// can be repeated.
     pub fn is_interrupted(&self) -> bool {
         matches!(
             self,

@@ -16,7 +16,7 @@ use crate::virtual_server::VirtualServerKey;
 pub struct Snapshot {
     /// Every virtual server once, in the order of the keys.
     pub virtual_servers: Vec<SnapshotEntry>,
-    /// Whether something may be missing.
+    /// Whether servers may be missing.
     pub consistency: Consistency,
 }
 
@@ -47,18 +47,18 @@ impl Snapshot {
     }
 }
 
-/// Whether a snapshot lacks nothing.
+/// Whether a snapshot is complete.
 ///
-/// The kernel's listings go by position, so that a server deleted meanwhile can hide another that exists, and it never says
-/// so. This crate lists in parts that overlap, which shows whether something was skipped.
+/// The kernel lists by position: if a server is deleted between two datagrams of a list, another one can be skipped, and the
+/// kernel does not report it. This crate reads overlapping parts and so detects whether a server was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consistency {
-    /// Every virtual server that existed from the beginning to the end of the reading is there once, and so is every real
-    /// server that did. Those that were added or deleted meanwhile may be there or not, and the settings of those that were
-    /// changed are the old ones or the new ones: with changes going on there is no one moment that the kernel could tell.
+    /// The snapshot has every virtual server and every real server that existed from the beginning to the end of the call,
+    /// once. One that was added, changed or deleted during the call is in it with its state before or after, so that the
+    /// snapshot as a whole need not show one single moment.
     Verified,
-    /// Servers came and went too fast during every attempt: some that exist may be missing.
+    /// The table changed too fast in every attempt: servers that exist may be missing.
     Torn {
         /// How often it was tried.
         attempts: u32,
