@@ -1,22 +1,23 @@
-//! Listings that lack nothing which was there all the time.
+//! Lists that are complete although the table changes.
 //!
-//! The kernel lists virtual servers, and the real servers of one virtual server, in datagrams. It fills a datagram under one
-//! lock, so each shows a part of the table at one moment; the next one goes on at a position, which is counted anew. Whatever
-//! is deleted before that position in between makes it skip as many others, and nothing says so (`ip_vs_genl_dump_services`
-//! and `ip_vs_genl_dump_dests` in [`ip_vs_ctl.c`][source]). Two listings that are equal prove nothing: a client that adds
-//! and deletes the same server again and again can make both skip the same one.
+//! The kernel sends a list of virtual servers, or of the real servers of one virtual server, in several datagrams. It fills each
+//! datagram under one lock, so a datagram shows a part of the table at one moment. The next datagram starts at a position that
+//! is counted from the head of the table again. If `n` servers before this position are deleted in between, the kernel skips
+//! `n` others and does not report it (`ip_vs_genl_dump_services` and `ip_vs_genl_dump_dests` in [`ip_vs_ctl.c`][source]). Two
+//! equal lists do not prove that a list is complete: a client that adds and deletes the same servers repeatedly can make both
+//! skip the same one.
 //!
-//! What does prove something is an overlap. The kernel adds at the head of a list (of a hash bucket, for virtual servers) and
-//! never moves what is there. So if one part ends with `x` or later, and a part that was made after it holds `x` too, then
-//! everything that was behind `x` in the first, and still is, is behind `x` in the second: nothing is missing between the
-//! two. That holds even if `x` was deleted and added again meanwhile, since it can only have moved towards the head. (Linux
-//! 7.2 moves virtual servers when their hash table grows; a listing during that can be wrong.)
+//! An overlap proves it. The kernel inserts at the head of a list (of a hash bucket, for virtual servers) and does not move
+//! what is in it. Let `x` be in a part, and in a second part that the kernel made later. A server that was behind `x` when the
+//! first part was made, and still exists, is behind `x` when the second is made. So no server is missing between the two
+//! parts. This holds even if `x` was deleted and added again in between, because that moves it towards the head only.
+//! (Exception: Linux 7.2 moves virtual servers when it resizes their hash table.)
 //!
-//! Two listings at the same time, on two sockets, give parts that overlap. The kernel makes the first part when it is asked,
-//! and each other one when the part before is read. A socket's first part has at most one page, because the kernel sizes
-//! the others by what was read before. With `A` on a socket that was read from, `B` on a new one, and the reads in the order
-//! `B1 A1 B2 A2 B3 ...`, the parts are made in the order `A1 B2 A2 B3 A3 ...`, and each begins one page before or behind the
-//! middle of those beside it:
+//! To get overlapping parts, two dumps run at the same time on two sockets. The kernel makes the first part of a dump when it
+//! is requested, and each other part when the part before it is read. The first part on a new socket has one page at most;
+//! later ones are larger, because the kernel sizes them by the reader's buffer. Let `A` be a dump on a socket that was read
+//! from before, and `B` one on a new socket. If they are read in the order `B1 A1 B2 A2 B3 ...`, the kernel makes their parts
+//! in the order `A1 B2 A2 B3 A3 ...`, and neighbours in this order overlap:
 //!
 //! ```text
 //! A1 |-----------------|                   |-----------------| A3
@@ -24,7 +25,7 @@
 //!               A2    |-----------------|
 //! ```
 //!
-//! The last part has to have room for one more, as that says that it ends where the table ends.
+//! A part that has room for one more message reaches the end of the table.
 //!
 //! [source]: https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c
 
@@ -32,8 +33,8 @@ use std::collections::BTreeMap;
 
 use kernlink_netlink::{AttributeWriter, Connection, Error, Message};
 
-/// How often a listing whose parts do not overlap is made anew. Each takes a fraction of a millisecond for a thousand servers,
-/// so that only changes without a pause outlast them.
+/// How often a list is read whose parts do not overlap. A part skips the overlap only if more servers are deleted while one
+/// datagram is read than fit one page, so that a second attempt is rarely needed.
 pub(crate) const ATTEMPTS: u32 = 10;
 
 /// No message of a listing is longer, in bytes.
@@ -105,7 +106,7 @@ where
             let items = newest(parts, &key);
             let is_complete = match cover {
                 Cover::Whole => true,
-                // By chance, the end shows in neither listing. That it is where it was the time before will do.
+                // The last datagrams of both dumps look full by chance. Two attempts that end at the same place are enough.
                 Cover::UpToAnEnd => before.as_ref().is_some_and(|before| {
                     before.len() == items.len()
                         && before
