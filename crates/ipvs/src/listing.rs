@@ -10,8 +10,9 @@
 //! An overlap proves it. The kernel inserts at the head of a list (of a hash bucket, for virtual servers) and does not move
 //! what is in it. Let `x` be in a part, and in a second part that the kernel made later. A server that was behind `x` when the
 //! first part was made, and still exists, is behind `x` when the second is made. So no server is missing between the two
-//! parts. This holds even if `x` was deleted and added again in between, because that moves it towards the head only.
-//! (Exception: Linux 7.2 moves virtual servers when it resizes their hash table.)
+//! parts. It does not matter whether the kernel walks the list under a lock or under RCU: within a part it misses no server that
+//! stays. This holds even if `x` was deleted and added again in between, because that moves it towards the head only.
+//! (Exception: Linux 7.1 and newer move virtual servers when they resize the hash table, see `net.ipv4.vs.svc_lfactor`.)
 //!
 //! To get overlapping parts, two dumps run at the same time on two sockets. The kernel makes the first part of a dump when it
 //! is requested, and each other part when the part before it is read. The first part on a new socket has one page at most;
