@@ -702,6 +702,43 @@ fn an_announced_connection_is_listed() {
 }
 
 #[test]
+fn flows_of_a_protocol_without_a_tracker_are_deleted() {
+    requires!(Feature::Conntrack);
+    // Kernels before have a tracker for DCCP.
+    since!(6, 16);
+    NetNs::new().run(|| {
+        let mut client = Client::open().unwrap();
+        client.set_kernel_filtering(KernelFiltering::Listing);
+        let new = |source: &str, destination: &str| {
+            let tuple = Tuple {
+                protocol: Protocol::DCCP,
+                part: ProtocolPart::None,
+                ..Tuple::udp(socket(source), socket(destination))
+            };
+            NewFlow::new(tuple, Duration::from_secs(600))
+        };
+        let flows = [
+            new("10.0.0.1:0", "10.0.0.2:0"),
+            new("10.0.0.1:0", "10.0.0.3:0"),
+            new("[fd00::1]:0", "[fd00::2]:0"),
+        ];
+        for flow in &flows {
+            client.add(flow).unwrap();
+        }
+        let listed = client.list(&Filter::new().with_protocol(Protocol::DCCP)).unwrap();
+        assert_eq!(listed.len(), 3);
+        for flow in &listed {
+            assert_eq!(flow.original.part, ProtocolPart::None);
+            assert_eq!(client.flow(&flow.key()).unwrap().key(), flow.key());
+        }
+        client.delete(&listed[0].key()).unwrap();
+        client.flush(Scope::Family(Family::Ipv4)).unwrap();
+        client.flush(Scope::Family(Family::Ipv6)).unwrap();
+        assert_eq!(client.totals().unwrap().entries, 0);
+    });
+}
+
+#[test]
 fn expectations_are_created_and_deleted() {
     requires!(Feature::Conntrack, Feature::Iptables);
     NetNs::new().run(|| {
