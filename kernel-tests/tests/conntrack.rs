@@ -967,6 +967,68 @@ fn a_filter_in_the_kernel_means_the_same_as_here() {
 }
 
 #[test]
+fn without_privilege_every_operation_of_a_batch_is_refused() {
+    requires!(Feature::Conntrack);
+    NetNs::new().run(|| {
+        populate(&mut Client::open().unwrap());
+        // Capabilities belong to a process as far as safe Rust goes, so the part without them is a process.
+        let program = std::env::current_exe().unwrap();
+        let part = [
+            program.to_str().unwrap(),
+            "--exact",
+            "part_without_privilege",
+            "--ignored",
+        ];
+        let arguments: Vec<_> = ["--bounding-set=-all", "--inh-caps=-all"]
+            .into_iter()
+            .chain(part)
+            .collect();
+        let said = tools::must("setpriv", &arguments);
+        assert!(said.contains("1 passed"), "{said}");
+        assert_eq!(Client::open().unwrap().totals().unwrap().entries, 80);
+    });
+}
+
+#[test]
+#[ignore = "started by without_privilege_every_operation_of_a_batch_is_refused"]
+fn part_without_privilege() {
+    let connection = kernlink_netlink::Connection::open(kernlink_netlink::Protocol::Netfilter).unwrap();
+    let mut client = Client::over(connection);
+    let key = |number: u16| {
+        let ends = [format!("10.0.0.1:{number}"), "10.96.0.1:53".to_owned()];
+        FlowKey::new(Tuple::udp(socket(&ends[0]), socket(&ends[1])))
+    };
+    let new = NewFlow::new(key(1).tuple, Duration::from_secs(60));
+    let timeout = Changes::new().with_timeout(Duration::from_secs(60));
+    let outcomes = client.execute(&[
+        Operation::Delete(key(1002)),
+        Operation::Add(new.clone()),
+        Operation::Update(key(1004), timeout),
+        Operation::Delete(key(1006)),
+        Operation::Ensure(new.with_status(Status::ASSURED)),
+        Operation::Delete(key(1008)),
+        Operation::DeleteMatching(Filter::new().with_protocol(Protocol::UDP)),
+        Operation::Flush(Scope::Everything),
+        Operation::Delete(key(1010)),
+        Operation::Delete(key(1012)),
+    ]);
+    let keys: Vec<FlowKey> = (1000..1040).map(key).collect();
+    let deletion = client.delete_all(&keys);
+    assert_eq!(
+        (deletion.deleted, deletion.vanished, deletion.failed.len()),
+        (Some(0), 0, keys.len())
+    );
+    let errors = deletion.failed.into_iter().map(|(_, error)| Err(error));
+    for outcome in outcomes.into_iter().chain(errors) {
+        let error = outcome.unwrap_err();
+        assert!(
+            error.is_permission_denied() && !error.is_outcome_unknown(),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
 fn a_client_of_another_namespace_stays_there() {
     requires!(Feature::Conntrack);
     let [here, there] = [NetNs::new(), NetNs::new()];
