@@ -38,7 +38,7 @@ pub struct Client {
     /// Whether the kernel takes a filter when listing; `None` until it was tried.
     filters_listing: Option<bool>,
     /// Whether it reads conditions on reply tuples and masked marks of such a filter rightly.
-    filters_delicate: Option<bool>,
+    reads_conditions: Option<bool>,
     /// Whether it takes one when deleting.
     filters_deletion: Option<bool>,
     ipv6: Ipv6Knowledge,
@@ -86,7 +86,7 @@ impl Client {
             connection,
             filtering: KernelFiltering::Full,
             filters_listing: None,
-            filters_delicate: None,
+            reads_conditions: None,
             filters_deletion: None,
             ipv6: Ipv6Knowledge::None,
             batch: Batch::new(),
@@ -294,8 +294,8 @@ impl Client {
     }
 
     /// Whether a kernel that takes filters reads conditions on reply tuples and masked marks rightly; tried once.
-    fn filters_delicate(&mut self) -> Result<bool, Error> {
-        if let Some(known) = self.filters_delicate {
+    fn reads_conditions(&mut self) -> Result<bool, Error> {
+        if let Some(known) = self.reads_conditions {
             return Ok(known);
         }
         let dump = self.connection.dump(
@@ -311,7 +311,7 @@ impl Client {
             }
             _ => false,
         };
-        self.filters_delicate = Some(known);
+        self.reads_conditions = Some(known);
         Ok(known)
     }
 
@@ -387,8 +387,8 @@ impl Client {
         }
         let ipv6 = self.ipv6_addresses()?;
         let request = KernelFilter::of(filter, family, ipv6);
-        if request.is_delicate() && !self.filters_delicate()? {
-            return Ok(request.without_delicate());
+        if request.may_be_misread() && !self.reads_conditions()? {
+            return Ok(request.without_misread());
         }
         Ok(request)
     }

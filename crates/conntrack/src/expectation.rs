@@ -59,7 +59,7 @@ pub struct Expectation {
 pub struct NewExpectation {
     /// Original tuple of the flow that announces it, in the same zone. The flow has a helper.
     pub master: Tuple,
-    /// What is expected, of the family of the master.
+    /// Tuple of the expected flow, of the family of the master.
     pub tuple: Tuple,
     /// Which bits of the source of what is expected must fit: 0 in a port means any. The destination must fit in
     /// any case. Of the family and the protocol of what is expected.

@@ -97,13 +97,13 @@ impl KernelFilter {
     }
 
     /// Whether it has conditions that kernels from 5.8 to 5.15 get wrong; see [`write_reply_probe`].
-    pub(crate) fn is_delicate(&self) -> bool {
+    pub(crate) fn may_be_misread(&self) -> bool {
         self.reply.flags != 0 || self.mark.is_some_and(|mark| mark.mask != u32::MAX)
     }
 
     /// The same without these conditions.
-    pub(crate) fn without_delicate(mut self) -> Self {
-        self.is_exact &= !self.is_delicate();
+    pub(crate) fn without_misread(mut self) -> Self {
+        self.is_exact &= !self.may_be_misread();
         self.reply = KernelTuple::default();
         self.mark = self.mark.filter(|mark| mark.mask == u32::MAX);
         self

@@ -152,8 +152,8 @@ pub trait DummyLinks: Send {
     /// Deleting an IPv4 address that came first in its prefix takes the later ones along
     /// ([`AddressFlags::SECONDARY`](crate::AddressFlags::SECONDARY)); wanted ones are put back.
     ///
-    /// Deleting the last IPv4 address of the link takes its IPv4 [`LocalRoute`]s along; they are added again in
-    /// the same batch. Packets to their prefixes that arrive in between are not local.
+    /// With the last IPv4 address of the link the kernel also deletes its IPv4 [`LocalRoute`]s; they are added again
+    /// in the same batch. Packets to their prefixes that arrive in between are not local.
     ///
     /// # Errors
     /// That of the listing; of single operations they are in the result.

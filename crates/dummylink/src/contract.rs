@@ -705,7 +705,7 @@ pub fn an_ipv6_local_route_needs_the_link_up(host: &mut dyn DummyLinks) {
     host.delete_link(&link).unwrap();
 }
 
-/// The kernel's doing. Those of IPv6 stay.
+/// The kernel does that. Routes of IPv6 stay.
 pub fn deleting_the_last_ipv4_address_deletes_the_ipv4_routes(host: &mut dyn DummyLinks) {
     let link = ensured(host, "contract22");
     host.ensure_link(&DummyLink::new(link).with_state(LinkState::Up))
