@@ -119,11 +119,12 @@ const RULES: &[Rule] = &[
 /// The modules of the proxier that serve all data paths.
 const NEUTRAL: &[&str] = &[
     "crate::apply",
-    "crate::mode",
+    "crate::data_path",
+    "crate::error",
     "crate::plan",
     "crate::proxier",
     "crate::report",
-    "crate::schedule|retry",
+    "crate::retry",
     "crate::table",
 ];
 
@@ -275,11 +276,12 @@ mod tests {
     fn proxier_with(module: &str, text: &str) -> Vec<String> {
         let modules = [
             "apply",
-            "mode",
+            "data_path",
+            "error",
             "plan",
             "proxier",
             "report",
-            "schedule",
+            "retry",
             "table",
             "ipvs_mode/compile",
             "ipvs_mode/observe",
@@ -288,7 +290,7 @@ mod tests {
             "ipvs_mode/client",
             "test_mode/client",
         ];
-        let root = "pub mod apply; pub mod mode; pub mod plan; pub mod proxier; pub mod report; pub mod schedule; \
+        let root = "pub mod apply; pub mod data_path; pub mod error; pub mod plan; pub mod proxier; pub mod report; pub mod retry; \
                     pub mod table; pub mod ipvs_mode { pub mod compile; pub mod observe; pub mod ownership; pub mod order; \
                     pub mod client; } pub mod test_mode { pub mod client; } pub use ipvs_mode::compile::Compiled;";
         let names: Vec<_> = modules.iter().map(|name| format!("src/{name}.rs")).collect();
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_neutral_module_that_imports_a_mode_breaks_a_rule() {
-        for module in ["apply", "mode", "plan", "proxier", "report", "schedule", "table"] {
+        for module in ["apply", "data_path", "error", "plan", "proxier", "report", "retry", "table"] {
             let found = proxier_with(module, "fn f() { crate::ipvs_mode::compile::run(); }");
             let expected = format!("src/{module}.rs:1: crate::{module} names crate::ipvs_mode: what all");
             assert_broken(&found, &[&expected]);

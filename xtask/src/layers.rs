@@ -10,16 +10,10 @@ struct Layer {
     name: &'static str,
     /// The members that it may depend on.
     below: &'static [&'static str],
-    /// The members that only its tests may depend on, besides.
-    tests: &'static [&'static str],
 }
 
 const fn layer(name: &'static str, below: &'static [&'static str]) -> Layer {
-    Layer {
-        name,
-        below,
-        tests: &[],
-    }
+    Layer { name, below }
 }
 
 /// The libraries. Whoever is not listed is a program or a test package: it may depend on any library, and no library may
@@ -32,11 +26,13 @@ const LAYERS: &[Layer] = &[
     layer("kernlink-conntrack", &[NETLINK]),
     layer("kernlink-iptables-restore", &[]),
     layer(SERVICES, &[]),
-    layer("kernlink-kubernetes", &[SERVICES]),
-    Layer {
-        name: "kernlink-proxier",
-        below: &[
+    layer(KUBERNETES, &[SERVICES]),
+    layer(
+        "kernlink-proxier",
+        &[
             SERVICES,
+            // Its feature `kubernetes` takes kube-proxy's configuration.
+            KUBERNETES,
             NETLINK,
             "kernlink-ipvs",
             "kernlink-ipset",
@@ -44,13 +40,12 @@ const LAYERS: &[Layer] = &[
             "kernlink-conntrack",
             "kernlink-iptables-restore",
         ],
-        // Scenarios are read from manifests.
-        tests: &["kernlink-kubernetes"],
-    },
+    ),
 ];
 
 const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
+const KUBERNETES: &str = "kernlink-kubernetes";
 
 /// A member that another one names in its manifest.
 #[derive(Clone, Copy, Debug)]
@@ -87,14 +82,12 @@ fn wrong(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Ve
         .filter(|dependency| dependency.name != package && members.contains(&dependency.name))
         .filter(|dependency| match find(package) {
             Some(layer) => {
-                let tests = if dependency.is_for_tests { layer.tests } else { &[] };
                 // What a library below may depend on is visible through it anyway.
                 let below = layer.below.iter().filter_map(|below| find(below));
                 !layer
                     .below
                     .iter()
                     .chain(below.flat_map(|layer| layer.below))
-                    .chain(tests)
                     .any(|allowed| *allowed == dependency.name)
             }
             None => find(dependency.name).is_none() && !HELD_BY_PROGRAMS.contains(&dependency.name),
@@ -156,6 +149,7 @@ mod tests {
             ("kernlink-ipvs", "thiserror"),
             ("kernlink-kubernetes", "kernlink-services"),
             ("kernlink-proxier", "kernlink-services"),
+            ("kernlink-proxier", "kernlink-kubernetes"),
             ("kernlink-proxier", "kernlink-ipvs"),
             ("kernlink-benches", "kernlink-proxier"),
             ("kernlink-benches", "kernlink-kernel-tests"),
@@ -202,17 +196,9 @@ mod tests {
     }
 
     #[test]
-    fn only_the_tests_of_the_proxier_may_use_kubernetes() {
-        assert_eq!(
-            wrong_with("kernlink-proxier", "kernlink-kubernetes"),
-            [true, false]
-        );
-    }
-
-    #[test]
     fn every_layer_allows_only_layers() {
         for layer in LAYERS {
-            for below in layer.below.iter().chain(layer.tests) {
+            for below in layer.below {
                 assert!(
                     LAYERS.iter().any(|layer| layer.name == *below),
                     "{} allows {below}",

@@ -177,8 +177,7 @@ fn replaced(make: fn(usize) -> Value, path: &str, value: &Value) {
 }
 
 /// Maps of which the names that are known are read, and no other.
-const OF_NAMES: [&str; 5] = [
-    "/metadata/labels",
+const OF_NAMES: [&str; 4] = [
     "/endpoints/0/conditions",
     "/endpoints/0/hints",
     "/endpoints/0/hints/forZones/0",

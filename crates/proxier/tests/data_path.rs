@@ -1,0 +1,127 @@
+//! A data path of its own beside IPVS mode: it only binds the addresses of cluster IPs to a dummy link.
+#![cfg(feature = "fake")]
+#![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
+
+use std::time::Instant;
+
+use kernlink_dummylink::{AddressKey, DummyLinks, Error, Fake, LinkAddress, LinkName, Operation, Selection};
+use kernlink_proxier::plan::{Needs, PlanBuilder};
+use kernlink_proxier::table::Table;
+use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
+use kernlink_services::{
+    Change, Changes, Config, Event, InterfaceAddress, ObjectChange, ObjectName, Port, Service, Services, SourceId,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AddressMode;
+
+type Addresses = Table<AddressKey, ()>;
+
+fn link() -> LinkName {
+    LinkName::new("vips").unwrap()
+}
+
+impl DataPath for AddressMode {
+    type Config = Config;
+    type Kernel = Fake;
+    type State = Addresses;
+    type Key = AddressKey;
+    type Operation = Operation;
+    type Phase = &'static str;
+    type Error = Error;
+
+    fn validate(_: &Config) -> Result<(), InvalidConfig> {
+        Ok(())
+    }
+    fn services_config(config: &Config) -> &Config {
+        config
+    }
+    fn new_state(_: &Config) -> Addresses {
+        Table::default()
+    }
+    fn set_config(_: &mut Addresses, _: &Config) {}
+    fn observe(addresses: &mut Addresses, kernel: &mut Fake) -> Result<Vec<Event>, Error> {
+        let listed = kernel.list(Selection::On(link()))?;
+        addresses.observe_all(listed.into_iter().map(|address| (address.address.key, ())));
+        Ok(Vec::new())
+    }
+    fn observe_keys(_: &mut Addresses, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
+        Ok(())
+    }
+    fn interface_addresses(_: &Addresses) -> Vec<InterfaceAddress> {
+        Vec::new()
+    }
+    fn compile(addresses: &mut Addresses, services: &Services, changes: &Changes) -> Vec<Event> {
+        for key in &changes.frontends {
+            let owner = services.frontend(key).map(|frontend| frontend.owner.key.name.service.clone());
+            let subject = owner.clone().map_or(Subject::Node, Subject::Service);
+            let address = AddressKey::host(key.address).unwrap();
+            addresses.set(address, owner.map(|_| ()), subject);
+        }
+        Vec::new()
+    }
+    fn mark(addresses: &mut Addresses, key: &AddressKey) {
+        addresses.mark(*key);
+    }
+    fn is_marked(addresses: &Addresses, key: &AddressKey) -> bool {
+        addresses.is_marked(key)
+    }
+    fn plan(addresses: &mut Addresses, plan: &mut PlanBuilder<'_, Self>) {
+        for address in addresses.differences() {
+            let key = *address.key;
+            let (phase, operation) = match (address.desired, address.observed) {
+                (Some(()), None) => {
+                    let host = LinkAddress::host(key.address()).unwrap();
+                    ("bind", Operation::EnsureAddress(link(), host))
+                }
+                (None, Some(())) => ("unbind", Operation::DeleteAddress(link(), key)),
+                _ => continue,
+            };
+            plan.push(phase, key, address.subject, operation, Needs::none());
+        }
+    }
+    fn execute(kernel: &mut Fake, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        kernel.execute(&operations.iter().map(|operation| (*operation).clone()).collect::<Vec<_>>())
+    }
+    fn no_outcome() -> Error {
+        Error::LinkMissing { operation: "no outcome".into(), link: link() }
+    }
+    fn record(addresses: &mut Addresses, operation: &Operation) {
+        match operation {
+            Operation::EnsureAddress(_, address) => addresses.observe(address.key, Some(())),
+            Operation::DeleteAddress(_, key) => addresses.observe(*key, None),
+            _ => {}
+        }
+    }
+    fn settle(addresses: &mut Addresses) {
+        addresses.settle();
+    }
+}
+
+#[test]
+fn a_data_path_needs_only_its_own_kernel_objects() {
+    let foreign = LinkAddress::host([198, 51, 100, 9].into()).unwrap();
+    let kernel = Fake::new().with_link(link(), Some("dummy"), &[foreign]);
+    let mut proxier = Proxier::<AddressMode>::with_data_path(&Config::new("node-a"), kernel).unwrap();
+    let service = |name: &str, address: &str| {
+        Service::new(ObjectName::new("ns", name)).with_cluster_ip(address).with_port(Port::new("", 80))
+    };
+    let services = vec![service("a", "10.96.0.1"), service("b", "10.96.0.2")];
+    proxier.change(SourceId(0), Change::Services(ObjectChange::ReplaceAll(services)));
+    proxier.change(SourceId(0), Change::Services(ObjectChange::Synced));
+    proxier.change(SourceId(0), Change::EndpointSlices(ObjectChange::Synced));
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(
+        synced.plan.to_string(),
+        "# bind\n[1] address replace 10.96.0.1/32 dev vips\n[2] address replace 10.96.0.2/32 dev vips\n\
+         # unbind\n[3] address delete 198.51.100.9/32 dev vips\n"
+    );
+    assert!(synced.is_success(), "{synced}");
+    let change = Change::Services(ObjectChange::Delete(ObjectName::new("ns", "a")));
+    proxier.change(SourceId(0), change);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(synced.plan.to_string(), "# unbind\n[1] address delete 10.96.0.1/32 dev vips\n");
+    assert_eq!(synced.report.by_subject(&synced.plan).len(), 1);
+    let idle = proxier.sync(Instant::now()).unwrap();
+    assert!(idle.is_success() && idle.plan.is_empty());
+}
