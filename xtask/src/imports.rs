@@ -339,7 +339,16 @@ mod tests {
 
     #[test]
     fn a_neutral_module_that_imports_a_mode_breaks_a_rule() {
-        for module in ["apply", "data_path", "error", "plan", "proxier", "report", "retry", "table"] {
+        for module in [
+            "apply",
+            "data_path",
+            "error",
+            "plan",
+            "proxier",
+            "report",
+            "retry",
+            "table",
+        ] {
             let found = proxier_with(module, "fn f() { crate::ipvs_mode::compile::run(); }");
             let expected = format!("src/{module}.rs:1: crate::{module} names crate::ipvs_mode: what all");
             assert_broken(&found, &[&expected]);

@@ -182,6 +182,14 @@ impl<K> Needs<K> {
     }
 }
 
+/// A plan, and what was left out of it.
+#[derive(Debug)]
+pub(crate) struct Built<M: DataPath> {
+    pub(crate) plan: Plan<M>,
+    /// For each step that was left out: the key that it waits for, and its own.
+    pub(crate) waiting: Vec<(M::Key, M::Key)>,
+}
+
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
 pub struct PlanBuilder<'a, M: DataPath> {
@@ -248,8 +256,8 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         Need::Step(BuilderStep(self.steps.len() - 1))
     }
 
-    /// Puts the steps in the order of their phases. Returns the plan, and the keys that wait, each with the key that it waits for.
-    pub(crate) fn finish(self) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
+    /// Puts the steps in the order of their phases.
+    pub(crate) fn finish(self) -> Built<M> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
         order.sort_by_key(|&index| self.steps.get(index).map(|(phase, _)| *phase));
         let mut position = vec![StepId(0); order.len()];
@@ -282,6 +290,9 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
                 }),
             }
         }
-        (plan, self.waiting)
+        Built {
+            plan,
+            waiting: self.waiting,
+        }
     }
 }

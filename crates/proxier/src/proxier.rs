@@ -9,7 +9,7 @@ use kernlink_services::{Change, Event, Kind, Services, SourceId};
 use crate::apply;
 use crate::data_path::DataPath;
 use crate::error::{InvalidConfig, SyncError, with_sources};
-use crate::plan::{Plan, PlanBuilder};
+use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
 use crate::retry::{Backoff, Retries};
 
@@ -120,7 +120,7 @@ impl<M: DataPath> Proxier<M> {
     /// [`SyncError::NotSynced`], [`SyncError::Observe`].
     pub fn plan(&mut self, now: Instant) -> Result<Plan<M>, SyncError<M::Error>> {
         self.prepare(now)?;
-        Ok(self.make_plan(now).0)
+        Ok(self.make_plan(now).plan)
     }
 
     /// Makes the kernel hold what the Services need. What fails is retried at a time of its own; everything else goes on. A second sync
@@ -130,8 +130,8 @@ impl<M: DataPath> Proxier<M> {
     /// As [`plan`](Self::plan). Steps that fail are in the report.
     pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
         self.prepare(now)?;
-        let (plan, waiting) = self.make_plan(now);
-        Ok(self.execute(plan, &waiting, now))
+        let built = self.make_plan(now);
+        Ok(self.execute(built, now))
     }
 
     /// Executes a plan that was reviewed, if it still is what has to be done: the kernel is read again.
@@ -141,11 +141,11 @@ impl<M: DataPath> Proxier<M> {
     pub fn apply(&mut self, reviewed: &Plan<M>, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
         self.needs_listing = true;
         self.prepare(now)?;
-        let (plan, waiting) = self.make_plan(now);
-        if plan != *reviewed {
+        let built = self.make_plan(now);
+        if built.plan != *reviewed {
             return Err(SyncError::PlanOutdated);
         }
-        Ok(self.execute(plan, &waiting, now))
+        Ok(self.execute(built, now))
     }
 
     /// Brings the observed and the desired state up to date.
@@ -162,8 +162,7 @@ impl<M: DataPath> Proxier<M> {
             let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
             self.needs_listing = false;
             let events: BTreeSet<Event> = events.into_iter().collect();
-            self.pending
-                .extend(events.difference(&self.host_events).cloned());
+            self.pending.extend(events.difference(&self.host_events).cloned());
             self.host_events = events;
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
@@ -189,13 +188,14 @@ impl<M: DataPath> Proxier<M> {
         Ok(())
     }
 
-    fn make_plan(&mut self, now: Instant) -> (Plan<M>, Vec<(M::Key, M::Key)>) {
+    fn make_plan(&mut self, now: Instant) -> Built<M> {
         let mut builder = PlanBuilder::new(&self.retries, now);
         M::plan(&mut self.state, &mut builder);
         builder.finish()
     }
 
-    fn execute(&mut self, plan: Plan<M>, waiting: &[(M::Key, M::Key)], now: Instant) -> Synced<M> {
+    fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
+        let Built { plan, waiting } = built;
         let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
         let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
@@ -213,7 +213,7 @@ impl<M: DataPath> Proxier<M> {
             }
         }
         for (on, dependent) in waiting {
-            self.retries.depend(on, dependent.clone());
+            self.retries.depend(&on, dependent);
         }
         M::settle(&mut self.state);
         self.retries.drop_due(now);

@@ -82,7 +82,10 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         }
         // Another operation begins anew.
         let same = before.filter(|before| before.operation == operation);
-        let failures = same.as_ref().map_or(0, |before| before.failures).saturating_add(1);
+        let failures = same
+            .as_ref()
+            .map_or(0, |before| before.failures)
+            .saturating_add(1);
         let random = self.random.hash_one((key, failures));
         let due = now + self.backoff.delay(failures, random);
         self.queue.insert((due, key.clone()));

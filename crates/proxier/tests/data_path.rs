@@ -9,7 +9,8 @@ use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_proxier::table::Table;
 use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
 use kernlink_services::{
-    Change, Changes, Config, Event, InterfaceAddress, ObjectChange, ObjectName, Port, Service, Services, SourceId,
+    Change, Changes, Config, Event, InterfaceAddress, ObjectChange, ObjectName, Port, Service, Services,
+    SourceId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,9 @@ impl DataPath for AddressMode {
     }
     fn compile(addresses: &mut Addresses, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
-            let owner = services.frontend(key).map(|frontend| frontend.owner.key.name.service.clone());
+            let owner = services
+                .frontend(key)
+                .map(|frontend| frontend.owner.key.name.service.clone());
             let subject = owner.clone().map_or(Subject::Node, Subject::Service);
             let address = AddressKey::host(key.address).unwrap();
             addresses.set(address, owner.map(|_| ()), subject);
@@ -81,10 +84,18 @@ impl DataPath for AddressMode {
         }
     }
     fn execute(kernel: &mut Fake, operations: &[&Operation]) -> Vec<Result<(), Error>> {
-        kernel.execute(&operations.iter().map(|operation| (*operation).clone()).collect::<Vec<_>>())
+        kernel.execute(
+            &operations
+                .iter()
+                .map(|operation| (*operation).clone())
+                .collect::<Vec<_>>(),
+        )
     }
     fn no_outcome() -> Error {
-        Error::LinkMissing { operation: "no outcome".into(), link: link() }
+        Error::LinkMissing {
+            operation: "no outcome".into(),
+            link: link(),
+        }
     }
     fn record(addresses: &mut Addresses, operation: &Operation) {
         match operation {
@@ -104,7 +115,9 @@ fn a_data_path_needs_only_its_own_kernel_objects() {
     let kernel = Fake::new().with_link(link(), Some("dummy"), &[foreign]);
     let mut proxier = Proxier::<AddressMode>::with_data_path(&Config::new("node-a"), kernel).unwrap();
     let service = |name: &str, address: &str| {
-        Service::new(ObjectName::new("ns", name)).with_cluster_ip(address).with_port(Port::new("", 80))
+        Service::new(ObjectName::new("ns", name))
+            .with_cluster_ip(address)
+            .with_port(Port::new("", 80))
     };
     let services = vec![service("a", "10.96.0.1"), service("b", "10.96.0.2")];
     proxier.change(SourceId(0), Change::Services(ObjectChange::ReplaceAll(services)));
@@ -120,7 +133,10 @@ fn a_data_path_needs_only_its_own_kernel_objects() {
     let change = Change::Services(ObjectChange::Delete(ObjectName::new("ns", "a")));
     proxier.change(SourceId(0), change);
     let synced = proxier.sync(Instant::now()).unwrap();
-    assert_eq!(synced.plan.to_string(), "# unbind\n[1] address delete 10.96.0.1/32 dev vips\n");
+    assert_eq!(
+        synced.plan.to_string(),
+        "# unbind\n[1] address delete 10.96.0.1/32 dev vips\n"
+    );
     assert_eq!(synced.report.by_subject(&synced.plan).len(), 1);
     let idle = proxier.sync(Instant::now()).unwrap();
     assert!(idle.is_success() && idle.plan.is_empty());

@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     reason = "a test says what is wrong by panicking"
 )]
 
@@ -12,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_ipset::{Entry, Operation as SetOperation, ProtocolPort};
-use kernlink_iptables_restore::{Error as RulesError, Iptables, Operation as RulesOperation, Restore, Ruleset, Save};
+use kernlink_iptables_restore::{
+    Error as RulesError, Iptables, Operation as RulesOperation, Restore, Ruleset, Save,
+};
 use kernlink_ipvs::{
     Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer, VirtualServerKey,
 };
@@ -85,12 +88,18 @@ fn key(address: &str, port: u16) -> VirtualServerKey {
 
 fn virtual_servers(kernel: &mut Kernel) -> Vec<String> {
     let listed = kernel.ipvs.list_virtual_servers().unwrap();
-    listed.iter().map(|server| server.server.key.to_string()).collect()
+    listed
+        .iter()
+        .map(|server| server.server.key.to_string())
+        .collect()
 }
 
 fn real_servers(kernel: &mut Kernel, server: &VirtualServerKey) -> Vec<String> {
     let listed = kernel.ipvs.list_real_servers(server).unwrap();
-    listed.iter().map(|server| server.server.key.to_string()).collect()
+    listed
+        .iter()
+        .map(|server| server.server.key.to_string())
+        .collect()
 }
 
 fn bound(kernel: &mut Kernel) -> Vec<String> {
@@ -109,7 +118,10 @@ fn entries(kernel: &mut Kernel, set: SetId) -> Vec<String> {
 fn position(plan: &Plan, text: &str) -> usize {
     let mut steps = plan.steps();
     let found = steps.find(|(_, step)| step.operation.to_string().contains(text));
-    found.unwrap_or_else(|| panic!("{text} is not in\n{plan}")).0.index()
+    found
+        .unwrap_or_else(|| panic!("{text} is not in\n{plan}"))
+        .0
+        .index()
 }
 
 /// Tables that cannot be written, and perhaps not read.
@@ -163,7 +175,12 @@ fn tables_that_cannot_be_read_are_written_and_keep_nothing_from_working() {
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
-    assert!(events.iter().any(|event| event.contains("IPv4 tables cannot be read")), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("IPv4 tables cannot be read")),
+        "{events:?}"
+    );
     assert!(position(&synced.plan, "-C INPUT") < position(&synced.plan, "ipvsadm -A -t 203.0.113.1:80"));
     assert_eq!(bound(proxier.kernel_mut()).len(), 2);
     // They are not written again at each sync, and not reported again.
@@ -206,7 +223,11 @@ fn without_rules_no_address_is_bound_and_no_restricted_virtual_server_added() {
         assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 3);
         proxier.resync();
         let synced = proxier.sync(at).unwrap();
-        assert!(synced.is_success() && synced.plan.is_empty(), "{synced}\n{}", synced.plan);
+        assert!(
+            synced.is_success() && synced.plan.is_empty(),
+            "{synced}\n{}",
+            synced.plan
+        );
     }
 }
 
@@ -220,7 +241,11 @@ fn node_ports_on_the_primary_address_wait_for_the_node_and_stay_when_it_is_delet
     let public = LinkAddress::host([198, 51, 100, 7].into()).unwrap();
     kernel.links = Box::new(
         kernlink_dummylink::Fake::new()
-            .with_link(LinkName::new("eth0").unwrap(), None, &[LinkAddress::host([192, 0, 2, 1].into()).unwrap()])
+            .with_link(
+                LinkName::new("eth0").unwrap(),
+                None,
+                &[LinkAddress::host([192, 0, 2, 1].into()).unwrap()],
+            )
             .with_link(eth1, None, &[public]),
     );
     let mut proxier = proxier(config, kernel);
@@ -229,7 +254,12 @@ fn node_ports_on_the_primary_address_wait_for_the_node_and_stay_when_it_is_delet
     node_port.ports[0].node_port = 30_080;
     upsert(&mut proxier, node_port);
     let synced = proxier.sync(Instant::now()).unwrap();
-    assert!(synced.events.iter().any(|event| event.to_string().contains("no address of this node is known yet")));
+    assert!(
+        synced
+            .events
+            .iter()
+            .any(|event| event.to_string().contains("no address of this node is known yet"))
+    );
     assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80"]);
     let node = Node::new("node-a").with_internal_address([192, 0, 2, 1].into());
     proxier.change(SOURCE, Change::Nodes(ObjectChange::Upsert(node)));
@@ -237,7 +267,10 @@ fn node_ports_on_the_primary_address_wait_for_the_node_and_stay_when_it_is_delet
     proxier.sync(Instant::now()).unwrap();
     let with_node = ["-t 10.96.0.1:80", "-t 192.0.2.1:30080"];
     assert_eq!(virtual_servers(proxier.kernel_mut()), with_node);
-    proxier.change(SOURCE, Change::Nodes(ObjectChange::Delete(ObjectName::new("", "node-a"))));
+    proxier.change(
+        SOURCE,
+        Change::Nodes(ObjectChange::Delete(ObjectName::new("", "node-a"))),
+    );
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.plan.is_empty(), "{}", synced.plan);
     assert_eq!(virtual_servers(proxier.kernel_mut()), with_node);
@@ -265,7 +298,10 @@ fn the_allow_list_stays_while_its_restriction_cannot_be_lifted() {
         "203.0.113.1".parse().unwrap(),
         ProtocolPort::new(kernlink_ipset::Protocol::TCP, 80),
     );
-    let sets = std::mem::replace(&mut proxier.kernel_mut().sets, Box::new(kernlink_ipset::Fake::new()));
+    let sets = std::mem::replace(
+        &mut proxier.kernel_mut().sets,
+        Box::new(kernlink_ipset::Fake::new()),
+    );
     proxier.kernel_mut().sets = Box::new(Refusing {
         inner: sets,
         refused: format!("del KUBE-LOAD-BALANCER-FW {frontend}"),
@@ -273,8 +309,15 @@ fn the_allow_list_stays_while_its_restriction_cannot_be_lifted() {
     upsert(&mut proxier, load_balancer(&[]));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
-    assert_eq!(entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr).len(), 1, "{synced}");
-    assert_eq!(entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall).len(), 1);
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr).len(),
+        1,
+        "{synced}"
+    );
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall).len(),
+        1
+    );
 }
 
 #[test]
@@ -290,17 +333,26 @@ fn a_service_that_was_open_is_not_restricted_by_an_incomplete_allow_list() {
     upsert(&mut proxier, load_balancer(&["198.18.0.0/15", "192.0.2.0/24"]));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
-    assert_eq!(entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall), [""; 0]);
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall),
+        [""; 0]
+    );
     // A new one does not open either.
     let mut other = load_balancer(&["198.18.0.0/15"]);
     other.name = ObjectName::new("ns", "other");
     other.cluster_ip = "10.96.0.7".to_owned();
     other.ports[0].port = 80;
-    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(ObjectName::new("ns", "balanced"))));
+    proxier.change(
+        SOURCE,
+        Change::Services(ObjectChange::Delete(ObjectName::new("ns", "balanced"))),
+    );
     proxier.sync(Instant::now() + Duration::from_secs(600)).unwrap();
     upsert(&mut proxier, other);
     let synced = proxier.sync(Instant::now() + Duration::from_secs(1200)).unwrap();
-    assert!(synced.counts().failed == 1 && synced.counts().skipped > 0, "{synced}");
+    assert!(
+        synced.counts().failed == 1 && synced.counts().skipped > 0,
+        "{synced}"
+    );
     assert!(!virtual_servers(proxier.kernel_mut()).contains(&"-t 203.0.113.1:80".to_owned()));
     assert!(!bound(proxier.kernel_mut()).contains(&"203.0.113.1/32".to_owned()));
 }
@@ -323,7 +375,10 @@ impl kernlink_ipset::IpSets for Refusing {
         };
         operations.iter().map(each).collect()
     }
-    fn execute_until_failure(&mut self, operations: &[SetOperation]) -> Vec<Result<(), kernlink_ipset::Error>> {
+    fn execute_until_failure(
+        &mut self,
+        operations: &[SetOperation],
+    ) -> Vec<Result<(), kernlink_ipset::Error>> {
         self.inner.execute_until_failure(operations)
     }
     fn list(&mut self) -> Result<Vec<kernlink_ipset::SetContents>, kernlink_ipset::Error> {
@@ -338,7 +393,10 @@ impl kernlink_ipset::IpSets for Refusing {
     fn headers(&mut self) -> Result<Vec<kernlink_ipset::SetHeader>, kernlink_ipset::Error> {
         self.inner.headers()
     }
-    fn header(&mut self, name: &kernlink_ipset::SetName) -> Result<kernlink_ipset::SetHeader, kernlink_ipset::Error> {
+    fn header(
+        &mut self,
+        name: &kernlink_ipset::SetName,
+    ) -> Result<kernlink_ipset::SetHeader, kernlink_ipset::Error> {
         self.inner.header(name)
     }
     fn names(&mut self) -> Result<Vec<kernlink_ipset::SetName>, kernlink_ipset::Error> {
@@ -389,20 +447,40 @@ fn traffic_to_remote_endpoints_is_masqueraded_as_long_as_there_are_any() {
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     for (remote, local) in [
-        ("-d -t 203.0.113.1:80 -r 10.244.0.1:8080", "add KUBE-LOAD-BALANCER-LOCAL"),
-        ("-d -t 192.0.2.1:30080 -r 10.244.0.1:8080", "add KUBE-NODE-PORT-LOCAL-TCP"),
+        (
+            "-d -t 203.0.113.1:80 -r 10.244.0.1:8080",
+            "add KUBE-LOAD-BALANCER-LOCAL",
+        ),
+        (
+            "-d -t 192.0.2.1:30080 -r 10.244.0.1:8080",
+            "add KUBE-NODE-PORT-LOCAL-TCP",
+        ),
     ] {
-        assert!(position(&synced.plan, remote) < position(&synced.plan, local), "{}", synced.plan);
+        assert!(
+            position(&synced.plan, remote) < position(&synced.plan, local),
+            "{}",
+            synced.plan
+        );
     }
     // If a removal fails, traffic stays masqueraded.
     upsert(&mut proxier, with_policy(Policy::Cluster));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     for (local, remote) in [
-        ("del KUBE-LOAD-BALANCER-LOCAL", "-a -t 203.0.113.1:80 -r 10.244.0.1:8080"),
-        ("del KUBE-NODE-PORT-LOCAL-TCP", "-a -t 192.0.2.1:30080 -r 10.244.0.1:8080"),
+        (
+            "del KUBE-LOAD-BALANCER-LOCAL",
+            "-a -t 203.0.113.1:80 -r 10.244.0.1:8080",
+        ),
+        (
+            "del KUBE-NODE-PORT-LOCAL-TCP",
+            "-a -t 192.0.2.1:30080 -r 10.244.0.1:8080",
+        ),
     ] {
-        assert!(position(&synced.plan, local) < position(&synced.plan, remote), "{}", synced.plan);
+        assert!(
+            position(&synced.plan, local) < position(&synced.plan, remote),
+            "{}",
+            synced.plan
+        );
     }
 }
 
@@ -411,7 +489,10 @@ fn a_node_port_entry_waits_for_the_virtual_servers_of_its_node_port_only() {
     let mut kernel = kernel();
     // The virtual server of a cluster IP with the same port number cannot be deleted.
     let mut ipvs = kernlink_ipvs::Fake::new();
-    ipvs.refuse(IpvsOperation::DeleteVirtualServer(key("10.96.0.2", 30_080)), Errno::ENOMEM);
+    ipvs.refuse(
+        IpvsOperation::DeleteVirtualServer(key("10.96.0.2", 30_080)),
+        Errno::ENOMEM,
+    );
     kernel.ipvs = Box::new(ipvs);
     let mut proxier = proxier(config(), kernel);
     let mut node_port = service("web", "10.96.0.1");
@@ -425,7 +506,11 @@ fn a_node_port_entry_waits_for_the_virtual_servers_of_its_node_port_only() {
     proxier.change(SOURCE, Change::Services(ObjectChange::ReplaceAll(Vec::new())));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
-    assert_eq!(entries(proxier.kernel_mut(), SetId::NodePortTcp), [""; 0], "{synced}");
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::NodePortTcp),
+        [""; 0],
+        "{synced}"
+    );
     assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.2:30080"]);
 }
 
@@ -446,9 +531,16 @@ fn a_foreign_virtual_server_at_an_address_that_is_bound_later_stays() {
     for _ in 0..2 {
         proxier.resync();
         let synced = proxier.sync(Instant::now()).unwrap();
-        assert!(synced.plan.is_empty() && synced.events.is_empty(), "{}", synced.plan);
+        assert!(
+            synced.plan.is_empty() && synced.events.is_empty(),
+            "{}",
+            synced.plan
+        );
     }
-    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80", "-t 10.96.0.1:9999"]);
+    assert_eq!(
+        virtual_servers(proxier.kernel_mut()),
+        ["-t 10.96.0.1:80", "-t 10.96.0.1:9999"]
+    );
 }
 
 #[test]
@@ -489,7 +581,11 @@ fn a_family_that_is_taken_out_and_a_renamed_link_leave_nothing() {
     let of_v4 = ["-t 10.96.0.1:80", "-t 10.96.0.2:80", "-t 192.0.2.1:30080"];
     assert_eq!(virtual_servers(proxier.kernel_mut()), of_v4);
     assert_eq!(bound(proxier.kernel_mut()).len(), 2);
-    let sets = proxier.kernel_mut().sets.list_set(&SetId::ClusterIp.name(Family::V6)).unwrap();
+    let sets = proxier
+        .kernel_mut()
+        .sets
+        .list_set(&SetId::ClusterIp.name(Family::V6))
+        .unwrap();
     assert!(sets.entries.is_empty());
     without.dummy_link = "virtual0".to_owned();
     proxier.set_config(&without).unwrap();
@@ -516,12 +612,18 @@ fn an_address_whose_virtual_servers_are_all_refused_is_not_bound() {
     }
     kernel.ipvs = Box::new(ipvs);
     let mut proxier = proxier(config(), kernel);
-    upsert(&mut proxier, service("web", "10.96.0.1").with_port(Port::new("other", 81)));
+    upsert(
+        &mut proxier,
+        service("web", "10.96.0.1").with_port(Port::new("other", 81)),
+    );
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.counts().failed, 2, "{synced}");
     assert_eq!(bound(proxier.kernel_mut()), [""; 0]);
     // One that the kernel takes is reason enough.
-    upsert(&mut proxier, service("third", "10.96.0.1").with_port(Port::new("x", 82)));
+    upsert(
+        &mut proxier,
+        service("third", "10.96.0.1").with_port(Port::new("x", 82)),
+    );
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.1/32"], "{synced}");
 }
@@ -546,12 +648,23 @@ fn real_servers_stay_until_one_of_their_replacements_is_in_place() {
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     endpoints(&mut proxier, "web", &[3, 4]);
     let synced = proxier.sync(Instant::now()).unwrap();
-    assert_eq!((synced.counts().failed, synced.counts().skipped), (2, 2), "{synced}");
-    assert_eq!(real_servers(proxier.kernel_mut(), &server), ["10.244.0.1:8080", "10.244.0.2:8080"]);
+    assert_eq!(
+        (synced.counts().failed, synced.counts().skipped),
+        (2, 2),
+        "{synced}"
+    );
+    assert_eq!(
+        real_servers(proxier.kernel_mut(), &server),
+        ["10.244.0.1:8080", "10.244.0.2:8080"]
+    );
     // One that the kernel takes is enough.
     endpoints(&mut proxier, "web", &[3, 4, 5]);
     let synced = proxier.sync(Instant::now()).unwrap();
-    assert_eq!(real_servers(proxier.kernel_mut(), &server), ["10.244.0.5:8080"], "{synced}");
+    assert_eq!(
+        real_servers(proxier.kernel_mut(), &server),
+        ["10.244.0.5:8080"],
+        "{synced}"
+    );
     // A Service without endpoints loses all at once.
     endpoints(&mut proxier, "web", &[]);
     proxier.sync(Instant::now()).unwrap();
@@ -562,7 +675,9 @@ fn real_servers_stay_until_one_of_their_replacements_is_in_place() {
 fn a_plan_consumes_no_event_and_a_reviewed_one_is_applied_only_while_it_holds() {
     let mut proxier = proxier(config(), kernel());
     let mut invalid = service("web", "10.96.0.1");
-    invalid.annotations.insert("kernlink.io/scheduler".into(), "zz".into());
+    invalid
+        .annotations
+        .insert("kernlink.io/scheduler".into(), "zz".into());
     upsert(&mut proxier, invalid);
     let now = Instant::now();
     let plan = proxier.plan(now).unwrap();
@@ -571,7 +686,10 @@ fn a_plan_consumes_no_event_and_a_reviewed_one_is_applied_only_while_it_holds() 
     let add = IpvsOperation::AddVirtualServer(VirtualServer::new(key("10.96.0.1", 80), Scheduler::RR));
     proxier.kernel_mut().execute(&Operation::Ipvs(add)).unwrap();
     let error = proxier.apply(&plan, now).unwrap_err();
-    assert!(error.to_string().starts_with("the plan is out of date"), "{error}");
+    assert!(
+        error.to_string().starts_with("the plan is out of date"),
+        "{error}"
+    );
     assert_eq!(bound(proxier.kernel_mut()), [""; 0]);
     let plan = proxier.plan(now).unwrap();
     let synced = proxier.apply(&plan, now).unwrap();

@@ -43,7 +43,11 @@ fn everything(desired: &Desired) -> String {
 
 /// The lines in which two desired states differ.
 fn differences(one: &Desired, other: &Desired) -> String {
-    support::difference("", &support::lines(&everything(one)), &support::lines(&everything(other)))
+    support::difference(
+        "",
+        &support::lines(&everything(one)),
+        &support::lines(&everything(other)),
+    )
 }
 
 fn config() -> Config {
@@ -65,7 +69,9 @@ impl Shadow {
         let services = &desired.services;
         let mut shadow = Shadow::default();
         for frontend in services.frontends() {
-            shadow.frontends.insert(frontend.key, Self::frontend(desired, &frontend.key).unwrap());
+            shadow
+                .frontends
+                .insert(frontend.key, Self::frontend(desired, &frontend.key).unwrap());
         }
         for (id, _) in services.ports() {
             shadow.ports.insert(id.index(), Self::port(desired, id).unwrap());
@@ -84,7 +90,10 @@ impl Shadow {
         let frontend = desired.services.frontend(key)?;
         let owner = frontend.owner;
         let frontends: Vec<_> = frontend.frontends().collect();
-        Some(format!("{} {:?} {frontends:?} {:?}", owner.key, owner.endpoints, owner.options))
+        Some(format!(
+            "{} {:?} {frontends:?} {:?}",
+            owner.key, owner.endpoints, owner.options
+        ))
     }
 
     fn port(desired: &Desired, id: kernlink_services::PortId) -> Option<String> {
@@ -393,4 +402,3 @@ proptest! {
         }
     }
 }
-

@@ -160,14 +160,20 @@ fn a_change_looks_at_the_same_at_every_size() {
         let node = Node::new("node-c").with_internal_address([192, 0, 2, 77].into());
         cost("another node", Change::Nodes(ObjectChange::Upsert(node)));
         let node = Node::new("node-d").with_internal_address([203, 0, 0, 1].into());
-        cost("a node with a virtual IP", Change::Nodes(ObjectChange::Upsert(node)));
+        cost(
+            "a node with a virtual IP",
+            Change::Nodes(ObjectChange::Upsert(node)),
+        );
         costs
     };
     // At every size there are as many node ports and enough of everything else that no set becomes empty.
     let small = of_size(400);
     for (what, looked) in &small {
         assert_eq!((looked.listings, looked.rereads), (0, 0), "{what}");
-        assert!(looked.map_entries <= 8 && looked.table_entries <= 60, "{what}: {looked:?}");
+        assert!(
+            looked.map_entries <= 8 && looked.table_entries <= 60,
+            "{what}: {looked:?}"
+        );
     }
     let steps: Vec<usize> = small.iter().map(|(_, looked)| looked.steps).collect();
     // A real server; its entry for hairpin traffic.
@@ -189,7 +195,9 @@ fn an_address_of_the_node_concerns_only_what_depends_on_it() {
             move |proxier: &mut Proxier| {
                 let eth0 = LinkName::new("other").unwrap();
                 let links = &mut proxier.kernel_mut().links;
-                links.ensure_link(&kernlink_dummylink::DummyLink::new(eth0)).unwrap();
+                links
+                    .ensure_link(&kernlink_dummylink::DummyLink::new(eth0))
+                    .unwrap();
                 let address: IpAddr = address.parse().unwrap();
                 links.add(&eth0, &LinkAddress::host(address).unwrap()).unwrap();
                 proxier.resync();
@@ -256,7 +264,9 @@ fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
     assert_eq!(synced.counts().failed, 1, "{synced}");
     assert_eq!(failed_services(&synced), ["Service ns/s0"]);
     assert!(
-        synced.to_string().contains("-a -t 10.96.0.0:80 -r 11.0.0.4:8080 -m -w 1 (Service ns/s0)"),
+        synced
+            .to_string()
+            .contains("-a -t 10.96.0.0:80 -r 11.0.0.4:8080 -m -w 1 (Service ns/s0)"),
         "{synced}"
     );
     let due = synced.next.unwrap();
@@ -300,7 +310,11 @@ fn ten_refused_real_servers_are_retried_at_ten_times() {
         let synced = proxier.sync(at).unwrap();
         let outcomes = synced.report.outcomes();
         assert!(matches!(outcomes, [Outcome::Failed(_)]), "{synced}");
-        let subjects: Vec<Subject> = synced.plan.steps().map(|(_, step)| step.subject.clone()).collect();
+        let subjects: Vec<Subject> = synced
+            .plan
+            .steps()
+            .map(|(_, step)| step.subject.clone())
+            .collect();
         assert!(matches!(subjects[..], [Subject::Service(_)]));
     }
 }

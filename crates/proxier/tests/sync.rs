@@ -20,9 +20,7 @@ use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_ipvs::{
     Family as IpvsFamily, Operation as IpvsOperation, Scheduler, VirtualServer, VirtualServerKey,
 };
-use kernlink_proxier::ipvs_mode::{
-    Config, Kernel, Operation, Phase, Proxier, SyncError,
-};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Proxier, SyncError};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
     ServiceType, SourceId,
@@ -93,7 +91,12 @@ fn owned_state(proxier: &Proxier) -> Vec<String> {
         .into_iter()
         .flat_map(|text| text.lines().map(str::to_owned))
         .collect();
-    lines.extend(listings.addresses.lines().map(|line| format!("kube-ipvs0 {line}")));
+    lines.extend(
+        listings
+            .addresses
+            .lines()
+            .map(|line| format!("kube-ipvs0 {line}")),
+    );
     lines.sort();
     lines
 }
@@ -144,6 +147,195 @@ fn listed(kernel: &mut Kernel) -> Vec<String> {
     }
     lines.sort();
     lines
+}
+
+/// A kernel of which so many operations of every hundred fail, chosen by a seed, until it is told to stop.
+mod flaky {
+    use std::sync::{Arc, Mutex};
+
+    use kernlink_dummylink as link;
+    use kernlink_ipset as set;
+    use kernlink_iptables_restore as rules;
+    use kernlink_ipvs as ipvs;
+    use kernlink_proxier::ipvs_mode::Kernel;
+
+    /// Decides which operations fail.
+    #[derive(Debug)]
+    pub(crate) struct Dice {
+        pub(crate) percent: u64,
+        pub(crate) seed: u64,
+    }
+
+    impl Dice {
+        fn fails(&mut self) -> bool {
+            // xorshift64
+            self.seed ^= self.seed << 13;
+            self.seed ^= self.seed >> 7;
+            self.seed ^= self.seed << 17;
+            self.seed % 100 < self.percent
+        }
+    }
+
+    pub(crate) type Shared = Arc<Mutex<Dice>>;
+
+    struct Flaky<T> {
+        inner: T,
+        dice: Shared,
+    }
+
+    impl<T> Flaky<T> {
+        /// Executes each operation by itself unless it fails.
+        fn each<O, E>(
+            &mut self,
+            operations: &[O],
+            error: impl Fn() -> E,
+            execute: impl Fn(&mut T, &[O]) -> Vec<Result<(), E>>,
+        ) -> Vec<Result<(), E>> {
+            let operations = operations.iter();
+            let each = |operation| {
+                if self.dice.lock().unwrap().fails() {
+                    return Err(error());
+                }
+                execute(&mut self.inner, std::slice::from_ref(operation))
+                    .pop()
+                    .unwrap()
+            };
+            operations.map(each).collect()
+        }
+    }
+
+    pub(crate) fn kernel(kernel: Kernel, dice: &Shared) -> Kernel {
+        let dice = || Arc::clone(dice);
+        Kernel {
+            ipvs: Box::new(Flaky {
+                inner: kernel.ipvs,
+                dice: dice(),
+            }),
+            sets: Box::new(Flaky {
+                inner: kernel.sets,
+                dice: dice(),
+            }),
+            rules: Box::new(Flaky {
+                inner: kernel.rules,
+                dice: dice(),
+            }),
+            links: Box::new(Flaky {
+                inner: kernel.links,
+                dice: dice(),
+            }),
+            sysctls: kernel.sysctls,
+        }
+    }
+
+    impl ipvs::Ipvs for Flaky<Box<dyn ipvs::Ipvs>> {
+        fn execute(&mut self, operations: &[ipvs::Operation]) -> Vec<Result<(), ipvs::Error>> {
+            self.each(
+                operations,
+                || ipvs::Error::OutcomeMissing,
+                |ipvs, one| ipvs.execute(one),
+            )
+        }
+        fn list_virtual_servers(&mut self) -> Result<Vec<ipvs::VirtualServerStatus>, ipvs::Error> {
+            self.inner.list_virtual_servers()
+        }
+        fn list_real_servers(
+            &mut self,
+            key: &ipvs::VirtualServerKey,
+        ) -> Result<Vec<ipvs::RealServerStatus>, ipvs::Error> {
+            self.inner.list_real_servers(key)
+        }
+        fn timeouts(&mut self) -> Result<ipvs::Timeouts, ipvs::Error> {
+            self.inner.timeouts()
+        }
+    }
+
+    impl rules::Iptables for Flaky<Box<dyn rules::Iptables>> {
+        fn execute(&mut self, operations: &[rules::Operation]) -> Vec<Result<(), rules::Error>> {
+            let error = || rules::Error::Unexpected {
+                tool: "iptables".into(),
+                text: "failed by chance".into(),
+            };
+            self.each(operations, error, |rules, one| rules.execute(one))
+        }
+        fn save(&mut self, request: &rules::Save) -> Result<rules::Ruleset, rules::Error> {
+            self.inner.save(request)
+        }
+        fn test(&mut self, restore: &rules::Restore) -> Result<(), rules::Error> {
+            self.inner.test(restore)
+        }
+    }
+
+    impl link::DummyLinks for Flaky<Box<dyn link::DummyLinks>> {
+        fn execute(&mut self, operations: &[link::Operation]) -> Vec<Result<(), link::Error>> {
+            let error = || link::Error::LinkMissing {
+                operation: "failed by chance".into(),
+                link: link::LinkName::new("none").unwrap(),
+            };
+            self.each(operations, error, |links, one| links.execute(one))
+        }
+        fn links(&mut self) -> Result<Vec<link::Link>, link::Error> {
+            self.inner.links()
+        }
+        fn link(&mut self, name: &link::LinkName) -> Result<Option<link::Link>, link::Error> {
+            self.inner.link(name)
+        }
+        fn list(&mut self, selection: link::Selection) -> Result<Vec<link::HostAddress>, link::Error> {
+            self.inner.list(selection)
+        }
+        fn routes(&mut self, link: &link::LinkName) -> Result<Vec<link::LocalRoute>, link::Error> {
+            self.inner.routes(link)
+        }
+    }
+
+    impl set::IpSets for Flaky<Box<dyn set::IpSets>> {
+        fn execute(&mut self, operations: &[set::Operation]) -> Vec<Result<(), set::Error>> {
+            self.each(
+                operations,
+                || set::Error::NotAttempted,
+                |sets, one| sets.execute(one),
+            )
+        }
+        fn execute_until_failure(&mut self, operations: &[set::Operation]) -> Vec<Result<(), set::Error>> {
+            self.inner.execute_until_failure(operations)
+        }
+        fn list(&mut self) -> Result<Vec<set::SetContents>, set::Error> {
+            self.inner.list()
+        }
+        fn list_set(&mut self, name: &set::SetName) -> Result<set::SetContents, set::Error> {
+            self.inner.list_set(name)
+        }
+        fn headers(&mut self) -> Result<Vec<set::SetHeader>, set::Error> {
+            self.inner.headers()
+        }
+        fn header(&mut self, name: &set::SetName) -> Result<set::SetHeader, set::Error> {
+            self.inner.header(name)
+        }
+        fn names(&mut self) -> Result<Vec<set::SetName>, set::Error> {
+            self.inner.names()
+        }
+        fn test_all(&mut self, set: &set::SetName, entries: &[set::Entry]) -> Vec<Result<bool, set::Error>> {
+            self.inner.test_all(set, entries)
+        }
+        fn index_of(&mut self, name: &set::SetName) -> Result<u16, set::Error> {
+            self.inner.index_of(name)
+        }
+        fn name_of(&mut self, index: u16) -> Result<set::SetName, set::Error> {
+            self.inner.name_of(index)
+        }
+        fn revisions(
+            &mut self,
+            set_type: set::SetType,
+            family: set::Family,
+        ) -> Result<Option<set::Revisions>, set::Error> {
+            self.inner.revisions(set_type, family)
+        }
+        fn destroy_all(&mut self) -> Result<(), set::Error> {
+            self.inner.destroy_all()
+        }
+        fn flush_all(&mut self) -> Result<(), set::Error> {
+            self.inner.flush_all()
+        }
+    }
 }
 
 fn take_in(proxier: &mut Proxier, steps: &[Step]) {
@@ -225,6 +417,43 @@ proptest! {
         looking.resync();
         let (noted, read) = (noting.plan(now()).unwrap(), looking.plan(now()).unwrap());
         prop_assert_eq!(noted.to_string(), read.to_string());
+    }
+
+    #[test]
+    fn random_failures_end_in_the_desired_state_once_they_stop(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+        seed in 1..u64::MAX,
+        percent in 1..60_u64,
+    ) {
+        let whole = [before.clone(), after].concat();
+        let undisturbed = state(&mut synced(synced(host(), &before), &whole));
+        let dice = std::sync::Arc::new(std::sync::Mutex::new(flaky::Dice { percent, seed }));
+        let mut proxier = self::proxier(flaky::kernel(host(), &dice), &before);
+        let mut at = now();
+        let mut listings = 0;
+        for round in 0..400 {
+            if round == 3 {
+                take_in(&mut proxier, &whole);
+            }
+            if round == 8 {
+                dice.lock().unwrap().percent = 0;
+                // What failed for good reasons of its own may be tried with everything else.
+                listings = proxier.cost().listings;
+            }
+            let synced = proxier.sync(at).unwrap();
+            prop_assert!(round < 9 || synced.counts().failed == 0, "{}", synced);
+            match synced.next {
+                Some(next) => at = next,
+                None if round > 8 => break,
+                None => {}
+            }
+        }
+        prop_assert!(proxier.sync(at).unwrap().is_success());
+        // Without another listing of the kernel.
+        prop_assert_eq!(proxier.cost().listings, listings);
+        let mut kernel = proxier.into_kernel();
+        prop_assert_eq!(state(&mut kernel), undisturbed);
     }
 
     #[test]
@@ -445,15 +674,18 @@ fn one_service_that_the_kernel_refuses_holds_back_only_itself() {
     let counts = synced.counts();
     assert_eq!((counts.failed, counts.skipped), (1, 1), "{synced}");
     let text = synced.to_string();
-    assert!(text.contains("failed: ipvsadm -A -t 10.96.0.2:80 -s rr (Service ns/b)"), "{text}");
+    assert!(
+        text.contains("failed: ipvsadm -A -t 10.96.0.2:80 -s rr (Service ns/b)"),
+        "{text}"
+    );
     // The number of a step is that of the printed plan.
     let number = text.split_once(": step ").unwrap().1.split(' ').next().unwrap();
     let plan = synced.plan.to_string();
-    assert!(plan.contains(&format!("[{number}] ipvsadm -A -t 10.96.0.2:80 -s rr\n")), "{plan}\n{text}");
-    assert_eq!(
-        proxier.kernel_mut().ipvs.list_virtual_servers().unwrap().len(),
-        2
+    assert!(
+        plan.contains(&format!("[{number}] ipvsadm -A -t 10.96.0.2:80 -s rr\n")),
+        "{plan}\n{text}"
     );
+    assert_eq!(proxier.kernel_mut().ipvs.list_virtual_servers().unwrap().len(), 2);
 }
 
 #[test]
@@ -503,13 +735,21 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
         // Until its time has come nothing is tried.
         at = synced.next.unwrap();
         let idle = proxier.sync(at - std::time::Duration::from_millis(1)).unwrap();
-        assert!(idle.plan.is_empty() && !idle.is_success() && idle.next == Some(at), "{idle}");
+        assert!(
+            idle.plan.is_empty() && !idle.is_success() && idle.next == Some(at),
+            "{idle}"
+        );
     }
     // One that no kernel has is reported, and the default is used.
     assert_eq!(change(&mut proxier, with_scheduler("zz")), []);
     let synced = proxier.sync(now()).unwrap();
     assert!(synced.is_success(), "{synced}");
-    let text = synced.events.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let text = synced
+        .events
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ");
     assert!(
         text.starts_with("Service ns/b: metadata.annotations[kernlink.io/scheduler]: \"zz\": no kernel has"),
         "{text}"

@@ -206,7 +206,10 @@ impl Event {
     pub fn host(code: &'static str, text: impl Into<String>) -> Self {
         Self {
             subject: Subject::Host,
-            reason: Reason::DataPath { code, text: text.into() },
+            reason: Reason::DataPath {
+                code,
+                text: text.into(),
+            },
         }
     }
 

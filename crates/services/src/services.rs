@@ -199,7 +199,10 @@ impl fmt::Display for NotSynced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (source, kind) in &self.sources {
-            write!(f, "{separator}waiting for the first full list of {kind} from {source}")?;
+            write!(
+                f,
+                "{separator}waiting for the first full list of {kind} from {source}"
+            )?;
             separator = "; ";
         }
         for kind in &self.missing {

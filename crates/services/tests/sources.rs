@@ -31,10 +31,7 @@ fn every_source_has_to_deliver_its_first_full_lists() {
     );
     services.change(SourceId(7), Change::synced(Kind::EndpointSlice));
     assert!(services.has_synced());
-    services.change(
-        SourceId(8),
-        Change::Nodes(ObjectChange::Upsert(Node::new("n"))),
-    );
+    services.change(SourceId(8), Change::Nodes(ObjectChange::Upsert(Node::new("n"))));
     assert_eq!(
         text(&services),
         "waiting for the first full list of Node from source 8"
@@ -65,7 +62,10 @@ fn the_lower_source_takes_precedence_and_both_are_named() {
     );
     let address = |services: &mut Services| {
         services.update();
-        let frontends: Vec<_> = services.frontends().map(|frontend| frontend.key.to_string()).collect();
+        let frontends: Vec<_> = services
+            .frontends()
+            .map(|frontend| frontend.key.to_string())
+            .collect();
         frontends.join(" ")
     };
     assert_eq!(address(&mut services), "10.96.0.1:80/TCP");

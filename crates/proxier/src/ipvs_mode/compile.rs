@@ -55,13 +55,20 @@ pub(super) fn compile<'a>(
     let mut real_servers = RealServers::default();
     let mut known: std::collections::HashMap<_, usize> = std::collections::HashMap::new();
     for frontend in owned {
-        let is_virtual_ip = matches!(frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancer);
+        let is_virtual_ip = matches!(
+            frontend.kind,
+            FrontendKind::ExternalIp | FrontendKind::LoadBalancer
+        );
         if is_virtual_ip && frontend.on_this_node {
             compiled
                 .events
                 .push(event(address_of_this_node(frontend.address)));
         }
-        let forwarding = if is_virtual_ip { virtual_ips } else { Forwarding::Masquerade };
+        let forwarding = if is_virtual_ip {
+            virtual_ips
+        } else {
+            Forwarding::Masquerade
+        };
         let new = compile_frontend(port, frontend, forwarding, options, &mut real_servers);
         // Nearly always the port has one frontend.
         let place = if port.frontends.len() > 1 {
@@ -141,8 +148,12 @@ impl CompiledFrontend {
 /// How external and load-balancer IPs are forwarded: as asked, unless an endpoint that would serve them cannot be reached like this.
 fn forwarding_of_virtual_ips(port: &ServicePort, options: &IpvsOptions) -> (Forwarding, Option<Reason>) {
     let method = options.forwarding;
-    let is_virtual_ip =
-        |frontend: &&Frontend| matches!(frontend.kind, FrontendKind::ExternalIp | FrontendKind::LoadBalancer);
+    let is_virtual_ip = |frontend: &&Frontend| {
+        matches!(
+            frontend.kind,
+            FrontendKind::ExternalIp | FrontendKind::LoadBalancer
+        )
+    };
     let Some(frontend) = port.frontends.iter().find(is_virtual_ip) else {
         return (Forwarding::Masquerade, None);
     };

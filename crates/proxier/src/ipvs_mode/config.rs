@@ -70,10 +70,16 @@ impl Config {
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let mut problems = Vec::new();
         if let Err(error) = LinkName::new(&self.dummy_link) {
-            problems.push(("dummy_link", format!("invalid name {:?}: {error}", self.dummy_link)));
+            problems.push((
+                "dummy_link",
+                format!("invalid name {:?}: {error}", self.dummy_link),
+            ));
         }
         if self.services.families.is_empty() {
-            problems.push(("services.families", "no address family; valid: IPv4, IPv6 or both".to_owned()));
+            problems.push((
+                "services.families",
+                "no address family; valid: IPv4, IPv6 or both".to_owned(),
+            ));
         }
         let limit = u64::from(Timeouts::MAX_SECONDS);
         for (field, timeout) in [
@@ -82,12 +88,18 @@ impl Config {
             ("ipvs_timeouts.udp", self.ipvs_timeouts.udp),
         ] {
             if timeout.as_secs() > limit {
-                problems.push((field, format!("{} seconds is too long; valid: 0 to {limit}", timeout.as_secs())));
+                problems.push((
+                    field,
+                    format!("{} seconds is too long; valid: 0 to {limit}", timeout.as_secs()),
+                ));
             }
         }
         let mapped = |address: &IpAddr| address.to_canonical() != *address;
         if let Some(address) = self.services.node_ips.iter().find(|address| mapped(address)) {
-            problems.push(("services.node_ips", format!("{address} is an IPv4-mapped address; use the IPv4 address")));
+            problems.push((
+                "services.node_ips",
+                format!("{address} is an IPv4-mapped address; use the IPv4 address"),
+            ));
         }
         if problems.is_empty() {
             Ok(())

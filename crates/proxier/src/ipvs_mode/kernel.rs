@@ -69,36 +69,41 @@ impl Kernel {
         for run in operations.chunk_by(|a, b| a.api() == b.api()) {
             let first = outcomes.len();
             match run.first() {
-                Some(Operation::Sysctl(_)) => outcomes.extend(convert(
-                    self.sysctls.execute(&collect(run, |operation| match operation {
+                Some(Operation::Sysctl(_)) => outcomes.extend(convert(self.sysctls.execute(&collect(
+                    run,
+                    |operation| match operation {
                         Operation::Sysctl(operation) => Some(operation.clone()),
                         _ => None,
-                    })),
-                )),
-                Some(Operation::Link(_)) => outcomes.extend(convert(
-                    self.links.execute(&collect(run, |operation| match operation {
+                    },
+                )))),
+                Some(Operation::Link(_)) => outcomes.extend(convert(self.links.execute(&collect(
+                    run,
+                    |operation| match operation {
                         Operation::Link(operation) => Some(operation.clone()),
                         _ => None,
-                    })),
-                )),
-                Some(Operation::Set(_)) => outcomes.extend(convert(
-                    self.sets.execute(&collect(run, |operation| match operation {
+                    },
+                )))),
+                Some(Operation::Set(_)) => outcomes.extend(convert(self.sets.execute(&collect(
+                    run,
+                    |operation| match operation {
                         Operation::Set(operation) => Some(operation.clone()),
                         _ => None,
-                    })),
-                )),
-                Some(Operation::Rules(_)) => outcomes.extend(convert(
-                    self.rules.execute(&collect(run, |operation| match operation {
+                    },
+                )))),
+                Some(Operation::Rules(_)) => outcomes.extend(convert(self.rules.execute(&collect(
+                    run,
+                    |operation| match operation {
                         Operation::Rules(operation) => Some((**operation).clone()),
                         _ => None,
-                    })),
-                )),
-                Some(Operation::Ipvs(_)) => outcomes.extend(convert(
-                    self.ipvs.execute(&collect(run, |operation| match operation {
+                    },
+                )))),
+                Some(Operation::Ipvs(_)) => outcomes.extend(convert(self.ipvs.execute(&collect(
+                    run,
+                    |operation| match operation {
                         Operation::Ipvs(operation) => Some(operation.clone()),
                         _ => None,
-                    })),
-                )),
+                    },
+                )))),
                 None => {}
             }
             // An implementation that returns too few or too many outcomes must not shift those of the next API.
@@ -200,6 +205,8 @@ impl Sysctls for FakeSysctls {
 
     fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
         let value = self.values.get(name);
-        Ok(Some(value.map_or_else(|| "0".to_owned(), |value| value.to_string())))
+        Ok(Some(
+            value.map_or_else(|| "0".to_owned(), |value| value.to_string()),
+        ))
     }
 }

@@ -27,7 +27,9 @@ impl Config {
         };
         match known_scheduler(&file.ipvs.scheduler) {
             Ok(scheduler) => config.defaults.scheduler = scheduler,
-            Err(problem) => problems.push(("ipvs.scheduler", format!("{:?}: {problem}", file.ipvs.scheduler))),
+            Err(problem) => {
+                problems.push(("ipvs.scheduler", format!("{:?}: {problem}", file.ipvs.scheduler)))
+            }
         }
         let bridge = &file.detect_local.bridge_interface;
         let prefix = &file.detect_local.interface_name_prefix;

@@ -76,7 +76,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     }
     let snapshot = kernel.ipvs.snapshot()?;
     if let Consistency::Torn { attempts } = snapshot.consistency {
-        let text = format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
+        let text =
+            format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
         events.push(Event::host("TornListing", text));
     }
     let timeouts = kernel.ipvs.timeouts()?;
@@ -89,8 +90,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             let virtual_server = entry.virtual_server.server;
             let key = virtual_server.key;
             let known = state.servers.observed(&key).map(|known| known.is_owned);
-            let is_owned =
-                known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
+            let is_owned = known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
             let summaries = entry.real_servers.iter();
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();
@@ -193,7 +193,11 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
         processors: processors(),
     };
     state.configure_sysctls();
-    let names: Vec<Box<str>> = state.sysctls.iter_desired().map(|(name, _)| name.clone()).collect();
+    let names: Vec<Box<str>> = state
+        .sysctls
+        .iter_desired()
+        .map(|(name, _)| name.clone())
+        .collect();
     let mut values = Vec::new();
     for name in names {
         match kernel.sysctls.read(&name) {
@@ -201,7 +205,10 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
             Ok(None) => {}
             Err(error) if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() => {
                 // Root only, also where CAP_NET_ADMIN suffices for everything else.
-                let text = format!("{}; the size of the connection table stays as it is", with_sources(&error));
+                let text = format!(
+                    "{}; the size of the connection table stays as it is",
+                    with_sources(&error)
+                );
                 events.push(Event::host("SysctlUnreadable", text));
                 if let Some(value) = state.sysctls.desired(&name).cloned() {
                     values.push((name, value));
@@ -241,7 +248,8 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     let observed = match read_rules(kernel, family) {
         Ok(rules) => {
             if let Some(line) = rules.unreadable().first() {
-                let text = format!("{family} tables hold rules that are not understood, and left alone: {line}");
+                let text =
+                    format!("{family} tables hold rules that are not understood, and left alone: {line}");
                 events.push(Event::host("ForeignRulesUnreadable", text));
             }
             ObservedRules::Saved(Box::new(rules))

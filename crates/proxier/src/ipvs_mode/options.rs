@@ -169,7 +169,8 @@ struct Given {
 impl Given {
     /// A flag that is spelled for another scheduler.
     fn foreign_flag(&self, scheduler: Scheduler) -> Option<&'static str> {
-        let foreign = |word: &&&'static str| !word.starts_with("flag-") && !word.starts_with(scheduler.as_str());
+        let foreign =
+            |word: &&&'static str| !word.starts_with("flag-") && !word.starts_with(scheduler.as_str());
         self.flag_words.iter().find(foreign).copied()
     }
 }
@@ -335,7 +336,10 @@ mod tests {
         });
         let read = |given: &[(&str, &str)]| options(&annotations(given), &defaults).forwarding;
         assert_eq!(read(&[]), Forwarding::Direct);
-        assert_eq!(read(&[("forwarding-method", "masquerade")]), Forwarding::Masquerade);
+        assert_eq!(
+            read(&[("forwarding-method", "masquerade")]),
+            Forwarding::Masquerade
+        );
         assert_eq!(read(&[("forwarding-method", "nat")]), Forwarding::Direct);
     }
 

@@ -97,7 +97,9 @@ struct Planner<'a, 'b, 'c> {
 impl<'a> Planner<'a, '_, '_> {
     fn sysctls(&mut self) {
         for difference in self.state.sysctls.differences() {
-            let Some(desired) = difference.desired else { continue };
+            let Some(desired) = difference.desired else {
+                continue;
+            };
             let is_set = match difference.observed {
                 None => false,
                 // More buckets than needed do no harm.
@@ -130,20 +132,32 @@ impl<'a> Planner<'a, '_, '_> {
         if self.state.timeouts.is_marked && !desired.is_unset() && !agrees {
             let timeouts = Timeouts::new(desired.tcp, desired.tcp_fin, desired.udp);
             let operation = IpvsOperation::SetTimeouts(timeouts);
-            self.builder
-                .push(Phase::Sysctls, Key::Timeouts, Subject::Node, operation, Needs::none());
+            self.builder.push(
+                Phase::Sysctls,
+                Key::Timeouts,
+                Subject::Node,
+                operation,
+                Needs::none(),
+            );
         }
     }
 
     fn links(&mut self) {
-        let Some(link) = self.state.config().link() else { return };
+        let Some(link) = self.state.config().link() else {
+            return;
+        };
         if self.state.links.is_observed(&link) {
             return;
         }
         self.link = Some(if self.state.links.is_marked(&link) {
             let operation = LinkOperation::EnsureLink(DummyLink::new(link));
-            self.builder
-                .push(Phase::Link, Key::Link(link), Subject::DataPath, operation, Needs::none())
+            self.builder.push(
+                Phase::Link,
+                Key::Link(link),
+                Subject::DataPath,
+                operation,
+                Needs::none(),
+            )
         } else {
             Need::Waiting(Key::Link(link))
         });
@@ -152,9 +166,14 @@ impl<'a> Planner<'a, '_, '_> {
     fn sets(&mut self) {
         for difference in self.state.sets.differences() {
             let (family, id) = *difference.key;
-            let Some(desired) = difference.desired else { continue };
+            let Some(desired) = difference.desired else {
+                continue;
+            };
             // A set with other parameters is tried too: the refusal of the kernel is the report.
-            if difference.observed.is_none_or(|observed| !serves(observed, desired)) {
+            if difference
+                .observed
+                .is_none_or(|observed| !serves(observed, desired))
+            {
                 let operation = SetOperation::ensure_set(desired.clone());
                 let key = Key::Set(family, id);
                 let need = self
@@ -178,7 +197,9 @@ impl<'a> Planner<'a, '_, '_> {
     }
 
     fn unbind_addresses(&mut self) {
-        let Some(link) = self.state.config().link() else { return };
+        let Some(link) = self.state.config().link() else {
+            return;
+        };
         for difference in self.state.addresses.differences() {
             let key = *difference.key;
             let is_managed = self.state.managed.contains(&Family::of(key.address()));
@@ -225,7 +246,14 @@ impl<'a> Planner<'a, '_, '_> {
                     let entry = difference.key;
                     let is_missing = difference.desired.is_some() && difference.observed.is_none();
                     if is_missing && !self.late.contains_key(&(family, id, entry.clone())) {
-                        self.add_entry(Phase::AddEntries, family, id, entry, difference.subject, Vec::new());
+                        self.add_entry(
+                            Phase::AddEntries,
+                            family,
+                            id,
+                            entry,
+                            difference.subject,
+                            Vec::new(),
+                        );
                     }
                 }
             }
@@ -248,7 +276,9 @@ impl<'a> Planner<'a, '_, '_> {
         }
         let operation = SetOperation::ensure(id.name(family), entry.clone());
         let key = Key::Entry(family, id, entry.clone());
-        let need = self.builder.push(phase, key, subject, operation, Needs::all(needs));
+        let need = self
+            .builder
+            .push(phase, key, subject, operation, Needs::all(needs));
         if let (
             SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp,
             Element::IpPortNet { ip, port, .. } | Element::IpPortIp { ip, port, .. },
@@ -294,7 +324,9 @@ impl<'a> Planner<'a, '_, '_> {
     fn virtual_servers(&mut self) {
         let mut new = HashMap::new();
         for difference in &self.servers {
-            let Some(desired) = difference.desired else { continue };
+            let Some(desired) = difference.desired else {
+                continue;
+            };
             let server = &desired.virtual_server;
             let operation = match difference.observed {
                 None => IpvsOperation::AddVirtualServer(server.clone()),
@@ -368,7 +400,9 @@ impl<'a> Planner<'a, '_, '_> {
         let mut added: HashMap<VirtualServerKey, Vec<Need>> = HashMap::new();
         let mut late: HashMap<EntryKey, Vec<Need>> = HashMap::new();
         for difference in &self.servers {
-            let Some(desired) = difference.desired else { continue };
+            let Some(desired) = difference.desired else {
+                continue;
+            };
             let key = *difference.key;
             let new = self.new_servers.get(&key);
             if matches!(new, Some(Need::Waiting(_))) {
@@ -377,7 +411,9 @@ impl<'a> Planner<'a, '_, '_> {
             }
             let lifted = self.lifted_of(&key);
             for server in desired.real_servers.iter() {
-                let observed = difference.observed.and_then(|known| known.real_server(&server.key));
+                let observed = difference
+                    .observed
+                    .and_then(|known| known.real_server(&server.key));
                 let operation = match observed {
                     None => IpvsOperation::AddRealServer {
                         virtual_server: key,
@@ -461,7 +497,9 @@ impl<'a> Planner<'a, '_, '_> {
     }
 
     fn bind_addresses(&mut self) {
-        let Some(link) = self.state.config().link() else { return };
+        let Some(link) = self.state.config().link() else {
+            return;
+        };
         let differences = self.state.addresses.differences();
         let missing = |difference: &&Difference<'_, AddressKey, (), ()>| {
             difference.desired.is_some() && difference.observed.is_none()
@@ -471,7 +509,11 @@ impl<'a> Planner<'a, '_, '_> {
         }
         // The virtual servers of each address that are marked: `None` for one that exists.
         let mut servers: HashMap<IpAddr, Vec<Option<Need>>> = HashMap::new();
-        for difference in self.servers.iter().filter(|difference| difference.desired.is_some()) {
+        for difference in self
+            .servers
+            .iter()
+            .filter(|difference| difference.desired.is_some())
+        {
             if let Some(address) = difference.key.address() {
                 let need = self.new_servers.get(difference.key).cloned();
                 servers.entry(address).or_default().push(need);
@@ -488,7 +530,7 @@ impl<'a> Planner<'a, '_, '_> {
             for (key, _) in self.state.servers.iter_desired() {
                 if let Some(address) = key.address().filter(|address| alone.contains(address)) {
                     let is_there = self.state.servers.is_observed(key);
-                    let need = (!is_there).then(|| Need::Waiting(Key::VirtualServer(*key)));
+                    let need = (!is_there).then_some(Need::Waiting(Key::VirtualServer(*key)));
                     servers.entry(address).or_default().push(need);
                 }
             }
@@ -496,7 +538,9 @@ impl<'a> Planner<'a, '_, '_> {
         for difference in differences.iter().filter(missing) {
             let address = difference.key.address();
             let family = Family::of(address);
-            let Ok(host) = LinkAddress::host(address) else { continue };
+            let Ok(host) = LinkAddress::host(address) else {
+                continue;
+            };
             let mut needs: Vec<Need> = self.link.iter().cloned().collect();
             // Without KUBE-IPVS-FILTER clients would reach whatever the node listens on.
             needs.extend(self.rules_needs(family));
@@ -537,7 +581,10 @@ impl<'a> Planner<'a, '_, '_> {
             let key = *difference.key;
             let stays = |(known, _): &(_, _)| real_server(desired, known).is_some();
             // While no desired real server is in place, the others stay until one of the new ones is.
-            let added = self.added.get(&key).filter(|_| !observed.real_servers.iter().any(stays));
+            let added = self
+                .added
+                .get(&key)
+                .filter(|_| !observed.real_servers.iter().any(stays));
             let waits = !desired.real_servers.is_empty() && !observed.real_servers.iter().any(stays);
             let any: Vec<Need> = match added {
                 Some(added) => added.clone(),
@@ -637,7 +684,9 @@ impl<'a> Planner<'a, '_, '_> {
                             match lifted.get(&(*ip, *port)) {
                                 Some(need) => needs.push(need.clone()),
                                 // The restriction could not be lifted: its allow-list stays.
-                                None if !firewall.is_desired(&frontend) && firewall.is_observed(&frontend) => {
+                                None if !firewall.is_desired(&frontend)
+                                    && firewall.is_observed(&frontend) =>
+                                {
                                     let key = Key::Entry(family, SetId::LoadBalancerFirewall, frontend);
                                     needs.push(Need::Waiting(key));
                                 }
@@ -661,7 +710,8 @@ impl<'a> Planner<'a, '_, '_> {
                         delete_entry(family, id, entry),
                         Needs::all(needs),
                     );
-                    if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element()) {
+                    if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element())
+                    {
                         lifted.insert((*ip, *port), need);
                     }
                 }
@@ -689,10 +739,7 @@ impl<'a> Planner<'a, '_, '_> {
     }
 }
 
-fn real_server<'a>(
-    server: &'a DesiredServer,
-    key: &kernlink_ipvs::RealServerKey,
-) -> Option<&'a RealServer> {
+fn real_server<'a>(server: &'a DesiredServer, key: &kernlink_ipvs::RealServerKey) -> Option<&'a RealServer> {
     let found = server.real_servers.binary_search_by_key(key, |server| server.key);
     server.real_servers.get(found.ok()?)
 }
@@ -727,7 +774,9 @@ fn serves(observed: &Set, desired: &Set) -> bool {
 fn plan_rules(state: &State) -> Vec<(Family, Option<Vec<RulesOperation>>)> {
     let marked = state.managed.iter().copied();
     let marked = marked.filter(|family| state.chains[family.index()].is_marked);
-    marked.map(|family| (family, rules_operations(state, family))).collect()
+    marked
+        .map(|family| (family, rules_operations(state, family)))
+        .collect()
 }
 
 fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>> {
@@ -739,9 +788,12 @@ fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>
             let owned = Owned::new().with_shared_chains();
             Some(diff_operations(saved, &wanted, &owned))
         }
-        ObservedRules::Written(written) => {
-            Some(changed_chains(family, written, &desired).into_iter().map(Into::into).collect())
-        }
+        ObservedRules::Written(written) => Some(
+            changed_chains(family, written, &desired)
+                .into_iter()
+                .map(Into::into)
+                .collect(),
+        ),
         // A host without the tables of a family can have no Services in it.
         ObservedRules::Unreadable(Error::Rules(error))
             if error.is_unsupported() && !has_servers(state, family) =>

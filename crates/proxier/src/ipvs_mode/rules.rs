@@ -152,7 +152,9 @@ pub(super) fn wanted(family: Family, ruleset: &Ruleset) -> Wanted {
     for (table, rules) in ruleset.tables() {
         for (name, chain) in rules.chains() {
             let rules = chain.rules().cloned();
-            wanted.set_chain(table, *name, rules).expect("a chain that is not built in");
+            wanted
+                .set_chain(table, *name, rules)
+                .expect("a chain that is not built in");
         }
     }
     // kube-proxy puts one after the other at the top of its chain, so the last one listed comes first.

@@ -298,7 +298,8 @@ impl State {
         for family in self.managed.clone() {
             for set in SetId::ALL {
                 let key = (family, set);
-                self.sets.set(key, Some(set.definition(family)), Subject::DataPath);
+                self.sets
+                    .set(key, Some(set.definition(family)), Subject::DataPath);
             }
             self.mark_rules(family);
         }
@@ -418,7 +419,9 @@ impl State {
         if self.units.len() <= index {
             self.units.resize_with(index + 1, Unit::default);
         }
-        let Some(place) = self.units.get_mut(index) else { return };
+        let Some(place) = self.units.get_mut(index) else {
+            return;
+        };
         let before = std::mem::take(place);
         let (now, servers) = match compiled {
             Some((key, mut compiled)) => (
@@ -452,7 +455,9 @@ impl State {
         servers: Vec<CompiledFrontend>,
         subject: &Subject,
     ) {
-        let Some(family) = before.family.or(now.family) else { return };
+        let Some(family) = before.family.or(now.family) else {
+            return;
+        };
         let (old, new) = (before.keys(), now.keys());
         for (position, frontend) in servers.into_iter().enumerate() {
             let key = frontend.virtual_server.key;
@@ -476,7 +481,9 @@ impl State {
 
         let hosts = |unit: &Unit| -> Vec<AddressKey> {
             let addresses = unit.addresses().into_iter();
-            addresses.filter_map(|address| AddressKey::host(address).ok()).collect()
+            addresses
+                .filter_map(|address| AddressKey::host(address).ok())
+                .collect()
         };
         let (old, new) = (hosts(before), hosts(now));
         only_in(&new, &old).for_each(|key| self.addresses.add(*key, (), subject.clone()));
@@ -533,7 +540,8 @@ impl State {
             let Some(address) = key.address() else { continue };
             let is_bound = AddressKey::host(address).is_ok_and(|key| self.addresses.is_desired(&key));
             if is_bound && !self.servers.is_desired(key) && self.reported_foreign.insert(*key) {
-                let text = format!("virtual server {key} is foreign and stays, although {address} is a virtual IP");
+                let text =
+                    format!("virtual server {key} is foreign and stays, although {address} is a virtual IP");
                 events.push(Event::host("ForeignVirtualServer", text));
             }
         }
@@ -585,7 +593,9 @@ impl State {
 
     /// The entries that a set should have, sorted.
     pub fn entries(&self, set: SetId, family: Family) -> impl ExactSizeIterator<Item = &Entry> {
-        self.entries[family.index()][set.index()].sorted_keys().into_iter()
+        self.entries[family.index()][set.index()]
+            .sorted_keys()
+            .into_iter()
     }
 
     /// Whether a set should have an entry.
@@ -655,9 +665,7 @@ impl State {
             Key::Timeouts => self.timeouts.is_marked,
             Key::Link(name) => self.links.is_marked(name),
             Key::Set(family, set) => self.sets.is_marked(&(*family, *set)),
-            Key::Entry(family, set, entry) => {
-                self.entries[family.index()][set.index()].is_marked(entry)
-            }
+            Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_marked(entry),
             Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_marked,
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.is_marked(key),
             Key::Address(key) => self.addresses.is_marked(key),
@@ -813,7 +821,10 @@ impl State {
 
 impl ObservedServer {
     fn set_real_server(&mut self, key: RealServerKey, server: Option<ObservedRealServer>) {
-        match (self.real_servers.binary_search_by_key(&key, |(key, _)| *key), server) {
+        match (
+            self.real_servers.binary_search_by_key(&key, |(key, _)| *key),
+            server,
+        ) {
             (Ok(position), Some(server)) => {
                 if let Some(place) = self.real_servers.get_mut(position) {
                     place.1 = server;

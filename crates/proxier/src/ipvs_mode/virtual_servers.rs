@@ -25,7 +25,11 @@ pub(super) fn key(frontend: &Frontend) -> VirtualServerKey {
 }
 
 /// The virtual server of a frontend.
-pub(super) fn virtual_server(port: &ServicePort, frontend: &Frontend, options: &IpvsOptions) -> VirtualServer {
+pub(super) fn virtual_server(
+    port: &ServicePort,
+    frontend: &Frontend,
+    options: &IpvsOptions,
+) -> VirtualServer {
     let mut server = VirtualServer::new(key(frontend), options.scheduler);
     server.scheduler_flags = scheduler_flags(options.scheduler, options.scheduler_flags);
     server.one_packet = options.one_packet && frontend.protocol == Protocol::Udp;
@@ -78,7 +82,12 @@ pub(super) struct RealServers(Vec<(Policy, Forwarding, Arc<[RealServer]>)>);
 
 impl RealServers {
     /// The real servers of a frontend, sorted by key.
-    pub(super) fn of(&mut self, port: &ServicePort, policy: Policy, forwarding: Forwarding) -> Arc<[RealServer]> {
+    pub(super) fn of(
+        &mut self,
+        port: &ServicePort,
+        policy: Policy,
+        forwarding: Forwarding,
+    ) -> Arc<[RealServer]> {
         // Without endpoints on this node the policy `Local` has the same list as `Cluster`.
         let policy = if port.endpoints.local.is_empty() {
             Policy::Cluster

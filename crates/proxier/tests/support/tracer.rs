@@ -227,7 +227,11 @@ impl<'a> Tracer<'a> {
     }
 
     fn is_local(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.node.contains(&address) || self.desired.has_entry(SetId::IpvsIps, Family::of(address), &Entry::ip(address))
+        address.is_loopback()
+            || self.node.contains(&address)
+            || self
+                .desired
+                .has_entry(SetId::IpvsIps, Family::of(address), &Entry::ip(address))
     }
 
     /// Follows the jumps of a built-in chain. The last one put in stands at the top.
@@ -338,12 +342,15 @@ impl<'a> Tracer<'a> {
             (b"hash:ip,port", [S, D]) => Entry::ip_port(source, port),
             (b"hash:ip,port,ip", [D, D, S]) => Entry::ip_port_ip(destination, port, source),
             (b"hash:ip,port,net", [D, D, S]) => {
-                return self.desired.entries(id, family).any(|entry| match entry.element() {
-                    Element::IpPortNet { ip, port: open, net } => {
-                        (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
-                    }
-                    other => panic!("{other:?}"),
-                });
+                return self
+                    .desired
+                    .entries(id, family)
+                    .any(|entry| match entry.element() {
+                        Element::IpPortNet { ip, port: open, net } => {
+                            (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
+                        }
+                        other => panic!("{other:?}"),
+                    });
             }
             other => panic!("{other:?}"),
         };

@@ -53,7 +53,12 @@ impl FrontendKey {
 impl fmt::Display for FrontendKey {
     /// `10.96.0.1:443/TCP`, `[fd00::1]:443/TCP`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", SocketAddr::new(self.address, self.port), self.protocol)
+        write!(
+            f,
+            "{}/{}",
+            SocketAddr::new(self.address, self.port),
+            self.protocol
+        )
     }
 }
 
@@ -396,8 +401,8 @@ impl Arbitration {
                     Claimed::Over(displaced) => Some((id, displaced)),
                     Claimed::Behind(owner) => Some((owner, id)),
                 };
-                let event = conflict
-                    .and_then(|(owner, loser)| self.health_check_conflict(port, owner, loser));
+                let event =
+                    conflict.and_then(|(owner, loser)| self.health_check_conflict(port, owner, loser));
                 updated.events.extend(event);
             }
         }

@@ -99,8 +99,11 @@ pub(crate) fn local_ready_addresses<'a>(
     let mut ready: HashSet<IpAddr> = HashSet::new();
     for slice in slices.filter(|slice| is_of(slice, family)) {
         for port in slice.ports.iter().filter(|port| is_open(port)) {
-            let Some(name) = port.name.as_deref() else { continue };
-            let counts = |e: &&SliceEndpoint| local.contains(&e.address.to_canonical()) && is_reachable(e, family);
+            let Some(name) = port.name.as_deref() else {
+                continue;
+            };
+            let counts =
+                |e: &&SliceEndpoint| local.contains(&e.address.to_canonical()) && is_reachable(e, family);
             for endpoint in slice.endpoints.iter().filter(counts) {
                 let endpoint = Endpoint::new(endpoint, port.port, this_node);
                 match best.entry((endpoint.address, name, port.protocol, port.port)) {

@@ -126,7 +126,10 @@ impl Model {
     /// The sources that have not delivered their first full list of a kind.
     pub(crate) fn not_synced(&self) -> Vec<(SourceId, Kind)> {
         let services = self.services.not_synced().map(|source| (source, Kind::Service));
-        let slices = self.slices.not_synced().map(|source| (source, Kind::EndpointSlice));
+        let slices = self
+            .slices
+            .not_synced()
+            .map(|source| (source, Kind::EndpointSlice));
         let nodes = self.nodes.not_synced().map(|source| (source, Kind::Node));
         services.chain(slices).chain(nodes).collect()
     }
@@ -290,7 +293,10 @@ impl Model {
             return vec![Event::configuration(Reason::NodeAddressUnknown)];
         }
         let is_limited = self.families.iter().any(|&family| named(family) == Some(true));
-        let missing = self.families.iter().filter(|&&family| named(family) == Some(false));
+        let missing = self
+            .families
+            .iter()
+            .filter(|&&family| named(family) == Some(false));
         missing
             .filter(|_| is_limited)
             .map(|&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family)))
@@ -361,7 +367,9 @@ impl Model {
             _ => {}
         };
         keep(&mut self.with_node_ports, |port| port.node_port.is_some());
-        keep(&mut self.with_source_ranges, |port| !port.service.source_ranges.is_empty());
+        keep(&mut self.with_source_ranges, |port| {
+            !port.service.source_ranges.is_empty()
+        });
     }
 
     fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {

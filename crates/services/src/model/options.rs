@@ -21,7 +21,8 @@ use crate::source::{Service, SessionAffinity};
 pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
 
 /// The annotations, without the prefix, that a data path interprets. All other names are reported as unknown.
-pub const DATA_PATH_ANNOTATIONS: [&str; 4] = ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
+pub const DATA_PATH_ANNOTATIONS: [&str; 4] =
+    ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
 
 /// What a Service asks for beyond Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

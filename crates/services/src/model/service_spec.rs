@@ -405,7 +405,10 @@ mod tests {
             read(&web().with_cluster_ip("None")).excluded,
             Some(Excluded::Headless)
         );
-        assert_eq!(read(&web().with_cluster_ip("")).excluded, Some(Excluded::Headless));
+        assert_eq!(
+            read(&web().with_cluster_ip("")).excluded,
+            Some(Excluded::Headless)
+        );
         let mut service = web();
         service.service_type = ServiceType::ExternalName;
         assert_eq!(read(&service).excluded, Some(Excluded::ExternalName));
