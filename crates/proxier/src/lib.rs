@@ -17,4 +17,6 @@ pub use proxier::{Cost, Proxier, Synced};
 pub use report::{Counts, Outcome, Report};
 pub use retry::Backoff;
 
+#[cfg(feature = "kubernetes")]
+pub use kernlink_kubernetes as kubernetes;
 pub use kernlink_services as services;

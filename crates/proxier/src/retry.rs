@@ -114,8 +114,14 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             record.dependents.insert(dependent);
             return;
         }
-        let mut records = self.records.values_mut();
-        if let Some(record) = records.find(|record| record.dependents.contains(on)) {
+        let skipped = self
+            .records
+            .iter()
+            .find(|(_, record)| record.dependents.contains(on));
+        let skipped = skipped.map(|(key, _)| key.clone());
+        // What it depends on failed as a part of something else: it is tried with the next key that falls due.
+        let with = skipped.or_else(|| self.queue.first().map(|(_, key)| key.clone()));
+        if let Some(record) = with.and_then(|key| self.records.get_mut(&key)) {
             record.dependents.insert(dependent);
         }
     }
@@ -215,9 +221,11 @@ mod tests {
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         retries.fail(&1, 'a', now);
         retries.depend(&1, 2);
-        retries.depend(&3, 4);
+        // One that depends on a dependent, and one on something that is not known to have failed.
+        retries.depend(&2, 3);
+        retries.depend(&7, 8);
         let due = retries.next().unwrap();
-        assert_eq!(retries.take_due(due), (vec![1], vec![2]));
+        assert_eq!(retries.take_due(due), (vec![1], vec![2, 3, 8]));
         retries.fail(&1, 'a', due);
         retries.depend(&1, 2);
         assert_eq!(retries.dependents_of(|key| *key == 1), [2]);

@@ -9,6 +9,7 @@
 )]
 
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{LinkAddress, LinkName};
@@ -20,7 +21,9 @@ use kernlink_ipvs::{
     Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer, VirtualServerKey,
 };
 use kernlink_netlink::Errno;
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Plan, Proxier, SetId};
+use kernlink_proxier::ipvs_mode::error::{SysctlError, SysctlErrorCause};
+use kernlink_proxier::ipvs_mode::kernel::Sysctls;
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Plan, Proxier, SetId, SysctlOperation};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Node, NodePortAddresses, ObjectChange,
     ObjectName, Policy, Port, Service, ServiceType, SourceId,
@@ -720,4 +723,56 @@ fn timeouts_are_cut_to_whole_seconds() {
     position(&synced.plan, "ipvsadm --set 1 0 0");
     proxier.resync();
     assert!(proxier.sync(Instant::now()).unwrap().plan.is_empty());
+}
+
+/// Sysctls of a process with CAP_NET_ADMIN that is not root.
+struct NotRoot {
+    inner: Box<dyn Sysctls>,
+    read: Arc<Mutex<Vec<String>>>,
+}
+
+impl Sysctls for NotRoot {
+    fn execute(&mut self, operations: &[SysctlOperation]) -> Vec<Result<(), SysctlError>> {
+        self.inner.execute(operations)
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        self.read.lock().unwrap().push(name.to_owned());
+        if name.starts_with("/sys/module") {
+            return Err(SysctlError {
+                verb: "read",
+                name: name.into(),
+                cause: SysctlErrorCause::File(Errno::EACCES),
+            });
+        }
+        self.inner.read(name)
+    }
+}
+
+#[test]
+fn the_hash_size_that_only_root_may_read_keeps_nothing_from_working() {
+    for max_per_core in [0, 32_768] {
+        let mut config = config();
+        config.conntrack.max_per_core = max_per_core;
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let mut kernel = kernel();
+        kernel.sysctls = Box::new(NotRoot {
+            inner: kernel.sysctls,
+            read: Arc::clone(&read),
+        });
+        let mut proxier = proxier(config, kernel);
+        upsert(&mut proxier, service("web", "10.96.0.1"));
+        let synced = proxier.sync(Instant::now()).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 1);
+        let is_read = read
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|name| name.ends_with("/hashsize"));
+        assert_eq!(
+            (is_read, synced.events.len()),
+            (max_per_core > 0, usize::from(max_per_core > 0))
+        );
+    }
 }

@@ -34,6 +34,12 @@ pub use sets::SetId;
 pub use state::{DesiredVirtualServer, HostFacts, State};
 pub use sysctls::KernelVersion;
 
+// The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
+pub use {
+    kernlink_dummylink as dummylink, kernlink_ipset as ipset, kernlink_iptables_restore as iptables_restore,
+    kernlink_ipvs as ipvs, kernlink_netlink as netlink,
+};
+
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
 use crate::data_path::DataPath;
