@@ -80,7 +80,7 @@ impl Converter {
     /// - A slice of the address type `FQDN` is converted without its endpoints.
     pub fn endpoint_slice(&mut self, object: &discovery::v1::EndpointSlice) -> Converted<EndpointSlice> {
         let mut part = self.endpoint_slice_after(object, Vec::new());
-        for (position, endpoint) in object.endpoints.iter().flatten().enumerate() {
+        for (position, endpoint) in object.endpoints.items().iter().enumerate() {
             part.add(self, position, endpoint);
         }
         part.finish()
@@ -131,6 +131,23 @@ impl Converter {
         let mut errors = FieldErrors::of_types(type_errors);
         let node = node::convert(object, &mut self.names, &mut errors);
         PartOfNode::new(node, errors).add_networks(object.spec.as_ref())
+    }
+}
+
+/// A list whose type depends on the Kubernetes version: `endpoints` of a slice is optional from 1.36 on.
+trait List<T> {
+    fn items(&self) -> &[T];
+}
+
+impl<T> List<T> for Vec<T> {
+    fn items(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T> List<T> for Option<Vec<T>> {
+    fn items(&self) -> &[T] {
+        self.as_deref().unwrap_or_default()
     }
 }
 
