@@ -1,9 +1,13 @@
 //! The kernel's in-memory twin.
 
+mod addresses;
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use kernlink_netlink::{Errno, Refusal};
+
+use addresses::Addresses;
 
 use crate::client::{must_be_dummy, validate, without_own_label};
 use crate::{
@@ -31,7 +35,7 @@ struct Held {
     alternative_names: Vec<LinkName>,
     /// Whether the link takes IPv4 addresses: not after its MTU was made too small.
     has_ipv4: bool,
-    addresses: BTreeMap<AddressKey, LinkAddress>,
+    addresses: Addresses,
     routes: Vec<LocalRoute>,
 }
 
@@ -116,7 +120,7 @@ impl Fake {
                 link,
                 alternative_names: Vec::new(),
                 has_ipv4: true,
-                addresses: BTreeMap::new(),
+                addresses: Addresses::default(),
                 routes: Vec::new(),
             },
         );
@@ -128,11 +132,10 @@ impl Fake {
         address.flags |= lifetime_flags(address.lifetime);
         if address.key.address().is_ipv6() {
             address.scope = ipv6_scope(&address.key);
-        } else if held.has_neighbour(&address.key) {
+        } else if held.addresses.neighbours(&address.key).next().is_some() {
             address.flags |= AddressFlags::SECONDARY;
         }
-        held.addresses
-            .insert(address.key, without_own_label(address, link));
+        held.addresses.insert(without_own_label(address, link));
     }
 
     fn held(&mut self, name: &LinkName) -> Option<&mut Held> {
@@ -234,21 +237,21 @@ impl Fake {
                     };
                     return refuse(errno, None);
                 }
-                if held.addresses.contains_key(&address.key)
-                    && matches!(operation, Operation::EnsureAddress(..))
+                if held.addresses.contains(&address.key) && matches!(operation, Operation::EnsureAddress(..))
                 {
                     return Ok(());
                 }
-                if held.addresses.keys().any(|other| other.excludes(&address.key)) {
+                if held.addresses.excluded_by(&address.key).is_some() {
                     return refuse(Errno::EEXIST, None);
                 }
                 if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
                     return refuse(Errno::EINVAL, Some("invalid lifetime"));
                 }
-                let mut neighbours = held.addresses.values();
-                if neighbours
-                    .any(|other| is_same_prefix(&other.key, &address.key) && other.scope != address.scope)
-                {
+                let has_other_scope = held
+                    .addresses
+                    .neighbours(&address.key)
+                    .any(|other| other.scope != address.scope);
+                if has_other_scope {
                     return refuse(Errno::EINVAL, Some("Invalid scope value"));
                 }
                 let is_multicast = address.key.address().is_multicast()
@@ -268,7 +271,7 @@ impl Fake {
                 self.put(name, address.clone());
             }
             Operation::UpdateAddress(_, address) => {
-                if !held.addresses.contains_key(&address.key) {
+                if !held.addresses.contains(&address.key) {
                     return refuse(Errno::EADDRNOTAVAIL, None);
                 }
                 if address.lifetime.valid == 0 || address.lifetime.preferred > address.lifetime.valid {
@@ -279,19 +282,14 @@ impl Fake {
                 }
             }
             Operation::DeleteAddress(_, key) => {
-                // The kernel compares the networks of IPv4 peers, and does not look at IPv6 peers.
-                let found = held
-                    .addresses
-                    .keys()
-                    .find(|other| other.excludes(key) && other.prefix_length() == key.prefix_length())
-                    .copied();
+                let found = held.addresses.deleted_by(key);
                 let Some(removed) = found.and_then(|found| held.addresses.remove(&found)) else {
                     return refuse(Errno::EADDRNOTAVAIL, None);
                 };
                 if !removed.flags.contains(AddressFlags::SECONDARY) {
-                    held.addresses.retain(|other, _| !is_same_prefix(other, key));
+                    held.addresses.remove_neighbours(key);
                 }
-                if key.address().is_ipv4() && !held.has_family(true) {
+                if key.address().is_ipv4() && !held.addresses.has_family(true) {
                     held.routes.retain(|route| route.prefix().addr().is_ipv6());
                 }
             }
@@ -364,18 +362,6 @@ fn change(present: &mut LinkAddress, wanted: &LinkAddress) {
 }
 
 impl Held {
-    /// Whether an IPv4 address of the same prefix is there.
-    fn has_neighbour(&self, key: &AddressKey) -> bool {
-        self.addresses.keys().any(|other| is_same_prefix(other, key))
-    }
-
-    /// Whether an address of a family is there.
-    fn has_family(&self, is_ipv4: bool) -> bool {
-        self.addresses
-            .keys()
-            .any(|key| key.address().is_ipv4() == is_ipv4)
-    }
-
     /// Whether the MTU allows an address of this family.
     fn takes(&self, key: &AddressKey) -> bool {
         if key.address().is_ipv4() {
@@ -386,7 +372,7 @@ impl Held {
     }
 
     fn remove_family(&mut self, is_ipv4: bool) {
-        self.addresses.retain(|key, _| key.address().is_ipv4() != is_ipv4);
+        self.addresses.remove_family(is_ipv4);
         self.routes
             .retain(|route| route.prefix().addr().is_ipv4() != is_ipv4);
     }
@@ -400,7 +386,7 @@ impl Held {
             }
             self.has_ipv4 = mtu >= IPV4_MIN_MTU;
             // The routes go with the last address, not by the MTU.
-            if !self.has_ipv4 && self.has_family(true) {
+            if !self.has_ipv4 && self.addresses.has_family(true) {
                 self.remove_family(true);
             }
         }
@@ -414,11 +400,6 @@ impl Held {
             self.link.alias = Some(alias.clone()).filter(|alias| !alias.is_empty());
         }
     }
-}
-
-/// IPv4 addresses of one prefix hang together: all but the first are secondary.
-fn is_same_prefix(one: &AddressKey, other: &AddressKey) -> bool {
-    one.address().is_ipv4() && other.address().is_ipv4() && one.network() == other.network()
 }
 
 /// The kernel derives the scope of an IPv6 address from the address.
