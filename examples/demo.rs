@@ -15,17 +15,13 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use kernlink_ipvs::{Protocol, VirtualServerKey};
+use kernlink_ipvs::VirtualServerKey;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
 use kernlink_kernel_tests::wait;
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::config::{Config, Conntrack};
-use kernlink_proxier::error::BackendError;
-use kernlink_proxier::family::Family;
-use kernlink_proxier::proxier::Proxier;
-use kernlink_proxier::source::manifest::{self, Objects};
-use kernlink_proxier::source::{Change, EndpointSlice, ObjectChange, SourceId};
+use kernlink_kubernetes::manifest::{self, Objects};
+use kernlink_proxier::ipvs_mode::{Config, Error, Kernel, Proxier, config::Conntrack};
+use kernlink_proxier::services::{self, Change, EndpointSlice, Family, FrontendKey, ObjectChange, SourceId};
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
@@ -93,12 +89,12 @@ fn obstacle() -> Option<String> {
     // The probe is made in a namespace of its own, so that nothing happens in the host's. Where it panics, the first line says so.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let probed = std::panic::catch_unwind(|| NetNs::new().run(|| Backends::kernel().map(drop)));
+    let probed = std::panic::catch_unwind(|| NetNs::new().run(|| Kernel::open().map(drop)));
     std::panic::set_hook(hook);
     match probed {
         Ok(Ok(())) => None,
         // What is wrong with IPVS says itself what would help.
-        Ok(Err(BackendError::Ipvs(error))) => Some(format!("{}; {VM}", text(&error))),
+        Ok(Err(Error::Ipvs(error))) => Some(format!("{}; {VM}", text(&error))),
         Ok(Err(error)) => Some(format!("this program {}; {VM}", text(&error))),
         Err(panic) => {
             let reason = panic
@@ -175,29 +171,30 @@ fn config() -> Config {
     config
 }
 
-fn proxier(backends: Backends, objects: Objects) -> Proxier {
-    let mut proxier = Proxier::new(config(), backends);
-    for change in objects.into_changes() {
+fn proxier(kernel: Kernel, objects: Objects) -> Result<Proxier> {
+    let mut proxier = Proxier::new(config(), kernel)?;
+    // What could not be read was named; the kernel is empty, so that nothing is removed without it.
+    for change in objects.into_changes_without_missing() {
         for event in proxier.change(SOURCE, change) {
             say!("note: {event}");
         }
     }
-    let left_out: Vec<String> = proxier
-        .model()
-        .left_out()
+    let skipped: Vec<String> = proxier
+        .services()
+        .excluded()
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
-    if !left_out.is_empty() {
-        say!("No business of a service proxy: {}.", left_out.join(", "));
+    if !skipped.is_empty() {
+        say!("Skipped: {}.", skipped.join(", "));
     }
-    proxier
+    Ok(proxier)
 }
 
 /// Programs the kernel, says how long it took, and whether it took everything.
 fn sync(proxier: &mut Proxier) -> Result<bool> {
     let start = Instant::now();
-    let synced = proxier.sync()?;
+    let synced = proxier.sync(start)?;
     let elapsed = start.elapsed();
     for event in &synced.events {
         say!("note: {event}");
@@ -208,35 +205,35 @@ fn sync(proxier: &mut Proxier) -> Result<bool> {
 
 /// Prints the tables as they are read back.
 fn print_tables(proxier: &mut Proxier) -> Result<()> {
-    let backends = proxier.backends_mut();
+    let kernel = proxier.kernel_mut();
     say!("\nVirtual servers and real servers (ipvsadm -S -n):");
-    for (virtual_server, real_servers) in backends.ipvs.list_all()? {
+    for (virtual_server, real_servers) in kernel.ipvs.list_all()? {
         say!("  {virtual_server}");
         for real_server in real_servers {
             say!("  -a {} {real_server}", virtual_server.key);
         }
     }
-    let sets = backends.sets.list()?;
+    let sets = kernel.sets.list()?;
     let entries: usize = sets.iter().map(|set| set.entries.len()).sum();
     say!("Sets: {} with {entries} entries together:", sets.len());
     for set in sets.iter().filter(|set| !set.entries.is_empty()) {
         say!("  {}: {} entries", set.header.set.name, set.entries.len());
     }
     for family in Family::ALL {
-        let request = kernlink_iptables_restore::Save::all(family.tables());
-        let rules = backends.rules.save(&request)?;
+        let tables = match family {
+            Family::V4 => kernlink_iptables_restore::Family::Ipv4,
+            Family::V6 => kernlink_iptables_restore::Family::Ipv6,
+        };
+        let rules = kernel.rules.save(&kernlink_iptables_restore::Save::all(tables))?;
         say!("{family} rules: {}", rules.rule_count());
     }
     Ok(())
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
-    let mut proxier = proxier(Backends::fake(), objects);
-    let planned = proxier.plan()?;
-    for event in &planned.events {
-        say!("note: {event}");
-    }
-    say!("\nThe plan, as commands:\n\n{}", planned.plan);
+    let mut proxier = proxier(Kernel::fake(), objects)?;
+    let plan = proxier.plan(Instant::now())?;
+    say!("\nThe plan, as commands:\n\n{plan}");
     let mut good = sync(&mut proxier)?;
     print_tables(&mut proxier)?;
     say!("\nThe same again:");
@@ -255,7 +252,7 @@ fn on_the_kernel(objects: Objects) -> Result<bool> {
 
     // From here on this thread is on the node.
     let _on_node = network.node.enter();
-    let mut proxier = proxier(Backends::kernel()?, objects);
+    let mut proxier = proxier(Kernel::open()?, objects)?;
     let mut good = sync(&mut proxier)?;
     say!("(The first one has the kernel load its modules.)");
     print_tables(&mut proxier)?;
@@ -364,11 +361,11 @@ fn attach(network: &Network, pod: usize, address: IpAddr) {
     }
 }
 
-fn traffic_protocol(protocol: kernlink_proxier::source::Protocol) -> Option<traffic::Protocol> {
+fn traffic_protocol(protocol: services::Protocol) -> Option<traffic::Protocol> {
     match protocol {
-        kernlink_proxier::source::Protocol::Tcp => Some(traffic::Protocol::Tcp),
-        kernlink_proxier::source::Protocol::Udp => Some(traffic::Protocol::Udp),
-        kernlink_proxier::source::Protocol::Sctp => None,
+        services::Protocol::Tcp => Some(traffic::Protocol::Tcp),
+        services::Protocol::Udp => Some(traffic::Protocol::Udp),
+        services::Protocol::Sctp => None,
     }
 }
 
@@ -377,7 +374,7 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
     wait::for_ipv6_addresses();
     let mut failed = 0;
     for family in Family::ALL {
-        for wanted in proxier.desired().virtual_servers(family) {
+        for wanted in proxier.state().virtual_servers(family) {
             let VirtualServerKey::Address {
                 address,
                 protocol,
@@ -386,10 +383,18 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
             else {
                 continue;
             };
-            let protocol = match protocol {
-                Protocol::Tcp => traffic::Protocol::Tcp,
-                Protocol::Udp => traffic::Protocol::Udp,
+            let (protocol, of_frontend) = match protocol {
+                kernlink_ipvs::Protocol::Tcp => (traffic::Protocol::Tcp, services::Protocol::Tcp),
+                kernlink_ipvs::Protocol::Udp => (traffic::Protocol::Udp, services::Protocol::Udp),
                 _ => continue,
+            };
+            let key = FrontendKey {
+                address,
+                protocol: of_frontend,
+                port,
+            };
+            let Some(frontend) = proxier.services().frontend(&key) else {
+                continue;
             };
             if wanted.real_servers.is_empty() {
                 continue;
@@ -403,7 +408,7 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
                 .collect();
             say!(
                 "  {} {protocol} {target}: {}",
-                wanted.owner.name,
+                frontend.owner.key.name,
                 answers.join(", ")
             );
             if let Some(failure) = tally.failures.first() {
@@ -423,11 +428,11 @@ fn ask_all(network: &Network, proxier: &Proxier) -> bool {
 fn without_one_endpoint(slices: &[EndpointSlice], proxier: &Proxier) -> Option<(IpAddr, Vec<Change>)> {
     let mut wanted = Family::ALL
         .into_iter()
-        .flat_map(|family| proxier.desired().virtual_servers(family));
+        .flat_map(|family| proxier.state().virtual_servers(family));
     let leaving = wanted.find(|wanted| wanted.real_servers.len() > 2).or_else(|| {
         let mut wanted = Family::ALL
             .into_iter()
-            .flat_map(|family| proxier.desired().virtual_servers(family));
+            .flat_map(|family| proxier.state().virtual_servers(family));
         wanted.find(|wanted| wanted.real_servers.len() > 1)
     })?;
     let address = leaving.real_servers.first()?.key.address;

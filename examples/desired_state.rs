@@ -15,14 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use kernlink_proxier::config::{Config, LocalDetection};
-use kernlink_proxier::desired::{DesiredState, KernelVersion};
-use kernlink_proxier::event::Event;
-use kernlink_proxier::family::{Family, parse_address, parse_net};
-use kernlink_proxier::kube_proxy_config;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::SourceId;
-use kernlink_proxier::source::manifest::{self, Objects};
+use kernlink_kubernetes::kube_proxy_config;
+use kernlink_kubernetes::manifest::{self, Objects};
+use kernlink_proxier::ipvs_mode::{Config, KernelVersion, State, config::LocalDetection};
+use kernlink_proxier::services::family::{parse_address, parse_net};
+use kernlink_proxier::services::{Event, Family, InterfaceAddress, Services, SourceId};
 
 const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,ADDRESS]] [OPTION]... FILE...
 
@@ -71,17 +68,17 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let kernel = options.kernel()?;
     let processors = options.processors()?;
 
-    let mut model = Model::new(config);
-    model.set_interface_addresses(addresses);
+    let mut services = Services::new(config.services.clone());
+    services.set_interface_addresses(addresses);
     let mut said: Vec<Event> = Vec::new();
-    for change in objects.into_changes() {
-        said.extend(model.change(SourceId(0), change));
+    for change in objects.into_changes_without_missing() {
+        said.extend(services.change(SourceId(0), change));
     }
-    let mut desired = DesiredState::new(&model);
-    let touched = model.take_touched();
-    desired.fold(&model, &touched);
-    said.extend(desired.events());
-    said.extend(model.configuration_events());
+    services.update();
+    let changes = services.take_changes();
+    let mut state = State::of_config(&config);
+    said.extend(state.compile(&services, &changes));
+    said.extend(services.events());
     said.sort();
     said.dedup();
     remarks.extend(said.iter().map(ToString::to_string));
@@ -90,7 +87,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     if !events.is_empty() {
         events.push('\n');
     }
-    let listings = desired.listings(kernel, processors);
+    let listings = state.listings(kernel, processors);
     let files = listings
         .files()
         .into_iter()
@@ -178,25 +175,28 @@ impl Options {
                 let text = read_file(Path::new(file))?;
                 let read = kube_proxy_config::read(file, &text).map_err(|error| error.to_string())?;
                 remarks.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
-                read.config
+                Config::from_kube_proxy(&read).map_err(|error| format!("{file}: {error}"))?
             }
         };
         if let Some(name) = self.one("--node-name") {
             // As kube-proxy takes its `--hostname-override`: names of nodes have no capitals.
-            config.node_name = name.trim().to_lowercase().into();
+            config.services.node_name = name.trim().to_lowercase().into();
         }
-        if config.node_name.is_empty() {
+        if config.services.node_name.is_empty() {
             return Err(format!("which node? Give --node-name\n{USAGE}"));
         }
-        config.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
-        if !config.node_ips.is_empty() {
+        config.services.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
+        if !config.services.node_ips.is_empty() {
             // As everywhere, the option wins: here over `bindAddress`.
-            config.bind_address = None;
+            config.services.bind_address = None;
         }
-        config.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
-        config.zone = self.one("--zone").map(Into::into);
+        config.services.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
+        config.services.zone = self.one("--zone").map(Into::into);
         let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
-        for (name, networks) in [("--cluster-cidr", &cluster), ("--pod-cidr", &config.pod_cidrs)] {
+        for (name, networks) in [
+            ("--cluster-cidr", &cluster),
+            ("--pod-cidr", &config.services.pod_cidrs),
+        ] {
             for family in Family::ALL {
                 if networks
                     .iter()
@@ -239,12 +239,12 @@ impl Options {
                 Some(InterfaceAddress::new(interface, parse_address(address)?))
             });
         }
-        let mut addresses: Vec<IpAddr> = config.node_ips.clone();
+        let mut addresses: Vec<IpAddr> = config.services.node_ips.clone();
         if addresses.is_empty() {
             let own = objects
                 .nodes
                 .iter()
-                .filter(|node| *node.name.name == *config.node_name);
+                .filter(|node| *node.name.name == *config.services.node_name);
             addresses.extend(
                 own.flat_map(|node| &node.addresses)
                     .map(|address| address.address),
