@@ -3,6 +3,7 @@
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::family::Family;
+use crate::membership::Members;
 use crate::name::SetName;
 use crate::operation::{Attempt, OnRepeat, Operation};
 use crate::range::EntryRange;
@@ -14,42 +15,95 @@ use crate::wire;
 use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
 use std::collections::HashMap;
 
-/// The sets of one network namespace.
+/// The sets of one network namespace: the kernel's through [`Client`], or sets in memory through `Fake` (feature `fake`).
 ///
-/// Implemented by [`Client`] on the kernel and by `Fake` (feature `fake`) in memory.
+/// Your own implementation needs three methods: [`execute`](Self::execute), [`list_set`](Self::list_set) and
+/// [`headers`](Self::headers). The provided methods use these three, except [`index_of`](Self::index_of),
+/// [`name_of`](Self::name_of) and [`revisions`](Self::revisions), which return [`Error::NotImplemented`]. A wrapper around a
+/// [`Client`] should forward [`execute_until_failure`](Self::execute_until_failure) and [`list`](Self::list) too: the provided
+/// ones need one call for each operation and for each set. [`Error::custom`] is for errors that do not come from the kernel.
+///
+/// ```
+/// use kernlink_ipset::{Error, IpSets, Operation, SetContents, SetHeader, SetName};
+///
+/// /// Destroys no set.
+/// struct Keeping<S>(S);
+///
+/// impl<S: IpSets> IpSets for Keeping<S> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::Destroy { .. } => Err(Error::custom(operation.clone(), "no set may be destroyed on this host")),
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
+///         self.0.list_set(name)
+///     }
+///
+///     fn headers(&mut self) -> Result<Vec<SetHeader>, Error> {
+///         self.0.headers()
+///     }
+/// }
+/// ```
 pub trait IpSets: Send {
-    /// Does the operations in order and returns one outcome for each, in order. One that fails does not stop those
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
     /// behind it.
     ///
-    /// Entries for one set that stand together travel together, thousands a message. The kernel stops a message at the
-    /// first entry that it refuses; the rest is sent again.
+    /// [`Client`] sends consecutive entries of one set together, thousands in a message. The kernel stops at the first
+    /// entry that it refuses; the entries behind it are sent again.
     ///
     /// If the kernel does not answer within the connection's timeout, nothing more is sent: what was sent and not answered
     /// comes back with that error, its outcome unknown, and what was not sent as [`Error::NotAttempted`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
-    /// As [`execute`](Self::execute), and stops at the first failure: what is behind it is not attempted and comes
-    /// back as [`Error::NotAttempted`].
-    fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+    /// Like [`execute`](Self::execute), but stops at the first failure: the outcome of each operation behind it is
+    /// [`Error::NotAttempted`].
+    ///
+    /// The provided method executes one operation at a time.
+    fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        let mut has_failed = false;
+        let execute = |operation: &Operation| {
+            if has_failed {
+                return Err(Error::NotAttempted);
+            }
+            let outcome = self.execute_one(operation.clone());
+            has_failed = outcome.is_err();
+            outcome
+        };
+        operations.iter().map(execute).collect()
+    }
 
     /// All sets with their entries, lists of sets last. Command line: `ipset list`.
     ///
-    /// The kernel does not say when a set changes while it is listed. The listing is therefore made twice and
-    /// compared, time-outs and counters aside, and made again while the two differ, a bounded number of times.
+    /// The kernel does not report that a set changed while it was listed. [`Client`] therefore lists twice and compares,
+    /// without timeouts and counters, and lists again while the two differ, up to eight times. The provided method calls
+    /// [`list_set`](Self::list_set) for each set of [`headers`](Self::headers) and leaves out those that are gone by then.
     ///
     /// # Errors
     ///
-    /// [`Error::Changed`] where that did not help.
-    fn list(&mut self) -> Result<Vec<SetContents>, Error>;
+    /// [`Error::Changed`] if the sets changed during every attempt.
+    fn list(&mut self) -> Result<Vec<SetContents>, Error> {
+        let mut sets = Vec::new();
+        for header in self.headers()? {
+            match self.list_set(&header.set.name) {
+                Ok(contents) => sets.push(contents),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sets)
+    }
 
-    /// One set with its entries, compared as in [`list`](Self::list). Command line: `ipset list NAME`.
+    /// One set with its entries, listed and compared as in [`list`](Self::list). Command line: `ipset list NAME`.
     ///
     /// # Errors
     ///
     /// `is_not_found`; [`Error::Changed`].
     fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error>;
 
-    /// All sets without their entries. Command line: `ipset list -terse`.
+    /// All sets without their entries, lists of sets last. Command line: `ipset list -terse`.
     ///
     /// # Errors
     ///
@@ -61,61 +115,114 @@ pub trait IpSets: Send {
     /// # Errors
     ///
     /// `is_not_found`.
-    fn header(&mut self, name: &SetName) -> Result<SetHeader, Error>;
+    fn header(&mut self, name: &SetName) -> Result<SetHeader, Error> {
+        let headers = self.headers()?;
+        let found = headers.into_iter().find(|header| header.set.name == *name);
+        found.ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+    }
 
-    /// The names of all sets. Command line: `ipset list -name`.
+    /// The names of all sets, lists of sets last. Command line: `ipset list -name`.
     ///
     /// # Errors
     ///
     /// `is_permission_denied`.
-    fn names(&mut self) -> Result<Vec<SetName>, Error>;
+    fn names(&mut self) -> Result<Vec<SetName>, Error> {
+        let headers = self.headers()?;
+        Ok(headers.into_iter().map(|header| header.set.name).collect())
+    }
 
-    /// Whether each entry is in the set, in order. An address counts as being in a set of networks that covers it, an
-    /// exception (`nomatch`) aside. Command line: `ipset test`.
+    /// Whether each entry is in the set, in order. Command line: `ipset test`.
+    ///
+    /// An address is in a set of networks if a network of the set covers it, unless the smallest such network is an
+    /// exception (`nomatch`). The provided method lists the set and compares as the kernel does.
     ///
     /// # Errors
     ///
-    /// Of each: `is_not_found` where there is no such set, `is_invalid` where the set cannot hold such an entry.
-    fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>>;
+    /// For each entry: `is_not_found` if there is no such set, `is_invalid` if the set cannot hold such an entry.
+    fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
+        let listed = self.list_set(set).map(Members::new);
+        let test = |entry: &Entry| {
+            let attempt = || Attempt::Test(*set, entry.clone());
+            match &listed {
+                Ok(members) => members.test(entry, &attempt),
+                Err(error) => Err(error.clone().about(attempt())),
+            }
+        };
+        entries.iter().map(test).collect()
+    }
 
-    /// The number of the set in the kernel, which rules refer to it by. A swap leaves the numbers with the names.
+    /// The number of the set in the kernel, by which rules refer to it. A swap leaves the numbers with the names.
     /// Since Linux 4.20.
     ///
     /// # Errors
     ///
-    /// `is_not_found`, `is_unsupported`.
+    /// `is_not_found`, `is_unsupported`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_GET_BYNAME")]
-    fn index_of(&mut self, name: &SetName) -> Result<u16, Error>;
+    fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
+        Err(Error::not_implemented(Attempt::IndexOf(*name)))
+    }
 
     /// The name of the set with this number. Since Linux 4.20.
     ///
     /// # Errors
     ///
-    /// `is_not_found`, `is_unsupported`.
+    /// `is_not_found`, `is_unsupported`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_GET_BYINDEX")]
-    fn name_of(&mut self, index: u16) -> Result<SetName, Error>;
+    fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
+        Err(Error::not_implemented(Attempt::NameOf(index)))
+    }
 
-    /// The revisions of a set type that the kernel has, of this family; `None` where it has not the type.
+    /// The revisions of a set type in this family that the kernel has; `None` if it does not have the type.
     ///
     /// # Errors
     ///
-    /// `is_permission_denied`.
+    /// `is_permission_denied`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_TYPE")]
-    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error>;
+    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+        let _ = family;
+        Err(Error::not_implemented(Attempt::Revisions(set_type)))
+    }
 
-    /// Destroys all sets of the network namespace, or none where one of them is in use. Command line: `ipset destroy`.
+    /// Destroys all sets of the network namespace, or none if one of them is in use. Command line: `ipset destroy`.
+    ///
+    /// The kernel does this in one step. The provided method reads the [`headers`](Self::headers) and destroys one set after
+    /// the other: if one of them fails, the others are gone.
     ///
     /// # Errors
     ///
     /// `is_busy`.
-    fn destroy_all(&mut self) -> Result<(), Error>;
+    fn destroy_all(&mut self) -> Result<(), Error> {
+        let headers = self.headers()?;
+        if headers.iter().any(|header| header.stats.references > 0) {
+            return Err(Error::of_errno(Attempt::DestroyAll, Errno(IPSET_ERR_BUSY), None));
+        }
+        let destroy = |header: SetHeader| Operation::Destroy {
+            set: header.set.name,
+            on_repeat: OnRepeat::Succeed,
+        };
+        let operations: Vec<Operation> = headers.into_iter().map(destroy).collect();
+        first_failure(self.execute(&operations), operations.len())
+    }
 
     /// Removes all entries of all sets of the network namespace. Command line: `ipset flush`.
+    ///
+    /// The provided method flushes each set of [`headers`](Self::headers).
     ///
     /// # Errors
     ///
     /// `is_permission_denied`.
-    fn flush_all(&mut self) -> Result<(), Error>;
+    fn flush_all(&mut self) -> Result<(), Error> {
+        let names = self.names()?;
+        let operations: Vec<Operation> = names.into_iter().map(|set| Operation::Flush { set }).collect();
+        let mut outcomes = self.execute(&operations);
+        // A set that another client destroyed meanwhile.
+        for outcome in &mut outcomes {
+            if outcome.as_ref().is_err_and(Error::is_not_found) {
+                *outcome = Ok(());
+            }
+        }
+        first_failure(outcomes, operations.len())
+    }
 
     /// Creates a set. Command line: `ipset create`.
     ///
@@ -222,7 +329,7 @@ pub trait IpSets: Send {
     fn test(&mut self, set: &SetName, entry: &Entry) -> Result<bool, Error> {
         self.test_all(set, std::slice::from_ref(entry))
             .pop()
-            .unwrap_or(Err(Error::NotAttempted))
+            .unwrap_or(Err(Error::OutcomeMissing))
     }
 
     /// Puts these entries in the place of a set's content in one step: packets see the old content or the new, never
@@ -248,23 +355,16 @@ pub trait IpSets: Send {
             first: temporary,
             second: *set,
         });
-        let failure = self
-            .execute_until_failure(&operations)
-            .into_iter()
-            .find_map(Result::err);
+        let outcome = first_failure(self.execute_until_failure(&operations), operations.len());
         let destroyed = self.destroy(&temporary);
-        match failure {
-            Some(error) => Err(error),
-            None => destroyed,
-        }
+        outcome.and(destroyed)
     }
 
-    /// One operation.
-    #[doc(hidden)]
+    /// Executes one operation.
     fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
         self.execute(std::slice::from_ref(&operation))
             .pop()
-            .unwrap_or(Err(Error::NotAttempted))
+            .unwrap_or(Err(Error::OutcomeMissing))
     }
 
     /// An empty set like this one under another name, with room for so many entries.
@@ -287,6 +387,17 @@ pub trait IpSets: Send {
             }
         }
         Ok((name, last))
+    }
+}
+
+/// The first error among outcomes, of which there should be `count`.
+fn first_failure(outcomes: Vec<Result<(), Error>>, count: usize) -> Result<(), Error> {
+    let is_complete = outcomes.len() >= count;
+    outcomes.into_iter().collect::<Result<(), Error>>()?;
+    if is_complete {
+        Ok(())
+    } else {
+        Err(Error::OutcomeMissing)
     }
 }
 

@@ -57,6 +57,24 @@ pub enum Error {
     /// one within the connection's timeout.
     #[error("not attempted after an earlier failure")]
     NotAttempted,
+    /// An implementation of [`IpSets`](crate::IpSets) other than the kernel's failed; see [`Error::custom`].
+    #[error("cannot {attempt}")]
+    Custom {
+        /// What was attempted.
+        attempt: Box<Attempt>,
+        /// Why it failed.
+        #[source]
+        cause: Box<Cause>,
+    },
+    /// An implementation of [`IpSets`](crate::IpSets) does not have this method.
+    #[error("cannot {attempt}: not supported by this implementation of IpSets")]
+    NotImplemented {
+        /// What was attempted.
+        attempt: Box<Attempt>,
+    },
+    /// An implementation of [`IpSets`](crate::IpSets) returned fewer outcomes than it was given operations.
+    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    OutcomeMissing,
     /// The netlink connection failed; whether the kernel did what it was asked is not known where
     /// [`kernlink_netlink::Error::is_outcome_unknown`] says so.
     #[error("cannot {attempt}")]
@@ -68,6 +86,11 @@ pub enum Error {
         error: Box<kernlink_netlink::Error>,
     },
 }
+
+/// The cause in [`Error::Custom`]: the text given to [`Error::custom`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Cause(pub String);
 
 /// The kernel's no: what its number means here, and what it said besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,6 +288,29 @@ impl Reason {
 }
 
 impl Error {
+    /// An error of an implementation of [`IpSets`](crate::IpSets) other than the kernel's. `attempt` is the
+    /// [`Operation`], or a text that is printed after "cannot". `cause` is the source. All predicates are false for this
+    /// error.
+    ///
+    /// ```
+    /// let set = kernlink_ipset::SetName::new("KUBE-CLUSTER-IP").unwrap();
+    /// let error = kernlink_ipset::Error::custom(kernlink_ipset::Operation::destroy(set), "the set is reserved");
+    /// assert_eq!(error.to_string(), "cannot destroy KUBE-CLUSTER-IP");
+    /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the set is reserved");
+    /// ```
+    pub fn custom(attempt: impl Into<Attempt>, cause: impl Into<String>) -> Self {
+        Error::Custom {
+            attempt: Box::new(attempt.into()),
+            cause: Box::new(Cause(cause.into())),
+        }
+    }
+
+    pub(crate) fn not_implemented(attempt: Attempt) -> Self {
+        Error::NotImplemented {
+            attempt: Box::new(attempt),
+        }
+    }
+
     /// What the kernel's refusal means, where it refused.
     pub fn reason(&self) -> Option<Reason> {
         match self {
@@ -293,9 +339,9 @@ impl Error {
         matches!(self.reason(), Some(Reason::SetExists | Reason::EntryExists))
     }
 
-    /// The running kernel cannot do this.
+    /// The running kernel cannot do this, or the implementation of [`IpSets`](crate::IpSets) does not have the method.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::Unsupported { .. })
+        matches!(self, Error::Unsupported { .. } | Error::NotImplemented { .. })
             || matches!(self.reason(), Some(Reason::UnknownType | Reason::NoIpset))
     }
 
@@ -323,6 +369,15 @@ impl Error {
     /// An earlier operation failed and the caller asked to stop there, or was not answered in time. This one was not sent.
     pub fn is_not_attempted(&self) -> bool {
         matches!(self, Error::NotAttempted)
+    }
+
+    /// The operation may have been executed although it failed here: its answer was lost or did not come in time.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Error::Netlink { error, .. } => error.is_outcome_unknown(),
+            Error::OutcomeMissing => true,
+            _ => false,
+        }
     }
 
     /// The kernel did not answer, or the socket failed: what is sent next is not answered either.
@@ -384,8 +439,10 @@ impl Error {
             | Error::WrongOption { attempt, .. }
             | Error::Unsupported { attempt, .. }
             | Error::Changed { attempt, .. }
+            | Error::Custom { attempt, .. }
+            | Error::NotImplemented { attempt }
             | Error::Netlink { attempt, .. } => **attempt = about,
-            Error::NotAttempted => {}
+            Error::NotAttempted | Error::OutcomeMissing => {}
         }
         self
     }

@@ -2,13 +2,14 @@
 
 use crate::batch::{check_length, check_options};
 use crate::client::IpSets;
-use crate::element::{Element, Interface, InterfaceMatching};
+use crate::element::Element;
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
 use crate::error::Error;
 use crate::family::Family;
+use crate::membership;
 use crate::name::SetName;
-use crate::network::{Network, masked};
+use crate::network::masked;
 use crate::operation::{Attempt, OnRepeat, Operation};
 use crate::range::EntryRange;
 use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
@@ -17,7 +18,7 @@ use crate::support::{self, Revisions};
 use crate::uapi::*;
 use kernlink_netlink::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Sets in memory that refuse what the kernel refuses, for the same reasons. Time stands still: a time-out stays as it
 /// was given.
@@ -271,7 +272,7 @@ impl Fake {
         if matches!(reference, Some((_, false))) {
             return Err(IPSET_ERR_NAMEREF);
         }
-        let entry = set.kept(entry)?;
+        let entry = membership::kept(&set.set, entry)?;
         if set.set.set_type == SetType::ListSet {
             set.add_member(entry, on_repeat)
         } else {
@@ -282,7 +283,7 @@ impl Fake {
     fn delete_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
         self.check_member(name, entry)?;
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
-        let entry = set.kept(entry)?;
+        let entry = membership::kept(&set.set, entry)?;
         match set.find(entry.element()) {
             Some(place) => {
                 set.remove(place);
@@ -298,7 +299,7 @@ impl Fake {
         let Element::Set(member) = entry.element() else {
             return Ok(());
         };
-        self.sets.get(name).ok_or(ENOENT)?.kept(entry)?;
+        membership::kept(&self.sets.get(name).ok_or(ENOENT)?.set, entry)?;
         match self.sets.get(member).map(|set| set.set.set_type) {
             None => Err(IPSET_ERR_NAME),
             Some(SetType::ListSet) => Err(IPSET_ERR_LOOP),
@@ -411,7 +412,7 @@ impl IpSets for Fake {
                 let set = self.get(set).map_err(|error| error.about(attempt()))?;
                 // The kernel answers a test that it refuses as one for what is not there.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
-                Ok(is_possible && set.kept(entry).is_ok_and(|kept| set.matches(&kept)))
+                Ok(is_possible && membership::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
             })
             .collect()
     }
@@ -465,109 +466,14 @@ impl FakeSet {
         self.places.clear();
     }
 
-    /// The entry as the set keeps it, or why it cannot.
-    fn kept(&self, entry: &Entry) -> Result<Entry, i32> {
-        let options = &self.set.options;
-        let given = entry.options();
-        let set_type = self.set.set_type;
-        let mask = |ip: IpAddr| match (options.netmask, options.bitmask) {
-            (Some(prefix_len), _) => masked(ip, prefix_len),
-            (_, Some(bitmask)) => and(ip, bitmask),
-            _ => ip,
-        };
-        let mut element = *entry.element();
-        match &mut element {
-            Element::Ip(ip) => *ip = mask(*ip),
-            Element::IpPort { ip, .. } => *ip = mask(*ip),
-            Element::NetNet { net, second } if options.netmask.is_some() || options.bitmask.is_some() => {
-                let kept = |net: Network| Network::new(mask(net.address()), net.prefix_len()).unwrap_or(net);
-                (*net, *second) = (kept(*net), kept(*second));
-            }
-            Element::IpMark { mark, .. } => *mark &= options.markmask.unwrap_or(u32::MAX),
-            _ => {}
-        }
-        // The kernel looks at ports before the options, at everything else behind them.
-        if let (Element::Port(port), Some(SetRange::Ports(first, last))) = (&element, options.range)
-            && (*port < first || *port > last)
-        {
-            return Err(IPSET_ERR_BITMAP_RANGE);
-        }
-        if given.timeout.is_some() && options.timeout.is_none() {
-            return Err(IPSET_ERR_TIMEOUT);
-        }
-        if (given.packets.is_some() || given.bytes.is_some()) && !options.counters {
-            return Err(IPSET_ERR_COUNTER);
-        }
-        if given.comment.is_some() && !options.comment {
-            return Err(IPSET_ERR_COMMENT);
-        }
-        let skbinfo = given.skb_mark.is_some() || given.skb_priority.is_some() || given.skb_queue.is_some();
-        if skbinfo && !options.skbinfo {
-            return Err(IPSET_ERR_SKBINFO);
-        }
-        match (&element, options.range) {
-            (
-                Element::Ip(IpAddr::V4(ip))
-                | Element::IpMac {
-                    ip: IpAddr::V4(ip), ..
-                },
-                Some(SetRange::Addresses(first, last)),
-            ) if *ip < first || *ip > last => {
-                return Err(IPSET_ERR_BITMAP_RANGE);
-            }
-            _ => {}
-        }
-        if set_type.is_hash() {
-            match &element {
-                Element::Ip(ip) if ip.is_unspecified() => return Err(IPSET_ERR_HASH_ELEM),
-                Element::Mac(mac) if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
-                Element::IpMac { mac: Some(mac), .. } if mac.0 == [0; 6] => return Err(IPSET_ERR_HASH_ELEM),
-                _ => {}
-            }
-        }
-        Ok(Entry::new(element).with_options(given.clone()))
-    }
-
-    /// What tells members apart.
-    fn identity(&self, element: &Element) -> Element {
-        match element {
-            Element::IpMac { ip, .. } if self.set.set_type == SetType::BitmapIpMac => {
-                Element::IpMac { ip: *ip, mac: None }
-            }
-            // A first part of a name is equal to every name that it matches.
-            Element::NetIface { net, interface } => {
-                let interface = Interface {
-                    matching: InterfaceMatching::Exact,
-                    ..*interface
-                };
-                Element::NetIface { net: *net, interface }
-            }
-            other => *other,
-        }
-    }
-
     fn find(&self, element: &Element) -> Option<usize> {
         if self.set.set_type == SetType::ListSet {
             return self.entries.iter().position(|entry| entry.element() == element);
         }
-        if let Some(place) = self.places.get(&self.identity(element)) {
+        if let Some(place) = self.places.get(&membership::identity(self.set.set_type, element)) {
             return Some(*place);
         }
-        let Element::NetIface { net, interface } = element else {
-            return None;
-        };
-        self.entries.iter().position(|entry| match entry.element() {
-            Element::NetIface {
-                net: there,
-                interface: kept,
-            } => {
-                there == net
-                    && kept.side == interface.side
-                    && kept.matching == InterfaceMatching::Prefix
-                    && interface.name.as_bytes().starts_with(kept.name.as_bytes())
-            }
-            _ => false,
-        })
+        membership::by_interface_prefix(&self.entries, element)
     }
 
     fn add(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
@@ -608,8 +514,10 @@ impl FakeSet {
             }
             self.remove(0);
         }
-        self.places
-            .insert(self.identity(entry.element()), self.entries.len());
+        self.places.insert(
+            membership::identity(self.set.set_type, entry.element()),
+            self.entries.len(),
+        );
         self.entries.push(entry);
         Ok(())
     }
@@ -643,33 +551,19 @@ impl FakeSet {
             return;
         }
         let removed = self.entries.swap_remove(place);
-        self.places.remove(&self.identity(removed.element()));
+        self.places
+            .remove(&membership::identity(self.set.set_type, removed.element()));
         if let Some(moved) = self.entries.get(place) {
-            let identity = self.identity(moved.element());
+            let identity = membership::identity(self.set.set_type, moved.element());
             self.places.insert(identity, place);
         }
     }
 
-    /// As the kernel tests: the smallest networks that cover the entry decide, and an exception is not in the set.
     fn matches(&self, entry: &Entry) -> bool {
-        let wants_nomatch = entry.options().nomatch;
-        let found = match self.find(entry.element()) {
-            Some(place) => self.entries.get(place),
-            None => self
-                .entries
-                .iter()
-                .filter_map(|kept| covers(kept.element(), entry.element()).map(|rank| (rank, kept)))
-                .max_by_key(|(rank, _)| *rank)
-                .map(|(_, kept)| kept),
-        };
-        let Some(found) = found else { return false };
-        let is_same_mac = match (found.element(), entry.element()) {
-            (Element::IpMac { mac: Some(kept), .. }, Element::IpMac { mac: Some(given), .. }) => {
-                kept == given
-            }
-            _ => true,
-        };
-        found.options().nomatch == wants_nomatch && is_same_mac
+        let same = self
+            .find(entry.element())
+            .and_then(|place| self.entries.get(place));
+        membership::matches(same, &self.entries, entry)
     }
 
     /// With what the kernel lists for every entry of such a set.
@@ -687,72 +581,6 @@ impl FakeSet {
             listed.bytes = Some(listed.bytes.unwrap_or(0));
         }
         Entry::new(*entry.element()).with_options(listed)
-    }
-}
-
-/// Whether a member's networks cover those of an entry of single addresses, and how closely.
-fn covers(kept: &Element, given: &Element) -> Option<(u8, u8)> {
-    let cover = |kept: &Network, given: &Network| {
-        (given.is_host() && kept.contains(given.address())).then_some(kept.prefix_len())
-    };
-    match (kept, given) {
-        (Element::Net(kept), Element::Net(given)) => Some((cover(kept, given)?, 0)),
-        (
-            Element::NetPort { net: kept, port },
-            Element::NetPort {
-                net: given,
-                port: given_port,
-            },
-        ) if port == given_port => Some((cover(kept, given)?, 0)),
-        (
-            Element::NetNet { net, second },
-            Element::NetNet {
-                net: given,
-                second: given_second,
-            },
-        ) => Some((cover(net, given)?, cover(second, given_second)?)),
-        (
-            Element::NetPortNet { net, port, second },
-            Element::NetPortNet {
-                net: given,
-                port: given_port,
-                second: given_second,
-            },
-        ) if port == given_port => Some((cover(net, given)?, cover(second, given_second)?)),
-        (
-            Element::IpPortNet { ip, port, net },
-            Element::IpPortNet {
-                ip: given_ip,
-                port: given_port,
-                net: given,
-            },
-        ) if ip == given_ip && port == given_port => Some((cover(net, given)?, 0)),
-        (
-            Element::NetIface { net, interface },
-            Element::NetIface {
-                net: given,
-                interface: given_interface,
-            },
-        ) if interface.side == given_interface.side => {
-            let is_same = match interface.matching {
-                InterfaceMatching::Exact => interface.name == given_interface.name,
-                InterfaceMatching::Prefix => given_interface
-                    .name
-                    .as_bytes()
-                    .starts_with(interface.name.as_bytes()),
-            };
-            is_same.then_some(())?;
-            Some((cover(net, given)?, 0))
-        }
-        _ => None,
-    }
-}
-
-fn and(ip: IpAddr, mask: IpAddr) -> IpAddr {
-    match (ip, mask) {
-        (IpAddr::V4(ip), IpAddr::V4(mask)) => IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() & mask.to_bits())),
-        (IpAddr::V6(ip), IpAddr::V6(mask)) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask.to_bits())),
-        _ => ip,
     }
 }
 

@@ -11,8 +11,10 @@ mod error;
 #[cfg(feature = "fake")]
 mod fake;
 mod family;
+mod forward;
 mod inline;
 mod mac;
+mod membership;
 mod name;
 mod network;
 pub mod notation;
@@ -31,7 +33,7 @@ pub use client::{Client, IpSets};
 pub use element::{Element, Interface, InterfaceMatching, InterfaceSide, Mismatch};
 pub use entry::Entry;
 pub use entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
-pub use error::{Error, Reason, Refusal, Unsupported, WrongOption};
+pub use error::{Cause, Error, Reason, Refusal, Unsupported, WrongOption};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use family::Family;

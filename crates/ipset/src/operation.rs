@@ -220,6 +220,26 @@ pub enum Attempt {
     FlushAll,
     /// Replacing a set's content.
     Replace(SetName),
+    /// Something else, in the words of an implementation of [`IpSets`](crate::IpSets).
+    Other(Box<str>),
+}
+
+impl From<Operation> for Attempt {
+    fn from(operation: Operation) -> Self {
+        Attempt::Change(operation)
+    }
+}
+
+impl From<&str> for Attempt {
+    fn from(text: &str) -> Self {
+        Attempt::Other(text.into())
+    }
+}
+
+impl From<String> for Attempt {
+    fn from(text: String) -> Self {
+        Attempt::Other(text.into())
+    }
 }
 
 /// As the command line that does the same, where there is one.
@@ -237,6 +257,7 @@ impl fmt::Display for Attempt {
             Attempt::DestroyAll => f.write_str("destroy all sets"),
             Attempt::FlushAll => f.write_str("flush all sets"),
             Attempt::Replace(set) => write!(f, "replace the content of {set}"),
+            Attempt::Other(text) => f.write_str(text),
         }
     }
 }

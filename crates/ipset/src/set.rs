@@ -263,6 +263,17 @@ pub struct SetHeader {
     pub stats: SetStats,
 }
 
+impl SetHeader {
+    /// A set of the newest revision that this crate knows, not in use and without entries.
+    pub fn new(set: Set) -> Self {
+        SetHeader {
+            revision: set.set_type.newest_known_revision(),
+            set,
+            stats: SetStats::default(),
+        }
+    }
+}
+
 /// What changes while a set is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -283,4 +294,13 @@ pub struct SetContents {
     pub header: SetHeader,
     /// Its entries, each once: of a `list:set` in their order, of a bitmap rising, of a hash in no order.
     pub entries: Vec<Entry>,
+}
+
+impl SetContents {
+    /// A set with these entries and the header of [`SetHeader::new`].
+    pub fn new(set: Set, entries: Vec<Entry>) -> Self {
+        let mut header = SetHeader::new(set);
+        header.stats.elements = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        SetContents { header, entries }
+    }
 }
