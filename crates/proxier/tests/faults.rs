@@ -540,10 +540,15 @@ fn a_foreign_virtual_server_at_an_address_that_is_bound_later_stays() {
             synced.plan
         );
     }
-    assert_eq!(
-        virtual_servers(proxier.kernel_mut()),
-        ["-t 10.96.0.1:80", "-t 10.96.0.1:9999"]
-    );
+    let both = ["-t 10.96.0.1:80", "-t 10.96.0.1:9999"];
+    assert_eq!(virtual_servers(proxier.kernel_mut()), both);
+    // A new process decides the same, and removes its own only.
+    let mut restarted = self::proxier(config(), proxier.into_kernel());
+    upsert(&mut restarted, service("web", "10.96.0.1"));
+    assert!(restarted.sync(Instant::now()).unwrap().plan.is_empty());
+    let mut emptied = self::proxier(config(), restarted.into_kernel());
+    assert!(emptied.sync(Instant::now()).unwrap().is_success());
+    assert_eq!(virtual_servers(emptied.kernel_mut()), ["-t 10.96.0.1:9999"]);
 }
 
 #[test]

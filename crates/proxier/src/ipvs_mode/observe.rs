@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use kernlink_dummylink::{AddressKey, Selection};
-use kernlink_ipset::{Entry, Set};
+use kernlink_ipset::{Element, Entry, Set};
 use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
 use kernlink_services::{Event, Family, InterfaceAddress};
@@ -26,6 +26,8 @@ struct Listed {
     addresses: HashSet<AddressKey>,
     interfaces: BTreeSet<InterfaceAddress>,
     node_addresses: HashSet<IpAddr>,
+    /// The addresses in entries of frontend sets.
+    frontend_addresses: HashSet<IpAddr>,
     sets: BTreeMap<(Family, SetId), (Set, HashSet<Entry>)>,
 }
 
@@ -37,6 +39,10 @@ impl KernelFacts for Listed {
 
     fn is_bound(&self, address: IpAddr) -> bool {
         AddressKey::host(address).is_ok_and(|key| self.addresses.contains(&key))
+    }
+
+    fn is_frontend_address(&self, address: IpAddr) -> bool {
+        self.frontend_addresses.contains(&address)
     }
 
     fn is_node_address(&self, address: IpAddr) -> bool {
@@ -70,7 +76,14 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for header in kernel.sets.headers()? {
         if let Some(key) = SetId::of_name(&header.set.name) {
             let contents = kernel.sets.list_set(&header.set.name)?;
-            let entries = contents.entries.into_iter().collect();
+            let entries: HashSet<Entry> = contents.entries.into_iter().collect();
+            if ownership::FRONTEND_SETS.contains(&key.1) {
+                let addresses = entries.iter().filter_map(|entry| match entry.element() {
+                    Element::IpPort { ip, .. } => Some(*ip),
+                    _ => None,
+                });
+                listed.frontend_addresses.extend(addresses);
+            }
             listed.sets.insert(key, (contents.header.set, entries));
         }
     }

@@ -7,8 +7,11 @@
 //! | a set, a chain | its name is one of those of kube-proxy's IPVS mode |
 //! | a jump | it leads from a built-in chain to such a chain, with kube-proxy's comment |
 //! | a virtual server | its address, protocol and port are an entry of a frontend set |
-//! | | or its address is on the dummy link, outside the excluded networks |
+//! | | or its address is on the dummy link, and no frontend set has an entry with that address, outside the excluded networks |
 //! | | or it is on an address of this node with a port of a node-port set, outside the excluded networks |
+//!
+//! The second rule is for sets that were flushed, and for a kube-proxy that ended before it wrote them. An entry is added before its
+//! virtual server and removed after it, so a virtual server without an entry beside others of its address that have one is foreign.
 //!
 //! A virtual server by firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
 //! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists; a
@@ -29,6 +32,8 @@ pub(super) trait KernelFacts {
     fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool;
     /// Whether the dummy link has an address, with the full prefix length.
     fn is_bound(&self, address: IpAddr) -> bool;
+    /// Whether one of the [`FRONTEND_SETS`] has an entry with an address.
+    fn is_frontend_address(&self, address: IpAddr) -> bool;
     /// Whether another link of this node has an address.
     fn is_node_address(&self, address: IpAddr) -> bool;
 }
@@ -48,11 +53,12 @@ pub(super) fn is_owned(facts: &impl KernelFacts, exclude_cidrs: &[IpNet], key: &
         return true;
     }
     let is_excluded = exclude_cidrs.iter().any(|net| net.contains(&address));
-    !is_excluded && (facts.is_bound(address) || is_node_port(facts, family, address, protocol, port))
+    let is_leftover = facts.is_bound(address) && !facts.is_frontend_address(address);
+    !is_excluded && (is_leftover || is_node_port(facts, family, address, protocol, port))
 }
 
 /// The sets whose entries are frontends: address, protocol and port.
-const FRONTEND_SETS: [SetId; 5] = [
+pub(super) const FRONTEND_SETS: [SetId; 5] = [
     SetId::ClusterIp,
     SetId::ExternalIp,
     SetId::ExternalIpLocal,
