@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::family::Family;
+use crate::model::apply;
 use crate::render::Style;
 use crate::restore::Restore;
 use crate::rule::Rule;
@@ -140,13 +141,41 @@ impl Save {
     }
 }
 
-/// The tables of one network namespace.
+/// The tables of one network namespace: the kernel's through [`Command`](crate::Command), or tables in memory through `Fake`
+/// (feature `fake`).
+///
+/// Your own implementation needs two methods: [`execute`](Self::execute) and [`save`](Self::save). A wrapper around a
+/// [`Command`](crate::Command) should forward [`test`](Self::test) too: the provided one does not start `iptables-restore`.
+/// [`Error::custom`] is for errors that do not come from the tools or the kernel.
+///
+/// ```
+/// use kernlink_iptables_restore::{Error, Iptables, Operation, RestoreMode, Ruleset, Save};
+///
+/// /// Refuses inputs that would delete the rules of other programs.
+/// struct Keeping<I>(I);
+///
+/// impl<I: Iptables> Iptables for Keeping<I> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::Restore(restore) if restore.mode == RestoreMode::Replace => {
+///                 Err(Error::custom("replace all rules", "other programs have rules on this host"))
+///             }
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+///         self.0.save(request)
+///     }
+/// }
+/// ```
 pub trait Iptables: Send {
-    /// Does each operation, in order, and says how each went. The outcomes are as many as the operations and
-    /// in their order. An operation that fails does not keep those after it from being tried.
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
+    /// behind it.
     ///
-    /// One process is started for each operation, whatever the number of chains and rules in it; none for an
-    /// operation that changes nothing.
+    /// [`Command`](crate::Command) starts one process for each [`Operation::Restore`], whatever the number of chains and
+    /// rules in it, and none for an input without edits.
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
     /// Reads tables. `iptables-save`.
@@ -159,16 +188,27 @@ pub trait Iptables: Send {
     /// ([`Ruleset::is_unreadable`]). No table at all is an empty [`Ruleset`].
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error>;
 
-    /// Has an input checked and changes nothing. `iptables-restore --test`.
+    /// Checks an input and changes nothing. `iptables-restore --test`.
     ///
-    /// An input that passes may still be refused: the kernel has not seen it.
+    /// An input that passes may still be refused by [`restore`](Self::restore): the kernel has not checked it. The provided
+    /// method reads the tables by [`save`](Self::save) and restores into a copy in memory. It finds missing and existing
+    /// chains, chains in use, missing rules, loops, and targets and matches in the wrong place; ipsets are taken as present,
+    /// and matches and targets that this crate keeps verbatim are not checked.
     ///
     /// # Errors
     ///
-    /// As for [`restore`](Self::restore).
-    fn test(&mut self, restore: &Restore) -> Result<(), Error>;
+    /// Those of [`restore`](Self::restore), and of [`save`](Self::save) from the provided method.
+    fn test(&mut self, restore: &Restore) -> Result<(), Error> {
+        restore.render_checked(Style::RESTORE)?;
+        let mut ruleset = self.save(&Save::all(restore.family))?;
+        let unreadable = &ruleset.unreadable_tables;
+        if let Some(line) = restore.tables().find_map(|(table, _)| unreadable.get(&table)) {
+            return Err(line.to_error());
+        }
+        apply(&mut ruleset, restore, None).map_err(|refusal| refusal.to_error(restore).of_a_test())
+    }
 
-    /// Does one restore. `iptables-restore --noflush --counters`, without `--noflush` in mode
+    /// Executes one restore. `iptables-restore --noflush --counters`, without `--noflush` in mode
     /// [`Replace`](crate::RestoreMode::Replace).
     ///
     /// # Errors
@@ -187,18 +227,15 @@ pub trait Iptables: Send {
         self.execute_one(Operation::ensure_jump(family, table, jump.clone()))
     }
 
-    /// Does one operation.
+    /// Executes one operation.
     ///
     /// # Errors
     ///
     /// Those of the operation.
     fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
-        let tool = operation.family().tool().into();
-        let outcome = self.execute(&[operation]).pop();
-        outcome.unwrap_or_else(|| {
-            let text = "gave no outcome".into();
-            Err(Error::Unexpected { tool, text })
-        })
+        self.execute(&[operation])
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
     }
 }
 

@@ -425,6 +425,15 @@ fn a_test_changes_nothing(iptables: &mut dyn Iptables, family: Family) {
         .with(Table::Filter, Edit::append(chain("KL-A"), rule("-j DROP")));
     ok(iptables.test(&restore));
     assert_eq!(ok(iptables.save(&Save::table(family, Table::Filter))), before);
+    // A refusal names no table as changed.
+    let refused = Restore::new(family)
+        .with(Table::Nat, Edit::declare(chain("KL-A")))
+        .with(Table::Filter, Edit::append(chain("INPUT"), rule("-j REDIRECT")));
+    if let Err(error) = iptables.test(&refused) {
+        assert!(error.applied().is_empty(), "{error:?}");
+    }
+    let nat = ok(iptables.save(&Save::table(family, Table::Nat)));
+    assert!(nat.chain(Table::Nat, &chain("KL-A")).is_none());
 }
 
 fn jump(from: &str, text: &str, place: Place) -> Jump {

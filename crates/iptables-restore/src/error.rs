@@ -98,6 +98,18 @@ pub enum Error {
         /// The system's words.
         text: String,
     },
+    /// An implementation of [`Iptables`](crate::Iptables) other than the kernel's failed; see [`Error::custom`].
+    #[error("cannot {attempt}")]
+    Custom {
+        /// What was attempted on what.
+        attempt: String,
+        /// Why it failed.
+        #[source]
+        cause: Cause,
+    },
+    /// An implementation of [`Iptables`](crate::Iptables) returned fewer outcomes than it was given operations.
+    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    OutcomeMissing,
     /// The tool said something that could not be understood.
     #[error("{tool} answered something unexpected: {text}")]
     Unexpected {
@@ -107,6 +119,11 @@ pub enum Error {
         text: String,
     },
 }
+
+/// The cause in [`Error::Custom`]: the text given to [`Error::custom`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Cause(pub String);
 
 /// What was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +204,29 @@ impl Error {
         }
     }
 
+    /// An error of an implementation of [`Iptables`](crate::Iptables) other than the kernel's. `attempt` says what was
+    /// attempted on what and is printed after "cannot". `cause` is the source. All predicates are false for this error.
+    ///
+    /// ```
+    /// let error = kernlink_iptables_restore::Error::custom("restore table filter", "the table is reserved");
+    /// assert_eq!(error.to_string(), "cannot restore table filter");
+    /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the table is reserved");
+    /// ```
+    pub fn custom(attempt: impl Into<String>, cause: impl Into<String>) -> Self {
+        Error::Custom {
+            attempt: attempt.into(),
+            cause: Cause(cause.into()),
+        }
+    }
+
+    /// The same refusal of an input that was only checked: no table of it was changed.
+    pub(crate) fn of_a_test(mut self) -> Self {
+        if let Error::Refused { applied, .. } = &mut self {
+            applied.clear();
+        }
+        self
+    }
+
     fn kind(&self) -> Option<RefusedKind> {
         match self {
             Error::Refused { kind, .. } => Some(*kind),
@@ -246,6 +286,26 @@ impl Error {
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Locked { .. } | Error::TimedOut { .. })
             || self.kind() == Some(RefusedKind::Resource)
+    }
+
+    /// The operation may have been executed, wholly or for some of its tables, although it failed: the tool was killed or died,
+    /// or it named no place in its input. Only reading the tables shows what is there.
+    ///
+    /// Also true of a tool that was killed while it read the tables, which changes nothing.
+    pub fn is_outcome_unknown(&self) -> bool {
+        match self {
+            Error::TimedOut { .. } | Error::TooMuchOutput { .. } | Error::OutcomeMissing => true,
+            Error::Refused {
+                refused,
+                kind,
+                status,
+                ..
+            } => {
+                let is_unchanged = matches!(kind, RefusedKind::PermissionDenied | RefusedKind::Unreadable);
+                status.is_none() || (matches!(**refused, Refused::Whole(_)) && !is_unchanged)
+            }
+            _ => false,
+        }
     }
 
     /// Tables that stand although the input as a whole was refused; empty for other errors, and where the tool

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use crate::client::{Iptables, Operation, Save};
 use crate::error::{Error, Refused, RefusedKind};
 use crate::family::Family;
-use crate::model::{Refusal, apply, empty_table};
-use crate::restore::{Edit, Restore};
+use crate::model::{apply, empty_table};
+use crate::restore::Restore;
 use crate::ruleset::Ruleset;
 use crate::table::Table;
 use crate::unreadable::UnreadableLine;
@@ -73,31 +73,9 @@ impl Fake {
         let outcome = restore
             .render_checked(crate::render::Style::RESTORE)
             .and_then(|_| {
-                apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| error(restore, &refusal))
+                apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| refusal.to_error(restore))
             });
         (ruleset, outcome)
-    }
-}
-
-fn error(restore: &Restore, refusal: &Refusal) -> Error {
-    let edits: &[Edit] = restore
-        .tables()
-        .find(|(table, _)| *table == refusal.table)
-        .map_or(&[], |(_, edits)| edits);
-    let refused = match refusal.place.and_then(|place| edits.get(place)) {
-        Some(edit) => Refused::Edit {
-            table: refusal.table,
-            edit: edit.clone(),
-        },
-        None => Refused::Table(refusal.table),
-    };
-    Error::Refused {
-        tool: format!("{}-restore (in memory)", restore.family.tool()),
-        refused: Box::new(refused),
-        kind: refusal.kind,
-        text: refusal.reason.into(),
-        status: Some(1),
-        applied: restore.tables_before(refusal.table),
     }
 }
 
@@ -178,7 +156,7 @@ impl Iptables for Fake {
     }
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {
-        self.try_restore(restore).1
+        self.try_restore(restore).1.map_err(Error::of_a_test)
     }
 }
 
@@ -186,6 +164,7 @@ impl Iptables for Fake {
 mod tests {
     use super::*;
     use crate::chain::ChainName;
+    use crate::restore::Edit;
 
     fn chain(place: usize) -> ChainName {
         format!("C{place}").parse().unwrap()

@@ -13,6 +13,7 @@ mod error;
 #[cfg(feature = "fake")]
 mod fake;
 mod family;
+mod forward;
 mod lock;
 pub mod matches;
 mod model;
@@ -42,7 +43,7 @@ pub use client::{Iptables, Operation, Save};
 pub use command::Command;
 pub use condition::Condition;
 pub use diff::{diff, diff_operations};
-pub use error::{Error, LockHolder, Refused, RefusedKind};
+pub use error::{Cause, Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use family::Family;

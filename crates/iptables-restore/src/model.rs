@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::chain::ChainName;
 use crate::condition::Condition;
-use crate::error::RefusedKind;
+use crate::error::{Error, Refused, RefusedKind};
 use crate::family::Family;
 use crate::matches::{Match, SetReference};
 use crate::network::Protocol;
@@ -22,6 +22,31 @@ pub(crate) struct Refusal {
     pub(crate) place: Option<usize>,
     pub(crate) kind: RefusedKind,
     pub(crate) reason: &'static str,
+}
+
+impl Refusal {
+    /// As the error that a tool leads to.
+    pub(crate) fn to_error(&self, restore: &Restore) -> Error {
+        let edits: &[Edit] = restore
+            .tables()
+            .find(|(table, _)| *table == self.table)
+            .map_or(&[], |(_, edits)| edits);
+        let refused = match self.place.and_then(|place| edits.get(place)) {
+            Some(edit) => Refused::Edit {
+                table: self.table,
+                edit: edit.clone(),
+            },
+            None => Refused::Table(self.table),
+        };
+        Error::Refused {
+            tool: format!("{}-restore (in memory)", restore.family.tool()),
+            refused: Box::new(refused),
+            kind: self.kind,
+            text: self.reason.into(),
+            status: Some(1),
+            applied: restore.tables_before(self.table),
+        }
+    }
 }
 
 type Step = Result<(), (RefusedKind, &'static str)>;

@@ -1,0 +1,42 @@
+//! [`Iptables`] behind a `Box` or a mutable reference.
+
+use crate::client::{Iptables, Operation, Save};
+use crate::error::Error;
+use crate::family::Family;
+use crate::restore::Restore;
+use crate::ruleset::Ruleset;
+use crate::table::Table;
+use crate::wanted::Jump;
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        /// The tables behind the pointer.
+        impl<T: Iptables + ?Sized> Iptables for $pointer {
+            fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+                (**self).execute(operations)
+            }
+
+            fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+                (**self).save(request)
+            }
+
+            fn test(&mut self, restore: &Restore) -> Result<(), Error> {
+                (**self).test(restore)
+            }
+
+            fn restore(&mut self, restore: &Restore) -> Result<(), Error> {
+                (**self).restore(restore)
+            }
+
+            fn ensure_jump(&mut self, family: Family, table: Table, jump: &Jump) -> Result<(), Error> {
+                (**self).ensure_jump(family, table, jump)
+            }
+
+            fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+                (**self).execute_one(operation)
+            }
+        }
+    )*};
+}
+
+forward!(Box<T>, &mut T);
