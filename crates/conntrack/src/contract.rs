@@ -423,12 +423,6 @@ struct Meddler<'t> {
     meddle: fn(&mut dyn Conntrack),
 }
 
-impl Debug for Meddler<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.table.fmt(f)
-    }
-}
-
 impl Conntrack for Meddler<'_> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         self.table.execute(operations)

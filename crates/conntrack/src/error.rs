@@ -104,10 +104,24 @@ pub enum Error {
         #[source]
         source: kernlink_netlink::Error,
     },
+    /// An implementation of [`Conntrack`](crate::Conntrack) other than the kernel's failed; see [`Error::custom`].
+    #[error("cannot {attempt}")]
+    Custom {
+        /// What was attempted on what.
+        attempt: String,
+        /// Why it failed.
+        #[source]
+        cause: Cause,
+    },
     /// An implementation of [`Conntrack`](crate::Conntrack) returned fewer outcomes than it was given operations.
     #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
     OutcomeMissing,
 }
+
+/// The cause in [`Error::Custom`]: the text given to [`Error::custom`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Cause(pub String);
 
 /// Why an operation was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -187,6 +201,21 @@ pub enum InvalidOperation {
 }
 
 impl Error {
+    /// An error of an implementation of [`Conntrack`](crate::Conntrack) other than the kernel's. `attempt` says what was
+    /// attempted on what and is printed after "cannot". `cause` is the source. All predicates are false for this error.
+    ///
+    /// ```
+    /// let error = kernlink_conntrack::Error::custom("flush zone 7", "the zone is reserved");
+    /// assert_eq!(error.to_string(), "cannot flush zone 7");
+    /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the zone is reserved");
+    /// ```
+    pub fn custom(attempt: impl Into<String>, cause: impl Into<String>) -> Self {
+        Error::Custom {
+            attempt: attempt.into(),
+            cause: Cause(cause.into()),
+        }
+    }
+
     /// The kernel's error number, where it refused or a system call failed.
     pub fn errno(&self) -> Option<Errno> {
         match self {

@@ -111,8 +111,8 @@ impl Fake {
 
     fn places(&self, flow: &Flow) -> [(u16, Tuple); 2] {
         [
-            (zone_of(&flow.zone, ZoneScope::Original), flow.original),
-            (zone_of(&flow.zone, ZoneScope::Reply), flow.reply),
+            (flow.zone.number_in(ZoneScope::Original), flow.original),
+            (flow.zone.number_in(ZoneScope::Reply), flow.reply),
         ]
     }
 
@@ -121,7 +121,7 @@ impl Fake {
     fn find(&self, key: &FlowKey) -> Option<u32> {
         [ZoneScope::Original, ZoneScope::Reply]
             .into_iter()
-            .find_map(|scope| self.index.get(&(zone_of(&key.zone, scope), key.tuple)))
+            .find_map(|scope| self.index.get(&(key.zone.number_in(scope), key.tuple)))
             .copied()
     }
 
@@ -379,15 +379,6 @@ fn checked_state(state: TcpState) -> Result<TcpState, Errno> {
         return Err(Errno::EINVAL);
     }
     Ok(state)
-}
-
-/// Number of the zone as it concerns one direction.
-fn zone_of(zone: &Zone, direction: ZoneScope) -> u16 {
-    if zone.scope == ZoneScope::Both || zone.scope == direction {
-        zone.id
-    } else {
-        0
-    }
 }
 
 /// The kernel does not send labels if none is set.

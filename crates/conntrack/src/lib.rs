@@ -10,6 +10,7 @@ mod expectation;
 mod fake;
 mod filter;
 mod flow;
+mod forward;
 mod kernel_filter;
 mod operation;
 mod protocol;
@@ -21,7 +22,7 @@ mod uapi;
 mod wire;
 
 pub use client::{Client, KernelFiltering};
-pub use error::{Error, InvalidOperation};
+pub use error::{Cause, Error, InvalidOperation};
 pub use events::{Event, EventKinds, Events};
 pub use expectation::{Expectation, ExpectationFlags, NewExpectation};
 #[cfg(feature = "fake")]

@@ -7,7 +7,8 @@ pub struct Totals {
     /// Flows in this network namespace.
     #[doc(alias = "nf_conntrack_count")]
     pub entries: u32,
-    /// The most flows that a namespace may have, 0 for no limit; `None` before Linux 4.18.
+    /// The most flows that a namespace may have, 0 for no limit. `None` if it is not known: before Linux 4.18, and from the
+    /// provided method [`Conntrack::totals`](crate::Conntrack::totals).
     #[doc(alias = "nf_conntrack_max")]
     pub limit: Option<u32>,
 }

@@ -2,48 +2,152 @@
 
 use std::fmt;
 
+use kernlink_netlink::{Errno, Refusal};
+
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
 use crate::stale::StaleFlows;
 use crate::statistics::Totals;
+use crate::tuple::ZoneScope;
 
-/// A connection-tracking table: the kernel's ([`Client`](crate::Client)) or one in memory (`Fake`, feature `fake`).
-pub trait Conntrack: fmt::Debug + Send {
-    /// Carries out operations in order, in few system calls, and returns one outcome for each, in
-    /// order. One that fails does not stop those behind it.
+/// A connection-tracking table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature
+/// `fake`).
+///
+/// Your own implementation needs two methods: [`execute`](Self::execute) and [`flows`](Self::flows). A wrapper around a
+/// [`Client`](crate::Client) should forward [`flow`](Self::flow), [`delete_matching`](Self::delete_matching),
+/// [`delete_all`](Self::delete_all) and [`totals`](Self::totals) too: three of the provided ones list the table, and the
+/// provided `totals` has no limit. [`Error::custom`] is for errors that do not come from the kernel.
+///
+/// ```
+/// use kernlink_conntrack::{Conntrack, Error, Filter, Flows, Operation};
+///
+/// /// Does not empty the table.
+/// struct Keeping<C>(C);
+///
+/// impl<C: Conntrack> Conntrack for Keeping<C> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::Flush(_) => Err(Error::custom("empty the table", "the connections of this host must be kept")),
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error> {
+///         self.0.flows(filter)
+///     }
+/// }
+/// ```
+pub trait Conntrack: Send {
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
+    /// behind it.
+    ///
+    /// [`Client`](crate::Client) sends many operations in few system calls. If the outcome of one of them is unknown, it does
+    /// not send the later ones: [`Error::NotSent`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
     /// Iterates over the flows that a filter accepts, in no order (`conntrack -L`).
     ///
-    /// The table goes on changing meanwhile: a flow that lives all the time is seen, unless the
-    /// kernel's hash table is resized, when flows may be missed or come twice.
+    /// The table may change meanwhile. A flow that exists from the beginning to the end is listed once, except if the
+    /// kernel's hash table is resized: then flows may be missing or listed twice.
     ///
     /// # Errors
-    /// A contradictory filter; what else goes wrong comes as an item.
+    /// A contradictory filter. Other errors come as items.
     fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error>;
 
     /// One flow (`conntrack -G`).
     ///
+    /// The provided method lists all flows of the family and protocol.
+    ///
     /// # Errors
     /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`.
-    fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error>;
+    fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error> {
+        key.tuple.check("tuple").map_err(|problem| Error::InvalidFilter {
+            filter: key.to_string(),
+            problem,
+        })?;
+        let filter = Filter::new()
+            .with_family(key.tuple.family())
+            .with_protocol(key.tuple.protocol);
+        let flows = self.list(&filter)?;
+        // The kernel looks in the zone as it concerns the original direction, then as it concerns the reply direction.
+        let mut found = [ZoneScope::Original, ZoneScope::Reply]
+            .into_iter()
+            .filter_map(|scope| {
+                let place = (key.zone.number_in(scope), key.tuple);
+                flows.iter().find(|flow| {
+                    place == (flow.zone.number_in(ZoneScope::Original), flow.original)
+                        || place == (flow.zone.number_in(ZoneScope::Reply), flow.reply)
+                })
+            });
+        found
+            .next()
+            .filter(|flow| key.id.is_none_or(|id| flow.id == id))
+            .cloned()
+            .ok_or(Error::Request {
+                attempt: "look up a flow",
+                source: kernlink_netlink::Error::Refused(Refusal::new(Errno::ENOENT)),
+            })
+    }
 
-    /// Deletes all flows that a filter accepts (`conntrack -D`) and says how that went. None is no
-    /// error.
+    /// Deletes all flows that a filter accepts (`conntrack -D`) and counts them. No such flow is not an error.
+    ///
+    /// The provided method lists the flows and deletes each by its [`key_by_reply`](Flow::key_by_reply).
     ///
     /// # Errors
     /// If nothing was tried: a filter without a condition or with contradictory ones, or a table
     /// that cannot be read. Flows that could not be deleted are in the outcome, by their
     /// [`key_by_reply`](Flow::key_by_reply).
-    fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error>;
+    fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error> {
+        let operation = Operation::DeleteMatching(filter.clone());
+        operation.check().map_err(|problem| Error::Invalid {
+            operation: Box::new(operation),
+            problem,
+        })?;
+        let keys: Vec<FlowKey> = self
+            .flows(filter)?
+            .map(|flow| flow.map(|flow| flow.key_by_reply()))
+            .collect::<Result<_, _>>()?;
+        Ok(self.delete_all(&keys))
+    }
 
-    /// Deletes flows by identity and counts what became of them.
-    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion;
+    /// Deletes flows by identity and counts them.
+    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+        let operations: Vec<Operation> = keys.iter().copied().map(Operation::Delete).collect();
+        let mut deletion = Deletion {
+            deleted: Some(0),
+            ..Deletion::default()
+        };
+        let missing = std::iter::repeat_with(|| Err(Error::OutcomeMissing));
+        for (key, outcome) in keys
+            .iter()
+            .zip(self.execute(&operations).into_iter().chain(missing))
+        {
+            match outcome {
+                Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
+                Err(error) if error.is_not_found() => deletion.vanished += 1,
+                Err(error) => deletion.failed.push((*key, error)),
+            }
+        }
+        deletion
+    }
 
     /// How full the table is (`conntrack -C`).
-    fn totals(&mut self) -> Result<Totals, Error>;
+    ///
+    /// The provided method counts the flows and returns no limit.
+    fn totals(&mut self) -> Result<Totals, Error> {
+        let mut count = 0_u32;
+        for flow in self.flows(&Filter::new())? {
+            flow?;
+            count = count.saturating_add(1);
+        }
+        Ok(Totals {
+            entries: count,
+            limit: None,
+        })
+    }
 
     /// All flows that a filter accepts, in memory.
     fn list(&mut self, filter: &Filter) -> Result<Vec<Flow>, Error> {
@@ -97,7 +201,7 @@ pub trait Conntrack: fmt::Debug + Send {
     /// [`is_unsupported`](Error::is_unsupported) for a helper that the kernel does not have,
     /// [`is_not_found`](Error::is_not_found) for a master that is not there.
     fn add(&mut self, flow: &NewFlow) -> Result<(), Error> {
-        only(self.execute(&[Operation::Add(flow.clone())]))
+        self.execute_one(Operation::Add(flow.clone()))
     }
 
     /// Puts a flow into the table or changes the one that is there; see [`Operation::Ensure`].
@@ -106,7 +210,7 @@ pub trait Conntrack: fmt::Debug + Send {
     /// As [`add`](Self::add) and [`update`](Self::update), without [`is_already_exists`](Error::is_already_exists);
     /// [`is_unsupported`](Error::is_unsupported) for translation, a master or another helper of a flow that is there.
     fn ensure(&mut self, flow: &NewFlow) -> Result<(), Error> {
-        only(self.execute(&[Operation::Ensure(flow.clone())]))
+        self.execute_one(Operation::Ensure(flow.clone()))
     }
 
     /// Changes a flow (`conntrack -U`).
@@ -115,7 +219,7 @@ pub trait Conntrack: fmt::Debug + Send {
     /// [`is_not_found`](Error::is_not_found), [`is_busy`](Error::is_busy) for status bits that
     /// cannot be taken away, [`is_timeout_fixed`](Error::is_timeout_fixed).
     fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
-        only(self.execute(&[Operation::Update(*key, changes.clone())]))
+        self.execute_one(Operation::Update(*key, changes.clone()))
     }
 
     /// Deletes one flow (`conntrack -D` with addresses and ports).
@@ -124,12 +228,12 @@ pub trait Conntrack: fmt::Debug + Send {
     /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`
     /// by now. [`is_busy`](Error::is_busy) on old kernels for a flow that a flow table forwards.
     fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
-        only(self.execute(&[Operation::Delete(*key)]))
+        self.execute_one(Operation::Delete(*key))
     }
 
     /// Empties the table or a named part of it (`conntrack -F`).
     fn flush(&mut self, scope: Scope) -> Result<(), Error> {
-        only(self.execute(&[Operation::Flush(scope)]))
+        self.execute_one(Operation::Flush(scope))
     }
 
     /// The flows that are stale, in one pass over the table.
@@ -150,10 +254,13 @@ pub trait Conntrack: fmt::Debug + Send {
         let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key_by_reply).collect();
         Ok(self.delete_all(&keys))
     }
-}
 
-fn only(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
-    outcomes.into_iter().next().unwrap_or(Err(Error::OutcomeMissing))
+    /// Executes one operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        self.execute(&[operation])
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
+    }
 }
 
 /// Iterator over flows; see [`Conntrack::flows`].

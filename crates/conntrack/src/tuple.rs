@@ -252,6 +252,15 @@ impl Zone {
             scope: ZoneScope::Both,
         }
     }
+
+    /// Number of the zone that tuples of this direction are in.
+    pub(crate) fn number_in(self, direction: ZoneScope) -> u16 {
+        if self.scope == ZoneScope::Both || self.scope == direction {
+            self.id
+        } else {
+            0
+        }
+    }
 }
 
 #[cfg(test)]
