@@ -1,6 +1,7 @@
 //! What has to be done so that the kernel holds what is desired: phases of steps. A plan is plain data; it prints as the commands that
 //! do the same.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
@@ -188,6 +189,8 @@ pub(crate) struct Built<M: DataPath> {
     pub(crate) plan: Plan<M>,
     /// For each step that was left out: the key that it waits for, and its own.
     pub(crate) waiting: Vec<(M::Key, M::Key)>,
+    /// The keys of failed operations for which there still is something to do.
+    pub(crate) needed: BTreeSet<M::Key>,
 }
 
 /// Collects the steps of a plan, in any order of phases.
@@ -197,6 +200,8 @@ pub struct PlanBuilder<'a, M: DataPath> {
     now: Instant,
     steps: Vec<(M::Phase, Step<M>)>,
     waiting: Vec<(M::Key, M::Key)>,
+    /// The keys of failed operations for which there still is something to do.
+    needed: BTreeSet<M::Key>,
 }
 
 impl<'a, M: DataPath> PlanBuilder<'a, M> {
@@ -206,6 +211,7 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
             now,
             steps: Vec::new(),
             waiting: Vec::new(),
+            needed: BTreeSet::new(),
         }
     }
 
@@ -220,6 +226,9 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         needs: Needs<M::Key>,
     ) -> Need<M::Key> {
         let operation = operation.into();
+        if self.retries.has_failed(&key) {
+            self.needed.insert(key.clone());
+        }
         if self.retries.is_waiting(&key, &operation, self.now) {
             return Need::Waiting(key);
         }
@@ -293,6 +302,7 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         Built {
             plan,
             waiting: self.waiting,
+            needed: self.needed,
         }
     }
 }

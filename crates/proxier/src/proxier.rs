@@ -195,7 +195,11 @@ impl<M: DataPath> Proxier<M> {
     }
 
     fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
-        let Built { plan, waiting } = built;
+        let Built { plan, waiting, needed } = built;
+        // What failed and is not wanted any more needs no retry: it was compared, and there is nothing to do.
+        let state = &self.state;
+        self.retries
+            .retain(|key| needed.contains(key) || !M::is_marked(state, key));
         let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
         let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {

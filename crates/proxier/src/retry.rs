@@ -126,6 +126,23 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         }
     }
 
+    /// Whether an operation on a key failed.
+    pub(crate) fn has_failed(&self, key: &K) -> bool {
+        !self.records.is_empty() && self.records.contains_key(key)
+    }
+
+    /// Removes the keys that are not `needed`.
+    pub(crate) fn retain(&mut self, needed: impl Fn(&K) -> bool) {
+        let queue = &mut self.queue;
+        self.records.retain(|key, record| {
+            let is_needed = needed(key);
+            if !is_needed {
+                queue.remove(&(record.due, key.clone()));
+            }
+            is_needed
+        });
+    }
+
     /// Whether an operation on a key failed and is not due yet.
     pub(crate) fn is_waiting(&self, key: &K, operation: &O, now: Instant) -> bool {
         self.records

@@ -800,3 +800,36 @@ fn a_link_of_another_kind_with_our_name_is_an_error_and_stays() {
     let link = proxier.kernel_mut().links.link(&name).unwrap().unwrap();
     assert_eq!(link.kind.as_deref(), Some("veth"));
 }
+
+#[test]
+fn what_failed_and_is_not_wanted_any_more_is_not_waited_for() {
+    let slice = |last: u8| {
+        let slice = EndpointSlice::new(ObjectName::new("ns", "a-1"), "a", Family::V4)
+            .with_port(EndpointPort::new("web", 8080))
+            .with_endpoint(Endpoint::new([10, 244, 1, last].into()));
+        Change::EndpointSlices(ObjectChange::Upsert(slice))
+    };
+    let mut kernel = host();
+    let address: std::net::IpAddr = "10.96.0.1".parse().unwrap();
+    let operation = IpvsOperation::AddRealServer {
+        virtual_server: VirtualServerKey::tcp(address, 80),
+        real_server: kernlink_ipvs::RealServer::new("10.244.1.255:8080".parse::<std::net::SocketAddr>().unwrap()),
+    };
+    let mut ipvs = kernlink_ipvs::Fake::new();
+    ipvs.refuse(operation, kernlink_netlink::Errno::EINVAL);
+    kernel.ipvs = Box::new(ipvs);
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    proxier.change(SourceId(0), service("a", "10.96.0.1"));
+    proxier.change(SourceId(0), slice(255));
+    for kind in [Kind::Service, Kind::EndpointSlice] {
+        proxier.change(SourceId(0), Change::synced(kind));
+    }
+    let at = now();
+    let synced = proxier.sync(at).unwrap();
+    assert_eq!((synced.counts().failed, synced.waiting), (1, 1), "{synced}");
+    // Another endpoint takes its place before the next attempt.
+    proxier.change(SourceId(0), slice(1));
+    let synced = proxier.sync(at).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!((synced.waiting, synced.next), (0, None));
+}
