@@ -195,7 +195,11 @@ impl<M: DataPath> Proxier<M> {
     }
 
     fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
-        let Built { plan, waiting, needed } = built;
+        let Built {
+            plan,
+            waiting,
+            needed,
+        } = built;
         // What failed and is not wanted any more needs no retry: it was compared, and there is nothing to do.
         let state = &self.state;
         self.retries

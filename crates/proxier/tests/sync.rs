@@ -813,7 +813,9 @@ fn what_failed_and_is_not_wanted_any_more_is_not_waited_for() {
     let address: std::net::IpAddr = "10.96.0.1".parse().unwrap();
     let operation = IpvsOperation::AddRealServer {
         virtual_server: VirtualServerKey::tcp(address, 80),
-        real_server: kernlink_ipvs::RealServer::new("10.244.1.255:8080".parse::<std::net::SocketAddr>().unwrap()),
+        real_server: kernlink_ipvs::RealServer::new(
+            "10.244.1.255:8080".parse::<std::net::SocketAddr>().unwrap(),
+        ),
     };
     let mut ipvs = kernlink_ipvs::Fake::new();
     ipvs.refuse(operation, kernlink_netlink::Errno::EINVAL);

@@ -1,6 +1,6 @@
 //! From objects to resolved service ports.
 //!
-//! [`Model`] holds the objects of all sources and the facts of this node. It resolves one [`ServicePort`] per port of a Service
+//! The model holds the objects of all sources and the facts of this node. It resolves one [`ServicePort`] per port of a Service
 //! and family when asked. A change names the Services that it affects; indexes keep its cost independent of the number of
 //! Services.
 
