@@ -1,8 +1,8 @@
 //! Kernel objects of one kind by key: what they should be, what they are, and which to compare.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use foldhash::quality::RandomState;
@@ -10,17 +10,22 @@ use foldhash::quality::RandomState;
 use crate::plan::Subject;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
+type Set<K> = HashSet<K, RandomState>;
 
 /// The objects of one kind. `D` is the desired value of an object, `O` its observed value.
 ///
 /// A key is desired as long as somebody references it. A change of the desired or the observed side marks the key; a plan compares
-/// marked keys only, so its cost depends on what changed.
+/// marked keys only, so its cost depends on what changed. Before the first plan all keys are marked.
 #[derive(Clone, Debug)]
 pub struct Table<K, D, O = D> {
     desired: Map<K, Desired<D>>,
     observed: Map<K, O>,
-    /// With the subject that a withdrawn key had.
-    marked: Map<K, Option<Subject>>,
+    /// The marked keys; with `is_all_marked` only those that are neither desired nor observed.
+    marked: Set<K>,
+    /// Whether every key is marked that is desired or observed.
+    is_all_marked: bool,
+    /// The subjects that marked keys had before they were withdrawn.
+    withdrawn: Map<K, Subject>,
     /// The number of map entries that were looked up to change them.
     work: usize,
 }
@@ -50,7 +55,9 @@ impl<K, D, O> Default for Table<K, D, O> {
         Self {
             desired: Map::default(),
             observed: Map::default(),
-            marked: Map::default(),
+            marked: Set::default(),
+            is_all_marked: true,
+            withdrawn: Map::default(),
             work: 0,
         }
     }
@@ -62,7 +69,9 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.work += 1;
         match self.desired.entry(key) {
             Entry::Vacant(entry) => {
-                self.marked.insert(entry.key().clone(), None);
+                if !self.is_all_marked {
+                    self.marked.insert(entry.key().clone());
+                }
                 entry.insert(Desired {
                     value,
                     subject,
@@ -75,7 +84,9 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
                 if desired.value != value {
                     desired.value = value;
                     desired.subject = subject;
-                    self.marked.insert(entry.key().clone(), None);
+                    if !self.is_all_marked {
+                        self.marked.insert(entry.key().clone());
+                    }
                 }
             }
         }
@@ -89,7 +100,9 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         {
             desired.value = value;
             desired.subject = subject;
-            self.marked.insert(key.clone(), None);
+            if !self.is_all_marked {
+                self.marked.insert(key.clone());
+            }
         }
     }
 
@@ -104,8 +117,10 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         };
         desired.references -= 1;
         if desired.references == 0 {
-            let subject = self.desired.remove(key).map(|desired| desired.subject);
-            self.marked.insert(key.to_owned(), subject);
+            if let Some(desired) = self.desired.remove(key) {
+                self.withdrawn.insert(key.to_owned(), desired.subject);
+            }
+            self.marked.insert(key.to_owned());
         }
     }
 
@@ -130,47 +145,55 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// Replaces all observed values and marks every key.
     pub fn observe_all(&mut self, observed: impl IntoIterator<Item = (K, O)>) {
         let before = std::mem::take(&mut self.observed);
-        for key in before.into_keys() {
-            self.marked.entry(key).or_default();
-        }
         self.observed.extend(observed);
+        let gone = before.into_keys();
+        self.marked.extend(gone.filter(|key| !self.observed.contains_key(key)));
         self.mark_all();
     }
 
     /// Marks every key that is desired or observed.
     pub fn mark_all(&mut self) {
-        for key in self.desired.keys().chain(self.observed.keys()) {
-            self.marked.entry(key.clone()).or_default();
-        }
+        self.is_all_marked = true;
     }
 
     /// Marks a key.
     pub fn mark(&mut self, key: K) {
-        self.marked.entry(key).or_default();
+        if !self.is_all_marked {
+            self.marked.insert(key);
+        }
     }
 
     /// Whether a key is marked.
     pub fn is_marked(&self, key: &K) -> bool {
-        self.marked.contains_key(key)
+        self.is_all_marked || self.marked.contains(key)
     }
 
     /// Removes all marks.
     pub fn settle(&mut self) {
-        // A table that was marked as a whole does not keep the memory for it.
+        self.is_all_marked = false;
+        // Many marks do not keep the memory for them.
         if self.marked.capacity() > 64 {
-            self.marked = Map::default();
+            self.marked = Set::default();
+            self.withdrawn = Map::default();
         } else {
             self.marked.clear();
+            self.withdrawn.clear();
         }
     }
 
     /// The marked keys, sorted.
     pub fn differences(&self) -> Vec<Difference<'_, K, D, O>> {
-        let mut marked: Vec<(&K, &Option<Subject>)> = self.marked.iter().collect();
-        marked.sort_unstable_by_key(|(key, _)| *key);
-        let differences = marked.into_iter().map(|(key, withdrawn)| {
+        let mut marked: Vec<&K> = self.marked.iter().collect();
+        if self.is_all_marked {
+            marked.extend(self.desired.keys());
+            marked.extend(self.observed.keys().filter(|key| !self.desired.contains_key(key)));
+        }
+        marked.sort_unstable();
+        marked.dedup();
+        let differences = marked.into_iter().map(|key| {
             let desired = self.desired.get(key);
-            let subject = desired.map(|desired| &desired.subject).or(withdrawn.as_ref());
+            let subject = desired.map(|desired| &desired.subject);
+            let subject = subject.or_else(|| self.withdrawn.get(key));
             Difference {
                 key,
                 desired: desired.map(|desired| &desired.value),
@@ -242,7 +265,6 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// Reserves memory for more desired objects.
     pub fn reserve(&mut self, more: usize) {
         self.desired.reserve(more);
-        self.marked.reserve(more);
     }
 
     /// The number of map entries that were looked up to change them, since the table was made.
@@ -266,6 +288,7 @@ mod tests {
     fn a_key_is_desired_until_its_last_reference_is_removed() {
         let mut table = Table::default();
         table.add(1, 'a', Subject::Node);
+        assert_eq!(marked(&table), [(1, Some('a'), None)]);
         table.add(1, 'a', Subject::DataPath);
         table.settle();
         table.remove(&1);
@@ -300,5 +323,16 @@ mod tests {
             marked(&table),
             [(1, Some('a'), None), (2, None, None), (3, None, Some('c'))]
         );
+        table.add(3, 'd', Subject::DataPath);
+        table.remove(&1);
+        assert_eq!(
+            marked(&table),
+            [(1, None, None), (2, None, None), (3, Some('d'), Some('c'))]
+        );
+        assert_eq!(table.differences()[0].subject, Subject::Node);
+        assert!(table.is_marked(&3));
+        table.settle();
+        assert_eq!(marked(&table), []);
+        assert!(!table.is_marked(&3));
     }
 }

@@ -47,7 +47,10 @@ pub(super) fn compile<'a>(
     owned: impl Iterator<Item = &'a Frontend>,
     options: &IpvsOptions,
 ) -> Compiled {
-    let mut compiled = Compiled::default();
+    let mut compiled = Compiled {
+        frontends: Vec::with_capacity(port.frontends.len()),
+        ..Compiled::default()
+    };
     let event = |reason| Event::service(port.key.name.service.clone(), reason);
     compiled.events.extend(local_policy_events(port).map(event));
     let (virtual_ips, obstacle) = forwarding_of_virtual_ips(port, options);

@@ -240,9 +240,9 @@ pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(S
     // not be masqueraded either: the answer would go to this node, which does not take it.
     let local = frontend.policy == Policy::Local || forwarding.keeps_addresses();
     match frontend.kind {
-        FrontendKind::ClusterIp => vec![(SetId::ClusterIp, own)],
-        FrontendKind::ExternalIp if local => vec![(SetId::ExternalIpLocal, own)],
-        FrontendKind::ExternalIp => vec![(SetId::ExternalIp, own)],
+        FrontendKind::ClusterIp => one(SetId::ClusterIp, own),
+        FrontendKind::ExternalIp if local => one(SetId::ExternalIpLocal, own),
+        FrontendKind::ExternalIp => one(SetId::ExternalIp, own),
         FrontendKind::LoadBalancer => load_balancer(frontend, port, own, local),
         FrontendKind::NodePort => {
             let (all, stays, entry) = match frontend.protocol {
@@ -265,6 +265,13 @@ pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(S
             }
         }
     }
+}
+
+/// One entry, with memory for that of the address.
+fn one(set: SetId, entry: Entry) -> Vec<(SetId, Entry)> {
+    let mut entries = Vec::with_capacity(2);
+    entries.push((set, entry));
+    entries
 }
 
 fn load_balancer(frontend: &Frontend, port: ProtocolPort, own: Entry, local: bool) -> Vec<(SetId, Entry)> {
