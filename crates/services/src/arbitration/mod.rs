@@ -151,6 +151,9 @@ impl Arbitration {
             self.ports_of.reserve(affected.services.len());
             self.ports.reserve(affected.services.len());
             self.frontends.reserve(affected.services.len());
+            self.changes.ports.reserve(affected.services.len());
+            self.changes.frontends.reserve(affected.services.len());
+            self.changed.reserve(affected.services.len());
         } else {
             for service in &affected.services {
                 if self.ports_of.contains_key(service) && !model.has_ports(service) {
