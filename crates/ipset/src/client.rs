@@ -233,11 +233,11 @@ pub trait IpSets: Send {
         self.execute_one(Operation::create(set.clone()))
     }
 
-    /// Creates a set unless it is there. Command line: `ipset create -exist`.
+    /// Creates a set unless it exists. Command line: `ipset create -exist`.
     ///
     /// # Errors
     ///
-    /// `is_already_exists` where another set has its name, `is_unsupported`, `is_invalid`.
+    /// `is_already_exists` if a set with other settings has its name, `is_unsupported`, `is_invalid`.
     fn ensure_set(&mut self, set: &Set) -> Result<(), Error> {
         self.execute_one(Operation::ensure_set(set.clone()))
     }
@@ -273,7 +273,7 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_not_found`; a refusal where type or family differ.
+    /// `is_not_found`; a refusal if type or family differ.
     fn swap(&mut self, first: &SetName, second: &SetName) -> Result<(), Error> {
         self.execute_one(Operation::Swap {
             first: *first,
@@ -285,16 +285,16 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_not_found` where there is no such set, `is_already_exists`, `is_full`, `is_invalid`.
+    /// `is_not_found` if there is no such set, `is_already_exists`, `is_full`, `is_invalid`.
     fn add(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
         self.execute_one(Operation::add(*set, entry.clone()))
     }
 
-    /// Adds an entry, or gives the one that is there these options. Command line: `ipset add -exist`.
+    /// Adds an entry, or updates the options of the present one. Command line: `ipset add -exist`.
     ///
     /// # Errors
     ///
-    /// `is_not_found` where there is no such set, `is_full`, `is_invalid`.
+    /// `is_not_found` if there is no such set, `is_full`, `is_invalid`.
     fn ensure(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
         self.execute_one(Operation::ensure(*set, entry.clone()))
     }
@@ -312,7 +312,7 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// As for [`add`](Self::add); the entries before the one refused stay.
+    /// As for [`add`](Self::add); the entries before the refused one stay in the set.
     fn add_range(&mut self, set: &SetName, range: &EntryRange) -> Result<(), Error> {
         self.execute_one(Operation::AddRange {
             set: *set,
@@ -325,28 +325,27 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_not_found` where there is no such set, `is_invalid`.
+    /// `is_not_found` if there is no such set, `is_invalid`.
     fn test(&mut self, set: &SetName, entry: &Entry) -> Result<bool, Error> {
         self.test_all(set, std::slice::from_ref(entry))
             .pop()
             .unwrap_or(Err(Error::OutcomeMissing))
     }
 
-    /// Puts these entries in the place of a set's content in one step: packets see the old content or the new, never
-    /// a mixture. A second set is filled, swapped with the first and destroyed, also where filling it fails; then the
-    /// first is as it was.
+    /// Replaces all entries of a set in one step: a packet is matched against either the old or the new entries.
     ///
-    /// The second set has the options of the first, a hashsize that fits, and the name of the first (cut) with `~` and
-    /// a digit behind. It is left over only where the process dies in between.
+    /// A second set is created and filled, swapped with the first, and destroyed. If filling it fails, it is destroyed and
+    /// the first set is unchanged. The second set has the options of the first, a hashsize for the number of entries, and the
+    /// name of the first, cut to at most 29 bytes, followed by `~` and a digit. It is left over only if the process ends
+    /// before it is destroyed.
     ///
     /// # Errors
     ///
-    /// `is_not_found`; of the first entry that fails: `is_full`, `is_invalid`, `is_already_exists` where it is given
-    /// twice.
+    /// `is_not_found`; the error of the first entry that fails: `is_full`, `is_invalid`, or `is_already_exists` if `entries`
+    /// has it twice.
     fn replace(&mut self, set: &SetName, entries: &[Entry]) -> Result<(), Error> {
         let header = self.header(set)?;
-        let (temporary, create) = self.create_beside(&header.set, entries.len())?;
-        create?;
+        let temporary = create_beside(self, &header.set, entries.len())?;
         let mut operations: Vec<Operation> = entries
             .iter()
             .map(|entry| Operation::add(temporary, entry.clone()))
@@ -366,27 +365,25 @@ pub trait IpSets: Send {
             .pop()
             .unwrap_or(Err(Error::OutcomeMissing))
     }
+}
 
-    /// An empty set like this one under another name, with room for so many entries.
-    #[doc(hidden)]
-    fn create_beside(&mut self, set: &Set, entries: usize) -> Result<(SetName, Result<(), Error>), Error> {
-        let mut last = Err(Error::NotAttempted);
-        let mut name = set.name;
-        for number in 0..10 {
-            name = temporary_name(&set.name, number);
-            let mut beside = set.clone();
-            beside.name = name;
-            beside.options.initval = None;
-            if set.set_type.is_hash() {
-                let wanted = u32::try_from(entries).unwrap_or(u32::MAX);
-                beside.options.hashsize = beside.options.hashsize.max(Some(wanted.min(1 << 24)));
-            }
-            last = self.create(&beside);
-            if !last.as_ref().is_err_and(Error::is_already_exists) {
-                break;
-            }
+/// Creates an empty set like `set` under another name, with room for so many entries, and returns the name.
+fn create_beside(sets: &mut (impl IpSets + ?Sized), set: &Set, entries: usize) -> Result<SetName, Error> {
+    let mut number = 0;
+    loop {
+        let name = temporary_name(&set.name, number);
+        let mut beside = set.clone();
+        beside.name = name;
+        beside.options.initval = None;
+        if set.set_type.is_hash() {
+            let wanted = u32::try_from(entries).unwrap_or(u32::MAX);
+            beside.options.hashsize = beside.options.hashsize.max(Some(wanted.min(1 << 24)));
         }
-        Ok((name, last))
+        match sets.create(&beside) {
+            Ok(()) => return Ok(name),
+            Err(error) if error.is_already_exists() && number < 9 => number += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 

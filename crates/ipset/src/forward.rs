@@ -112,14 +112,6 @@ macro_rules! forward {
             fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
                 (**self).execute_one(operation)
             }
-
-            fn create_beside(
-                &mut self,
-                set: &Set,
-                entries: usize,
-            ) -> Result<(SetName, Result<(), Error>), Error> {
-                (**self).create_beside(set, entries)
-            }
         }
     )*};
 }
