@@ -194,7 +194,7 @@ pub trait Conntrack: Send {
         Ok(self.delete_all(&keys))
     }
 
-    /// Puts a flow into the table (`conntrack -I`).
+    /// Adds a flow (`conntrack -I`).
     ///
     /// # Errors
     /// [`is_already_exists`](Error::is_already_exists), [`is_table_full`](Error::is_table_full),
@@ -204,7 +204,7 @@ pub trait Conntrack: Send {
         self.execute_one(Operation::Add(flow.clone()))
     }
 
-    /// Puts a flow into the table or changes the one that is there; see [`Operation::Ensure`].
+    /// Adds a flow, or changes the one that exists; see [`Operation::Ensure`].
     ///
     /// # Errors
     /// As [`add`](Self::add) and [`update`](Self::update), without [`is_already_exists`](Error::is_already_exists);
@@ -248,8 +248,8 @@ pub trait Conntrack: Send {
 
     /// Deletes the flows that are stale, in one pass over the table.
     ///
-    /// Each is deleted by its [`key_by_reply`](Flow::key_by_reply), so a flow that takes its place meanwhile and leads
-    /// to another destination is spared. Keys of flows that could not be deleted are these keys.
+    /// Each is deleted by its [`key_by_reply`](Flow::key_by_reply), so that a later flow with the same original tuple but
+    /// another destination is not deleted. The outcome names flows that could not be deleted by these keys.
     fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
         let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key_by_reply).collect();
         Ok(self.delete_all(&keys))

@@ -67,12 +67,11 @@ pub trait DummyLinks: Send {
         self.execute_one(Operation::AddLink(link.clone()))
     }
 
-    /// Adds a dummy link unless it is there, and gives it the settings asked for. Repeating it
-    /// changes nothing.
+    /// Adds a dummy link unless it exists, and applies the given settings. May be repeated.
     ///
     /// # Errors
-    /// [`Error::is_wrong_kind`] if a link of that name is of another kind; that link stays as it
-    /// is. [`Error::is_module_missing`] if the kernel has no dummy links.
+    /// [`Error::is_wrong_kind`] if a link of that name is of another kind; that link is not
+    /// changed. [`Error::is_module_missing`] if the kernel has no dummy links.
     fn ensure_link(&mut self, link: &DummyLink) -> Result<(), Error> {
         self.execute_one(Operation::EnsureLink(link.clone()))
     }
@@ -145,12 +144,11 @@ pub trait DummyLinks: Send {
         self.execute_one(Operation::UpdateAddress(*link, address.clone()))
     }
 
-    /// Gives a dummy link exactly the wanted addresses among those that are ours, with the
-    /// smallest change: what is there stays, then what is missing is added, then what is ours and
-    /// not wanted is deleted. See [`Difference`](crate::Difference) for what is left alone and reported.
+    /// Makes the owned addresses of a dummy link the wanted ones: adds the missing ones, then deletes owned addresses that
+    /// are not wanted. `ours` says which addresses are owned; [`Difference`](crate::Difference) lists what is not changed.
     ///
-    /// Deleting an IPv4 address that came first in its prefix takes the later ones along
-    /// ([`AddressFlags::SECONDARY`](crate::AddressFlags::SECONDARY)); wanted ones are put back.
+    /// With the first IPv4 address of a prefix the kernel also deletes the later ones of that prefix
+    /// ([`AddressFlags::SECONDARY`](crate::AddressFlags::SECONDARY)); wanted ones among them are added again.
     ///
     /// With the last IPv4 address of the link the kernel also deletes its IPv4 [`LocalRoute`]s; they are added again
     /// in the same batch. Packets to their prefixes that arrive in between are not local.

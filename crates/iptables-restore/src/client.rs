@@ -213,12 +213,12 @@ pub trait Iptables: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] with the edit that caused it and the tables that stand; [`Error::Locked`].
+    /// [`Error::Refused`] with the refused edit and the tables that were changed before it; [`Error::Locked`].
     fn restore(&mut self, restore: &Restore) -> Result<(), Error> {
         self.execute_one(Operation::Restore(restore.clone()))
     }
 
-    /// Puts a rule into a chain unless it is there; see [`Operation::EnsureJump`].
+    /// Adds a rule to a chain unless the chain has it; see [`Operation::EnsureJump`].
     ///
     /// # Errors
     ///
