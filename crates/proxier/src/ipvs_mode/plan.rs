@@ -788,7 +788,7 @@ fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>
             let owned = Owned::new().with_shared_chains();
             Some(diff_operations(saved, &wanted, &owned))
         }
-        ObservedRules::Written(written) => Some(
+        ObservedRules::Written(written) if state.chains[family.index()].is_in_place => Some(
             changed_chains(family, written, &desired)
                 .into_iter()
                 .map(Into::into)
@@ -800,7 +800,8 @@ fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>
         {
             None
         }
-        ObservedRules::Unreadable(_) | ObservedRules::Unknown => {
+        // Where something failed since the chains were written, the jumps may be missing too.
+        ObservedRules::Unreadable(_) | ObservedRules::Unknown | ObservedRules::Written(_) => {
             let jumps = wanted.jumps().map(|(table, jump)| {
                 let family = rules::iptables_family(family);
                 RulesOperation::ensure_jump(family, table, jump.clone())
