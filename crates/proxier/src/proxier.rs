@@ -182,8 +182,15 @@ impl<M: DataPath> Proxier<M> {
         let changes = self.services.take_changes();
         let events = M::compile(&mut self.state, &self.services, &changes);
         self.pending.extend(events);
-        for key in self.retries.dependents_of(|key| M::is_marked(&self.state, key)) {
-            M::mark(&mut self.state, &key);
+        // What depends on these may have failed itself, and have dependents of its own.
+        loop {
+            let dependents = self.retries.dependents_of(|key| M::is_marked(&self.state, key));
+            if dependents.is_empty() {
+                break;
+            }
+            for key in dependents {
+                M::mark(&mut self.state, &key);
+            }
         }
         Ok(())
     }
@@ -213,6 +220,8 @@ impl<M: DataPath> Proxier<M> {
                 Outcome::Skipped { .. } => {}
             }
         }
+        // Before dependents are recorded: a key that fell due and waits for another now holds none itself.
+        self.retries.drop_due(now);
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
             if let Outcome::Skipped { dependency } = outcome
                 && let Some(root) = steps.get(report.root(*dependency).index())
@@ -224,7 +233,6 @@ impl<M: DataPath> Proxier<M> {
             self.retries.depend(&on, dependent);
         }
         M::settle(&mut self.state);
-        self.retries.drop_due(now);
         Synced {
             plan,
             report,
