@@ -214,6 +214,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.desired.contains_key(key)
     }
 
+    /// How often a key is referenced.
+    pub fn references(&self, key: &K) -> usize {
+        self.desired
+            .get(key)
+            .map_or(0, |desired| desired.references as usize)
+    }
+
     /// What an object is for, if it should exist.
     pub fn subject(&self, key: &K) -> Option<&Subject> {
         self.desired.get(key).map(|desired| &desired.subject)

@@ -519,16 +519,21 @@ impl<'a> Planner<'a, '_, '_> {
                 servers.entry(address).or_default().push(need);
             }
         }
-        // Those of addresses without a marked one.
-        let alone: HashSet<IpAddr> = differences
+        // Each service port that needs an address has one virtual server there: these addresses have others than the marked ones.
+        let incomplete: HashSet<IpAddr> = differences
             .iter()
             .filter(|difference| missing(difference))
-            .map(|difference| difference.key.address())
-            .filter(|address| !servers.contains_key(address))
+            .map(|difference| difference.key)
+            .filter(|key| {
+                let marked = servers.get(&key.address()).map_or(0, Vec::len);
+                marked < self.state.addresses.references(key)
+            })
+            .map(AddressKey::address)
             .collect();
-        if !alone.is_empty() {
+        if !incomplete.is_empty() {
             for (key, _) in self.state.servers.iter_desired() {
-                if let Some(address) = key.address().filter(|address| alone.contains(address)) {
+                let address = key.address().filter(|address| incomplete.contains(address));
+                if let Some(address) = address.filter(|_| !self.state.servers.is_marked(key)) {
                     let is_there = self.state.servers.is_observed(key);
                     let need = (!is_there).then_some(Need::Waiting(Key::VirtualServer(*key)));
                     servers.entry(address).or_default().push(need);
