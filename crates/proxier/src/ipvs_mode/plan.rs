@@ -453,9 +453,6 @@ impl<'a> Planner<'a, '_, '_> {
         let (Some(address), Some(port), Some(protocol)) = (key.address(), key.port(), key.protocol()) else {
             return Vec::new();
         };
-        if self.lifted.is_empty() {
-            return Vec::new();
-        }
         let number = match protocol {
             Protocol::Tcp => kernlink_ipset::Protocol::TCP,
             Protocol::Udp => kernlink_ipset::Protocol::UDP,
@@ -478,8 +475,19 @@ impl<'a> Planner<'a, '_, '_> {
             .map(|set| (family, set, frontend.clone()))
             .into_iter()
             .chain(by_port.map(|set| (family, set, Entry::port(port))));
+        let is_left = |(family, set, entry): &EntryKey| {
+            let tables = &self.state.entries[family.index()];
+            let table = &tables[set.index()];
+            let stays = |whole: SetId| tables[whole.index()].is_desired(entry);
+            table.is_observed(entry) && !table.is_desired(entry) && set.whole().is_some_and(stays)
+        };
         entries
-            .filter_map(|entry| self.lifted.get(&entry).cloned())
+            .filter_map(|key| match self.lifted.get(&key) {
+                Some(need) => Some(need.clone()),
+                // Its removal failed, and is not tried by this plan.
+                None if is_left(&key) => Some(Need::Waiting(Key::Entry(key.0, key.1, key.2))),
+                None => None,
+            })
             .collect()
     }
 
