@@ -103,7 +103,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             let virtual_server = entry.virtual_server.server;
             let key = virtual_server.key;
             let known = state.servers.observed(&key).map(|known| known.is_owned);
-            let is_owned = known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
+            let is_owned = known.unwrap_or_else(|| {
+                state.servers.is_desired(&key) || ownership::is_owned(&listed, exclude_cidrs, &key)
+            });
             let summaries = entry.real_servers.iter();
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();

@@ -470,6 +470,11 @@ impl State {
                 self.servers.update(&key, desired, subject.clone());
             } else {
                 self.servers.add(key, desired, subject.clone());
+                if self.servers.observed(&key).is_some_and(|known| !known.is_owned)
+                    && let Some(known) = self.servers.observed_mut(&key)
+                {
+                    known.is_owned = true;
+                }
                 // An address that waits for another virtual server need not wait any more.
                 let address = key.address().and_then(|address| AddressKey::host(address).ok());
                 if let Some(address) = address.filter(|key| !self.addresses.is_observed(key)) {
@@ -539,7 +544,8 @@ impl State {
         for key in &self.foreign {
             let Some(address) = key.address() else { continue };
             let is_bound = AddressKey::host(address).is_ok_and(|key| self.addresses.is_desired(&key));
-            if is_bound && !self.servers.is_desired(key) && self.reported_foreign.insert(*key) {
+            let is_foreign = self.servers.observed(key).is_some_and(|known| !known.is_owned);
+            if is_bound && is_foreign && self.reported_foreign.insert(*key) {
                 let text =
                     format!("virtual server {key} is foreign and stays, although {address} is a virtual IP");
                 events.push(Event::host("ForeignVirtualServer", text));
