@@ -157,10 +157,19 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 /// holds.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
+    let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
+    let mut unbound: HashSet<AddressKey> = HashSet::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
         match key {
-            Key::VirtualServer(key) | Key::RealServer(key, _) => _ = servers.insert(*key),
+            Key::VirtualServer(key) => {
+                servers.insert(*key);
+                // What failed was its addition: if it exists now, that was done all the same.
+                if !state.servers.is_observed(key) {
+                    added.insert(*key);
+                }
+            }
+            Key::RealServer(key, _) => _ = servers.insert(*key),
             Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
             Key::Sysctl(name) => {
                 let value = kernel.sysctls.read(name).unwrap_or_default();
@@ -187,7 +196,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 Some(ObservedServer {
                     virtual_server: status.server,
                     real_servers,
-                    is_owned: known || state.servers.is_desired(&key),
+                    is_owned: known || state.servers.is_desired(&key) || added.contains(&key),
                 })
             }
         };
