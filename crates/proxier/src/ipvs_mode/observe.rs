@@ -176,7 +176,24 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 state.sysctls.observe(name.clone(), value.map(Into::into));
             }
             Key::Timeouts => state.timeouts.observed = Some(kernel.ipvs.timeouts()?),
+            Key::Link(name) => {
+                let exists = kernel.links.exists(name)?;
+                state.links.observe(*name, exists.then_some(()));
+            }
+            // Deleting an address that is gone fails.
+            Key::Address(key) if state.addresses.is_observed(key) => _ = unbound.insert(*key),
             _ => {}
+        }
+    }
+    if !unbound.is_empty() {
+        let mut bound: HashSet<AddressKey> = HashSet::new();
+        for address in kernel.links.list(Selection::All)? {
+            if Some(address.link) == state.config().link() {
+                bound.insert(address.address.key);
+            }
+        }
+        for key in unbound.difference(&bound) {
+            state.addresses.observe(*key, None);
         }
     }
     for key in servers {
