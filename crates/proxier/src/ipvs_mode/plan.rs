@@ -68,6 +68,9 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.remove_links();
 }
 
+/// How many new real servers the removal of an old one names, of which one must be in place.
+const MOST_ALTERNATIVES: usize = 16;
+
 type ServerDifference<'a> = Difference<'a, VirtualServerKey, DesiredServer, ObservedServer>;
 
 struct Planner<'a, 'b, 'c> {
@@ -600,10 +603,13 @@ impl<'a> Planner<'a, '_, '_> {
                 .filter(|_| !observed.real_servers.iter().any(stays));
             let waits = !desired.real_servers.is_empty() && !observed.real_servers.iter().any(stays);
             let any: Vec<Need> = match added {
-                Some(added) => added.clone(),
+                // A few, so that a plan does not grow with the square of the real servers. If all of these are refused, the
+                // others let the old real servers go when these are retried.
+                Some(added) => added.iter().take(MOST_ALTERNATIVES).cloned().collect(),
                 None if waits => continue,
                 None => Vec::new(),
             };
+            let late_entries = self.late_of(difference);
             for (server, _) in observed.real_servers.iter().filter(|known| !stays(known)) {
                 let operation = IpvsOperation::DeleteRealServer {
                     virtual_server: key,
@@ -616,8 +622,8 @@ impl<'a> Planner<'a, '_, '_> {
                     operation,
                     Needs::none().and_any(any.iter().cloned()),
                 );
-                for entry in self.late_of(difference) {
-                    late.entry(entry).or_default().push(need.clone());
+                for entry in &late_entries {
+                    late.entry(entry.clone()).or_default().push(need.clone());
                 }
             }
         }
