@@ -34,9 +34,12 @@ impl Backoff {
         let half = longest / 2;
         // 2^-32 of the range is precise enough.
         let part = u32::try_from(random >> 32).unwrap_or(0);
-        half + (longest - half).mul_f64(f64::from(part) / f64::from(u32::MAX))
+        half.saturating_add((longest - half).mul_f64(f64::from(part) / f64::from(u32::MAX)))
     }
 }
+
+/// The delay where the clock has no time after a longer one.
+const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The keys whose operations failed. Each key has its own time of the next attempt; the delays are random, so that many keys do not
 /// fall due together.
@@ -87,7 +90,8 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             .map_or(0, |before| before.failures)
             .saturating_add(1);
         let random = self.random.hash_one((key, failures));
-        let due = now + self.backoff.delay(failures, random);
+        let delay = self.backoff.delay(failures, random);
+        let due = now.checked_add(delay).unwrap_or(now + A_YEAR);
         self.queue.insert((due, key.clone()));
         let record = Record {
             due,
