@@ -434,10 +434,10 @@ impl State {
         let subject = &subject;
         let new = now.events.iter().filter(|event| !before.events.contains(event));
         events.extend(new.cloned());
-        if before.family == now.family {
+        if before.family == now.family && before.service == now.service {
             self.exchange(id, &before, &now, servers, subject);
         } else {
-            // The id was used for a service port of the other family.
+            // The id was used for a service port of another Service or of the other family.
             self.exchange(id, &before, &Unit::default(), Vec::new(), subject);
             self.exchange(id, &Unit::default(), &now, servers, subject);
         }
