@@ -159,30 +159,34 @@ impl Reader<'_> {
     /// that list empty.
     fn cluster_ip(&mut self, family: Family) -> Option<IpAddr> {
         let service = self.service;
-        let (field, text) = if service.ip_families.is_empty() {
-            ("clusterIP".to_owned(), self.cluster_ip)
+        let (position, text) = if service.ip_families.is_empty() {
+            (None, self.cluster_ip)
         } else {
             let position = service.ip_families.iter().position(|&f| f == family)?;
             match service.cluster_ips.get(position) {
-                Some(text) => (format!("clusterIPs[{position}]"), text.as_str()),
+                Some(text) => (Some(position), text.as_str()),
                 // An object written by hand may have `clusterIP` alone.
-                None if position == 0 => ("clusterIP".to_owned(), self.cluster_ip),
+                None if position == 0 => (None, self.cluster_ip),
                 None => return None,
             }
+        };
+        let field = || match position {
+            Some(position) => format!("clusterIPs[{position}]"),
+            None => "clusterIP".to_owned(),
         };
         match parse_address(text) {
             Some(address) if Family::of(address) == family => Some(address),
             Some(_) if service.ip_families.is_empty() => None,
             Some(_) => {
                 self.invalid(
-                    field,
+                    field(),
                     text,
                     &format!("not an {family} address, although ipFamilies says so; left out"),
                 );
                 None
             }
             None => {
-                self.invalid(field, text, "not an IP address; left out");
+                self.invalid(field(), text, "not an IP address; left out");
                 None
             }
         }
