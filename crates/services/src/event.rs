@@ -72,7 +72,7 @@ pub enum Reason {
         /// The node that has it.
         node: ObjectName,
     },
-    /// A virtual IP that nobody may serve.
+    /// A virtual IP that no Service may have.
     UnusableAddress {
         /// The virtual IP.
         address: IpAddr,
@@ -103,7 +103,7 @@ pub enum Reason {
         /// Its position in `ports`, from 0.
         position: usize,
     },
-    /// An older claim holds this address, port and protocol.
+    /// An older Service owns this address, port and protocol.
     Conflict {
         /// The kind of the frontend that is left out.
         kind: FrontendKind,
@@ -113,14 +113,14 @@ pub enum Reason {
         port: u16,
         /// The protocol.
         protocol: Protocol,
-        /// Who holds it.
+        /// The owner.
         owner: ServicePortName,
     },
-    /// Another Service holds the health-check node port.
+    /// Another Service owns the health-check node port.
     HealthCheckConflict {
         /// The port.
         port: u16,
-        /// Who holds it.
+        /// The owner.
         owner: ObjectName,
     },
     /// `externalTrafficPolicy: Local` of a load balancer without a health-check node port.
