@@ -3,19 +3,20 @@
 //! | object | owned if |
 //! | --- | --- |
 //! | a link | it is a dummy link with the configured name |
-//! | an address | it is on that link |
+//! | an address | it is on that link, and is not an IPv6 link-local address |
 //! | a set, a chain | its name is one of those of kube-proxy's IPVS mode |
 //! | a jump | it leads from a built-in chain to such a chain, with kube-proxy's comment |
 //! | a virtual server | its address, protocol and port are an entry of a frontend set |
 //! | | or its address is on the dummy link, and no frontend set has an entry with that address, outside the excluded networks |
 //! | | or it is on an address of this node with a port of a node-port set, outside the excluded networks |
 //!
-//! The second rule is for sets that were flushed, and for a kube-proxy that ended before it wrote them. An entry is added before its
-//! virtual server and removed after it, so a virtual server without an entry beside others of its address that have one is foreign.
+//! The second rule for virtual servers covers sets that were flushed, and a kube-proxy that ended before it wrote them. An entry is added
+//! before its virtual server and removed after it. So if other entries have the address of a virtual server and none is its own, the
+//! virtual server is foreign.
 //!
 //! A virtual server by firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
-//! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists; a
-//! withdrawn node port at an address that the node lost meanwhile is deleted therefore. A desired virtual server is owned.
+//! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists:
+//! an owned node port at an address that the node loses is still deleted. A desired virtual server is owned.
 
 use std::net::IpAddr;
 
