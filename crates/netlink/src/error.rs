@@ -124,7 +124,7 @@ pub enum Error {
     /// A system call on the socket failed.
     #[error("cannot {call} the netlink socket")]
     Socket {
-        /// What was attempted: `open`, `bind`, `configure`, `send on`, `receive from`.
+        /// What was attempted: `open`, `bind`, `configure`, `attach a filter to`, `send on`, `receive from`.
         call: &'static str,
         /// Why it failed.
         #[source]
@@ -181,6 +181,15 @@ pub enum Error {
     ReceiveBuffer {
         /// The size asked for.
         bytes: usize,
+    },
+    /// A socket filter without instructions, or with more than the kernel takes.
+    #[error(
+        "invalid socket filter of {instructions} instructions; valid: 1 to {} (BPF_MAXINSNS)",
+        crate::MAX_FILTER_INSTRUCTIONS
+    )]
+    FilterLength {
+        /// The number of instructions.
+        instructions: usize,
     },
     /// A request does not fit into a message: an attribute longer than 65 535 bytes, or a message
     /// longer than the socket can send.

@@ -10,6 +10,7 @@ mod namespace;
 pub mod netfilter;
 #[cfg(feature = "fake")]
 mod script;
+mod socket_filter;
 mod subscription;
 mod transport;
 
@@ -21,6 +22,7 @@ pub use message::Message;
 pub use namespace::Namespace;
 #[cfg(feature = "fake")]
 pub use script::Script;
+pub use socket_filter::{FilterInstruction, MAX_FILTER_INSTRUCTIONS};
 pub use subscription::{Event, Events, Subscription};
 pub use transport::Protocol;
 

@@ -9,7 +9,7 @@ use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN};
 
 use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
-use crate::{Error, Namespace, Protocol};
+use crate::{Error, FilterInstruction, Namespace, Protocol};
 
 /// A socket that hears the kernel's notifications. Requests need a
 /// [`Connection`](crate::Connection) of their own.
@@ -49,6 +49,58 @@ impl Subscription {
     /// Subscribes in another network namespace; the calling thread stays where it is.
     pub fn open_in(protocol: Protocol, groups: &[u32], namespace: &Namespace) -> Result<Self, Error> {
         namespace.run(|| Self::open(protocol, groups))?
+    }
+
+    /// Subscribes to one more multicast group. To receive nothing before the subscription is configured, open it without
+    /// groups, configure it and join the groups last.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the kernel refuses: the group does not exist, or the caller may not listen to it.
+    pub fn join_group(&mut self, group: u32) -> Result<(), Error> {
+        self.socket.join_group(group)
+    }
+
+    /// Attaches a socket filter (`SO_ATTACH_FILTER`) in place of an earlier one. The kernel runs it on each datagram, from
+    /// the netlink header on, before the datagram is counted against the receive buffer
+    /// ([`do_one_broadcast`](https://github.com/torvalds/linux/blob/v6.12/net/netlink/af_netlink.c)). It drops those for
+    /// which the program returns 0, and cuts the others after as many bytes as the program returns.
+    ///
+    /// A datagram that was queued before is not filtered.
+    ///
+    /// # Errors
+    /// [`Error::FilterLength`]; [`Error::Socket`] with `EINVAL` for a program that the kernel does not accept, and with
+    /// `ENOMEM` for one that takes more memory than `net.core.optmem_max` bytes, after translation to the kernel's own
+    /// instructions of 8 bytes each
+    /// ([`__sk_filter_charge`](https://github.com/torvalds/linux/blob/v6.12/net/core/filter.c)).
+    #[doc(alias = "SO_ATTACH_FILTER")]
+    pub fn attach_filter(&mut self, program: &[FilterInstruction]) -> Result<(), Error> {
+        self.socket.attach_filter(program)
+    }
+
+    /// Whether a notification that this subscription loses, because its receive buffer is full, makes the sending part of the
+    /// kernel fail (`NETLINK_BROADCAST_ERROR`,
+    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)). Off unless set.
+    ///
+    /// What follows depends on the sender: connection tracking keeps what it could not send and sends it again, most others
+    /// ignore the failure.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the kernel refuses.
+    #[doc(alias = "NETLINK_BROADCAST_ERROR")]
+    pub fn set_broadcast_error(&mut self, enabled: bool) -> Result<(), Error> {
+        self.socket.set_broadcast_error(enabled)
+    }
+
+    /// Whether losses are *not* reported (`NETLINK_NO_ENOBUFS`,
+    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)): there is no
+    /// [`Event::Overrun`], and a full receive buffer takes the next notification as soon as it has room, not only after it was
+    /// read empty. Off unless set.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the kernel refuses.
+    #[doc(alias = "NETLINK_NO_ENOBUFS")]
+    pub fn set_no_enobufs(&mut self, enabled: bool) -> Result<(), Error> {
+        self.socket.set_no_enobufs(enabled)
     }
 
     /// Asks for a receive buffer of this many bytes, which the kernel doubles; without
@@ -203,6 +255,37 @@ mod tests {
             Ok(Event::Notification(0x23)),
         ];
         assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_filter_has_a_length_that_the_kernel_takes() {
+        // BPF_RET | BPF_K, everything.
+        let accept = FilterInstruction::new(0x06, u32::MAX);
+        let mut subscription = Subscription::open(Protocol::Generic, &[]).unwrap();
+        assert_eq!(subscription.attach_filter(&[accept]), Ok(()));
+        // 65 537 would be 1 in the 16 bits that the length has.
+        for length in [0, 4097, 65_537] {
+            assert_eq!(
+                subscription.attach_filter(&vec![accept; length]),
+                Err(Error::FilterLength { instructions: length })
+            );
+        }
+        assert_eq!(
+            Error::FilterLength { instructions: 4097 }.to_string(),
+            "invalid socket filter of 4097 instructions; valid: 1 to 4096 (BPF_MAXINSNS)"
+        );
+    }
+
+    #[test]
+    fn the_kernel_refuses_a_filter_that_does_not_end() {
+        // BPF_LD | BPF_W | BPF_ABS.
+        let load = FilterInstruction::new(0x20, 0);
+        let mut subscription = Subscription::open(Protocol::Generic, &[]).unwrap();
+        let expected = Error::Socket {
+            call: "attach a filter to",
+            errno: crate::Errno::EINVAL,
+        };
+        assert_eq!(subscription.attach_filter(&[load]), Err(expected));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 
+use crate::socket_filter::{self, FilterInstruction};
 use crate::{Errno, Error};
 
 /// A netlink protocol, that is: which part of the kernel a socket talks to.
@@ -117,6 +118,24 @@ impl KernelSocket {
         })
     }
 
+    pub(crate) fn attach_filter(&self, program: &[FilterInstruction]) -> Result<(), Error> {
+        let program = socket_filter::checked(program)?;
+        socket2::SockRef::from(&self.socket)
+            .attach_filter(&program)
+            .map_err(|error| Error::Socket {
+                call: "attach a filter to",
+                errno: Errno::of(&error),
+            })
+    }
+
+    pub(crate) fn set_broadcast_error(&self, enabled: bool) -> Result<(), Error> {
+        self.socket.set_broadcast_error(enabled).map_err(configure_failed)
+    }
+
+    pub(crate) fn set_no_enobufs(&self, enabled: bool) -> Result<(), Error> {
+        self.socket.set_no_enobufs(enabled).map_err(configure_failed)
+    }
+
     pub(crate) fn set_receive_buffer(&self, bytes: usize) -> Result<(), Error> {
         // The kernel takes an int, and cuts what it cannot double.
         if bytes > MAX_RECEIVE_BUFFER {
@@ -158,6 +177,13 @@ impl KernelSocket {
                 }
             }
         }
+    }
+}
+
+fn configure_failed(error: std::io::Error) -> Error {
+    Error::Socket {
+        call: "configure",
+        errno: Errno::of(&error),
     }
 }
 
