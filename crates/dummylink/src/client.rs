@@ -10,42 +10,80 @@ use crate::difference::{Ours, Replaced, difference};
 use crate::{AddressKey, selection::Selection};
 use crate::{DummyLink, Error, HostAddress, Link, LinkAddress, LinkName, LocalRoute, Operation, uapi, wire};
 
-/// Dummy links and the addresses of a network namespace.
+/// Dummy links and the addresses of a network namespace: the kernel's through [`Client`], or links in memory through `Fake`
+/// (feature `fake`).
 ///
-/// [`execute`](Self::execute) is the core; the single verbs are that with one operation.
+/// Your own implementation needs three methods: [`execute`](Self::execute), [`links`](Self::links) and [`list`](Self::list).
+/// The provided methods use these three, except [`routes`](Self::routes), which returns [`Error::NotImplemented`]. A wrapper
+/// around another implementation should forward `routes` and [`link`](Self::link) too: without `routes`,
+/// [`replace`](Self::replace) deletes no IPv4 address; the provided `link` does not know alternative names. [`Error::custom`]
+/// is for errors that do not come from the kernel.
+///
+/// ```
+/// use kernlink_dummylink::{DummyLinks, Error, HostAddress, Link, Operation, Selection};
+///
+/// /// Deletes no link.
+/// struct Keeping<L>(L);
+///
+/// impl<L: DummyLinks> DummyLinks for Keeping<L> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::DeleteLink(_) => Err(Error::custom(operation, "no link may be deleted on this host")),
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn links(&mut self) -> Result<Vec<Link>, Error> {
+///         self.0.links()
+///     }
+///
+///     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error> {
+///         self.0.list(selection)
+///     }
+/// }
+/// ```
 pub trait DummyLinks: Send {
-    /// Executes operations in order and returns one outcome for each, in order. One that fails
-    /// does not stop those behind it.
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
+    /// behind it.
     ///
     /// Only dummy links are changed: an operation on a link of another kind fails with
-    /// [`Error::is_wrong_kind`] and one on a link that is not there with
-    /// [`Error::is_link_missing`].
+    /// [`Error::is_wrong_kind`] and one on a missing link with [`Error::is_link_missing`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
     /// All links, ordered by index. As `ip -details link show`.
     fn links(&mut self) -> Result<Vec<Link>, Error>;
 
-    /// The link of this name, of whatever kind; `None` if there is none. A link is also found by its
-    /// alternative names (`ip link property add dev LINK altname NAME`), here and everywhere else; what is
-    /// returned has its first name.
-    fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error>;
-
-    /// Addresses of both families with their links: as many listings for thousands of links as
-    /// for one. As `ip address show`.
+    /// The link of this name, of whatever kind; `None` if there is none. As `ip -details link show NAME`.
     ///
-    /// In the order of the kernel, which is that of the links, then IPv4 before or behind IPv6;
-    /// the same address may lie on several links.
+    /// [`Client`] and every operation on it also find a link by its alternative names
+    /// (`ip link property add dev LINK altname NAME`); the link returned has its first name. The provided method looks in
+    /// [`links`](Self::links), which has first names only.
+    fn link(&mut self, name: &LinkName) -> Result<Option<Link>, Error> {
+        let links = self.links()?;
+        Ok(links.into_iter().find(|link| link.name == *name))
+    }
+
+    /// Addresses of both families with their links. As `ip address show`.
+    ///
+    /// The addresses of each family are in the order of their links; the order of the families is not defined. The same
+    /// address may be on several links. [`Client`] lists the addresses of all links at once.
     ///
     /// # Errors
     /// [`Error::is_link_missing`] if the addresses of one link are asked for and it is not there.
     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, Error>;
 
-    /// The local routes over a dummy link that somebody added, ordered by prefix; not those that
-    /// the kernel makes for each address. As `ip route show table local proto static dev LINK`.
+    /// The local routes over a dummy link that were added by a program, ordered by prefix, without those that the kernel adds
+    /// for each address. As `ip route show table local proto static dev LINK`.
     ///
     /// # Errors
-    /// [`Error::is_link_missing`] if the link is not there.
-    fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error>;
+    /// [`Error::is_link_missing`] if the link is not there; [`Error::NotImplemented`] from the provided method. An
+    /// implementation that supports no local routes can return an empty list.
+    fn routes(&mut self, link: &LinkName) -> Result<Vec<LocalRoute>, Error> {
+        Err(Error::NotImplemented {
+            operation: format!("route show table local dev {link}").into(),
+        })
+    }
 
     /// Whether a dummy link of this name is there.
     ///
@@ -154,7 +192,9 @@ pub trait DummyLinks: Send {
     /// in the same batch. Packets to their prefixes that arrive in between are not local.
     ///
     /// # Errors
-    /// That of the listing; of single operations they are in the result.
+    /// Those of [`link`](Self::link) and [`list`](Self::list), and of [`routes`](Self::routes) if an IPv4 address is to be
+    /// deleted; nothing was changed then, except if reading again after a change fails. Errors of single operations are in
+    /// the result.
     fn replace(&mut self, link: &LinkName, wanted: &[LinkAddress], ours: &Ours) -> Result<Replaced, Error> {
         // By its first name, which listings carry; it may be known by others.
         let link = match self.link(link)? {
@@ -212,13 +252,9 @@ pub trait DummyLinks: Send {
 
     /// [`execute`](Self::execute) with one operation.
     fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
-        let mut outcomes = self.execute(std::slice::from_ref(&operation));
-        outcomes.pop().unwrap_or_else(|| {
-            Err(Error::Invalid {
-                operation: operation.to_string().into(),
-                reason: "the implementation returned no outcome",
-            })
-        })
+        self.execute(std::slice::from_ref(&operation))
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
     }
 }
 

@@ -195,7 +195,8 @@ impl Replaced {
         if operations.is_empty() {
             return;
         }
-        let outcomes = host.execute(&operations);
+        let missing = std::iter::repeat_with(|| Err(Error::OutcomeMissing));
+        let outcomes = host.execute(&operations).into_iter().chain(missing);
         for (operation, outcome) in operations.into_iter().zip(outcomes) {
             match (&operation, outcome) {
                 (Operation::EnsureRoute(_, route), Ok(())) => self.restored.push(*route),

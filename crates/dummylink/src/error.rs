@@ -44,6 +44,24 @@ pub enum Error {
         #[source]
         refusal: Refusal,
     },
+    /// An implementation of [`DummyLinks`](crate::DummyLinks) other than the kernel's failed; see [`Error::custom`].
+    #[error("cannot {operation}")]
+    Custom {
+        /// What was attempted.
+        operation: Box<str>,
+        /// Why it failed.
+        #[source]
+        cause: Cause,
+    },
+    /// An implementation of [`DummyLinks`](crate::DummyLinks) does not have this method.
+    #[error("cannot {operation}: not supported by this implementation of DummyLinks")]
+    NotImplemented {
+        /// What was attempted.
+        operation: Box<str>,
+    },
+    /// An implementation of [`DummyLinks`](crate::DummyLinks) returned fewer outcomes than it was given operations.
+    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    OutcomeMissing,
     /// No answer of the kernel, or none that makes sense.
     #[error("cannot {operation}")]
     Netlink {
@@ -55,10 +73,33 @@ pub enum Error {
     },
 }
 
+/// The cause in [`Error::Custom`]: the text given to [`Error::custom`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Cause(pub String);
+
 /// What is said of a link that the kernel cannot make.
 const NEEDS_MODULE: &str = ", which takes the module dummy (`modprobe dummy` as root of the host)";
 
 impl Error {
+    /// An error of an implementation of [`DummyLinks`](crate::DummyLinks) other than the kernel's. `operation` is the
+    /// [`Operation`](crate::Operation), or a text that is printed after "cannot". `cause` is the source. All predicates are
+    /// false for this error.
+    ///
+    /// ```
+    /// let link = kernlink_dummylink::LinkName::new("kube-ipvs0").unwrap();
+    /// let delete = kernlink_dummylink::Operation::DeleteLink(link);
+    /// let error = kernlink_dummylink::Error::custom(delete, "the link is reserved");
+    /// assert_eq!(error.to_string(), "cannot link delete kube-ipvs0 type dummy");
+    /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the link is reserved");
+    /// ```
+    pub fn custom(operation: impl ToString, cause: impl Into<String>) -> Self {
+        Error::Custom {
+            operation: operation.to_string().into(),
+            cause: Cause(cause.into()),
+        }
+    }
+
     pub(crate) fn netlink(operation: impl ToString, error: kernlink_netlink::Error) -> Self {
         let operation = operation.to_string().into();
         match error {
@@ -107,9 +148,11 @@ impl Error {
         self.errno() == Some(Errno::EEXIST)
     }
 
-    /// The kernel lacks what is needed: the dummy module, or the address family.
+    /// The kernel lacks what is needed: the dummy module, or the address family. Or the implementation of
+    /// [`DummyLinks`](crate::DummyLinks) does not have the method.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
+        matches!(self, Error::NotImplemented { .. })
+            || matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
     /// The kernel has no dummy links and could not load a module for them.
@@ -133,6 +176,10 @@ impl Error {
     /// The operation may have been executed although it failed here: the kernel's answer was lost or did not
     /// come in time.
     pub fn is_outcome_unknown(&self) -> bool {
-        matches!(self, Error::Netlink { error, .. } if error.is_outcome_unknown())
+        match self {
+            Error::Netlink { error, .. } => error.is_outcome_unknown(),
+            Error::OutcomeMissing => true,
+            _ => false,
+        }
     }
 }

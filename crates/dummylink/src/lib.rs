@@ -9,6 +9,7 @@ mod error;
 mod events;
 #[cfg(feature = "fake")]
 mod fake;
+mod forward;
 mod link;
 mod name;
 mod operation;
@@ -22,7 +23,7 @@ pub use address::{
 };
 pub use client::{Client, DummyLinks};
 pub use difference::{Difference, Ours, Replaced, difference};
-pub use error::Error;
+pub use error::{Cause, Error};
 pub use events::{Event, Events, Snapshot};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
