@@ -6,16 +6,18 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_conntrack::{
-    Changes, Client, Conntrack, Error, Event, EventKinds, Events, Family, Filter, Flow, FlowKey,
-    KernelFiltering, Labels, NewExpectation, NewFlow, Operation, PortRange, Protocol, ProtocolPart,
+    Changes, Client, Conntrack, Error, Event, EventKinds, EventOptions, Events, Family, Filter, Flow,
+    FlowKey, KernelFiltering, Labels, NewExpectation, NewFlow, Operation, PortRange, Protocol, ProtocolPart,
     ProtocolState, Scope, StaleFlows, Status, TcpState, Tuple, Zone, ZoneScope,
 };
 use kernlink_kernel_tests::traffic::{self, Connection, Network, Server};
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -568,6 +570,157 @@ fn an_overrun_is_seen_and_the_table_is_known_again() {
         let now: BTreeSet<FlowKey> = client.list(&filter).unwrap().iter().map(Flow::key).collect();
         assert_eq!(now.len(), 56);
         assert_eq!(picture, now);
+    });
+}
+
+/// Whether an event, or the report of an overrun, waits.
+fn is_readable(events: &Events) -> bool {
+    let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
+}
+
+#[test]
+fn the_kernel_queues_only_events_of_its_filters() {
+    requires!(Feature::Conntrack);
+    NetNs::new().run(|| {
+        let service = |text: &str| Filter::new().with_destination(text.parse::<IpNet>().unwrap());
+        let filters = [
+            service("10.96.0.8/30").with_protocol(Protocol::UDP),
+            service("fd96::10/128").with_source("fd00::/64".parse::<IpNet>().unwrap()),
+        ];
+        let options = EventOptions::new(EventKinds::all())
+            .with_kernel_filters(filters.clone())
+            .with_timeout(Some(Duration::ZERO))
+            .with_receive_buffer(4096);
+        let mut events = options.open().unwrap();
+        // For comparison: without a filter the same events overrun the same receive buffer.
+        let mut unfiltered = EventOptions::new(EventKinds::all())
+            .with_timeout(Some(Duration::ZERO))
+            .with_receive_buffer(4096)
+            .open()
+            .unwrap();
+        let mut client = Client::open().unwrap();
+        // Other addresses: 80 flows begin and end.
+        populate(&mut client);
+        client.flush(Scope::Everything).unwrap();
+        assert!(!is_readable(&events));
+        assert!(unfiltered.any(|event| event.unwrap() == Event::Overrun));
+        drop(unfiltered);
+
+        let flow = |tuple| Operation::Add(NewFlow::new(tuple, Duration::from_secs(600)));
+        let matching = [
+            Tuple::udp(socket("10.0.0.1:1"), socket("10.96.0.10:53")),
+            Tuple::tcp(socket("[fd00::1]:1"), socket("[fd96::10]:53")),
+        ];
+        let others = [
+            // One condition of each filter is not fulfilled.
+            Tuple::tcp(socket("10.0.0.1:1"), socket("10.96.0.10:53")),
+            Tuple::udp(socket("10.0.0.1:1"), socket("10.96.0.12:53")),
+            Tuple::udp(socket("[fd00::1]:1"), socket("[fd96::11]:53")),
+            Tuple::udp(socket("[fd00:0:0:1::1]:1"), socket("[fd96::10]:53")),
+        ];
+        for tuple in others {
+            client.execute(&[flow(tuple)]).pop().unwrap().unwrap();
+        }
+        assert!(!is_readable(&events));
+        for tuple in matching {
+            client.execute(&[flow(tuple)]).pop().unwrap().unwrap();
+        }
+        assert!(is_readable(&events));
+        client.flush(Scope::Everything).unwrap();
+        let mut heard: Vec<(&str, Tuple)> = events
+            .by_ref()
+            .map(|event| match event.unwrap() {
+                Event::New(flow) => ("new", flow.original),
+                Event::Destroy(flow) => ("destroy", flow.original),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        // Flows end in the order of the hash table.
+        heard[2..].sort_by_key(|(_, tuple)| tuple.source);
+        let [first, second] = matching;
+        assert_eq!(
+            heard,
+            [
+                ("new", first),
+                ("new", second),
+                ("destroy", first),
+                ("destroy", second)
+            ]
+        );
+    });
+}
+
+#[test]
+fn a_filter_of_events_that_the_kernel_cannot_compare_is_refused() {
+    requires!(Feature::Conntrack);
+    let options = EventOptions::new(EventKinds::all())
+        .with_kernel_filters([Filter::new(), Filter::new().with_destination_port(53)]);
+    let error = NetNs::new().run(|| options.open()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot filter by --dport 53");
+}
+
+/// The tuples of flows that ended, and whether an overrun was reported; waits until `count` ended.
+fn ended(events: &mut Events, count: usize) -> (BTreeSet<Tuple>, bool) {
+    let mut tuples = BTreeSet::new();
+    let mut overran = false;
+    for event in events {
+        match event.unwrap() {
+            Event::Destroy(flow) => drop(tuples.insert(flow.original)),
+            Event::Overrun => overran = true,
+            _ => {}
+        }
+        if tuples.len() == count {
+            break;
+        }
+    }
+    (tuples, overran)
+}
+
+#[test]
+fn reliable_delivery_loses_no_end_of_a_flow() {
+    requires!(Feature::Conntrack);
+    for kinds in [EventKinds::DESTROY, EventKinds::all()] {
+        NetNs::new().run(|| {
+            let mut events = EventOptions::new(kinds)
+                .with_reliable_delivery()
+                .with_timeout(Some(Duration::from_secs(60)))
+                .with_receive_buffer(4096)
+                .open()
+                .unwrap();
+            let mut client = Client::open().unwrap();
+            populate(&mut client);
+            client.flush(Scope::Everything).unwrap();
+            // Nothing was read so far: the receive buffer is full, and the kernel keeps the rest.
+            assert!(!client.dying().unwrap().is_empty());
+            let (tuples, overran) = ended(&mut events, 80);
+            assert_eq!(tuples.len(), 80);
+            // What was lost of the other kinds is reported.
+            assert_eq!(overran, kinds != EventKinds::DESTROY);
+            wait::until(|| match client.dying().unwrap().len() {
+                0 => Ok(()),
+                left => Err(format!("{left} flows are kept")),
+            });
+        });
+    }
+}
+
+#[test]
+fn without_reliable_delivery_ends_of_flows_are_lost_and_reported() {
+    requires!(Feature::Conntrack);
+    NetNs::new().run(|| {
+        let mut events = EventOptions::new(EventKinds::DESTROY)
+            .with_timeout(Some(Duration::ZERO))
+            .with_receive_buffer(4096)
+            .open()
+            .unwrap();
+        let mut client = Client::open().unwrap();
+        populate(&mut client);
+        client.flush(Scope::Everything).unwrap();
+        assert_eq!(client.dying().unwrap(), []);
+        let (tuples, overran) = ended(&mut events, 80);
+        assert!(tuples.len() < 80, "{}", tuples.len());
+        assert!(overran);
     });
 }
 

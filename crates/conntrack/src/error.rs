@@ -48,7 +48,7 @@ pub enum Error {
     /// A filter for reading is contradictory; nothing was read.
     #[error("cannot filter by {filter}")]
     InvalidFilter {
-        /// The filter, as it prints.
+        /// The filter, as it prints; of a list that is too long, the number of filters.
         filter: String,
         /// What is wrong with it.
         #[source]
@@ -194,6 +194,25 @@ pub enum InvalidOperation {
         field: &'static str,
         /// The range.
         ports: PortRange,
+    },
+    /// A condition that the kernel's filter of events does not compare.
+    #[error(
+        "kernel filter of events: {field} is set; valid: family, protocol, original source, original destination"
+    )]
+    NotInKernelFilter {
+        /// Which condition.
+        field: &'static str,
+    },
+    /// More filters than fit into one program of the kernel.
+    #[error(
+        "kernel filter of events: {filters} filters need {instructions} instructions; valid: at most {} (BPF_MAXINSNS)",
+        kernlink_netlink::MAX_FILTER_INSTRUCTIONS
+    )]
+    KernelFilterLength {
+        /// The number of filters.
+        filters: usize,
+        /// The instructions that they need.
+        instructions: usize,
     },
     /// A deletion by a filter that accepts everything.
     #[error("filter: it has no condition and would delete everything; flush everything to mean that")]

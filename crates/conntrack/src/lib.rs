@@ -4,6 +4,7 @@ mod client;
 #[cfg(feature = "fake")]
 pub mod contract;
 mod error;
+mod event_filter;
 mod events;
 mod expectation;
 #[cfg(feature = "fake")]
@@ -23,7 +24,7 @@ mod wire;
 
 pub use client::{Client, KernelFiltering};
 pub use error::{Cause, Error, InvalidOperation};
-pub use events::{Event, EventKinds, Events};
+pub use events::{Event, EventKinds, EventOptions, Events};
 pub use expectation::{Expectation, ExpectationFlags, NewExpectation};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
