@@ -11,6 +11,7 @@
 
 pub mod kernel;
 pub mod netns;
+pub mod programs;
 pub mod tools;
 pub mod traffic;
 pub mod wait;

@@ -1,14 +1,15 @@
 //! The standard tools as a second opinion. They run in the calling thread's network namespace.
 
 use std::{
-    io::Write,
-    process::{Command, Stdio},
+    io::{self, Write},
+    process::Stdio,
     thread,
 };
 
-use crate::wait;
+use crate::{programs, wait};
 
-/// Runs a program to its end and returns its standard output. `Err` says what was run and what it said.
+/// Runs a program of [`programs::PROGRAMS`] to its end and returns its standard output. `Err` says what was run and what
+/// it said. Panics if the program is not in the table or not installed.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     run_with_input(program, arguments, "")
 }
@@ -16,13 +17,21 @@ pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 /// The same, with text on standard input.
 pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let line = || format!("{program} {}", arguments.join(" "));
-    let mut child = Command::new(program)
+    let mut child = match programs::command(program)
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("{}: {error}", line()))?;
+    {
+        Ok(child) => child,
+        // An `Err` would read as if the kernel lacked what the program is for, and skip the test.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let package = programs::find(program).map_or("?", |program| program.package);
+            panic!("{program} is not installed: it is in the Debian package {package}")
+        }
+        Err(error) => return Err(format!("{}: {error}", line())),
+    };
     let stdin = child.stdin.take();
     let output = thread::scope(|scope| {
         scope.spawn(move || {
@@ -138,11 +147,12 @@ mod tests {
             error.starts_with("sh -c") && error.contains("no such thing"),
             "{error}"
         );
-        assert!(
-            run("kernlink-no-such-program", &[])
-                .unwrap_err()
-                .starts_with("kernlink-no-such-program")
-        );
+    }
+
+    #[test]
+    #[should_panic(expected = "undeclared program `kernlink-no-such-program`")]
+    fn an_undeclared_program_is_a_panic_and_no_answer() {
+        let _ = run("kernlink-no-such-program", &[]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use kernlink_ipvs::{
 use kernlink_kernel_tests::{
     kernel::{self, Feature},
     netns::NetNs,
-    requires, tools, wait,
+    programs, requires, tools, wait,
 };
 use kernlink_netlink::Namespace;
 
@@ -292,7 +292,7 @@ fn an_unprivileged_user_is_told_so() {
         &["unshare", "--user", "--map-root-user", "--net"],
     ] {
         let test = ["--exact", "an_unprivileged_user_is_told_so", "--nocapture"];
-        let output = std::process::Command::new(lowered[0])
+        let output = programs::command(lowered[0])
             .args(&lowered[1..])
             .arg(this)
             .args(test)

@@ -4,10 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use kernlink_kernel_tests::{netns::NetNs, tools};
+use kernlink_kernel_tests::{netns::NetNs, programs, tools};
 use kernlink_netlink::{
     Batch, Connection, Errno, Error, Event, Message, Namespace, Protocol, Subscription, netfilter,
 };
@@ -172,7 +172,7 @@ fn a_wait_that_is_interrupted_goes_on() {
         return wait_for_an_address();
     }
     let _inside = NetNs::new().enter();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = programs::this_program()
         .args(["--exact", "a_wait_that_is_interrupted_goes_on", "--nocapture"])
         .env(WAITS, "1")
         .stdout(Stdio::piped())
@@ -230,7 +230,7 @@ fn signals_do_not_prolong_a_timeout() {
         return wait_for_nothing();
     }
     let _inside = NetNs::new().enter();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut child = programs::this_program()
         .args(["--exact", "signals_do_not_prolong_a_timeout", "--nocapture"])
         .env(TIMES_OUT, "1")
         .stdout(Stdio::piped())

@@ -1,0 +1,113 @@
+//! The external programs that kernel tests, benchmarks and examples start, in one table.
+//!
+//! `cargo xtask test` installs the packages of the table, and runs tests with a `PATH` that finds these programs and no
+//! other. Tests, benchmarks and examples start programs with [`command`], which panics for a program that is not in the
+//! table; `cargo xtask check` fails for those that use [`Command::new`] instead.
+
+use std::process::Command;
+
+/// A program and the package that contains it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// The name under which it is started, without a folder.
+    pub name: &'static str,
+    /// Its package in Debian and Ubuntu.
+    pub package: &'static str,
+}
+
+impl Program {
+    /// A program of this name in this package.
+    pub const fn new(name: &'static str, package: &'static str) -> Self {
+        Self { name, package }
+    }
+}
+
+/// All programs that may be started: by a test, a benchmark, an example, a library under test, or by another program of this
+/// table.
+pub const PROGRAMS: &[Program] = &[
+    Program::new("cat", "coreutils"),
+    Program::new("conntrack", "conntrack"),
+    Program::new("cp", "coreutils"),
+    Program::new("env", "coreutils"),
+    Program::new("flock", "util-linux"),
+    Program::new("ip", "iproute2"),
+    Program::new("ip6tables", "iptables"),
+    Program::new("ip6tables-legacy", "iptables"),
+    Program::new("ip6tables-legacy-restore", "iptables"),
+    Program::new("ip6tables-legacy-save", "iptables"),
+    Program::new("ip6tables-nft", "iptables"),
+    Program::new("ip6tables-nft-restore", "iptables"),
+    Program::new("ip6tables-nft-save", "iptables"),
+    Program::new("ip6tables-restore", "iptables"),
+    Program::new("ip6tables-save", "iptables"),
+    Program::new("ipset", "ipset"),
+    Program::new("iptables", "iptables"),
+    Program::new("iptables-legacy", "iptables"),
+    Program::new("iptables-legacy-restore", "iptables"),
+    Program::new("iptables-legacy-save", "iptables"),
+    Program::new("iptables-nft", "iptables"),
+    Program::new("iptables-nft-restore", "iptables"),
+    Program::new("iptables-nft-save", "iptables"),
+    Program::new("iptables-restore", "iptables"),
+    Program::new("iptables-save", "iptables"),
+    Program::new("ipvsadm", "ipvsadm"),
+    Program::new("modprobe", "kmod"),
+    Program::new("nft", "nftables"),
+    Program::new("rmmod", "kmod"),
+    Program::new("setpriv", "util-linux"),
+    Program::new("sh", "dash"),
+    Program::new("sleep", "coreutils"),
+    Program::new("unshare", "util-linux"),
+];
+
+/// The entry of a program in [`PROGRAMS`].
+pub fn find(name: &str) -> Option<Program> {
+    PROGRAMS.iter().copied().find(|program| program.name == name)
+}
+
+/// A command that starts a program of [`PROGRAMS`]. Panics if the program is not in the table.
+#[track_caller]
+pub fn command(name: &str) -> Command {
+    assert!(
+        find(name).is_some(),
+        "undeclared program `{name}`: add it and its package to PROGRAMS in kernel-tests/src/programs.rs"
+    );
+    Command::new(name)
+}
+
+/// A command that starts the running program once more, such as a test binary for a part of a test that needs a process of its
+/// own. Panics if the path of the running program cannot be read.
+#[track_caller]
+pub fn this_program() -> Command {
+    let path = std::env::current_exe()
+        .unwrap_or_else(|error| panic!("reading the path of the running program: {error}"));
+    Command::new(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_declared_program_is_started() {
+        let output = command("sh").args(["-c", "echo started"]).output().unwrap();
+        assert_eq!(output.stdout, b"started\n");
+    }
+
+    #[test]
+    #[should_panic(expected = "undeclared program `true`: add it and its package to PROGRAMS")]
+    fn starting_an_undeclared_program_panics() {
+        command("true");
+    }
+
+    #[test]
+    #[should_panic(expected = "undeclared program `/bin/sh`")]
+    fn a_path_is_no_name_of_a_program() {
+        command("/bin/sh");
+    }
+
+    #[test]
+    fn the_table_is_sorted_and_names_each_program_once() {
+        assert!(PROGRAMS.is_sorted_by(|one, other| one.name < other.name));
+    }
+}
