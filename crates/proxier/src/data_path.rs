@@ -40,7 +40,8 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// The state before anything is known.
     fn new_state(config: &Self::Config) -> Self::State;
 
-    /// Replaces the configuration. Objects that depend on it are marked to be compared again.
+    /// Replaces the configuration. The next sync calls [`observe`](Self::observe), which marks all objects, and
+    /// [`compile`](Self::compile).
     fn set_config(state: &mut Self::State, config: &Self::Config);
 
     /// Reads everything that a plan depends on, and marks all objects to be compared. Returns events that describe what could not
@@ -50,7 +51,7 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// What prevents a plan.
     fn observe(state: &mut Self::State, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
 
-    /// Reads single objects again, whose operations failed, as far as a retry depends on what the kernel holds.
+    /// Reads single objects again before their failed operations are retried. Objects whose operations are idempotent need not be read.
     ///
     /// # Errors
     /// What could not be read.
@@ -60,10 +61,12 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
         keys: &[Self::Key],
     ) -> Result<(), Self::Error>;
 
-    /// The addresses of this node's interfaces as last read, without those that the data path bound itself.
+    /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these
+    /// addresses; without any there are no frontends for node ports.
     fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
 
-    /// Brings the desired objects up to date with changes of the Services. Returns new events.
+    /// Brings the desired objects up to date with changes of the Services. Returns new events. The first changes name everything. A
+    /// frontend in `changes` may be new, changed, or gone; [`Services::frontend`] tells which.
     fn compile(state: &mut Self::State, services: &Services, changes: &Changes) -> Vec<Event>;
 
     /// Marks an object to be compared at the next plan.
@@ -72,7 +75,8 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// Whether an object is marked.
     fn is_marked(state: &Self::State, key: &Self::Key) -> bool;
 
-    /// Compares the marked objects and adds the steps that make the observed ones equal to the desired ones.
+    /// Compares the marked objects and adds the steps that make the observed ones equal to the desired ones. Marks stay: a plan that is
+    /// only printed calls this too.
     fn plan(state: &mut Self::State, plan: &mut PlanBuilder<'_, Self>);
 
     /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
@@ -81,7 +85,7 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// The error of an operation for which [`execute`](Self::execute) returned no outcome.
     fn no_outcome() -> Self::Error;
 
-    /// Records an operation that was done in the observed objects.
+    /// Records in the observed objects that an operation was done.
     fn record(state: &mut Self::State, operation: &Self::Operation);
 
     /// Removes all marks: every marked object was compared, and what failed is retried.

@@ -1,9 +1,7 @@
-//! What has to be done so that the kernel holds what is desired: phases of steps. A plan is plain data; it prints as the commands that
-//! do the same.
+//! The steps that make the kernel hold what is desired, in phases. A plan is plain data. It prints as the equivalent commands.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Instant;
 
 use kernlink_services::ObjectName;
 
@@ -57,9 +55,9 @@ pub struct Step<M: DataPath> {
     pub subject: Subject,
     /// What to do.
     pub operation: M::Operation,
-    /// Earlier steps that must all have been done. Otherwise the step is skipped.
+    /// Earlier steps. The step is skipped unless all of them were done.
     pub needs: Vec<StepId>,
-    /// Earlier steps of which one at least must have been done, unless this is empty. Otherwise the step is skipped.
+    /// Earlier steps. The step is skipped unless at least one of them was done. Empty: no such condition.
     pub needs_any: Vec<StepId>,
 }
 
@@ -122,7 +120,7 @@ impl<M: DataPath> Plan<M> {
 }
 
 impl<M: DataPath> fmt::Display for Plan<M> {
-    /// A heading for each phase, and a line for each step: its number, and the command that does the same.
+    /// A heading for each phase, and for each step its number and the equivalent command.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut index = 0;
         for phase in &self.phases {
@@ -175,7 +173,7 @@ impl<K> Needs<K> {
         }
     }
 
-    /// And one of these at least, unless there are none.
+    /// At least one of these too. Without any: no such condition.
     #[must_use]
     pub fn and_any(mut self, needs: impl IntoIterator<Item = Need<K>>) -> Self {
         self.any.extend(needs);
@@ -197,7 +195,6 @@ pub(crate) struct Built<M: DataPath> {
 #[derive(Debug)]
 pub struct PlanBuilder<'a, M: DataPath> {
     retries: &'a Retries<M::Key, M::Operation>,
-    now: Instant,
     steps: Vec<(M::Phase, Step<M>)>,
     waiting: Vec<(M::Key, M::Key)>,
     /// The keys of failed operations for which there still is something to do.
@@ -205,18 +202,20 @@ pub struct PlanBuilder<'a, M: DataPath> {
 }
 
 impl<'a, M: DataPath> PlanBuilder<'a, M> {
-    pub(crate) fn new(retries: &'a Retries<M::Key, M::Operation>, now: Instant) -> Self {
+    pub(crate) fn new(retries: &'a Retries<M::Key, M::Operation>) -> Self {
         Self {
             retries,
-            now,
             steps: Vec::new(),
             waiting: Vec::new(),
             needed: BTreeSet::new(),
         }
     }
 
-    /// Adds a step, unless the same operation failed and is not due, or something that it needs is not: then the step is left out,
-    /// and tried with what it waits for.
+    /// Adds a step. The step is left out if the same operation on `key` failed and its retry is not due, or if the step needs an object
+    /// that waits for such a retry; it is then planned together with that retry.
+    ///
+    /// A step may need only steps of its own phase that were added before it, and steps of earlier phases. Use the returned value in
+    /// the `needs` of later steps.
     pub fn push(
         &mut self,
         phase: M::Phase,
@@ -229,7 +228,7 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         if self.retries.has_failed(&key) {
             self.needed.insert(key.clone());
         }
-        if self.retries.is_waiting(&key, &operation, self.now) {
+        if self.retries.is_waiting(&key, &operation) {
             return Need::Waiting(key);
         }
         let mut all = Vec::with_capacity(needs.all.len());

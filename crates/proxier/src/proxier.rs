@@ -41,7 +41,7 @@ impl<M: DataPath> fmt::Debug for KernelApis<M> {
     }
 }
 
-/// What was looked at, since the proxier was made. The differences between two syncs show what one change costs.
+/// Counters since the proxier was made. Their increase over one sync is the cost of the changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cost {
@@ -79,14 +79,14 @@ impl<M: DataPath> Proxier<M> {
         self.retries.set_backoff(backoff);
     }
 
-    /// Applies a change of a source. Returns new events about the objects by themselves; all others are returned by the next sync.
-    /// The kernel is not touched before that.
+    /// Applies a change of a source. Returns new events about single objects; the next sync returns the events about conflicts, frontends
+    /// and the node. The kernel is not touched before the next sync.
     pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         self.services.change(source, change)
     }
 
-    /// Declares that a source delivers a kind of object: no sync acts before its first full list. A source that delivers an object
-    /// is registered by that.
+    /// Declares that a source delivers a kind of object: no sync acts before its first full list. A source that delivers an object is
+    /// registered without this call.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
         self.services.register_source(source, kind);
     }
@@ -108,8 +108,8 @@ impl<M: DataPath> Proxier<M> {
         Ok(())
     }
 
-    /// Makes the next plan or sync read the whole kernel, to find changes by others. Call it when told of such a change, and from time
-    /// to time.
+    /// Makes the next plan or sync read the whole kernel, to find changes by other programs. Call it when the kernel reports such a
+    /// change, and at intervals.
     pub fn resync(&mut self) {
         self.needs_listing = true;
     }
@@ -120,7 +120,7 @@ impl<M: DataPath> Proxier<M> {
     /// [`SyncError::NotSynced`], [`SyncError::Observe`].
     pub fn plan(&mut self, now: Instant) -> Result<Plan<M>, SyncError<M::Error>> {
         self.prepare(now)?;
-        Ok(self.make_plan(now).plan)
+        Ok(self.make_plan().plan)
     }
 
     /// Makes the kernel hold what the Services need. What fails is retried at a time of its own; everything else goes on. A second sync
@@ -130,18 +130,19 @@ impl<M: DataPath> Proxier<M> {
     /// As [`plan`](Self::plan). Steps that fail are in the report.
     pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
         self.prepare(now)?;
-        let built = self.make_plan(now);
+        let built = self.make_plan();
         Ok(self.execute(built, now))
     }
 
-    /// Executes a plan that was reviewed, if it still is what has to be done: the kernel is read again.
+    /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
     ///
     /// # Errors
-    /// [`SyncError::PlanOutdated`] if it is not; nothing is done then. Otherwise as [`plan`](Self::plan).
+    /// [`SyncError::PlanOutdated`] if the new plan differs: the kernel or the objects changed, or the retry of an operation that failed
+    /// became due. Nothing is done then; make a new plan. Otherwise as [`plan`](Self::plan).
     pub fn apply(&mut self, reviewed: &Plan<M>, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
         self.needs_listing = true;
         self.prepare(now)?;
-        let built = self.make_plan(now);
+        let built = self.make_plan();
         if built.plan != *reviewed {
             return Err(SyncError::PlanOutdated);
         }
@@ -195,8 +196,8 @@ impl<M: DataPath> Proxier<M> {
         Ok(())
     }
 
-    fn make_plan(&mut self, now: Instant) -> Built<M> {
-        let mut builder = PlanBuilder::new(&self.retries, now);
+    fn make_plan(&mut self) -> Built<M> {
+        let mut builder = PlanBuilder::new(&self.retries);
         M::plan(&mut self.state, &mut builder);
         builder.finish()
     }
@@ -221,7 +222,7 @@ impl<M: DataPath> Proxier<M> {
             }
         }
         // Before dependents are recorded: a key that fell due and waits for another now holds none itself.
-        self.retries.drop_due(now);
+        self.retries.drop_due();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
             if let Outcome::Skipped { dependency } = outcome
                 && let Some(root) = steps.get(report.root(*dependency).index())
@@ -254,7 +255,7 @@ impl<M: DataPath> Proxier<M> {
         &self.state
     }
 
-    /// What was looked at since the proxier was made.
+    /// The counters of work since the proxier was made.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
@@ -282,7 +283,7 @@ pub struct Synced<M: DataPath> {
     pub report: Report<M>,
     /// New events since the last sync.
     pub events: Vec<Event>,
-    /// When to call [`Proxier::sync`] again at the latest: when an operation that failed is due. `None`: nothing waits.
+    /// When to call [`Proxier::sync`] again at the latest: when the first retry of a failed operation is due. `None`: no retry is due.
     pub next: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,

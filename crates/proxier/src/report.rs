@@ -1,4 +1,4 @@
-//! What became of a plan.
+//! The outcomes of a plan's steps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -91,7 +91,7 @@ pub struct Counts {
     pub done: usize,
     /// Tried and failed.
     pub failed: usize,
-    /// Not tried because a step before failed.
+    /// Not tried, because a step that they need was not done.
     pub skipped: usize,
 }
 

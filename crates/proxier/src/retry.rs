@@ -9,9 +9,9 @@ use foldhash::quality::RandomState;
 /// The delays between attempts at one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest delay after the first failure. Default: 1 second.
+    /// The longest delay after the first failure; 0 makes what failed due at once. Default: 1 second.
     pub initial: Duration,
-    /// The longest delay after many failures. Default: 5 minutes.
+    /// The longest delay after any number of failures. Default: 5 minutes.
     pub max: Duration,
 }
 
@@ -25,8 +25,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after so many failures: it doubles with each, up to the limit, and is between half of that and all of it. `random`
-    /// chooses where.
+    /// The delay after a number of failures in a row, from 1. The longest delay is `initial`, doubled with each further failure, and
+    /// at most `max`. `random` chooses the delay between half of the longest delay and all of it.
     #[must_use]
     pub fn delay(&self, failures: u32, random: u64) -> Duration {
         let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -55,6 +55,8 @@ pub struct Retries<K, O> {
 #[derive(Clone, Debug)]
 struct Record<K, O> {
     due: Instant,
+    /// Whether it fell due. It stays so if the clock of the embedder goes back before the attempt.
+    is_due: bool,
     failures: u32,
     /// What failed. Another operation on the key does not wait.
     operation: O,
@@ -95,6 +97,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         self.queue.insert((due, key.clone()));
         let record = Record {
             due,
+            is_due: false,
             failures,
             operation,
             dependents: same.map(|before| before.dependents).unwrap_or_default(),
@@ -112,7 +115,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         }
     }
 
-    /// Records that an operation on a key was skipped because one on another key failed, waits, or was skipped itself.
+    /// Records that an operation on `dependent` was skipped because the operation on the key `on` failed, waits, or was skipped.
     pub(crate) fn depend(&mut self, on: &K, dependent: K) {
         if let Some(record) = self.records.get_mut(on) {
             record.dependents.insert(dependent);
@@ -148,13 +151,13 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     }
 
     /// Whether an operation on a key failed and is not due yet.
-    pub(crate) fn is_waiting(&self, key: &K, operation: &O, now: Instant) -> bool {
+    pub(crate) fn is_waiting(&self, key: &K, operation: &O) -> bool {
         self.records
             .get(key)
-            .is_some_and(|record| record.due > now && record.operation == *operation)
+            .is_some_and(|record| !record.is_due && record.operation == *operation)
     }
 
-    /// The keys that fall due, and those that depend on them. They do not wait any more.
+    /// Removes the keys that fall due from the queue. Returns them, and the keys that depend on them.
     pub(crate) fn take_due(&mut self, now: Instant) -> (Vec<K>, Vec<K>) {
         let (mut due, mut dependents) = (Vec::new(), Vec::new());
         while let Some((at, key)) = self.queue.first().cloned() {
@@ -163,6 +166,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             }
             self.queue.pop_first();
             if let Some(record) = self.records.get_mut(&key) {
+                record.is_due = true;
                 dependents.extend(std::mem::take(&mut record.dependents));
             }
             due.push(key);
@@ -170,7 +174,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         (due, dependents)
     }
 
-    /// The dependents of the keys that `is_marked`: these are planned again, for another reason than a retry.
+    /// The dependents of the keys for which `is_marked` is true: these keys are planned again although no retry is due.
     pub(crate) fn dependents_of(&mut self, is_marked: impl Fn(&K) -> bool) -> Vec<K> {
         let records = self.records.iter_mut().filter(|(key, _)| is_marked(key));
         records
@@ -179,9 +183,9 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     }
 
     /// Removes the keys that fell due and did not fail again: nothing is left to do about them.
-    pub(crate) fn drop_due(&mut self, now: Instant) {
+    pub(crate) fn drop_due(&mut self) {
         if self.records.len() > self.queue.len() {
-            self.records.retain(|_, record| record.due > now);
+            self.records.retain(|_, record| !record.is_due);
         }
     }
 
@@ -215,13 +219,13 @@ mod tests {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         retries.fail(&1, 'a', now);
-        assert!(retries.is_waiting(&1, &'a', now));
-        assert!(!retries.is_waiting(&1, &'b', now));
-        assert!(!retries.is_waiting(&2, &'a', now));
+        assert!(retries.is_waiting(&1, &'a'));
+        assert!(!retries.is_waiting(&1, &'b'));
+        assert!(!retries.is_waiting(&2, &'a'));
         let due = retries.next().unwrap();
-        assert!(!retries.is_waiting(&1, &'a', due));
         assert_eq!(retries.take_due(due), (vec![1], vec![]));
-        retries.drop_due(due);
+        assert!(!retries.is_waiting(&1, &'a'));
+        retries.drop_due();
         assert_eq!(retries.len(), 0);
     }
 

@@ -14,8 +14,9 @@ type Set<K> = HashSet<K, RandomState>;
 
 /// The objects of one kind. `D` is the desired value of an object, `O` its observed value.
 ///
-/// A key is desired as long as somebody references it. A change of the desired or the observed side marks the key; a plan compares
-/// marked keys only, so its cost depends on what changed. Before the first plan all keys are marked.
+/// A key is desired as long as it has a reference. A change of the desired value marks the key; a plan compares marked keys only, so
+/// its cost depends on what changed. Before the first plan all keys are marked. [`observe`](Self::observe) does not mark: it records the
+/// outcome of a step or a new reading.
 #[derive(Clone, Debug)]
 pub struct Table<K, D, O = D> {
     desired: Map<K, Desired<D>>,
@@ -46,7 +47,7 @@ pub struct Difference<'a, K, D, O> {
     pub desired: Option<&'a D>,
     /// What the object is; `None` if it does not exist.
     pub observed: Option<&'a O>,
-    /// What the object is for. An object that an earlier process left is for the data path.
+    /// What the object is for. [`Subject::DataPath`] for an object that this process never desired.
     pub subject: Subject,
 }
 
@@ -124,7 +125,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes the desired value of a key that has one reference at most.
+    /// Sets or removes the desired value of a key that has one reference at most. Use [`add`](Self::add) and [`remove`](Self::remove)
+    /// for a key that several frontends share. Without a value, `subject` is not used: the key keeps its former one.
     pub fn set(&mut self, key: K, value: Option<D>, subject: Subject) {
         match value {
             Some(value) if self.desired.contains_key(&key) => self.update(&key, value, subject),
@@ -133,7 +135,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes an observed value.
+    /// Sets or removes an observed value, without marking the key.
     pub fn observe(&mut self, key: K, value: Option<O>) {
         self.work += 1;
         match value {
@@ -147,7 +149,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         let before = std::mem::take(&mut self.observed);
         self.observed.extend(observed);
         let gone = before.into_keys();
-        self.marked.extend(gone.filter(|key| !self.observed.contains_key(key)));
+        self.marked
+            .extend(gone.filter(|key| !self.observed.contains_key(key)));
         self.mark_all();
     }
 

@@ -2,6 +2,7 @@
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kernlink_dummylink::{AddressKey, DummyLinks, Error, Fake, LinkAddress, LinkName, Operation, Selection};
@@ -9,14 +10,19 @@ use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_proxier::table::Table;
 use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
 use kernlink_services::{
-    Change, Changes, Config, Event, InterfaceAddress, ObjectChange, ObjectName, Port, Service, Services,
-    SourceId,
+    Change, Changes, Config, Event, FrontendKey, InterfaceAddress, ObjectChange, ObjectName, Port, Service,
+    Services, SourceId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AddressMode;
 
-type Addresses = Table<AddressKey, ()>;
+#[derive(Debug, Default)]
+struct Addresses {
+    table: Table<AddressKey, ()>,
+    /// The frontends that are counted in the table: several ports of a Service share its address.
+    frontends: BTreeSet<FrontendKey>,
+}
 
 fn link() -> LinkName {
     LinkName::new("vips").unwrap()
@@ -38,12 +44,14 @@ impl DataPath for AddressMode {
         config
     }
     fn new_state(_: &Config) -> Addresses {
-        Table::default()
+        Addresses::default()
     }
     fn set_config(_: &mut Addresses, _: &Config) {}
     fn observe(addresses: &mut Addresses, kernel: &mut Fake) -> Result<Vec<Event>, Error> {
         let listed = kernel.list(Selection::On(link()))?;
-        addresses.observe_all(listed.into_iter().map(|address| (address.address.key, ())));
+        addresses
+            .table
+            .observe_all(listed.into_iter().map(|address| (address.address.key, ())));
         Ok(Vec::new())
     }
     fn observe_keys(_: &mut Addresses, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
@@ -54,23 +62,26 @@ impl DataPath for AddressMode {
     }
     fn compile(addresses: &mut Addresses, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
-            let owner = services
-                .frontend(key)
-                .map(|frontend| frontend.owner.key.name.service.clone());
-            let subject = owner.clone().map_or(Subject::Node, Subject::Service);
             let address = AddressKey::host(key.address).unwrap();
-            addresses.set(address, owner.map(|_| ()), subject);
+            if addresses.frontends.remove(key) {
+                addresses.table.remove(&address);
+            }
+            if let Some(frontend) = services.frontend(key) {
+                let service = frontend.owner.key.name.service.clone();
+                addresses.table.add(address, (), Subject::Service(service));
+                addresses.frontends.insert(*key);
+            }
         }
         Vec::new()
     }
     fn mark(addresses: &mut Addresses, key: &AddressKey) {
-        addresses.mark(*key);
+        addresses.table.mark(*key);
     }
     fn is_marked(addresses: &Addresses, key: &AddressKey) -> bool {
-        addresses.is_marked(key)
+        addresses.table.is_marked(key)
     }
     fn plan(addresses: &mut Addresses, plan: &mut PlanBuilder<'_, Self>) {
-        for address in addresses.differences() {
+        for address in addresses.table.differences() {
             let key = *address.key;
             let (phase, operation) = match (address.desired, address.observed) {
                 (Some(()), None) => {
@@ -84,12 +95,8 @@ impl DataPath for AddressMode {
         }
     }
     fn execute(kernel: &mut Fake, operations: &[&Operation]) -> Vec<Result<(), Error>> {
-        kernel.execute(
-            &operations
-                .iter()
-                .map(|operation| (*operation).clone())
-                .collect::<Vec<_>>(),
-        )
+        let operations: Vec<Operation> = operations.iter().copied().cloned().collect();
+        kernel.execute(&operations)
     }
     fn no_outcome() -> Error {
         Error::LinkMissing {
@@ -99,13 +106,13 @@ impl DataPath for AddressMode {
     }
     fn record(addresses: &mut Addresses, operation: &Operation) {
         match operation {
-            Operation::EnsureAddress(_, address) => addresses.observe(address.key, Some(())),
-            Operation::DeleteAddress(_, key) => addresses.observe(*key, None),
+            Operation::EnsureAddress(_, address) => addresses.table.observe(address.key, Some(())),
+            Operation::DeleteAddress(_, key) => addresses.table.observe(*key, None),
             _ => {}
         }
     }
     fn settle(addresses: &mut Addresses) {
-        addresses.settle();
+        addresses.table.settle();
     }
 }
 
@@ -117,7 +124,8 @@ fn a_data_path_needs_only_its_own_kernel_objects() {
     let service = |name: &str, address: &str| {
         Service::new(ObjectName::new("ns", name))
             .with_cluster_ip(address)
-            .with_port(Port::new("", 80))
+            .with_port(Port::new("http", 80))
+            .with_port(Port::new("https", 443))
     };
     let services = vec![service("a", "10.96.0.1"), service("b", "10.96.0.2")];
     proxier.change(SourceId(0), Change::Services(ObjectChange::ReplaceAll(services)));

@@ -47,6 +47,7 @@ fn filled(kernel: Kernel, size: u32) -> Proxier {
         Change::Services(ObjectChange::Synced),
         Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
         Change::EndpointSlices(ObjectChange::Synced),
+        Change::Nodes(ObjectChange::Synced),
     ] {
         proxier.change(SOURCE, change);
     }
@@ -295,6 +296,31 @@ fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
     assert!(synced.report.is_success(), "{synced}");
     let synced = proxier.sync(due + Duration::from_secs(600)).unwrap();
     assert!(synced.is_success() && synced.plan.is_empty(), "{synced}");
+}
+
+#[test]
+fn what_another_service_takes_over_at_once_is_for_that_one() {
+    let mut proxier = filled(kernel(&["192.0.2.1"]), 1);
+    proxier.sync(Instant::now()).unwrap();
+    let mut other = service(0);
+    other.name = ObjectName::new("ns", "other");
+    let name = ObjectName::new("ns", "s0");
+    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(name)));
+    proxier.change(SOURCE, upsert(other.clone()));
+    proxier.sync(Instant::now()).unwrap();
+    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(other.name)));
+    let plan = proxier.plan(Instant::now()).unwrap();
+    let subjects: Vec<String> = plan.steps().map(|(_, step)| step.subject.to_string()).collect();
+    // The address, the virtual server, and the entries of both.
+    assert_eq!(
+        subjects
+            .iter()
+            .filter(|subject| *subject == "Service ns/other")
+            .count(),
+        4,
+        "{plan}{subjects:?}"
+    );
+    assert!(!subjects.contains(&"Service ns/s0".to_owned()), "{plan}");
 }
 
 #[test]

@@ -10,9 +10,9 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{DummyLink, LinkAddress, LinkName};
 use kernlink_ipset::{Entry, Operation as SetOperation, Set, SetName, SetType};
@@ -351,6 +351,19 @@ fn take_in(proxier: &mut Proxier, steps: &[Step]) {
     }
 }
 
+/// The number of rules that look up each set.
+fn rules_by_set(kernel: &mut Kernel) -> BTreeMap<String, usize> {
+    let mut sets = BTreeMap::new();
+    for family in TablesFamily::ALL {
+        let rules = kernel.rules.save(&Save::all(family)).unwrap().to_string();
+        for rest in rules.split("--match-set ").skip(1) {
+            let name = rest.split(' ').next().unwrap_or_default();
+            *sets.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    sets
+}
+
 /// Brings the kernel to what the steps say and returns them.
 fn synced(kernel: Kernel, steps: &[Step]) -> Kernel {
     let mut proxier = Proxier::new(config(), kernel).unwrap();
@@ -501,6 +514,29 @@ proptest! {
             kernel.execute(&step.operation).unwrap();
         }
         prop_assert_eq!(state(&mut synced(kernel, &[])), bare);
+    }
+
+    #[test]
+    fn the_rules_of_a_set_stay_as_long_as_it_has_entries(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+    ) {
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let plan = proxier.plan(now()).unwrap();
+        let mut kernel = proxier.into_kernel();
+        let rules_before = rules_by_set(&mut kernel);
+        for (_, step) in plan.steps() {
+            kernel.execute(&step.operation).unwrap();
+            if !matches!(step.operation, Operation::Rules(_)) {
+                continue;
+            }
+            let rules = rules_by_set(&mut kernel);
+            for contents in kernel.sets.list().unwrap().iter().filter(|set| !set.entries.is_empty()) {
+                let name = contents.header.set.name.to_string();
+                prop_assert!(rules.get(&name) >= rules_before.get(&name), "{}: {}\n{}", name, step.operation, plan);
+            }
+        }
     }
 
     #[test]
@@ -834,4 +870,34 @@ fn what_failed_and_is_not_wanted_any_more_is_not_waited_for() {
     let synced = proxier.sync(at).unwrap();
     assert!(synced.is_success(), "{synced}");
     assert_eq!((synced.waiting, synced.next), (0, None));
+}
+
+#[test]
+fn a_retry_that_fell_due_stays_due_when_the_time_goes_back() {
+    let at = now();
+    for is_planned in [true, false] {
+        let key = VirtualServerKey::tcp("10.96.0.1".parse::<std::net::IpAddr>().unwrap(), 80);
+        let operation = IpvsOperation::AddVirtualServer(VirtualServer::new(key, Scheduler::RR));
+        let mut kernel = host();
+        let mut ipvs = kernlink_ipvs::Fake::new();
+        ipvs.refuse(operation, kernlink_netlink::Errno::EINVAL);
+        kernel.ipvs = Box::new(ipvs);
+        let mut proxier = Proxier::new(config(), kernel).unwrap();
+        proxier.change(SourceId(0), service("a", "10.96.0.1"));
+        for kind in [Kind::Service, Kind::EndpointSlice] {
+            proxier.change(SourceId(0), Change::synced(kind));
+        }
+        let synced = proxier.sync(at).unwrap();
+        assert_eq!((synced.counts().failed, synced.waiting), (1, 1), "{synced}");
+        let late = at + Duration::from_secs(3600);
+        if is_planned {
+            assert!(!proxier.plan(late).unwrap().is_empty());
+        } else {
+            assert_eq!(proxier.sync(late).unwrap().counts().failed, 1);
+        }
+        let synced = proxier.sync(at).unwrap();
+        assert_eq!(synced.counts().failed, usize::from(is_planned), "{synced}");
+        assert_eq!(synced.waiting, 1);
+        assert!(synced.next.is_some(), "it is tried again");
+    }
 }

@@ -17,7 +17,7 @@ use crate::error::InvalidConfig;
 pub struct Config {
     /// Which Services are served, and on which node.
     pub services: kernlink_services::Config,
-    /// The options of Services that have no annotation for them: scheduler and the like.
+    /// The options of Services without the corresponding annotation, such as the scheduler.
     pub defaults: IpvsOptions,
     /// Marks all traffic to cluster IPs for masquerading, whatever its source.
     pub masquerade_all: bool,
@@ -25,7 +25,7 @@ pub struct Config {
     pub masquerade_bit: MasqueradeBit,
     /// How traffic from this node's pods is recognised.
     pub local_detection: LocalDetection,
-    /// Virtual servers in these networks are foreign, unless a set of the proxier names them.
+    /// Virtual servers in these networks are foreign, unless an entry of a frontend set (`KUBE-CLUSTER-IP` and the like) names them.
     pub exclude_cidrs: Vec<IpNet>,
     /// Keeps the node from answering ARP for addresses on the dummy link.
     pub strict_arp: bool,
@@ -180,7 +180,7 @@ impl LocalDetection {
     /// By the beginning of the name of the interface it comes in from.
     ///
     /// # Errors
-    /// Where an interface name cannot begin like this.
+    /// If no interface name can begin with `prefix`.
     pub fn interface_prefix(prefix: &str) -> Result<Self, kernlink_iptables_restore::Error> {
         InterfacePattern::new(&format!("{prefix}+")).map(LocalDetection::InterfacePrefix)
     }
@@ -188,7 +188,7 @@ impl LocalDetection {
     /// By the bridge it comes in from.
     ///
     /// # Errors
-    /// Where an interface cannot have this name.
+    /// If no interface can have this name.
     pub fn bridge_interface(name: &str) -> Result<Self, kernlink_iptables_restore::Error> {
         InterfacePattern::new(name).map(LocalDetection::BridgeInterface)
     }
@@ -230,7 +230,7 @@ impl IpvsTimeouts {
 pub struct Conntrack {
     /// Entries per processor.
     pub max_per_core: u32,
-    /// The fewest entries; only where `max_per_core` is set.
+    /// The smallest number of entries; has no effect if `max_per_core` is 0.
     pub min: u32,
     /// How long an established TCP connection is remembered.
     pub tcp_established: Duration,

@@ -1,57 +1,29 @@
-//! Why the kernel refused, or could not be read.
-
-use std::sync::Arc;
+//! Errors of operations on kernel objects and of readings.
 
 use kernlink_netlink::Errno;
 
 /// An operation on a kernel object failed, or kernel objects could not be read.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Virtual servers and real servers.
+    /// An error about virtual servers or real servers.
     #[error(transparent)]
     Ipvs(#[from] kernlink_ipvs::Error),
-    /// Sets and entries.
+    /// An error about sets or entries.
     #[error(transparent)]
     Set(#[from] kernlink_ipset::Error),
-    /// Chains and rules.
+    /// An error about chains or rules.
     #[error(transparent)]
     Rules(#[from] kernlink_iptables_restore::Error),
-    /// The dummy link and addresses.
+    /// An error about the dummy link or addresses.
     #[error(transparent)]
     Link(#[from] kernlink_dummylink::Error),
-    /// Sysctls.
+    /// An error about sysctls.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
     /// An implementation of a kernel API returned fewer outcomes than it was given operations.
     #[error("no outcome was returned for the operation")]
     NoOutcome,
-    /// The error of an implementation that is not the kernel.
-    #[error(transparent)]
-    Other(Arc<dyn std::error::Error + Send + Sync>),
-}
-
-impl Error {
-    /// The error of an implementation that is not the kernel.
-    pub fn other(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Error::Other(Arc::new(error))
-    }
-}
-
-impl PartialEq for Error {
-    /// Errors that are not the kernel's are equal if they print the same.
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Error::Ipvs(a), Error::Ipvs(b)) => a == b,
-            (Error::Set(a), Error::Set(b)) => a == b,
-            (Error::Rules(a), Error::Rules(b)) => a == b,
-            (Error::Link(a), Error::Link(b)) => a == b,
-            (Error::Sysctl(a), Error::Sysctl(b)) => a == b,
-            (Error::NoOutcome, Error::NoOutcome) => true,
-            (Error::Other(a), Error::Other(b)) => a.to_string() == b.to_string(),
-            _ => false,
-        }
-    }
 }
 
 /// A sysctl could not be read or written.

@@ -10,8 +10,8 @@ use super::options::known_scheduler;
 use crate::error::InvalidConfig;
 
 impl Config {
-    /// The configuration that a file of kube-proxy describes, whatever its mode. The node name is `hostnameOverride`, empty where the
-    /// file has none.
+    /// The configuration that a file of kube-proxy describes, whatever its mode. The node name is `hostnameOverride`. Where the
+    /// file has none it is empty, and no endpoint is local: set [`node_name`](kernlink_services::Config::node_name) then.
     ///
     /// # Errors
     /// Everything that IPVS mode cannot use: an unknown scheduler, an invalid interface name.

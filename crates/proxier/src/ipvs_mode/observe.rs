@@ -52,8 +52,8 @@ impl KernelFacts for Listed {
 
 /// Reads everything that a plan depends on, and marks all objects.
 ///
-/// Nothing is taken over unless links, sets and virtual servers could be read: an error never looks like an absent object. Tables
-/// that cannot be read concern their family only; a sysctl that cannot be read concerns itself.
+/// If links, sets or virtual servers cannot be read, the observed values stay as they were: an error never looks like an absent object.
+/// Tables that cannot be read affect their family only, and a sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
     let link = state.config().link();
@@ -153,8 +153,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads single objects again whose operations failed. Operations on other objects than these may be repeated whatever the kernel
-/// holds.
+/// Reads virtual servers, tables, sysctls and timeouts again whose operations failed. Operations on other objects are idempotent: they
+/// are repeated without a reading.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// A phase of a plan, in the order of execution.
 ///
-/// What a Service gains is built from the inside out: nothing is reachable before all behind it is in place. What it loses is removed
-/// from the outside in. The set entry of a frontend is added before its virtual server and removed after it, so that at every moment,
-/// and in whatever state a process that dies leaves the kernel, an owned virtual server can be told from a foreign one.
+/// A new frontend becomes reachable only after everything that serves it is in place. A withdrawn frontend becomes unreachable before
+/// anything that serves it is removed. The set entry of a frontend is added before its virtual server and removed after it: an owned
+/// virtual server can be told from a foreign one at any moment, also after the process died between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -16,19 +16,18 @@ pub enum Phase {
     Link,
     /// Sets without entries. Rules that name a set that does not exist cannot be loaded.
     Sets,
-    /// Addresses that are withdrawn are removed first: a client gets no answer rather than one of a virtual server that loses its
-    /// real servers one by one.
+    /// Withdrawn addresses, removed first: clients do not reach a virtual server that loses its real servers one by one.
     UnbindAddresses,
-    /// Entries of sets. Those that narrow (allowed sources, local policy) come before those that subject a frontend to them, and all
-    /// before the virtual server: it never answers a source that it must not answer, nor without masquerading.
+    /// Entries of sets. Allowed sources and local-policy entries are added before the entry that makes them apply to a frontend, and all
+    /// entries before the virtual server. So it never accepts a source that is not allowed, and never forwards without masquerading.
     AddEntries,
     /// Chains and jumps: one restore for each family. After the entries, since an allow-list that is loaded empty drops everything;
-    /// before virtual servers and addresses, so that not even the first packet passes without them.
+    /// before virtual servers and addresses, so that the first packet already passes through them.
     Rules,
     /// Virtual servers, added without real servers or changed in place, which keeps their connections.
     VirtualServers,
-    /// Entries of local-policy sets of frontends that stay: before remote real servers are added, or traffic to these would not be
-    /// masqueraded and hang.
+    /// Withdrawn entries of local-policy sets whose frontends stay, removed before remote real servers are added. Otherwise traffic to
+    /// these would not be masqueraded, and its connections would hang.
     RemoveLocalEntries,
     /// Real servers, added or changed in place: before the address, so that no client meets a virtual server without any, and before
     /// others are removed, so that a virtual server whose endpoints are all replaced always has some.
@@ -37,15 +36,18 @@ pub enum Phase {
     BindAddresses,
     /// Real servers that are withdrawn.
     RemoveRealServers,
-    /// Entries of local-policy sets of frontends that had remote real servers: after these are removed, or traffic to them would no
-    /// longer be masqueraded and hang.
+    /// Entries of local-policy sets for frontends that had remote real servers, added after these are removed. Otherwise traffic to them
+    /// would no longer be masqueraded, and its connections would hang.
     AddLocalEntries,
     /// Virtual servers that are withdrawn, each with its real servers.
     RemoveVirtualServers,
-    /// Entries that are withdrawn, after the virtual servers that they identify as owned; those that subject a frontend to an
-    /// allow-list before the entries of the list, or all its clients would be dropped.
+    /// Withdrawn entries, removed after the virtual servers that they identify as owned. An entry that restricts a frontend to an
+    /// allow-list is removed before the entries of the list; otherwise all clients of the frontend would be dropped.
     RemoveEntries,
-    /// A dummy link that the configuration does not name any more, after its addresses are bound to the new one.
+    /// Rules of sets that have become empty, removed after the entries: as long as an entry exists, traffic to its frontend is
+    /// masqueraded and restricted.
+    RemoveRules,
+    /// A dummy link that the configuration no longer names, removed after its addresses are bound to the new one.
     RemoveLink,
 }
 
@@ -66,6 +68,7 @@ impl fmt::Display for Phase {
             Phase::AddLocalEntries => "add local-policy entries",
             Phase::RemoveVirtualServers => "remove virtual servers",
             Phase::RemoveEntries => "remove entries",
+            Phase::RemoveRules => "remove rules",
             Phase::RemoveLink => "remove link",
         })
     }

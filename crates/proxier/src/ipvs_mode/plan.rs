@@ -19,7 +19,7 @@ use super::order::Phase;
 use super::ownership::{Identified, identified};
 use super::rules;
 use super::sets::SetId;
-use super::state::{DesiredServer, ObservedRules, ObservedServer, State};
+use super::state::{DesiredServer, Interim, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
 use crate::plan::{Needs, PlanBuilder, Subject};
 use crate::table::Difference;
@@ -30,8 +30,10 @@ type EntryKey = (Family, SetId, Entry);
 /// Adds the steps for all marked objects.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     let rules = plan_rules(state);
-    for (family, operations) in &rules {
-        state.chains[family.index()].pending = operations.as_ref().map(Vec::len);
+    for (family, operations, interim) in &rules {
+        let chains = &mut state.chains[family.index()];
+        chains.pending = operations.as_ref().map(Vec::len);
+        chains.interim.clone_from(interim);
     }
     let mut planner = Planner {
         state,
@@ -41,6 +43,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         entries: HashMap::new(),
         late: HashMap::new(),
         lifted: HashMap::new(),
+        removed: HashMap::new(),
         allowed: HashMap::new(),
         rules: BTreeMap::new(),
         new_servers: HashMap::new(),
@@ -65,6 +68,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.add_late_entries();
     planner.remove_virtual_servers();
     planner.remove_entries();
+    planner.remove_rules();
     planner.remove_links();
 }
 
@@ -84,6 +88,8 @@ struct Planner<'a, 'b, 'c> {
     late: HashMap<EntryKey, Vec<Need>>,
     /// Local-policy entries that are removed early.
     lifted: HashMap<EntryKey, Need>,
+    /// The removed entries of sets that become empty.
+    removed: HashMap<EntryKey, Need>,
     /// The entries of allow-lists by frontend.
     allowed: HashMap<(IpAddr, ProtocolPort), Vec<Need>>,
     rules: BTreeMap<Family, Vec<Need>>,
@@ -292,8 +298,8 @@ impl<'a> Planner<'a, '_, '_> {
         self.entries.insert((family, id, entry.clone()), need);
     }
 
-    fn rules(&mut self, rules: Vec<(Family, Option<Vec<RulesOperation>>)>) {
-        for (family, operations) in rules {
+    fn rules(&mut self, rules: Vec<RulesPlan>) {
+        for (family, operations, _) in rules {
             let mut sets: Vec<_> = self.sets.iter().filter(|((of, _), _)| *of == family).collect();
             sets.sort_unstable_by_key(|(key, _)| **key);
             let needs: Vec<Need> = sets.into_iter().map(|(_, need)| need.clone()).collect();
@@ -731,10 +737,38 @@ impl<'a> Planner<'a, '_, '_> {
                     );
                     if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element())
                     {
-                        lifted.insert((*ip, *port), need);
+                        lifted.insert((*ip, *port), need.clone());
+                    }
+                    if self.state.entries[family.index()][id.index()].is_empty() {
+                        self.removed.insert((family, id, entry.clone()), need);
                     }
                 }
             }
+        }
+    }
+
+    /// Removes the rules of sets that have become empty.
+    fn remove_rules(&mut self) {
+        for family in self.families() {
+            let chains = &self.state.chains[family.index()];
+            let Some(interim) = chains.interim.as_ref().filter(|_| chains.is_marked) else {
+                continue;
+            };
+            let mut needs = self.rules_needs(family);
+            for id in self.state.emptied(family) {
+                for (entry, ()) in self.state.entries[family.index()][id.index()].iter_observed() {
+                    let key = (family, id, entry.clone());
+                    let need = self.removed.get(&key).or_else(|| self.lifted.get(&key)).cloned();
+                    needs.push(need.unwrap_or(Need::Waiting(Key::Entry(family, id, entry.clone()))));
+                }
+            }
+            self.builder.push(
+                Phase::RemoveRules,
+                Key::Rules(family),
+                Subject::DataPath,
+                (*interim.removal).clone(),
+                Needs::all(needs),
+            );
         }
     }
 
@@ -789,18 +823,38 @@ fn serves(observed: &Set, desired: &Set) -> bool {
         && want.maxelem.is_none_or(|desired| is.maxelem == Some(desired))
 }
 
-/// The operations that bring the chains and jumps of each marked family in place. `None` where there is no way to.
-fn plan_rules(state: &State) -> Vec<(Family, Option<Vec<RulesOperation>>)> {
+/// The operations that bring the chains and jumps of a family in place, `None` where there is no way to; and what is in place then, if it
+/// is not what is desired in the end.
+type RulesPlan = (Family, Option<Vec<RulesOperation>>, Option<Interim>);
+
+/// How to bring the chains and jumps of each marked family in place.
+fn plan_rules(state: &State) -> Vec<RulesPlan> {
     let marked = state.managed.iter().copied();
     let marked = marked.filter(|family| state.chains[family.index()].is_marked);
     marked
-        .map(|family| (family, rules_operations(state, family)))
+        .map(|family| {
+            let interim = interim(state, family);
+            let desired = match &interim {
+                Some(interim) => (*interim.rules).clone(),
+                None => state.rules(family),
+            };
+            (family, rules_operations(state, family, &desired), interim)
+        })
         .collect()
 }
 
-fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>> {
-    let desired = state.rules(family);
-    let wanted = rules::wanted(family, &desired);
+/// The rules of a family while sets become empty, if they differ from the desired ones.
+fn interim(state: &State, family: Family) -> Option<Interim> {
+    let rules = state.interim_rules(family)?;
+    let removal = changed_chains(family, &rules, &state.rules(family))?;
+    Some(Interim {
+        rules: Box::new(rules),
+        removal: Box::new(removal.into()),
+    })
+}
+
+fn rules_operations(state: &State, family: Family, desired: &Ruleset) -> Option<Vec<RulesOperation>> {
+    let wanted = rules::wanted(family, desired);
     match &state.chains[family.index()].observed {
         // Others jump to the chains too (a container runtime's host ports to `KUBE-MARK-MASQ`, say); their rules stay.
         ObservedRules::Saved(saved) => {
@@ -808,7 +862,7 @@ fn rules_operations(state: &State, family: Family) -> Option<Vec<RulesOperation>
             Some(diff_operations(saved, &wanted, &owned))
         }
         ObservedRules::Written(written) if state.chains[family.index()].is_in_place => Some(
-            changed_chains(family, written, &desired)
+            changed_chains(family, written, desired)
                 .into_iter()
                 .map(Into::into)
                 .collect(),
@@ -859,8 +913,8 @@ fn changed_chains(family: Family, written: &Ruleset, desired: &Ruleset) -> Optio
     (!restore.is_empty()).then_some(restore)
 }
 
-/// The sets in an order in which entries can be added without ever letting in what must stay out or shutting out what may come in: who
-/// may use a frontend comes before the entry that restricts it, local policy before the frontend. Removal goes backwards.
+/// The sets in the order in which their entries are added: allowed sources before the entry that restricts a frontend to them, local
+/// policy before the frontend. So no source is accepted or dropped by mistake in between. Entries are removed in reverse order.
 const NARROWING_FIRST: [SetId; 17] = [
     SetId::LoadBalancerSourceCidr,
     SetId::LoadBalancerSourceIp,

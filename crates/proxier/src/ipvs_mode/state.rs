@@ -146,6 +146,15 @@ pub(super) struct Chains {
     pub(super) is_in_place: bool,
     /// How many operations of the last plan are not done yet. `None`: there is no way to bring them in place.
     pub(super) pending: Option<usize>,
+    /// What the last plan writes at first, if it is not what is desired in the end.
+    pub(super) interim: Option<Interim>,
+}
+
+/// Chains that still have the rules of sets that become empty, and what removes these rules then.
+#[derive(Clone, Debug)]
+pub(super) struct Interim {
+    pub(super) rules: Box<Ruleset>,
+    pub(super) removal: Box<kernlink_iptables_restore::Operation>,
 }
 
 /// The tables of one family.
@@ -202,8 +211,9 @@ impl Unit {
         sorted(self.frontends.iter().map(|frontend| frontend.key))
     }
 
-    fn addresses(&self) -> Vec<IpAddr> {
-        sorted(self.frontends.iter().filter_map(|frontend| frontend.address))
+    fn addresses(&self) -> Vec<AddressKey> {
+        let addresses = self.frontends.iter().filter_map(|frontend| frontend.address);
+        sorted(addresses.filter_map(|address| AddressKey::host(address).ok()))
     }
 
     fn all_entries(&self) -> Vec<&(SetId, Entry)> {
@@ -381,14 +391,13 @@ impl State {
             self.replace_unit(id, Some((&port.key, compiled)), &mut events);
         }
         for name in named {
-            let ports = services.ports_of(name).next();
-            let annotations = ports
-                .map(|(_, port)| &port.options)
-                .filter(|options| !options.data_path.is_empty());
-            if annotations.is_none() && !self.service_events.contains_key(name) {
+            let service = services.service(name);
+            let is_annotated = service.is_some_and(|service| !service.annotations.is_empty());
+            if !is_annotated && !self.service_events.contains_key(name) {
                 continue;
             }
-            let now: Vec<Event> = match (services.service(name), annotations) {
+            let annotations = services.ports_of(name).next().map(|(_, port)| &port.options);
+            let now: Vec<Event> = match (service, annotations) {
                 (Some(service), Some(annotations)) => options::events(service, annotations, &self.defaults)
                     .into_iter()
                     .map(|reason| Event::service(name.clone(), reason))
@@ -484,13 +493,7 @@ impl State {
         }
         only_in(&old, &new).for_each(|key| self.servers.remove(key));
 
-        let hosts = |unit: &Unit| -> Vec<AddressKey> {
-            let addresses = unit.addresses().into_iter();
-            addresses
-                .filter_map(|address| AddressKey::host(address).ok())
-                .collect()
-        };
-        let (old, new) = (hosts(before), hosts(now));
+        let (old, new) = (before.addresses(), now.addresses());
         only_in(&new, &old).for_each(|key| self.addresses.add(*key, (), subject.clone()));
         only_in(&old, &new).for_each(|key| self.addresses.remove(key));
 
@@ -618,9 +621,30 @@ impl State {
     /// The chains of a family with the rules that they should have.
     #[must_use]
     pub fn rules(&self, family: Family) -> Ruleset {
+        self.rules_of(family, |_, table| !table.is_empty())
+    }
+
+    /// The chains of a family with the rules that they need while there are entries that are withdrawn. `None` if these are no others.
+    pub(super) fn interim_rules(&self, family: Family) -> Option<Ruleset> {
+        self.emptied(family).next()?;
+        Some(self.rules_of(family, |set, table| {
+            !table.is_empty() || self.emptied(family).any(|emptied| emptied == set)
+        }))
+    }
+
+    /// The sets of a family that have entries and should have none.
+    pub(super) fn emptied(&self, family: Family) -> impl Iterator<Item = SetId> {
+        let tables = &self.entries[family.index()];
+        let is_emptied = |table: &Table<Entry, ()>| table.is_empty() && table.iter_observed().len() > 0;
+        SetId::ALL
+            .into_iter()
+            .filter(move |set| is_emptied(&tables[set.index()]))
+    }
+
+    fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Table<Entry, ()>) -> bool) -> Ruleset {
         let mut filled = [false; SetId::ALL.len()];
-        for (filled, table) in filled.iter_mut().zip(&self.entries[family.index()]) {
-            *filled = !table.is_empty();
+        for set in SetId::ALL {
+            filled[set.index()] = has_rules(set, &self.entries[family.index()][set.index()]);
         }
         rules::rules(&RuleInputs {
             config: &self.config,
@@ -695,8 +719,9 @@ impl State {
             chains.is_in_place = chains.pending == Some(0);
             if chains.is_in_place && matches!(chains.observed, ObservedRules::Saved(_)) {
                 // Only the owned chains matter from now on.
-                let rules = self.rules(family);
-                self.chains[family.index()].observed = ObservedRules::Written(Box::new(rules));
+                let interim = chains.interim.take().map(|interim| interim.rules);
+                let rules = interim.unwrap_or_else(|| Box::new(self.rules(family)));
+                self.chains[family.index()].observed = ObservedRules::Written(rules);
             }
         }
     }
@@ -712,12 +737,21 @@ impl State {
             Operation::Set(operation) => self.record_set(operation),
             Operation::Rules(operation) => {
                 let family = family_of(operation.family());
-                let written = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
-                let rules = written.then(|| self.rules(family));
+                let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
+                let rules = is_restore.then(|| Box::new(self.rules(family)));
                 let chains = &mut self.chains[family.index()];
-                chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
+                if chains
+                    .interim
+                    .as_ref()
+                    .is_some_and(|interim| interim.removal == *operation)
+                {
+                    chains.interim = None;
+                } else {
+                    chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
+                }
                 if let Some(rules) = rules {
-                    chains.observed = ObservedRules::Written(Box::new(rules));
+                    let interim = chains.interim.as_ref().map(|interim| interim.rules.clone());
+                    chains.observed = ObservedRules::Written(interim.unwrap_or(rules));
                 }
             }
             Operation::Ipvs(operation) => self.record_ipvs(operation),
