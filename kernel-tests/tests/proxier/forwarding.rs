@@ -2,6 +2,7 @@
 //! their own, and see the client's address.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use crate::support::{
     assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, slices, sync,
@@ -171,8 +172,8 @@ fn endpoints_answer_from_the_virtual_ip(method: Method) {
     sync(proxier);
     assert_holds_what_is_wanted(proxier);
     ask_everywhere(&network, &["vip0", "vip1"], 2);
-    proxier.look_again();
-    assert!(proxier.plan().unwrap().plan.is_empty());
+    proxier.resync();
+    assert!(proxier.plan(Instant::now()).unwrap().is_empty());
 }
 
 #[test]

@@ -8,9 +8,7 @@ use crate::support::{assert_holds_what_is_wanted, hand_in, load, sync};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::plan::{Operation, Plan};
-use kernlink_proxier::proxier::Proxier;
+use kernlink_proxier::ipvs_mode::{Kernel, Operation, Plan, Proxier};
 
 /// What kube-proxy itself wrote, see the README there.
 fn worlds() -> PathBuf {
@@ -37,7 +35,7 @@ fn load_world(world: &Path) {
 }
 
 fn proxier_of(world: &Path) -> Proxier {
-    let mut proxier = Proxier::new(config(world), Backends::kernel().unwrap());
+    let mut proxier = Proxier::new(config(world), Kernel::open().unwrap()).unwrap();
     hand_in(&mut proxier, &read(&world.join("objects.yaml")));
     proxier
 }
@@ -85,7 +83,7 @@ address add 198.51.100.7/24 dev eth1
             let synced = sync(&mut proxier);
             assert_only_these_chains(&synced.plan, name);
             assert_holds_what_is_wanted(&proxier);
-            proxier.look_again();
+            proxier.resync();
             let again = sync(&mut proxier);
             assert!(again.plan.is_empty(), "{name}: {}", again.plan);
         });

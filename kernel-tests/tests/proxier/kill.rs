@@ -1,11 +1,10 @@
 //! A process that dies in the middle of a plan leaves a kernel from which the next one gets where an undisturbed one would be.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::time::Instant;
 
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::plan::{PhaseKind, Plan};
-use kernlink_proxier::proxier::Proxier;
+use kernlink_kernel_tests::programs;
+use kernlink_proxier::ipvs_mode::{Kernel, Phase, Plan, Proxier};
 use nix::sys::signal::{Signal, raise};
 
 use crate::ownership::{add_foreign_objects, add_foreign_rules};
@@ -23,11 +22,11 @@ enum Rules {
 impl Rules {
     /// A process's proxier; its rules in memory die with it.
     fn proxier(self, manifests: &str) -> Proxier {
-        let mut backends = Backends::kernel().unwrap();
+        let mut kernel = Kernel::open().unwrap();
         if self == Rules::InMemory {
-            backends.rules = Box::new(kernlink_iptables_restore::Fake::new());
+            kernel.rules = Box::new(kernlink_iptables_restore::Fake::new());
         }
-        proxier_on(backends, manifests)
+        proxier_on(kernel, manifests)
     }
 
     fn add_foreign_objects(self) {
@@ -52,8 +51,8 @@ impl Rules {
         for phase in plan.phases() {
             let steps = phase.steps.len();
             match self {
-                Rules::InKernel if phase.kind == PhaseKind::Rules => points.extend([done, done + 1]),
-                Rules::InMemory if phase.kind > PhaseKind::Link && phase.kind != PhaseKind::Rules => {
+                Rules::InKernel if phase.kind == Phase::Rules => points.extend([done, done + 1]),
+                Rules::InMemory if phase.kind > Phase::Link && phase.kind != Phase::Rules => {
                     points.extend([done + steps / 2, done + steps]);
                 }
                 _ => {}
@@ -63,17 +62,16 @@ impl Rules {
         points
     }
 
-    /// How many steps are left when so many were done.
+    /// How many steps of a plan there are behind so many. Rules in memory are lost with their process, which has all of them to write
+    /// again, in one step or two: then only the other steps count.
     fn left(self, plan: &Plan, steps: usize) -> usize {
-        let of_rules = plan
-            .phases()
-            .iter()
-            .flat_map(|phase| phase.steps.iter().map(|_| phase.kind))
-            .take(steps)
-            .filter(|kind| *kind == PhaseKind::Rules)
-            .count();
-        let lost = if self == Rules::InMemory { of_rules } else { 0 };
-        plan.len() - steps + lost
+        let kinds = plan.phases().iter();
+        let kinds = kinds.flat_map(|phase| phase.steps.iter().map(|_| phase.kind));
+        let is_of_rules = |kind: &Phase| [Phase::Rules, Phase::RemoveRules].contains(kind);
+        let counted = kinds
+            .skip(steps)
+            .filter(|kind| self == Rules::InKernel || !is_of_rules(kind));
+        counted.count()
     }
 }
 
@@ -87,17 +85,17 @@ fn die_in_the_middle(rules: Rules, manifests: &str) {
         return;
     };
     let mut proxier = rules.proxier(manifests);
-    let plan = proxier.plan().unwrap().plan;
-    let backends = proxier.backends_mut();
+    let plan = proxier.plan(Instant::now()).unwrap();
+    let kernel = proxier.kernel_mut();
     for (_, step) in plan.steps().take(steps.parse().unwrap()) {
-        backends.execute(&step.operation).unwrap();
+        kernel.execute(&step.operation).unwrap();
     }
     raise(Signal::SIGKILL).unwrap();
 }
 
 /// Has another process, in the calling thread's namespace, run the test of this name, which begins with [`die_in_the_middle`].
 fn kill_after(steps: usize, test: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = programs::this_program()
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(DIE_AFTER, steps.to_string())
         .output()
@@ -131,7 +129,12 @@ impl Undisturbed {
         kill_after(steps, test);
         let rest = sync(&mut rules.proxier(manifests)).plan;
         let left = rules.left(&self.plan, steps);
-        assert_eq!(rest.len(), left, "after {steps} steps of\n{}\n{rest}", self.plan);
+        assert_eq!(
+            rules.left(&rest, 0),
+            left,
+            "after {steps} steps of\n{}\n{rest}",
+            self.plan
+        );
         let what = format!("killed after {steps} steps");
         assert_same(&rules.state(), &self.state, &what);
     }

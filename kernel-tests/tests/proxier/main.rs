@@ -1,6 +1,7 @@
 //! The proxier on a real kernel.
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "a test says what went wrong by panicking"
 )]
@@ -18,6 +19,9 @@ macro_rules! requires_the_kernel {
     }};
 }
 
+#[path = "../../../crates/proxier/tests/support/mod.rs"]
+mod desired;
+mod foreign_rules;
 mod forwarding;
 mod handover;
 mod kill;
@@ -25,6 +29,8 @@ mod kill;
 mod oracle;
 mod ownership;
 mod packets;
+mod policy;
+mod reconfiguration;
 #[path = "../../../crates/proxier/tests/support/scenario.rs"]
 mod scenario;
 mod scenarios;

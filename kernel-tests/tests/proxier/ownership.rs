@@ -1,6 +1,7 @@
 //! What is not the proxier's own stays as it is, whatever happens to what is.
 
 use kernlink_kernel_tests::tools;
+use kernlink_proxier::ipvs_mode::Proxier;
 
 use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
 use crate::worlds::{everything, node, web};
@@ -101,5 +102,61 @@ fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restar
             lines.filter(|line| line.starts_with("add ")).cloned().collect()
         };
         assert_eq!(entries(&nothing), entries(&foreign));
+    });
+}
+
+#[test]
+fn a_foreign_virtual_server_at_an_address_that_becomes_a_virtual_ip_stays_and_is_reported_once() {
+    requires_the_kernel!();
+    node().run(|| {
+        // The cluster IPs and a load balancer's address of the Services to come, at ports that none of them has.
+        let foreign = [
+            "-A -t 10.96.0.1:9999 -s wlc",
+            "-a -t 10.96.0.1:9999 -r 198.51.100.50:9999 -g -w 3",
+            "-A -u [fd00:10:96::1]:9999 -s sh",
+            "-A -t 203.0.113.10:9999 -s rr",
+        ];
+        feed("ipvsadm", &["-R"], &(foreign.join("\n") + "\n"));
+        let assert_stays = |what: &str| {
+            let state = state();
+            for line in foreign {
+                let is_there = state["ipvs"].iter().any(|listed| listed.contains(line));
+                assert!(is_there, "{what}: {line} is not in {:#?}", state["ipvs"]);
+            }
+        };
+        assert_stays("before");
+        let mut proxier = proxier(&web(&[(0, "node-a")]));
+        let mut reports: Vec<String> = Vec::new();
+        let mut sync_and_check = |proxier: &mut Proxier, what: &str| {
+            let events = sync(proxier).events;
+            reports.extend(events.iter().map(ToString::to_string));
+            assert_stays(what);
+        };
+        sync_and_check(&mut proxier, "the first sync");
+        let bound = &state()["addresses of kube-ipvs0"];
+        assert!(bound.contains(&"10.96.0.1/32".to_owned()), "{bound:?}");
+        sync_and_check(&mut proxier, "the second sync");
+        proxier.resync();
+        sync_and_check(&mut proxier, "after reading the kernel again");
+        // An address that is bound later, and one that is not bound any more.
+        hand_in(&mut proxier, &(web(&[(0, "node-a")]) + &everything()));
+        sync_and_check(&mut proxier, "with a load balancer");
+        proxier.resync();
+        sync_and_check(
+            &mut proxier,
+            "with a load balancer, after reading the kernel again",
+        );
+        hand_in(&mut proxier, "");
+        sync_and_check(&mut proxier, "without Services");
+        proxier.resync();
+        sync_and_check(&mut proxier, "without Services, after reading the kernel again");
+        for server in [
+            "-t 10.96.0.1:9999",
+            "-u [fd00:10:96::1]:9999",
+            "-t 203.0.113.10:9999",
+        ] {
+            let of_server = reports.iter().filter(|report| report.contains(server));
+            assert_eq!(of_server.count(), 1, "{server}: {reports:#?}");
+        }
     });
 }

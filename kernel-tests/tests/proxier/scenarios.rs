@@ -13,12 +13,8 @@ use kernlink_dummylink::{Client, DummyLink, DummyLinks, LinkAddress, LinkName, S
 use kernlink_iptables_restore::{Command, Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{DesiredState, KernelVersion, Listings};
-use kernlink_proxier::model::Model;
-use kernlink_proxier::proxier::Proxier;
-use kernlink_proxier::source::SourceId;
+use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelVersion, Listings, Proxier, State as DesiredState};
+use kernlink_services::SourceId;
 
 use crate::scenario::{Scenario, sections};
 use crate::support::{State, assert_same, chains, feed, jump, load_sets, sorted, sync, without_sizes};
@@ -71,8 +67,8 @@ fn of_every_form(scenarios: Vec<Scenario>) -> Vec<Scenario> {
 
 fn forms(scenario: &Scenario) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
-    scenario.fold(config(scenario), |stage, _, desired, _| {
-        let listings = desired.listings(scenario.kernel(), 1);
+    scenario.run(&config(scenario), |stage, desired, _| {
+        let listings = desired.state.listings(scenario.kernel(), 1);
         for (_, listing) in listings.files() {
             forms.extend(listing.lines().map(form));
         }
@@ -112,19 +108,19 @@ fn config(scenario: &Scenario) -> Config {
 }
 
 fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
-    let kernel: KernelVersion = tools::sysctl("kernel.osrelease").parse().unwrap();
+    let version: KernelVersion = tools::sysctl("kernel.osrelease").parse().unwrap();
     let mut wanted: Vec<Listings> = Vec::new();
-    scenario.fold(config(scenario), |_, _, desired, _| {
-        wanted.push(desired.listings(kernel, 1))
+    scenario.run(&config(scenario), |_, desired, _| {
+        wanted.push(desired.state.listings(version, 1));
     });
-    let mut backends = Backends::kernel().unwrap();
+    let mut kernel = Kernel::open().unwrap();
     let unseen = reference.unseen(&wanted);
-    backends.rules = Box::new(SomeRules {
+    kernel.rules = Box::new(SomeRules {
         kernel: Command::new(),
         memory: Fake::new(),
         in_kernel: unseen.clone(),
     });
-    let mut proxier = Proxier::new(config(scenario), backends);
+    let mut proxier = Proxier::new(config(scenario), kernel).unwrap();
     let mut links = Links::default();
     for (stage, wanted) in wanted.iter().enumerate() {
         let what = format!("{}, stage {stage}: {}", scenario.name, scenario.why);
@@ -137,7 +133,7 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
         }
         if let Some(addresses) = scenario.links(stage) {
             links.become_these(&addresses);
-            proxier.look_again();
+            proxier.resync();
         }
         for change in scenario.changes(stage).0 {
             proxier.change(SourceId(0), change);
@@ -147,7 +143,7 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
             let is = if reference.tables.insert((table, table.of(wanted).to_owned())) {
                 table.by_tool()
             } else {
-                table.by_crate(proxier.backends_mut())
+                table.by_crate(proxier.kernel_mut())
             };
             assert_eq!(is, sorted(table.of(wanted)), "{what}: {table:?}");
         }
@@ -202,11 +198,11 @@ impl Table {
     }
 
     /// As our own crate reads it.
-    fn by_crate(self, backends: &mut Backends) -> Vec<String> {
+    fn by_crate(self, kernel: &mut Kernel) -> Vec<String> {
         let mut lines = String::new();
         match self {
             Table::Ipvs => {
-                for (server, real_servers) in backends.ipvs.list_all().unwrap() {
+                for (server, real_servers) in kernel.ipvs.list_all().unwrap() {
                     lines += &format!("{server}\n");
                     let key = server.key;
                     let real_servers = real_servers.iter();
@@ -214,7 +210,7 @@ impl Table {
                 }
             }
             Table::Ipset => {
-                for set in backends.sets.list().unwrap() {
+                for set in kernel.sets.list().unwrap() {
                     lines += &format!("create {}\n", set.header.set);
                     let (name, entries) = (set.header.set.name, set.entries.iter());
                     lines.extend(entries.map(|entry| format!("add {name} {entry}\n")));
@@ -223,7 +219,7 @@ impl Table {
             }
             Table::Addresses => {
                 let link = LinkName::new("kube-ipvs0").unwrap();
-                for address in backends.links.list(Selection::On(link)).unwrap() {
+                for address in kernel.links.list(Selection::On(link)).unwrap() {
                     lines += &format!("{}\n", address.address.key);
                 }
             }
@@ -284,12 +280,7 @@ impl SomeRules {
 
 impl Iptables for SomeRules {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        let execute = |operation: &Operation| {
-            let Operation::Restore(restore) = operation else {
-                panic!("{operation}")
-            };
-            self.of(restore.family).restore(restore)
-        };
+        let execute = |operation: &Operation| self.of(operation.family()).execute_one(operation.clone());
         operations.iter().map(execute).collect()
     }
 
@@ -324,8 +315,8 @@ fn rules_of(family: Family, wanted: &Listings) -> &str {
 
 impl Reference {
     fn new() -> Self {
-        let model = Model::new(Scenario::parse("", "").config());
-        let bare = DesiredState::new(&model).listings(KernelVersion::default(), 1);
+        let bare = DesiredState::of_config(&Scenario::parse("", "").config());
+        let bare = bare.listings(KernelVersion::default(), 1);
         let namespace = NetNs::bare();
         namespace.run(|| load_sets(&bare.ipset));
         Self {

@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::Network;
 use kernlink_kernel_tests::{tools, wait};
-use kernlink_proxier::backends::Backends;
-use kernlink_proxier::config::{Config, Conntrack, LocalDetection};
-use kernlink_proxier::desired::{KernelVersion, Listings};
-use kernlink_proxier::proxier::{Proxier, Synced};
-use kernlink_proxier::source::{SourceId, manifest};
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelVersion, Listings, Proxier, Synced};
+use kernlink_services::SourceId;
+
+/// What a scenario's file is compared with.
+pub(crate) use crate::desired::Desired;
 
 /// What [`service`] numbers: the cluster IP of each family.
 pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
@@ -92,12 +94,12 @@ pub(crate) fn config() -> Config {
 
 /// A proxier on the kernel, in the calling thread's namespace, with these manifests.
 pub(crate) fn proxier(manifests: &str) -> Proxier {
-    proxier_on(Backends::kernel().unwrap(), manifests)
+    proxier_on(Kernel::open().unwrap(), manifests)
 }
 
-/// The same on chosen backends.
-pub(crate) fn proxier_on(backends: Backends, manifests: &str) -> Proxier {
-    let mut proxier = Proxier::new(config(), backends);
+/// The same on chosen kernel APIs.
+pub(crate) fn proxier_on(kernel: Kernel, manifests: &str) -> Proxier {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
     hand_in(&mut proxier, manifests);
     proxier
 }
@@ -106,29 +108,34 @@ pub(crate) fn proxier_on(backends: Backends, manifests: &str) -> Proxier {
 pub(crate) fn hand_in(proxier: &mut Proxier, manifests: &str) {
     let objects = manifest::read("test", manifests);
     assert_eq!(objects.errors, []);
-    for change in objects.into_changes() {
+    for change in objects.into_changes().unwrap() {
         proxier.change(SourceId(0), change);
     }
 }
 
 /// Syncs; every step has to succeed. Returns when packets to the addresses arrive.
 pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
-    let synced = proxier.sync().unwrap();
+    sync_at(proxier, Instant::now())
+}
+
+/// The same at another time than now, such as that of the next attempt at what failed.
+pub(crate) fn sync_at(proxier: &mut Proxier, now: Instant) -> Synced {
+    let synced = proxier.sync(now).unwrap();
     assert!(synced.is_success(), "{synced}");
     wait::for_ipv6_addresses();
     synced
 }
 
-/// A proxier without a memory, as after a restart, on the backends of an earlier one.
+/// A proxier without a memory, as after a restart, on the kernel APIs of an earlier one.
 pub(crate) fn restarted(earlier: Proxier, manifests: &str) -> Proxier {
-    proxier_on(earlier.into_backends(), manifests)
+    proxier_on(earlier.into_kernel(), manifests)
 }
 
 /// What the desired state of a synced proxier lists on the running kernel.
 pub(crate) fn wanted(proxier: &Proxier) -> Listings {
     let release = tools::sysctl("kernel.osrelease");
     let kernel: KernelVersion = release.parse().unwrap();
-    proxier.desired().listings(kernel, 1)
+    proxier.state().listings(kernel, 1)
 }
 
 /// What the kernel holds in the calling thread's namespace, as the standard tools list it: lines by section, a section for the

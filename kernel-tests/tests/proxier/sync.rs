@@ -2,16 +2,17 @@
 //! where they should.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::Backend;
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
-use kernlink_proxier::apply::Outcome;
-use kernlink_proxier::backends::Backends;
+use kernlink_proxier::Outcome;
+use kernlink_proxier::ipvs_mode::{Kernel, sysctls};
 
 use crate::support::{
     assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
+    sync_at,
 };
 use crate::worlds::{WEB_PORTS, everything, everything_else, node, web};
 
@@ -57,7 +58,7 @@ fn the_standard_tools_list_exactly_what_is_wanted() {
         let mut proxier = proxier(&everything());
         sync(&mut proxier);
         assert_holds_what_is_wanted(&proxier);
-        for sysctl in proxier.desired().sysctls("6.1".parse().unwrap(), 1) {
+        for sysctl in sysctls::sysctls(proxier.state().config(), "6.1".parse().unwrap(), 1) {
             assert_eq!(
                 tools::sysctl(sysctl.name),
                 sysctl.value.to_string(),
@@ -76,24 +77,24 @@ fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
     requires_the_kernel!();
     for tables in [Backend::Legacy, Backend::Nft] {
         node().run(|| {
-            let backends = || {
-                let mut backends = Backends::kernel().unwrap();
+            let kernel = || {
+                let mut kernel = Kernel::open().unwrap();
                 let lock = std::env::temp_dir().join(format!("kernlink-restart-{}", std::process::id()));
                 let command = kernlink_iptables_restore::Command::new()
                     .with_backend(tables)
                     .with_wait(Duration::from_secs(30))
                     .with_lock_file(lock);
-                backends.rules = Box::new(command);
-                backends
+                kernel.rules = Box::new(command);
+                kernel
             };
-            let mut first = proxier_on(backends(), &everything());
+            let mut first = proxier_on(kernel(), &everything());
             assert!(!sync(&mut first).plan.is_empty());
             let second = sync(&mut first);
             assert!(second.plan.is_empty(), "{tables}: {}", second.plan);
-            first.look_again();
+            first.resync();
             let third = sync(&mut first);
             assert!(third.plan.is_empty(), "{tables}: {}", third.plan);
-            let restarted = sync(&mut proxier_on(backends(), &everything()));
+            let restarted = sync(&mut proxier_on(kernel(), &everything()));
             assert!(restarted.plan.is_empty(), "{tables}: {}", restarted.plan);
             let save = match tables {
                 Backend::Legacy => ["iptables-legacy-save", "ip6tables-legacy-save"],
@@ -119,7 +120,7 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
         &["create", "KUBE-6-CLUSTER-IP", "hash:net", "family", "inet6"],
     );
     let mut proxier = proxier(&web(&[(0, "node-a")]));
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(Instant::now()).unwrap();
     wait::for_ipv6_addresses();
     assert!(!synced.is_success());
     let outcomes = || synced.plan.steps().zip(synced.report.outcomes());
@@ -131,15 +132,15 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
     }
     assert!(
         outcomes().any(|((_, step), outcome)| matches!(outcome, Outcome::Failed(_))
-            && step.operation.summary().contains("KUBE-6-CLUSTER-IP")),
+            && step.operation.to_string().contains("KUBE-6-CLUSTER-IP")),
         "{synced}"
     );
     let [v4, v6] = cluster_ips(1);
     ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v4, 80), 4).assert_balanced(&["pod0"], 0);
 
-    // Once it is out of the way, the next sync does the rest.
+    // Once it is out of the way, the next attempt does the rest.
     tools::must("ipset", &["destroy", "KUBE-6-CLUSTER-IP"]);
-    sync(&mut proxier);
+    sync_at(&mut proxier, synced.next.unwrap());
     assert_holds_what_is_wanted(&proxier);
     ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v6, 80), 4).assert_balanced(&["pod0"], 0);
 }
@@ -159,7 +160,7 @@ fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
     };
     // The broadcast address of the pod's network: no real server, says the kernel.
     let mut proxier = proxier(&odd("10.244.0.255"));
-    let synced = proxier.sync().unwrap();
+    let synced = proxier.sync(Instant::now()).unwrap();
     wait::for_ipv6_addresses();
     assert_eq!(synced.counts().failed, 1, "{synced}");
     for ((_, step), outcome) in synced.plan.steps().zip(synced.report.outcomes()) {
