@@ -1,10 +1,9 @@
-//! Any text as a manifest: it is read, and what it holds goes through the model and the desired state to the listings.
+//! Any text as a manifest: its objects are resolved, arbitrated and compiled to the listings of IPVS mode.
 #![no_main]
 
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{DesiredState, KernelVersion};
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::{SourceId, manifest};
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::{Config, KernelVersion, State};
+use kernlink_proxier::services::{InterfaceAddress, Services, SourceId};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -13,16 +12,25 @@ fuzz_target!(|text: &str| {
         assert!(!error.to_string().is_empty());
         assert!(error.line >= 1 && error.document >= 1);
     }
-    let mut model = Model::new(Config::new("node-a"));
-    model.set_interface_addresses(vec![InterfaceAddress::new("eth0", [192, 0, 2, 1].into())]);
-    for change in objects.into_changes() {
-        model.change(SourceId(0), change);
+    let config = Config::new("node-a");
+    let mut services = Services::new(config.services.clone());
+    services.set_interface_addresses(vec![InterfaceAddress::new("eth0", [192, 0, 2, 1].into())]);
+    for change in objects.into_changes_without_missing() {
+        services.change(SourceId(0), change);
     }
-    assert!(model.is_ready());
-    let mut desired = DesiredState::new(&model);
-    let touched = model.take_touched();
-    desired.fold(&model, &touched);
-    let listings = desired.listings(KernelVersion::new(6, 1), 2);
-    assert_eq!(listings, desired.clone().listings(KernelVersion::new(6, 1), 2));
-    assert!(desired.events().iter().all(|event| !event.to_string().is_empty()));
+    assert!(services.has_synced());
+    services.update();
+    let changes = services.take_changes();
+    let mut state = State::of_config(&config);
+    let events = state.compile(&services, &changes);
+    assert!(
+        events
+            .iter()
+            .chain(&services.events())
+            .all(|event| !event.to_string().is_empty())
+    );
+    let listings = state.listings(KernelVersion::new(6, 1), 2);
+    // Compiled again, nothing changes.
+    assert_eq!(state.compile(&services, &changes), []);
+    assert_eq!(state.listings(KernelVersion::new(6, 1), 2), listings);
 });
