@@ -10,13 +10,14 @@ use kernlink_conntrack::{
     Client, Conntrack, Filter, Flow, FlowKey, KernelFiltering, NewFlow, Operation, Protocol, Scope,
     StaleFlows, Tuple,
 };
+use kernlink_kernel_tests::programs;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -238,7 +239,7 @@ fn stale(client: &mut Client) -> Outcome<()> {
 }
 
 fn memory() -> Outcome<()> {
-    let output = Command::new(std::env::current_exe()?)
+    let output = programs::this_program()
         .arg(LIST_ONLY)
         .stderr(Stdio::inherit())
         .output()?;
@@ -274,7 +275,7 @@ fn list_only() -> Outcome<()> {
 }
 
 fn conntrack(arguments: &[&str]) -> Outcome<()> {
-    let status = Command::new("conntrack")
+    let status = programs::command("conntrack")
         .args(arguments)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -1,66 +1,139 @@
-//! From objects to the desired state: everything at once, and one endpoint more or less, for 1 000 to 50 000 Services with
-//! ten endpoints each.
+//! From objects to the desired state, and syncs on a kernel in memory: everything at once, one endpoint more or less, and nothing
+//! new, for 1 000 to 50 000 Services with ten endpoints each.
 //!
-//! Nothing here touches a kernel. What a change costs must not depend on how much there is, so the figure for it is the ratio of
-//! its times with 50 000 and with 1 000 Services.
+//! Nothing here touches a kernel. Building is measured in processor time, which other load on the machine disturbs least. The cost of a change must not depend on the number of Services, so its figure is the ratio of the
+//! times with 50 000 and with 1 000 Services. Both are measured in turn: other load on the machine affects both alike.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernlink_benches::{figure, median};
-use kernlink_proxier::config::Config;
-use kernlink_proxier::desired::{Changes, DesiredState};
-use kernlink_proxier::family::Family;
-use kernlink_proxier::model::{InterfaceAddress, Model};
-use kernlink_proxier::source::{
-    Change, Endpoint, EndpointPort, EndpointSlice, ObjectChange, ObjectName, Port, Service, SourceId,
+use kernlink_benches::figure;
+use kernlink_kernel_tests::programs;
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, State};
+use kernlink_proxier::services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, InterfaceAddress, ObjectChange, ObjectName, Port,
+    Service, Services, SourceId,
 };
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 
 const SIZES: [u32; 4] = [1_000, 5_000, 10_000, 50_000];
+const SMALL: u32 = 1_000;
+const LARGE: u32 = 50_000;
 const ENDPOINTS: u32 = 10;
+/// The number of Services of which an endpoint leaves and comes back.
+const CHANGED: u32 = 500;
 const SOURCE: SourceId = SourceId(0);
-/// Set in the child that only builds and says how much memory that took.
-const CHILD: &str = "KERNLINK_BENCH_PEAK_OF";
+/// Set to a number of Services in a child process, which prints its peak memory in KiB: after the desired state was built, or after
+/// the first sync.
+const BUILD_CHILD: &str = "KERNLINK_BENCH_PEAK_OF";
+const SYNC_CHILD: &str = "KERNLINK_BENCH_SYNC_PEAK_OF";
+
+type Objects = (Vec<Service>, Vec<EndpointSlice>);
 
 fn main() -> Result<(), String> {
-    if let Ok(size) = std::env::var(CHILD) {
-        let size = size.parse().map_err(|error| format!("{CHILD}: {error}"))?;
-        let built = build(objects(size))?;
+    if let Some(size) = child(BUILD_CHILD)? {
+        let built = Built::new(objects(size))?;
         println!("{}", peak_kib()?);
         drop(built);
         return Ok(());
     }
-    let mut one_change = Vec::new();
+    if let Some(size) = child(SYNC_CHILD)? {
+        let proxier = synced(size)?;
+        println!("{}", peak_kib()?);
+        drop(proxier);
+        return Ok(());
+    }
     for size in SIZES {
         let runs = if size > 10_000 { 3 } else { 7 };
-        let time = median(runs, || Ok::<_, String>(objects(size)), build)?;
+        let time = build_time(runs, size)?;
         let each = time.as_nanos() as f64 / f64::from(size * ENDPOINTS);
-        println!("{size} Services: {time:.1?} from nothing, {each:.0} ns an endpoint");
+        println!("{size} Services: {time:.1?} of processor time from nothing, {each:.0} ns an endpoint");
         figure(
             &format!("proxier.build_ns_per_endpoint.{size}x{ENDPOINTS}"),
             each,
             "ns",
         )?;
-        let change = change(size)?;
-        println!("{size} Services: {change:.1?} for one endpoint");
-        one_change.push(change);
     }
-    if let [least, .., most] = one_change[..] {
-        let ratio = most.as_secs_f64() / least.as_secs_f64();
-        figure("proxier.one_change_50000_over_1000", ratio, "ratio")?;
-    }
+    let mut built = [Built::new(objects(SMALL))?, Built::new(objects(LARGE))?];
+    compare("compile_one_change", &mut built, changes, Built::change)?;
+    drop(built);
+    let mut proxiers = [synced(SMALL)?, synced(LARGE)?];
+    compare("sync_one_change", &mut proxiers, changes, sync_change)?;
+    let nothing = |_| vec![(); 2 * CHANGED as usize];
+    compare("sync_idle", &mut proxiers, nothing, |proxier, ()| {
+        sync(proxier, 0)
+    })?;
+    drop(proxiers);
     let size = 10_000;
-    figure(
-        &format!("proxier.peak_mib.{size}x{ENDPOINTS}"),
-        peak_of_child(size)? / 1_024.0,
-        "MiB",
-    )
+    for (name, variable) in [("peak_mib", BUILD_CHILD), ("first_sync_peak_mib", SYNC_CHILD)] {
+        let mib = peak_of_child(variable, size)? / 1_024.0;
+        figure(&format!("proxier.{name}.{size}x{ENDPOINTS}"), mib, "MiB")?;
+    }
+    Ok(())
+}
+
+/// The median of the processor times in which the desired state is built.
+fn build_time(runs: usize, size: u32) -> Result<Duration, String> {
+    let mut times = Vec::new();
+    for _ in 0..runs {
+        let objects = objects(size);
+        let start = processor_time()?;
+        let built = Built::new(objects)?;
+        times.push(processor_time()?.saturating_sub(start));
+        drop(built);
+    }
+    times.sort();
+    Ok(times.get(times.len() / 2).copied().unwrap_or_default())
+}
+
+/// The processor time of this process so far, in user space and in the kernel.
+fn processor_time() -> Result<Duration, String> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).map_err(|error| error.to_string())?;
+    [usage.user_time(), usage.system_time()]
+        .into_iter()
+        .map(|time| {
+            let micros = u64::try_from(time.num_microseconds());
+            micros
+                .map(Duration::from_micros)
+                .map_err(|error| error.to_string())
+        })
+        .sum()
+}
+
+/// The number of Services that a child process is started for. `None` if this process is no such child.
+fn child(variable: &str) -> Result<Option<u32>, String> {
+    let Ok(size) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let size = size.parse().map_err(|error| format!("{variable}: {error}"))?;
+    Ok(Some(size))
+}
+
+/// Prints the figure `proxier.NAME_50000_over_1000`: the ratio of the median times of the same work at both sizes.
+fn compare<T, I>(
+    name: &str,
+    [small, large]: &mut [T; 2],
+    inputs: impl Fn(u32) -> Vec<I>,
+    work: impl Fn(&mut T, I) -> Result<Duration, String>,
+) -> Result<(), String> {
+    let (mut small_times, mut large_times) = (Vec::new(), Vec::new());
+    for (of_small, of_large) in inputs(SMALL).into_iter().zip(inputs(LARGE)) {
+        small_times.push(work(small, of_small)?);
+        large_times.push(work(large, of_large)?);
+    }
+    let [small, large] = [small_times, large_times].map(|mut times| {
+        times.sort();
+        times.get(times.len() / 2).copied().unwrap_or_default()
+    });
+    println!("{name}: {small:.2?} with {SMALL} Services, {large:.2?} with {LARGE}");
+    let ratio = large.as_secs_f64() / small.as_secs_f64();
+    figure(&format!("proxier.{name}_{LARGE}_over_{SMALL}"), ratio, "ratio")
 }
 
 /// What a cluster of so many Services would hand in.
-fn objects(size: u32) -> (Vec<Service>, Vec<EndpointSlice>) {
+fn objects(size: u32) -> Objects {
     let namespace: Arc<str> = "default".into();
     let port: Arc<str> = "http".into();
     let nodes: Vec<Arc<str>> = (0..100).map(|node| format!("node-{node}").into()).collect();
@@ -94,60 +167,121 @@ fn endpoint_address(service: u32, endpoint: u32) -> IpAddr {
     Ipv4Addr::from(0x0b00_0000 + number).into()
 }
 
-fn build((services, slices): (Vec<Service>, Vec<EndpointSlice>)) -> Result<(Model, DesiredState), String> {
-    let wanted = services.len();
-    let mut model = Model::new(Config::new("node-0"));
-    model.set_interface_addresses(vec![InterfaceAddress::new("eth0", [192, 0, 2, 1].into())]);
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(services)),
-        Change::Services(ObjectChange::Complete),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
-        Change::EndpointSlices(ObjectChange::Complete),
-    ] {
-        model.change(SOURCE, change);
-    }
-    let mut desired = DesiredState::new(&model);
-    let touched = model.take_touched();
-    desired.fold(&model, &touched);
-    let servers = desired.virtual_servers(Family::V4).count();
-    if servers != wanted {
-        return Err(format!("{servers} virtual servers of {wanted}"));
-    }
-    Ok((model, desired))
+/// One endpoint after the other leaves and comes back, each of another Service. None of them is on this node.
+fn changes(size: u32) -> Vec<EndpointSlice> {
+    let (_, slices) = objects(size);
+    let changed = slices.into_iter().skip(1).step_by((size / CHANGED) as usize);
+    changed
+        .flat_map(|slice| {
+            let mut without = slice.clone();
+            without.endpoints.pop();
+            [without, slice]
+        })
+        .collect()
 }
 
-/// The time of one endpoint leaving or coming back, up to the keys that a planner has to look at.
-fn change(size: u32) -> Result<Duration, String> {
-    let (services, slices) = objects(size);
-    let samples: Vec<EndpointSlice> = slices.iter().step_by((size / 500) as usize).cloned().collect();
-    let (mut model, mut desired) = build((services, slices))?;
-    desired.take_changes();
-    let mut times = Vec::new();
-    for mut slice in samples {
-        slice.endpoints.pop();
+fn full_lists((services, slices): Objects) -> [Change; 4] {
+    [
+        Change::Services(ObjectChange::ReplaceAll(services)),
+        Change::Services(ObjectChange::Synced),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
+        Change::EndpointSlices(ObjectChange::Synced),
+    ]
+}
+
+fn config() -> Config {
+    Config::new("node-0")
+}
+
+/// The Services and the desired state, without a kernel.
+struct Built {
+    services: Services,
+    state: State,
+}
+
+impl Built {
+    fn new(objects: Objects) -> Result<Self, String> {
+        let wanted = objects.0.len();
+        let config = config();
+        let mut built = Self {
+            state: State::of_config(&config),
+            services: Services::new(config.services),
+        };
+        let eth0 = InterfaceAddress::new("eth0", [192, 0, 2, 1].into());
+        built.services.set_interface_addresses(vec![eth0]);
+        for change in full_lists(objects) {
+            built.services.change(SOURCE, change);
+        }
+        built.services.update();
+        let changes = built.services.take_changes();
+        built.state.compile(&built.services, &changes);
+        let ports = built.services.ports().count();
+        if changes.ports.len() != wanted || ports != wanted {
+            return Err(format!("{ports} service ports of {wanted}"));
+        }
+        Ok(built)
+    }
+
+    /// The time of a change, up to the kernel objects that a plan has to compare.
+    fn change(&mut self, slice: EndpointSlice) -> Result<Duration, String> {
         let change = Change::EndpointSlices(ObjectChange::Upsert(slice));
         let start = Instant::now();
-        model.change(SOURCE, change);
-        let touched = model.take_touched();
-        let folded = desired.fold(&model, &touched);
-        let changes = desired.take_changes();
-        times.push(start.elapsed());
-        let one = matches!(changes, Changes::Keys(keys) if keys.virtual_servers.len() == 1);
-        if folded.contributions != 1 || !one {
-            return Err(format!(
-                "one endpoint recomputed {} contributions",
-                folded.contributions
-            ));
+        self.services.change(SOURCE, change);
+        self.services.update();
+        let changes = self.services.take_changes();
+        self.state.compile(&self.services, &changes);
+        let time = start.elapsed();
+        match changes.ports.len() {
+            1 => Ok(time),
+            number => Err(format!("one endpoint changed {number} service ports")),
         }
     }
-    times.sort();
-    Ok(times.get(times.len() / 2).copied().unwrap_or_default())
 }
 
-fn peak_of_child(size: u32) -> Result<f64, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let output = Command::new(program)
-        .env(CHILD, size.to_string())
+/// A proxier after its first sync, on a kernel in memory.
+fn synced(size: u32) -> Result<Proxier, String> {
+    let mut proxier = Proxier::new(config(), Kernel::fake()).map_err(|error| error.to_string())?;
+    for change in full_lists(objects(size)) {
+        proxier.change(SOURCE, change);
+    }
+    let start = Instant::now();
+    let synced = proxier.sync(start).map_err(|error| error.to_string())?;
+    // They go to standard error: a child process prints its peak memory only.
+    eprintln!("{size} Services: {synced}, in {:.1?}", start.elapsed());
+    let least = size * (1 + ENDPOINTS);
+    if !synced.is_success() || synced.plan.len() < least as usize {
+        return Err(format!("the first sync with {size} Services: {synced}"));
+    }
+    Ok(proxier)
+}
+
+/// The time of a change with its sync: one real server is added or deleted.
+fn sync_change(proxier: &mut Proxier, slice: EndpointSlice) -> Result<Duration, String> {
+    let change = Change::EndpointSlices(ObjectChange::Upsert(slice));
+    let start = Instant::now();
+    proxier.change(SOURCE, change);
+    let time = start.elapsed();
+    Ok(time + sync(proxier, 1)?)
+}
+
+/// The time of a sync that has so many steps.
+fn sync(proxier: &mut Proxier, steps: usize) -> Result<Duration, String> {
+    let start = Instant::now();
+    let synced = proxier.sync(start).map_err(|error| error.to_string())?;
+    let time = start.elapsed();
+    if synced.is_success() && synced.plan.len() == steps {
+        Ok(time)
+    } else {
+        Err(format!(
+            "a sync with {} steps instead of {steps}: {synced}",
+            synced.plan.len()
+        ))
+    }
+}
+
+fn peak_of_child(variable: &str, size: u32) -> Result<f64, String> {
+    let output = programs::this_program()
+        .env(variable, size.to_string())
         .output()
         .map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&output.stdout);

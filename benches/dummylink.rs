@@ -5,12 +5,13 @@ use kernlink_benches::{figure, median};
 use kernlink_dummylink::{
     Client, DummyLink, DummyLinks, Error, LinkAddress, LinkName, Operation, Selection, uapi,
 };
+use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Batch, Connection, Protocol, flags};
 use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -245,7 +246,10 @@ impl Bench {
 }
 
 fn ip(arguments: &[&str]) -> Outcome<()> {
-    let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output()?;
+    let output = programs::command("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!("ip {}: {said}", arguments.join(" ")).into());

@@ -5,6 +5,7 @@ use kernlink_benches::{figure, median};
 use kernlink_ipset::{
     Client, Entry, Family, IpSets, Network, Operation, ProtocolPort, Set, SetName, SetType, notation, uapi,
 };
+use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Script, flags, netfilter};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sched::{CloneFlags, unshare};
@@ -146,7 +147,7 @@ impl Bench {
         let time = median(
             RUNS,
             || self.fresh(set),
-            |()| run(Command::new("ipset").arg("restore").arg("-file").arg(&file)),
+            |()| run(programs::command("ipset").arg("restore").arg("-file").arg(&file)),
         );
         std::fs::remove_file(&file)?;
         self.check()?;
@@ -162,7 +163,7 @@ impl Bench {
         let save = median(
             RUNS,
             || Ok(()),
-            |()| run(Command::new("ipset").arg("save").arg("bench")),
+            |()| run(programs::command("ipset").arg("save").arg("bench")),
         )?;
         println!("listed:");
         self.report("twice and compared", verified);

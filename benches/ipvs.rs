@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::figure;
@@ -12,7 +12,7 @@ use kernlink_ipvs::{
     Client, Consistency, Ipvs, Operation, RealServer, RealServerKey, Scheduler, VirtualServer,
     VirtualServerKey,
 };
-use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::{netns::NetNs, programs};
 use kernlink_netlink::generic::Family;
 use kernlink_netlink::{Batch, Connection, Protocol};
 use netlink_sys::{Socket, SocketAddr};
@@ -113,7 +113,7 @@ fn read(name: &str, virtual_servers: u32) -> Result<()> {
                 "the snapshot is not whole",
             )?;
             let start = Instant::now();
-            let output = Command::new("ipvsadm").arg("-Sn").output()?;
+            let output = programs::command("ipvsadm").arg("-Sn").output()?;
             let tool = start.elapsed();
             let lines = output.stdout.split(|byte| *byte == b'\n').count() - 1;
             check(
@@ -228,7 +228,7 @@ fn by_ipvsadm(operations: &[Operation]) -> Result<Duration> {
     file.flush()?;
     let input = File::open(&path)?;
     let start = Instant::now();
-    let status = Command::new("ipvsadm")
+    let status = programs::command("ipvsadm")
         .arg("-R")
         .stdin(Stdio::from(input))
         .status()?;
