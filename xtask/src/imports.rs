@@ -411,7 +411,7 @@ mod tests {
         assert!(
             found
                 .iter()
-                .any(|line| line.contains("no module crate::schedule|retry")),
+                .any(|line| line.contains("no module crate::ipvs_mode::ownership,")),
             "{found:#?}"
         );
         // These rules apply only to a crate with `ipvs_mode`.
