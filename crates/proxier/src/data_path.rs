@@ -85,6 +85,10 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// The error of an operation for which [`execute`](Self::execute) returned no outcome.
     fn no_outcome() -> Self::Error;
 
+    /// Whether an operation that failed with this error may have been executed all the same. Its object is then read again when its retry
+    /// is due, also if nothing needs the operation any more.
+    fn is_outcome_unknown(error: &Self::Error) -> bool;
+
     /// Records in the observed objects that an operation was done.
     fn record(state: &mut Self::State, operation: &Self::Operation);
 

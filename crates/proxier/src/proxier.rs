@@ -217,7 +217,11 @@ impl<M: DataPath> Proxier<M> {
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
             match outcome {
                 Outcome::Done => self.retries.succeed(&step.key),
-                Outcome::Failed(_) => self.retries.fail(&step.key, step.operation.clone(), now),
+                Outcome::Failed(error) => {
+                    let is_unknown = M::is_outcome_unknown(error);
+                    self.retries
+                        .fail(&step.key, step.operation.clone(), is_unknown, now);
+                }
                 Outcome::Skipped { .. } => {}
             }
         }

@@ -57,6 +57,8 @@ struct Record<K, O> {
     due: Instant,
     /// Whether it fell due. It stays so if the clock of the embedder goes back before the attempt.
     is_due: bool,
+    /// Whether it may have been executed all the same: its object is to be read again.
+    is_unknown: bool,
     failures: u32,
     /// What failed. Another operation on the key does not wait.
     operation: O,
@@ -80,7 +82,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
     }
 
     /// Records that an operation on a key failed.
-    pub(crate) fn fail(&mut self, key: &K, operation: O, now: Instant) {
+    pub(crate) fn fail(&mut self, key: &K, operation: O, is_unknown: bool, now: Instant) {
         let before = self.records.remove(key);
         if let Some(before) = &before {
             self.queue.remove(&(before.due, key.clone()));
@@ -98,6 +100,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         let record = Record {
             due,
             is_due: false,
+            is_unknown,
             failures,
             operation,
             dependents: same.map(|before| before.dependents).unwrap_or_default(),
@@ -138,11 +141,12 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         !self.records.is_empty() && self.records.contains_key(key)
     }
 
-    /// Removes the keys that are not `needed`.
+    /// Removes the keys that are not `needed`, but for those whose operations may have been executed all the same and that were not read
+    /// again since.
     pub(crate) fn retain(&mut self, needed: impl Fn(&K) -> bool) {
         let queue = &mut self.queue;
         self.records.retain(|key, record| {
-            let is_needed = needed(key);
+            let is_needed = needed(key) || (record.is_unknown && !record.is_due);
             if !is_needed {
                 queue.remove(&(record.due, key.clone()));
             }
@@ -218,7 +222,7 @@ mod tests {
     fn only_the_operation_that_failed_waits() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
-        retries.fail(&1, 'a', now);
+        retries.fail(&1, 'a', false, now);
         assert!(retries.is_waiting(&1, &'a'));
         assert!(!retries.is_waiting(&1, &'b'));
         assert!(!retries.is_waiting(&2, &'a'));
@@ -234,7 +238,7 @@ mod tests {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         for key in 0..10 {
-            retries.fail(&key, 'a', now);
+            retries.fail(&key, 'a', false, now);
         }
         let times: BTreeSet<Instant> = retries.queue.iter().map(|(due, _)| *due).collect();
         assert_eq!(times.len(), 10);
@@ -244,14 +248,14 @@ mod tests {
     fn dependents_fall_due_with_what_they_depend_on() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
-        retries.fail(&1, 'a', now);
+        retries.fail(&1, 'a', false, now);
         retries.depend(&1, 2);
         // One that depends on a dependent, and one on something that is not known to have failed.
         retries.depend(&2, 3);
         retries.depend(&7, 8);
         let due = retries.next().unwrap();
         assert_eq!(retries.take_due(due), (vec![1], vec![2, 3, 8]));
-        retries.fail(&1, 'a', due);
+        retries.fail(&1, 'a', false, due);
         retries.depend(&1, 2);
         assert_eq!(retries.dependents_of(|key| *key == 1), [2]);
     }

@@ -104,6 +104,9 @@ impl DataPath for AddressMode {
             link: link(),
         }
     }
+    fn is_outcome_unknown(error: &Error) -> bool {
+        error.is_outcome_unknown()
+    }
     fn record(addresses: &mut Addresses, operation: &Operation) {
         match operation {
             Operation::EnsureAddress(_, address) => addresses.table.observe(address.key, Some(())),

@@ -74,6 +74,7 @@ impl kernlink_ipvs::Ipvs for Faulty<kernlink_ipvs::Fake> {
             let fault = self.faults.of(&operation.to_string());
             if fault == Some(Fault::AnswerLost) {
                 self.inner.execute(std::slice::from_ref(operation));
+                return Err(kernlink_ipvs::Error::OutcomeMissing);
             }
             if fault.is_some() {
                 self.inner.refuse(operation.clone(), Errno::ENOMEM);

@@ -138,6 +138,17 @@ impl DataPath for IpvsMode {
         Error::NoOutcome
     }
 
+    fn is_outcome_unknown(error: &Error) -> bool {
+        match error {
+            Error::Ipvs(error) => error.is_outcome_unknown(),
+            Error::Set(error) => error.is_outcome_unknown(),
+            Error::Rules(error) => error.is_outcome_unknown(),
+            Error::Link(error) => error.is_outcome_unknown(),
+            Error::Sysctl(_) => false,
+            Error::NoOutcome => true,
+        }
+    }
+
     fn record(state: &mut State, operation: &Operation) {
         state.record(operation);
     }
