@@ -16,7 +16,6 @@ use kernlink_services::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AddressMode;
-
 #[derive(Debug, Default)]
 struct Addresses {
     table: Table<AddressKey, ()>,
@@ -27,7 +26,6 @@ struct Addresses {
 fn link() -> LinkName {
     LinkName::new("vips").unwrap()
 }
-
 impl DataPath for AddressMode {
     type Config = Config;
     type Kernel = Fake;
@@ -36,7 +34,6 @@ impl DataPath for AddressMode {
     type Operation = Operation;
     type Phase = &'static str;
     type Error = Error;
-
     fn validate(_: &Config) -> Result<(), InvalidConfig> {
         Ok(())
     }
@@ -48,10 +45,9 @@ impl DataPath for AddressMode {
     }
     fn set_config(_: &mut Addresses, _: &Config) {}
     fn observe(addresses: &mut Addresses, kernel: &mut Fake) -> Result<Vec<Event>, Error> {
-        let listed = kernel.list(Selection::On(link()))?;
-        addresses
-            .table
-            .observe_all(listed.into_iter().map(|address| (address.address.key, ())));
+        let listed = kernel.list(Selection::On(link()))?.into_iter();
+        let listed = listed.map(|listed| (listed.address.key, ()));
+        addresses.table.observe_all(listed);
         Ok(Vec::new())
     }
     fn observe_keys(_: &mut Addresses, _: &mut Fake, _: &[AddressKey]) -> Result<(), Error> {
@@ -99,10 +95,7 @@ impl DataPath for AddressMode {
         kernel.execute(&operations)
     }
     fn no_outcome() -> Error {
-        Error::LinkMissing {
-            operation: "no outcome".into(),
-            link: link(),
-        }
+        Error::OutcomeMissing
     }
     fn is_outcome_unknown(error: &Error) -> bool {
         error.is_outcome_unknown()
@@ -149,6 +142,8 @@ fn a_data_path_needs_only_its_own_kernel_objects() {
         "# unbind\n[1] address delete 10.96.0.1/32 dev vips\n"
     );
     assert_eq!(synced.report.by_subject(&synced.plan).len(), 1);
-    let idle = proxier.sync(Instant::now()).unwrap();
-    assert!(idle.is_success() && idle.plan.is_empty());
+    let mut one_port = service("b", "10.96.0.2");
+    one_port.ports.pop();
+    proxier.change(SourceId(0), Change::Services(ObjectChange::Upsert(one_port)));
+    assert!(proxier.plan(Instant::now()).unwrap().is_empty());
 }
