@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{LinkAddress, LinkName};
-use kernlink_ipset::{Entry, Operation as SetOperation};
+use kernlink_ipset::Operation as SetOperation;
 use kernlink_iptables_restore::{
     Error as RulesError, Iptables, Operation as RulesOperation, Restore, Ruleset, Save,
 };
@@ -156,9 +156,6 @@ impl kernlink_ipset::IpSets for Faulty<kernlink_ipset::Fake> {
     ) -> Vec<Result<(), kernlink_ipset::Error>> {
         self.inner.execute_until_failure(operations)
     }
-    fn list(&mut self) -> Result<Vec<kernlink_ipset::SetContents>, kernlink_ipset::Error> {
-        self.inner.list()
-    }
     fn list_set(
         &mut self,
         name: &kernlink_ipset::SetName,
@@ -167,41 +164,6 @@ impl kernlink_ipset::IpSets for Faulty<kernlink_ipset::Fake> {
     }
     fn headers(&mut self) -> Result<Vec<kernlink_ipset::SetHeader>, kernlink_ipset::Error> {
         self.inner.headers()
-    }
-    fn header(
-        &mut self,
-        name: &kernlink_ipset::SetName,
-    ) -> Result<kernlink_ipset::SetHeader, kernlink_ipset::Error> {
-        self.inner.header(name)
-    }
-    fn names(&mut self) -> Result<Vec<kernlink_ipset::SetName>, kernlink_ipset::Error> {
-        self.inner.names()
-    }
-    fn test_all(
-        &mut self,
-        set: &kernlink_ipset::SetName,
-        entries: &[Entry],
-    ) -> Vec<Result<bool, kernlink_ipset::Error>> {
-        self.inner.test_all(set, entries)
-    }
-    fn index_of(&mut self, name: &kernlink_ipset::SetName) -> Result<u16, kernlink_ipset::Error> {
-        self.inner.index_of(name)
-    }
-    fn name_of(&mut self, index: u16) -> Result<kernlink_ipset::SetName, kernlink_ipset::Error> {
-        self.inner.name_of(index)
-    }
-    fn revisions(
-        &mut self,
-        set_type: kernlink_ipset::SetType,
-        family: kernlink_ipset::Family,
-    ) -> Result<Option<kernlink_ipset::Revisions>, kernlink_ipset::Error> {
-        self.inner.revisions(set_type, family)
-    }
-    fn destroy_all(&mut self) -> Result<(), kernlink_ipset::Error> {
-        self.inner.destroy_all()
-    }
-    fn flush_all(&mut self) -> Result<(), kernlink_ipset::Error> {
-        self.inner.flush_all()
     }
 }
 

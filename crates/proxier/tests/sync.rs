@@ -298,42 +298,11 @@ mod flaky {
         fn execute_until_failure(&mut self, operations: &[set::Operation]) -> Vec<Result<(), set::Error>> {
             self.inner.execute_until_failure(operations)
         }
-        fn list(&mut self) -> Result<Vec<set::SetContents>, set::Error> {
-            self.inner.list()
-        }
         fn list_set(&mut self, name: &set::SetName) -> Result<set::SetContents, set::Error> {
             self.inner.list_set(name)
         }
         fn headers(&mut self) -> Result<Vec<set::SetHeader>, set::Error> {
             self.inner.headers()
-        }
-        fn header(&mut self, name: &set::SetName) -> Result<set::SetHeader, set::Error> {
-            self.inner.header(name)
-        }
-        fn names(&mut self) -> Result<Vec<set::SetName>, set::Error> {
-            self.inner.names()
-        }
-        fn test_all(&mut self, set: &set::SetName, entries: &[set::Entry]) -> Vec<Result<bool, set::Error>> {
-            self.inner.test_all(set, entries)
-        }
-        fn index_of(&mut self, name: &set::SetName) -> Result<u16, set::Error> {
-            self.inner.index_of(name)
-        }
-        fn name_of(&mut self, index: u16) -> Result<set::SetName, set::Error> {
-            self.inner.name_of(index)
-        }
-        fn revisions(
-            &mut self,
-            set_type: set::SetType,
-            family: set::Family,
-        ) -> Result<Option<set::Revisions>, set::Error> {
-            self.inner.revisions(set_type, family)
-        }
-        fn destroy_all(&mut self) -> Result<(), set::Error> {
-            self.inner.destroy_all()
-        }
-        fn flush_all(&mut self) -> Result<(), set::Error> {
-            self.inner.flush_all()
         }
     }
 }
