@@ -19,17 +19,19 @@ const fn layer(name: &'static str, below: &'static [&'static str]) -> Layer {
 /// The libraries. Whoever is not listed is a program or a test package: it may depend on any library, and no library may
 /// depend on it.
 const LAYERS: &[Layer] = &[
-    layer(NETLINK, &[]),
-    layer("kernlink-ipvs", &[NETLINK]),
-    layer("kernlink-ipset", &[NETLINK]),
-    layer("kernlink-dummylink", &[NETLINK]),
-    layer("kernlink-conntrack", &[NETLINK]),
-    layer("kernlink-iptables-restore", &[]),
-    layer(SERVICES, &[]),
-    layer(KUBERNETES, &[SERVICES]),
+    layer(BASE, &[]),
+    layer(NETLINK, &[BASE]),
+    layer("kernlink-ipvs", &[BASE, NETLINK]),
+    layer("kernlink-ipset", &[BASE, NETLINK]),
+    layer("kernlink-dummylink", &[BASE, NETLINK]),
+    layer("kernlink-conntrack", &[BASE, NETLINK]),
+    layer("kernlink-iptables-restore", &[BASE]),
+    layer(SERVICES, &[BASE]),
+    layer(KUBERNETES, &[BASE, SERVICES]),
     layer(
         "kernlink-proxier",
         &[
+            BASE,
             SERVICES,
             // Its feature `kubernetes` takes kube-proxy's configuration.
             KUBERNETES,
@@ -43,6 +45,7 @@ const LAYERS: &[Layer] = &[
     ),
 ];
 
+const BASE: &str = "kernlink-base";
 const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";

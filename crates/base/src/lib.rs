@@ -1,0 +1,12 @@
+#![doc = include_str!("../README.md")]
+
+pub mod contract;
+mod error_chain;
+mod family;
+mod kernel_release;
+mod protocol;
+
+pub use error_chain::ErrorChain;
+pub use family::Family;
+pub use kernel_release::{KernelRelease, ParseKernelReleaseError};
+pub use protocol::{ParseProtocolError, Protocol};
