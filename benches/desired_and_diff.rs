@@ -148,7 +148,7 @@ fn objects(size: u32) -> Objects {
     let slices = (0..size).map(|number| {
         let service = name(number);
         let slice = ObjectName::new(Arc::clone(&namespace), format!("service-{number}-abcde"));
-        let slice = EndpointSlice::new(slice, service.name, Family::V4)
+        let slice = EndpointSlice::new(slice, service.name, Family::Ipv4)
             .with_port(EndpointPort::new(Arc::clone(&port), 8_080));
         (0..ENDPOINTS).fold(slice, |slice, endpoint| {
             let node = (number * ENDPOINTS + endpoint) as usize;

@@ -221,8 +221,8 @@ fn print_tables(proxier: &mut Proxier) -> Result<()> {
     }
     for family in Family::ALL {
         let tables = match family {
-            Family::V4 => kernlink_iptables_restore::Family::Ipv4,
-            Family::V6 => kernlink_iptables_restore::Family::Ipv6,
+            Family::Ipv4 => kernlink_iptables_restore::Family::Ipv4,
+            Family::Ipv6 => kernlink_iptables_restore::Family::Ipv6,
         };
         let rules = kernel.rules.save(&kernlink_iptables_restore::Save::all(tables))?;
         say!("{family} rules: {}", rules.rule_count());

@@ -18,7 +18,7 @@ use std::str::FromStr;
 use kernlink_kubernetes::kube_proxy_config;
 use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::ipvs_mode::{Config, KernelVersion, State, config::LocalDetection};
-use kernlink_proxier::services::family::{parse_address, parse_net};
+use kernlink_proxier::services::address::{parse_address, parse_net};
 use kernlink_proxier::services::{Event, Family, InterfaceAddress, Services, SourceId};
 
 const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,ADDRESS]] [OPTION]... FILE...
@@ -200,7 +200,7 @@ impl Options {
             for family in Family::ALL {
                 if networks
                     .iter()
-                    .filter(|net| Family::of_net(net) == family)
+                    .filter(|net| Family::of(net.addr()) == family)
                     .count()
                     > 1
                 {

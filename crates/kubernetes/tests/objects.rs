@@ -179,7 +179,7 @@ fn a_service_is_converted() {
         .collect();
     expected.service_type = ServiceType::LoadBalancer;
     expected.cluster_ips = texts(["10.96.0.1", "fd00:96::1"]).unwrap();
-    expected.ip_families = vec![Family::V4, Family::V6];
+    expected.ip_families = vec![Family::Ipv4, Family::Ipv6];
     expected.external_ips = texts(["203.0.113.1"]).unwrap();
     expected.load_balancer_source_ranges = texts(["198.18.0.0/15"]).unwrap();
     expected.external_traffic_policy = Policy::Local;
@@ -215,7 +215,7 @@ fn a_slice_is_converted() {
             .with_zone("z1")
             .with_hints(hints)
     };
-    let expected = EndpointSlice::new(ObjectName::new("shop", "web-x"), "web", Family::V4)
+    let expected = EndpointSlice::new(ObjectName::new("shop", "web-x"), "web", Family::Ipv4)
         .with_port(EndpointPort::new("http", 8_080).with_protocol(Protocol::Sctp))
         .with_endpoint(endpoint(1))
         .with_endpoint(endpoint(2));

@@ -74,8 +74,12 @@ fn load_balancer(ranges: &[&str]) -> Service {
 
 /// Endpoints by last octet; those from 200 on are on this node.
 fn endpoints(proxier: &mut Proxier, service: &str, endpoints: &[u8]) {
-    let slice = EndpointSlice::new(ObjectName::new("ns", format!("{service}-1")), service, Family::V4)
-        .with_port(EndpointPort::new("http", 8080));
+    let slice = EndpointSlice::new(
+        ObjectName::new("ns", format!("{service}-1")),
+        service,
+        Family::Ipv4,
+    )
+    .with_port(EndpointPort::new("http", 8080));
     let slice = endpoints.iter().fold(slice, |slice, &last| {
         let node = if last >= 200 { "node-a" } else { "node-b" };
         slice.with_endpoint(Endpoint::new([10, 244, 0, last].into()).with_node(node))
@@ -111,7 +115,7 @@ fn bound(kernel: &mut Kernel) -> Vec<String> {
 }
 
 fn entries(kernel: &mut Kernel, set: SetId) -> Vec<String> {
-    let contents = kernel.sets.list_set(&set.name(Family::V4)).unwrap();
+    let contents = kernel.sets.list_set(&set.name(Family::Ipv4)).unwrap();
     contents.entries.iter().map(ToString::to_string).collect()
 }
 
@@ -528,7 +532,7 @@ fn a_family_that_is_taken_out_and_a_renamed_link_leave_nothing() {
     let mut proxier = proxier(config(), kernel());
     let mut dual = service("web", "10.96.0.1");
     dual.cluster_ips = vec!["10.96.0.1".into(), "fd00::1".into()];
-    dual.ip_families = vec![Family::V4, Family::V6];
+    dual.ip_families = vec![Family::Ipv4, Family::Ipv6];
     upsert(&mut proxier, dual);
     let mut node_port = service("port", "10.96.0.2");
     node_port.service_type = ServiceType::NodePort;
@@ -536,7 +540,7 @@ fn a_family_that_is_taken_out_and_a_renamed_link_leave_nothing() {
     upsert(&mut proxier, node_port);
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     let mut without = config();
-    without.services.families = [Family::V4].into();
+    without.services.families = [Family::Ipv4].into();
     proxier.set_config(&without).unwrap();
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     let of_v4 = ["-t 10.96.0.1:80", "-t 10.96.0.2:80", "-t 192.0.2.1:30080"];
@@ -545,7 +549,7 @@ fn a_family_that_is_taken_out_and_a_renamed_link_leave_nothing() {
     let sets = proxier
         .kernel_mut()
         .sets
-        .list_set(&SetId::ClusterIp.name(Family::V6))
+        .list_set(&SetId::ClusterIp.name(Family::Ipv6))
         .unwrap();
     assert!(sets.entries.is_empty());
     without.dummy_link = "virtual0".to_owned();

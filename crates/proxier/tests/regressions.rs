@@ -205,7 +205,7 @@ impl Iptables for WriteOnlyTables {
 fn config() -> Config {
     let mut config = Config::new("node-a");
     config.conntrack.max_per_core = 0;
-    config.services.families = [Family::V4].into();
+    config.services.families = [Family::Ipv4].into();
     config.services.node_ips = vec![[192, 0, 2, 1].into()];
     config
 }
@@ -265,8 +265,12 @@ fn load_balancer(ranges: &[&str]) -> Service {
 
 /// Endpoints by last octet; those from 200 on are on this node.
 fn endpoints(proxier: &mut Proxier, service: &str, endpoints: &[u8]) {
-    let slice = EndpointSlice::new(ObjectName::new("ns", format!("{service}-1")), service, Family::V4)
-        .with_port(EndpointPort::new("http", 8080));
+    let slice = EndpointSlice::new(
+        ObjectName::new("ns", format!("{service}-1")),
+        service,
+        Family::Ipv4,
+    )
+    .with_port(EndpointPort::new("http", 8080));
     let slice = endpoints.iter().fold(slice, |slice, &last| {
         let node = if last >= 200 { "node-a" } else { "node-b" };
         slice.with_endpoint(Endpoint::new([10, 244, 0, last].into()).with_node(node))
@@ -507,7 +511,7 @@ fn all_endpoints_of_a_service_can_be_replaced_at_once() {
     upsert(&mut proxier, service("web", "10.96.0.1"));
     let mut needs = Vec::new();
     for (generation, count) in [(1, 2_000), (2, 2_000), (1, 1_000), (2, 1_000)] {
-        let slice = EndpointSlice::new(ObjectName::new("ns", "web-1"), "web", Family::V4)
+        let slice = EndpointSlice::new(ObjectName::new("ns", "web-1"), "web", Family::Ipv4)
             .with_port(EndpointPort::new("http", 8080));
         let slice = (0..count).fold(slice, |slice, index: u16| {
             let [high, low] = index.to_be_bytes();
@@ -672,7 +676,7 @@ fn after_any_failures_the_kernel_ends_up_as_if_there_had_been_none() {
         assert_eq!(left, [""; 0], "seed {seed}");
         let desired: Vec<String> = proxier
             .state()
-            .virtual_servers(Family::V4)
+            .virtual_servers(Family::Ipv4)
             .map(|server| server.virtual_server.key.to_string())
             .collect();
         assert_eq!(virtual_servers(proxier.kernel_mut()), desired, "seed {seed}");

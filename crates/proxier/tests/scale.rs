@@ -84,7 +84,7 @@ fn slice(number: u32, endpoints: u8) -> EndpointSlice {
     let slice = EndpointSlice::new(
         ObjectName::new("ns", format!("s{number}-x")),
         format!("s{number}"),
-        Family::V4,
+        Family::Ipv4,
     )
     .with_port(EndpointPort::new("http", 8_080));
     (0..endpoints).fold(slice, |slice, endpoint| {

@@ -703,7 +703,7 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
         service.annotations.insert(annotation, scheduler.to_owned());
         Change::Services(ObjectChange::Upsert(service))
     };
-    let slice = EndpointSlice::new(ObjectName::new("ns", "b-1"), "b", Family::V4)
+    let slice = EndpointSlice::new(ObjectName::new("ns", "b-1"), "b", Family::Ipv4)
         .with_port(EndpointPort::new("", 8080))
         .with_endpoint(Endpoint::new([10, 244, 1, 1].into()));
     let mut kernel = host();
@@ -809,7 +809,7 @@ fn a_link_of_another_kind_with_our_name_is_an_error_and_stays() {
 #[test]
 fn what_failed_and_is_not_wanted_any_more_is_not_waited_for() {
     let slice = |last: u8| {
-        let slice = EndpointSlice::new(ObjectName::new("ns", "a-1"), "a", Family::V4)
+        let slice = EndpointSlice::new(ObjectName::new("ns", "a-1"), "a", Family::Ipv4)
             .with_port(EndpointPort::new("web", 8080))
             .with_endpoint(Endpoint::new([10, 244, 1, last].into()));
         Change::EndpointSlices(ObjectChange::Upsert(slice))

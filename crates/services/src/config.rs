@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::family::Family;
 use crate::model::Options;
+use kernlink_base::Family;
 
 /// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's.
 #[derive(Clone, Debug, PartialEq)]

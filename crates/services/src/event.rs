@@ -3,10 +3,10 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use crate::family::Family;
 use crate::model::{FrontendKind, ServicePortName};
 use crate::one_line::OneLine;
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
+use kernlink_base::Family;
 
 /// Something about one object, or about the configuration, that is not as its author may expect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

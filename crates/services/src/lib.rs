@@ -1,10 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+pub mod address;
 pub mod arbitration;
 pub mod config;
 pub mod duration;
 pub mod event;
-pub mod family;
 pub mod model;
 mod name_map;
 pub mod one_line;
@@ -14,7 +14,7 @@ pub mod source;
 pub use arbitration::{Arbitrated, Changes, FrontendKey, PortId};
 pub use config::{Config, NodePortAddresses};
 pub use event::{Event, Reason, Subject};
-pub use family::Family;
+pub use kernlink_base::Family;
 pub use model::{
     AffinityMask, ChosenEndpoint, ChosenEndpoints, Excluded, Frontend, FrontendKind, HealthCheck,
     InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,

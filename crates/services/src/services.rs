@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::arbitration::{Arbitrated, Arbitration, Changes, FrontendKey, PortId, Updated};
 use crate::config::Config;
 use crate::event::Event;
-use crate::family::Family;
 use crate::model::{
     Excluded, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
 };
 use crate::source::{Change, Kind, ObjectName, Service, SourceId};
+use kernlink_base::Family;
 
 /// The Services of a cluster as one node serves them: every frontend with its owner and its endpoints.
 ///

@@ -90,7 +90,7 @@ fn a_renamed_dummy_link_takes_the_addresses_of_the_former_one_and_nothing_else_c
     sync(&mut proxier);
     assert!(tools::run("ip", &["link", "show", "services0"]).is_err());
     assert_eq!(without(&state(), &[]), before);
-    assert_served(&network, Family::V4);
+    assert_served(&network, Family::Ipv4);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_family_that_is_not_served_any_more_leaves_nothing_that_serves_and_can_come_
     sync(&mut proxier);
     let both = state();
 
-    config.services.families = [Family::V4].into();
+    config.services.families = [Family::Ipv4].into();
     proxier.set_config(&config).unwrap();
     sync(&mut proxier);
     let one = state();
@@ -126,7 +126,7 @@ fn a_family_that_is_not_served_any_more_leaves_nothing_that_serves_and_can_come_
         };
         assert_eq!(of_v4(&one), of_v4(&both), "{section}");
     }
-    assert_served(&network, Family::V4);
+    assert_served(&network, Family::Ipv4);
     proxier.resync();
     assert!(sync(&mut proxier).plan.is_empty());
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_services::Family;
+use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::duration::{GoDuration, go_duration};
-use kernlink_services::family::{parse_address, parse_net};
 
 use super::file::{self, File};
 use super::{
@@ -250,8 +250,12 @@ impl Check {
             );
             return Vec::new();
         };
-        let is_repeated =
-            |family: &Family| nets.iter().filter(|net| Family::of_net(net) == *family).count() > 1;
+        let is_repeated = |family: &Family| {
+            nets.iter()
+                .filter(|net| Family::of(net.addr()) == *family)
+                .count()
+                > 1
+        };
         if Family::ALL.iter().any(is_repeated) {
             self.errors.add(
                 "clusterCIDR",

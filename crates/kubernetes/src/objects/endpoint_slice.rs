@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::discovery::v1 as api;
-use kernlink_services::family::parse_address;
+use kernlink_services::address::parse_address;
 use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
 
 use super::{Converted, Converter, Names, port, protocol, quoted};
@@ -17,8 +17,8 @@ pub(super) fn convert(
 ) -> Option<EndpointSlice> {
     let name = names.object_name(&object.metadata, errors);
     let address_type = match object.address_type.as_str() {
-        "IPv4" => Some(AddressType::Ip(Family::V4)),
-        "IPv6" => Some(AddressType::Ip(Family::V6)),
+        "IPv4" => Some(AddressType::Ip(Family::Ipv4)),
+        "IPv6" => Some(AddressType::Ip(Family::Ipv6)),
         "FQDN" => Some(AddressType::Other),
         "" => {
             errors.add("addressType", "is missing");

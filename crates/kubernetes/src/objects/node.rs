@@ -1,7 +1,7 @@
 //! The Node.
 
 use k8s_openapi::api::core::v1 as api;
-use kernlink_services::family::{parse_address, parse_net};
+use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{Node, NodeAddress, NodeAddressType};
 
 use super::{Converted, Names, quoted};

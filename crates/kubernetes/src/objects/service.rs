@@ -54,8 +54,8 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
     service.cluster_ips = spec.cluster_ips.clone().unwrap_or_default();
     for (position, text) in spec.ip_families.iter().flatten().enumerate() {
         match text.as_str() {
-            "IPv4" => service.ip_families.push(Family::V4),
-            "IPv6" => service.ip_families.push(Family::V6),
+            "IPv4" => service.ip_families.push(Family::Ipv4),
+            "IPv6" => service.ip_families.push(Family::Ipv6),
             text => errors.add(
                 format_args!("spec.ipFamilies[{position}]"),
                 format!("{} is not IPv4 or IPv6", super::quoted(text)),

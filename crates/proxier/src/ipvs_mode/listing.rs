@@ -64,12 +64,12 @@ impl State {
         Listings {
             ipvs: sorted(families.iter().flat_map(|&family| self.ipvs_lines(family))),
             ipset: sorted(families.iter().flat_map(|&family| self.ipset_lines(family))),
-            iptables: rules(Family::V4),
-            ip6tables: rules(Family::V6),
+            iptables: rules(Family::Ipv4),
+            ip6tables: rules(Family::Ipv6),
             jumps: families.iter().flat_map(|&family| jump_lines(family)).collect(),
             addresses: sorted(families.iter().flat_map(|&family| {
                 self.addresses(family)
-                    .map(move |address| format!("{address}/{}", family.host_prefix()))
+                    .map(move |address| format!("{address}/{}", family.address_bits()))
             })),
             sysctl: sorted(sysctls(self.config(), kernel, processors)),
             timeouts: self.timeouts_line(),
@@ -119,8 +119,8 @@ impl State {
 
 fn jump_lines(family: Family) -> Vec<String> {
     let command = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
+        Family::Ipv4 => "iptables",
+        Family::Ipv6 => "ip6tables",
     };
     let line = |jump: rules::Jump| {
         let rule = jump.rule.render(Style::KUBE_PROXY).replace('"', "");

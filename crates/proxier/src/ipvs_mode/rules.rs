@@ -173,16 +173,16 @@ pub(super) fn wanted(family: Family, ruleset: &Ruleset) -> Wanted {
 /// A family as the iptables tools name it.
 pub(super) fn iptables_family(family: Family) -> kernlink_iptables_restore::Family {
     match family {
-        Family::V4 => kernlink_iptables_restore::Family::Ipv4,
-        Family::V6 => kernlink_iptables_restore::Family::Ipv6,
+        Family::Ipv4 => kernlink_iptables_restore::Family::Ipv4,
+        Family::Ipv6 => kernlink_iptables_restore::Family::Ipv6,
     }
 }
 
 /// The family of one of the iptables tools.
 pub(super) fn family_of(family: kernlink_iptables_restore::Family) -> Family {
     match family {
-        kernlink_iptables_restore::Family::Ipv4 => Family::V4,
-        kernlink_iptables_restore::Family::Ipv6 => Family::V6,
+        kernlink_iptables_restore::Family::Ipv4 => Family::Ipv4,
+        kernlink_iptables_restore::Family::Ipv6 => Family::Ipv6,
     }
 }
 
@@ -234,8 +234,8 @@ impl RuleInputs<'_> {
     /// Decides what is masqueraded, and keeps other users of the table from rewriting traffic to virtual IPs.
     fn services(&self) -> Vec<Rule> {
         let loopback = match self.family {
-            Family::V4 => network(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
-            Family::V6 => network(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+            Family::Ipv4 => network(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
+            Family::Ipv6 => network(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
         };
         let mut rules = vec![
             Rule::new()
@@ -281,7 +281,7 @@ impl RuleInputs<'_> {
         };
         let not_local = match &config.local_detection {
             LocalDetection::ClusterCidr(nets) => {
-                cidr(nets.iter().find(|net| Family::of_net(net) == family).copied())
+                cidr(nets.iter().find(|net| Family::of(net.addr()) == family).copied())
             }
             LocalDetection::NodeCidr => cidr(self.pod_cidr),
             LocalDetection::BridgeInterface(name) => Some(Match::InInterface(Condition::Not(name.clone()))),

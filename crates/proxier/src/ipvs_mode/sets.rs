@@ -134,8 +134,8 @@ impl SetId {
             SetId::IpvsIps => ("KUBE-IPVS-IPS", "KUBE-6-IPVS-IPS"),
         };
         match family {
-            Family::V4 => v4,
-            Family::V6 => v6,
+            Family::Ipv4 => v4,
+            Family::Ipv6 => v6,
         }
     }
 
@@ -180,8 +180,8 @@ impl SetId {
             return set;
         }
         let family = match family {
-            Family::V4 => kernlink_ipset::Family::Inet,
-            Family::V6 => kernlink_ipset::Family::Inet6,
+            Family::Ipv4 => kernlink_ipset::Family::Inet,
+            Family::Ipv6 => kernlink_ipset::Family::Inet6,
         };
         set.with_family(family).with_hashsize(1_024).with_maxelem(65_536)
     }
@@ -228,7 +228,7 @@ impl SetId {
 impl fmt::Display for SetId {
     /// The IPv4 name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text(Family::V4))
+        f.write_str(self.text(Family::Ipv4))
     }
 }
 
@@ -329,8 +329,8 @@ mod tests {
     fn names_fit_the_kernel_and_are_cut_as_kube_proxy_cuts_them() {
         for set in SetId::ALL {
             assert_eq!(SetId::ALL[set.index()], set);
-            let six = set.text(Family::V4).replacen("KUBE-", "KUBE-6-", 1);
-            assert_eq!(set.text(Family::V6), &six[..six.len().min(31)]);
+            let six = set.text(Family::Ipv4).replacen("KUBE-", "KUBE-6-", 1);
+            assert_eq!(set.text(Family::Ipv6), &six[..six.len().min(31)]);
             for family in Family::ALL {
                 assert_eq!(set.name(family).to_string(), set.text(family));
             }

@@ -44,9 +44,9 @@ pub(super) fn virtual_server(
 /// How much of an address is one client. The prefix length was read as one of the family; the kernel takes it as a mask for IPv4.
 fn granularity(family: Family, prefix: u8) -> Granularity {
     match family {
-        Family::V4 => Ipv4Net::new(Ipv4Addr::UNSPECIFIED, prefix)
+        Family::Ipv4 => Ipv4Net::new(Ipv4Addr::UNSPECIFIED, prefix)
             .map_or(Granularity::ADDRESS, |net| Granularity::from_mask(net.netmask())),
-        Family::V6 => Granularity::from_prefix_length(prefix).unwrap_or(Granularity::ADDRESS),
+        Family::Ipv6 => Granularity::from_prefix_length(prefix).unwrap_or(Granularity::ADDRESS),
     }
 }
 

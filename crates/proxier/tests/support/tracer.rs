@@ -381,7 +381,7 @@ fn holds<T>(condition: &Condition<T>, test: impl FnOnce(&T) -> bool) -> bool {
 
 fn contains(network: &Network, address: IpAddr) -> bool {
     let prefix = match network.mask {
-        None => Family::of(network.address).host_prefix(),
+        None => Family::of(network.address).address_bits(),
         Some(Mask::Prefix(prefix)) => prefix,
         Some(other) => panic!("{other:?}"),
     };

@@ -94,7 +94,7 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             ][usize::from(kind)];
             if name % 2 == 0 && cluster_ip != "None" {
                 service.cluster_ips = vec![cluster_ip.to_owned(), format!("fd00::{name}")];
-                service.ip_families = vec![Family::V4, Family::V6];
+                service.ip_families = vec![Family::Ipv4, Family::Ipv6];
             }
             for (name, number, node_port, protocol) in ports {
                 let protocol =
@@ -155,7 +155,7 @@ pub(crate) fn slice() -> impl Strategy<Value = EndpointSlice> {
         vec(endpoint, 0..5),
     )
         .prop_map(|(name, service, six, ports, endpoints)| {
-            let family = if six { Family::V6 } else { Family::V4 };
+            let family = if six { Family::Ipv6 } else { Family::Ipv4 };
             let mut slice = EndpointSlice::new(
                 ObjectName::new("ns", format!("e{name}")),
                 format!("s{service}"),

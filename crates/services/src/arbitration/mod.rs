@@ -15,11 +15,11 @@ use foldhash::quality::RandomState;
 pub use claims::PortId;
 
 use crate::event::{Event, Reason};
-use crate::family::Family;
 use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, Policy, Protocol};
 use claims::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
+use kernlink_base::Family;
 
 /// Address, protocol and port: what clients connect to, and what at most one service port owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use super::endpoint::{Endpoint, without_duplicates};
 use crate::event::{AddressScope, Reason};
-use crate::family::Family;
 use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
+use kernlink_base::Family;
 
 /// Whether a slice holds addresses of this family for a service proxy.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {

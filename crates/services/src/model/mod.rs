@@ -29,9 +29,9 @@ pub use service_spec::Excluded;
 
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{AddressScope, Event, Reason, Subject};
-use crate::family::Family;
 use crate::name_map::{NameMap, NameSet};
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
+use kernlink_base::Family;
 use objects::Objects;
 use port_spec::PortSpec;
 use service_spec::ServicePorts;
@@ -285,7 +285,9 @@ impl Model {
     pub(crate) fn configuration_events(&self) -> Vec<Event> {
         let named = |family: Family| match &self.config.node_port_addresses {
             NodePortAddresses::All => None,
-            NodePortAddresses::Networks(nets) => Some(nets.iter().any(|net| Family::of_net(net) == family)),
+            NodePortAddresses::Networks(nets) => {
+                Some(nets.iter().any(|net| Family::of(net.addr()) == family))
+            }
             NodePortAddresses::Primary => Some(self.node_facts.has_node_ip(family)),
         };
         let is_primary = self.config.node_port_addresses == NodePortAddresses::Primary;

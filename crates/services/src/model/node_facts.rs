@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::config::{Config, NodePortAddresses};
-use crate::family::Family;
 use crate::source::{Node, NodeAddressType};
+use kernlink_base::Family;
 
 /// An address of an interface of this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,8 @@ impl NodeFacts {
             &config.pod_cidrs
         };
         for family in Family::ALL {
-            this.pod_cidrs[family.index()] = cidrs.iter().find(|net| Family::of_net(net) == family).copied();
+            this.pod_cidrs[family.index()] =
+                cidrs.iter().find(|net| Family::of(net.addr()) == family).copied();
         }
         this.take_node_ips(config, node);
         this.interface_addresses = interfaces
@@ -102,7 +103,7 @@ impl NodeFacts {
             NodePortAddresses::All => Vec::new(),
             NodePortAddresses::Networks(nets) => nets
                 .iter()
-                .filter(|net| Family::of_net(net) == family)
+                .filter(|net| Family::of(net.addr()) == family)
                 .copied()
                 .collect(),
             // Until an address of the node is known, none is opened.
@@ -137,15 +138,15 @@ impl NodeFacts {
     #[must_use]
     pub fn node_ip(&self, family: Family) -> IpAddr {
         self.node_ips[family.index()].unwrap_or(match family {
-            Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            Family::Ipv4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Family::Ipv6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         })
     }
 
     /// The family of the node's first address; IPv4 where it has none.
     #[must_use]
     pub fn primary_family(&self) -> Family {
-        self.primary.unwrap_or(Family::V4)
+        self.primary.unwrap_or(Family::Ipv4)
     }
 
     /// The network of the node's pods in a family.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::duration::{GoDuration, go_duration};
 use crate::event::Reason;
-use crate::family::Family;
 use crate::source::{Service, SessionAffinity};
+use kernlink_base::Family;
 
 /// The prefix of all annotations of kernlink.
 pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
@@ -108,8 +108,8 @@ impl AffinityMask {
     #[must_use]
     pub fn of(self, family: Family) -> u8 {
         match family {
-            Family::V4 => self.v4,
-            Family::V6 => self.v6,
+            Family::Ipv4 => self.v4,
+            Family::Ipv6 => self.v6,
         }
     }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 
 use super::options::Options;
-use crate::family::Family;
 use crate::one_line::OneLine;
 use crate::source::{ObjectName, Policy, Protocol};
+use kernlink_base::Family;
 
 /// Which port of which Service: namespace, name, port name and protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,9 +11,10 @@ use ipnet::IpNet;
 
 use super::options::{self, Options};
 use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
+use crate::address::{parse_address, parse_net};
 use crate::event::{Event, Reason};
-use crate::family::{Family, parse_address, parse_net};
 use crate::source::{IngressMode, Policy, Service, ServiceType, SessionAffinity};
+use kernlink_base::Family;
 
 /// The ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -284,7 +285,7 @@ impl Reader<'_> {
         let mut unused = false;
         for (position, text) in self.service.load_balancer_source_ranges.iter().enumerate() {
             match parse_net(text.trim()) {
-                Some(net) if Family::of_net(&net) == family => {
+                Some(net) if Family::of(net.addr()) == family => {
                     ranges.insert(net);
                 }
                 Some(_) => unused = true,
@@ -362,14 +363,14 @@ mod tests {
         let ports = read(&web()).ports;
         assert_eq!(
             ports.iter().map(PortSpec::family).collect::<Vec<_>>(),
-            [Family::V4]
+            [Family::Ipv4]
         );
     }
 
     #[test]
     fn the_first_of_cluster_ips_replaces_a_missing_cluster_ip() {
         let mut service = web().with_cluster_ip("");
-        service.ip_families = vec![Family::V4, Family::V6];
+        service.ip_families = vec![Family::Ipv4, Family::Ipv6];
         service.cluster_ips = vec!["10.96.0.9".into(), "fd00::9".into()];
         assert_eq!(read(&service).ports.len(), 2);
         service.cluster_ips = vec!["None".into()];
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn each_family_takes_the_address_at_its_position() {
         let mut service = web();
-        service.ip_families = vec![Family::V6, Family::V4];
+        service.ip_families = vec![Family::Ipv6, Family::Ipv4];
         service.cluster_ips = vec!["fd00::9".into(), "10.96.0.9".into()];
         let ports = read(&service).ports;
         let addresses: Vec<_> = ports.iter().map(|port| port.cluster_ip.to_string()).collect();

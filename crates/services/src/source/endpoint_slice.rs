@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{ObjectName, Protocol};
-use crate::family::Family;
+use kernlink_base::Family;
 
 /// A `discovery.k8s.io/v1` EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]

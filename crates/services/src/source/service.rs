@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::ObjectName;
-use crate::family::Family;
+use kernlink_base::Family;
 
 /// A `v1` Service. Addresses and ranges are kept as written: the model reads them and says which it left out.
 ///

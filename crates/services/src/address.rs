@@ -1,65 +1,8 @@
-//! The two address families, and addresses as Kubernetes writes them.
+//! Addresses and networks as Kubernetes writes them.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
-
-/// An address family. Every frontend belongs to exactly one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families, IPv4 first.
-    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
-
-    /// The family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Family::V4,
-            IpAddr::V6(_) => Family::V6,
-        }
-    }
-
-    /// The family of a network.
-    #[must_use]
-    pub fn of_net(net: &IpNet) -> Self {
-        Self::of(net.addr())
-    }
-
-    /// The prefix length that names a single address: 32 or 128.
-    #[must_use]
-    pub fn host_prefix(self) -> u8 {
-        match self {
-            Family::V4 => 32,
-            Family::V6 => 128,
-        }
-    }
-
-    /// The position of the family in [`Family::ALL`].
-    #[must_use]
-    pub fn index(self) -> usize {
-        match self {
-            Family::V4 => 0,
-            Family::V6 => 1,
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Family::V4 => "IPv4",
-            Family::V6 => "IPv6",
-        })
-    }
-}
 
 /// Reads an address the way Kubernetes does: an IPv4 part may have leading zeros (still decimal), and an IPv4-mapped
 /// IPv6 address is the IPv4 address in it.
