@@ -1,43 +1,41 @@
-//! Kubernetes manifests in, a kernel programmed, requests balanced.
+//! Reads Kubernetes manifests, programs a kernel, and sends requests to every virtual IP.
 //!
 //! `cargo run --example demo [-- FILE...]`
 //!
-//! As root on a kernel with IPVS this makes a private network namespace for a node, joins namespaces for two pods and a client
-//! to it, starts a small server for every endpoint of the manifests, programs the node's kernel through the proxier and sends
-//! requests to every virtual IP. Nothing outside these namespaces is touched, and they end with the program. Elsewhere the same
-//! pipeline runs on a kernel in memory.
+//! As root on a kernel with IPVS, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a
+//! server for every endpoint (`traffic.rs`), programs the node's kernel, and sends requests. Nothing outside these namespaces changes. On
+//! other hosts it prints the plan and executes it on the in-memory kernel.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+/// Like `println!`, but ends the program if the reader of its output is gone (`demo | head`).
+macro_rules! print_line {
+    ($($argument:tt)*) => {
+        if std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($argument)*))).is_err() {
+            std::process::exit(1);
+        }
+    };
+}
+
+mod network;
+mod traffic;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use kernlink_ipvs::VirtualServerKey;
-use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::traffic::{self, Network, Server, ask_many};
-use kernlink_kernel_tests::wait;
+use anyhow::{Context, Result, bail, ensure};
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::ipvs_mode::{Config, Error, Kernel, Proxier, config::Conntrack};
-use kernlink_proxier::services::{self, Change, EndpointSlice, Family, FrontendKey, ObjectChange, SourceId};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, config::Conntrack};
+use kernlink_proxier::services::{Change, EndpointSlice, ObjectChange, Protocol, SourceId};
+
+use network::{Namespace, Network};
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
 const USAGE: &str = "usage: demo [FILE]...
 
-Reads Kubernetes manifests (by default those in examples/manifests) and programs a kernel with them: this one, in network
-namespaces of its own, where it has IPVS and this is root, else one in memory.";
-
-/// Prints a line, and ends the program when nobody reads any more (`demo | head`).
-macro_rules! say {
-    ($($argument:tt)*) => {
-        if writeln!(std::io::stdout(), $($argument)*).is_err() {
-            std::process::exit(1);
-        }
-    };
-}
+Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests).
+Needs root and a kernel with IPVS; otherwise an in-memory kernel is used.";
 
 fn main() -> ExitCode {
     match run() {
@@ -50,122 +48,64 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether every file was read, the kernel took everything and every request was answered.
+/// Returns whether every operation and every request succeeded.
 fn run() -> Result<bool> {
-    let options: Vec<_> = std::env::args_os()
-        .skip(1)
-        .filter(|argument| argument.as_encoded_bytes().starts_with(b"-"))
-        .collect();
-    if let Some(option) = options.first() {
-        if option == "--help" || option == "-h" {
-            say!("{USAGE}");
+    let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+    if let Some(option) = files
+        .iter()
+        .find(|file| file.as_os_str().as_encoded_bytes().starts_with(b"-"))
+    {
+        if option.as_os_str() == "--help" || option.as_os_str() == "-h" {
+            print_line!("{USAGE}");
             return Ok(true);
         }
-        anyhow::bail!("there is no option {}\n{USAGE}", option.display());
+        bail!("unknown option {}\n{USAGE}", option.display());
     }
-    let obstacle = obstacle();
-    match &obstacle {
-        None => {
-            say!("A real kernel: everything below happens in network namespaces that end with this program.")
-        }
-        Some(obstacle) => say!("A kernel in memory, because {obstacle}."),
-    }
-    let (objects, all_read) = read_manifests()?;
-    let good = match obstacle {
-        None => on_the_kernel(objects)?,
-        Some(_) => in_memory(objects)?,
-    };
-    Ok(good && all_read)
-}
-
-/// Why the running kernel cannot be programmed, and what would help; `None` if it can.
-fn obstacle() -> Option<String> {
-    const VM: &str = "`cargo xtask vm run -- cargo run --example demo` runs this on a kernel that has it";
-    if !is_root() {
-        return Some(format!(
-            "programming a real one takes root: run this under sudo; {VM}"
-        ));
-    }
-    // The probe is made in a namespace of its own, so that nothing happens in the host's. Where it panics, the first line says so.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let probed = std::panic::catch_unwind(|| NetNs::new().run(|| Kernel::open().map(drop)));
-    std::panic::set_hook(hook);
-    match probed {
-        Ok(Ok(())) => None,
-        // What is wrong with IPVS says itself what would help.
-        Ok(Err(Error::Ipvs(error))) => Some(format!("{}; {VM}", text(&error))),
-        Ok(Err(error)) => Some(format!("this program {}; {VM}", text(&error))),
-        Err(panic) => {
-            let reason = panic
-                .downcast_ref::<String>()
-                .map_or("no network namespace can be made here", String::as_str);
-            Some(format!(
-                "{reason}; it takes CAP_SYS_ADMIN and the command `ip`; {VM}"
-            ))
+    let objects = read(files)?;
+    match open_kernel() {
+        Ok(node) => on_kernel(&node, objects),
+        Err(error) => {
+            print_line!("An in-memory kernel is used, because this one cannot be: {error:#}.");
+            print_line!(
+                "`cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
+            );
+            in_memory(objects)
         }
     }
 }
 
-fn is_root() -> bool {
-    // The owner of a process's own entry is its effective user.
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
+/// Checks, in a network namespace of its own, that the kernel has what the proxier needs.
+fn open_kernel() -> Result<Network> {
+    Namespace::new()?.run(|| Ok(Kernel::open().map(drop)?))?;
+    Network::new()
 }
 
-/// Reads the files named on the command line, else those beside this example. What is wrong in them is said; the rest counts.
-/// Returns also whether every file could be read.
-fn read_manifests() -> Result<(Objects, bool)> {
-    let mut files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
+/// Reads the manifests. Invalid objects are reported and skipped.
+fn read(mut files: Vec<PathBuf>) -> Result<Objects> {
     if files.is_empty() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
-        let entries =
-            std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-        files = entries
-            .map(|entry| Ok(entry?.path()))
-            .collect::<std::io::Result<_>>()?;
-        files.sort();
+        files.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/cluster.yaml"));
     }
     let mut objects = Objects::default();
-    let mut unread = 0;
     for file in &files {
         let name = file.display().to_string();
-        match std::fs::read_to_string(file) {
-            Ok(text) => objects.extend(manifest::read(&name, &text)),
-            Err(error) => {
-                unread += 1;
-                say!("left out: {}: cannot read it: {error}", name.escape_debug());
-            }
-        }
+        let text = std::fs::read_to_string(file).with_context(|| format!("read {name}"))?;
+        objects.extend(manifest::read(&name, &text));
     }
-    ensure!(unread < files.len(), "there is no file that can be read");
     for error in &objects.errors {
-        say!("left out: {error}");
+        print_line!("Skipped: {error}");
     }
-    say!(
-        "\nRead {} Services and {} EndpointSlices.",
-        objects.services.len(),
-        objects.endpoint_slices.len()
-    );
-    if !objects.other.is_empty() {
-        let other: Vec<String> = objects
-            .other
-            .iter()
-            .map(|(kind, count)| format!("{count} {}", kind.escape_debug()))
-            .collect();
-        say!("Objects of other kinds, not used: {}.", other.join(", "));
-    }
-    Ok((objects, unread == 0))
+    let (services, slices) = (objects.services.len(), objects.endpoint_slices.len());
+    print_line!("Read {services} Services and {slices} EndpointSlices.");
+    Ok(objects)
 }
 
-/// kube-proxy's defaults for a node of this name, but the table of tracked connections, which all namespaces share, stays.
+/// kube-proxy's defaults, except for the connection table, which all network namespaces share and which stays as it is.
 fn config() -> Config {
     let mut config = Config::new("node-a");
-    let zero = std::time::Duration::ZERO;
     config.conntrack = Conntrack {
         max_per_core: 0,
-        tcp_established: zero,
-        tcp_close_wait: zero,
+        tcp_established: Duration::ZERO,
+        tcp_close_wait: Duration::ZERO,
         ..Conntrack::default()
     };
     config
@@ -173,287 +113,129 @@ fn config() -> Config {
 
 fn proxier(kernel: Kernel, objects: Objects) -> Result<Proxier> {
     let mut proxier = Proxier::new(config(), kernel)?;
-    // What could not be read was named; the kernel is empty, so that nothing is removed without it.
+    // The kernel holds nothing yet, so nothing is deleted because of an object that could not be read.
     for change in objects.into_changes_without_missing() {
         for event in proxier.change(SOURCE, change) {
-            say!("note: {event}");
+            print_line!("Event: {event}");
         }
     }
-    let skipped: Vec<String> = proxier
-        .services()
-        .excluded()
+    let excluded = proxier.services().excluded();
+    let skipped: Vec<String> = excluded
         .iter()
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     if !skipped.is_empty() {
-        say!("Skipped: {}.", skipped.join(", "));
+        print_line!("Skipped: {}.", skipped.join(", "));
     }
     Ok(proxier)
 }
 
-/// Programs the kernel, says how long it took, and whether it took everything.
+/// Executes a sync and returns whether every operation succeeded.
 fn sync(proxier: &mut Proxier) -> Result<bool> {
     let start = Instant::now();
     let synced = proxier.sync(start)?;
-    let elapsed = start.elapsed();
     for event in &synced.events {
-        say!("note: {event}");
+        print_line!("Event: {event}");
     }
-    say!("Sync: {synced}, in {:.1} ms.", elapsed.as_secs_f64() * 1e3);
+    print_line!(
+        "Sync: {synced}, in {:.1} ms.",
+        start.elapsed().as_secs_f64() * 1e3
+    );
     Ok(synced.is_success())
-}
-
-/// Prints the tables as they are read back.
-fn print_tables(proxier: &mut Proxier) -> Result<()> {
-    let kernel = proxier.kernel_mut();
-    say!("\nVirtual servers and real servers (ipvsadm -S -n):");
-    for (virtual_server, real_servers) in kernel.ipvs.list_all()? {
-        say!("  {virtual_server}");
-        for real_server in real_servers {
-            say!("  -a {} {real_server}", virtual_server.key);
-        }
-    }
-    let sets = kernel.sets.list()?;
-    let entries: usize = sets.iter().map(|set| set.entries.len()).sum();
-    say!("Sets: {} with {entries} entries together:", sets.len());
-    for set in sets.iter().filter(|set| !set.entries.is_empty()) {
-        say!("  {}: {} entries", set.header.set.name, set.entries.len());
-    }
-    for family in Family::ALL {
-        let tables = match family {
-            Family::Ipv4 => kernlink_iptables_restore::Family::Ipv4,
-            Family::Ipv6 => kernlink_iptables_restore::Family::Ipv6,
-        };
-        let rules = kernel.rules.save(&kernlink_iptables_restore::Save::all(tables))?;
-        say!("{family} rules: {}", rules.rule_count());
-    }
-    Ok(())
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
     let mut proxier = proxier(Kernel::fake(), objects)?;
-    let plan = proxier.plan(Instant::now())?;
-    say!("\nThe plan, as commands:\n\n{plan}");
-    let mut good = sync(&mut proxier)?;
-    print_tables(&mut proxier)?;
-    say!("\nThe same again:");
-    good &= sync(&mut proxier)?;
-    Ok(good)
+    print_line!("\nThe plan, as commands:\n\n{}", proxier.plan(Instant::now())?);
+    let first = sync(&mut proxier)?;
+    print_kernel(&mut proxier)?;
+    print_line!("\nThe same manifests again:");
+    Ok(sync(&mut proxier)? && first)
 }
 
-fn on_the_kernel(objects: Objects) -> Result<bool> {
-    let network = Network::new(2);
+fn on_kernel(network: &Network, objects: Objects) -> Result<bool> {
     let slices = objects.endpoint_slices.clone();
-    let pods = Pods::start(&network, &slices);
-    say!(
-        "Two pods serve {} endpoints; a client stands outside the node.",
-        pods.servers.len()
-    );
-
-    // From here on this thread is on the node.
-    let _on_node = network.node.enter();
+    let servers = traffic::start_servers(network, &slices)?;
+    print_line!("Two pods serve {servers} endpoints; a client is outside the node.");
+    network.node.enter()?;
     let mut proxier = proxier(Kernel::open()?, objects)?;
-    let mut good = sync(&mut proxier)?;
-    say!("(The first one has the kernel load its modules.)");
-    print_tables(&mut proxier)?;
+    let mut success = sync(&mut proxier)?;
+    print_kernel(&mut proxier)?;
 
-    say!("\n{REQUESTS} requests from the client to each virtual IP, each a connection of its own:");
-    good &= ask_all(&network, &proxier);
+    print_line!("\n{REQUESTS} requests from the client to each virtual IP, each on a connection of its own:");
+    success &= send_requests(network, &proxier)?;
 
-    say!("\nThe same manifests again:");
-    good &= sync(&mut proxier)?;
+    print_line!("\nThe same manifests again:");
+    success &= sync(&mut proxier)?;
 
-    if let Some((address, changes)) = without_one_endpoint(&slices, &proxier) {
-        say!("\nThe endpoint {address} leaves:");
-        for change in changes {
-            proxier.change(SOURCE, change);
-        }
-        good &= sync(&mut proxier)?;
-        say!("{REQUESTS} requests to each virtual IP:");
-        good &= ask_all(&network, &proxier);
+    let (address, changes) = without_endpoint(&proxier, &slices)?;
+    print_line!("\nThe endpoint {address} is removed:");
+    for change in changes {
+        proxier.change(SOURCE, change);
     }
-    Ok(good)
+    success &= sync(&mut proxier)?;
+    print_line!("{REQUESTS} requests to each virtual IP:");
+    Ok(send_requests(network, &proxier)? && success)
 }
 
-/// The servers behind the endpoints, in two namespaces.
-struct Pods {
-    servers: Vec<Server>,
-}
-
-impl Pods {
-    /// Gives each endpoint address to one of the pods in turn, a route there to the node, and a server for each port.
-    fn start(network: &Network, slices: &[EndpointSlice]) -> Self {
-        let mut pod_of: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let mut servers = Vec::new();
-        let mut started = BTreeSet::new();
-        for slice in slices {
-            for endpoint in slice
-                .endpoints
-                .iter()
-                .filter(|endpoint| endpoint.conditions.ready)
-            {
-                if !can_be_a_pod(endpoint.address) {
-                    say!(
-                        "No pod can have the address {}: nothing answers there.",
-                        endpoint.address
-                    );
-                    continue;
-                }
-                let next = pod_of.len() % network.pods.len();
-                let address = endpoint.address;
-                let number = *pod_of.entry(address).or_insert_with(|| {
-                    attach(network, next, address);
-                    next
-                });
-                for port in &slice.ports {
-                    let at = SocketAddr::new(address, port.port);
-                    let Some(protocol) = traffic_protocol(port.protocol) else {
-                        continue;
-                    };
-                    if port.port != 0 && started.insert((at, protocol)) {
-                        servers.push(Server::start(
-                            &network.pods[number],
-                            &at.to_string(),
-                            protocol,
-                            at,
-                        ));
-                    }
-                }
-            }
-        }
-        Pods { servers }
-    }
-}
-
-/// Whether a server can listen at this address, and another namespace reach it.
-fn can_be_a_pod(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => {
-            !(v4.octets()[0] == 0
-                || v4.is_loopback()
-                || v4.is_link_local()
-                || v4.is_multicast()
-                || v4.octets()[0] >= 240)
-        }
-        IpAddr::V6(v6) => {
-            !(v6.is_unspecified() || v6.is_loopback() || v6.is_unicast_link_local() || v6.is_multicast())
+/// Prints what the kernel holds, read back.
+fn print_kernel(proxier: &mut Proxier) -> Result<()> {
+    let kernel = proxier.kernel_mut();
+    print_line!("\nVirtual servers and real servers (ipvsadm -S -n):");
+    for (virtual_server, real_servers) in kernel.ipvs.list_all()? {
+        print_line!("  {virtual_server}");
+        for real_server in real_servers {
+            print_line!("  -a {} {real_server}", virtual_server.key);
         }
     }
-}
-
-/// Puts an address into a pod and tells the node the way to it.
-fn attach(network: &Network, pod: usize, address: IpAddr) {
-    let host = format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 });
-    let number = u8::try_from(pod).unwrap_or_default();
-    let via = match address {
-        IpAddr::V4(_) => IpAddr::from(Network::pod_ipv4(number)),
-        IpAddr::V6(_) => IpAddr::from(Network::pod_ipv6(number)),
-    };
-    let ip = |arguments: &[&str]| kernlink_kernel_tests::tools::ip(arguments);
-    network.pods[pod].run(|| {
-        ip(&["address", "replace", &host, "dev", "lo"]);
-        wait::for_ipv6_addresses();
-    });
-    if via != address {
-        network
-            .node
-            .run(|| ip(&["route", "replace", &host, "via", &via.to_string()]));
+    print_line!("Entries of sets (ipset list):");
+    for set in kernel.sets.list()?.iter().filter(|set| !set.entries.is_empty()) {
+        print_line!("  {}: {}", set.header.set.name, set.entries.len());
     }
+    Ok(())
 }
 
-fn traffic_protocol(protocol: services::Protocol) -> Option<traffic::Protocol> {
-    match protocol {
-        services::Protocol::Tcp => Some(traffic::Protocol::Tcp),
-        services::Protocol::Udp => Some(traffic::Protocol::Udp),
-        services::Protocol::Sctp => None,
-    }
-}
-
-/// Sends requests to every virtual server that has real servers, and says who answered.
-fn ask_all(network: &Network, proxier: &Proxier) -> bool {
-    wait::for_ipv6_addresses();
+/// Sends requests to every frontend that has endpoints, and returns whether all were answered.
+fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
+    let mut frontends: Vec<_> = proxier.services().frontends().collect();
+    frontends.sort_by_key(|frontend| frontend.key);
     let mut failed = 0;
-    for family in Family::ALL {
-        for wanted in proxier.state().virtual_servers(family) {
-            let VirtualServerKey::Address {
-                address,
-                protocol,
-                port,
-            } = wanted.virtual_server.key
-            else {
-                continue;
-            };
-            let (protocol, of_frontend) = match protocol {
-                kernlink_ipvs::Protocol::Tcp => (traffic::Protocol::Tcp, services::Protocol::Tcp),
-                kernlink_ipvs::Protocol::Udp => (traffic::Protocol::Udp, services::Protocol::Udp),
-                _ => continue,
-            };
-            let key = FrontendKey {
-                address,
-                protocol: of_frontend,
-                port,
-            };
-            let Some(frontend) = proxier.services().frontend(&key) else {
-                continue;
-            };
-            if wanted.real_servers.is_empty() {
-                continue;
-            }
-            let target = SocketAddr::new(address, port);
-            let tally = ask_many(&network.client, protocol, target, REQUESTS);
-            let answers: Vec<String> = tally
-                .answers
-                .iter()
-                .map(|(server, count)| format!("{server} {count}"))
-                .collect();
-            say!(
-                "  {} {protocol} {target}: {}",
-                frontend.owner.key.name,
-                answers.join(", ")
-            );
-            if let Some(failure) = tally.failures.first() {
-                say!(
-                    "    {} requests failed, the first with: {failure}",
-                    tally.failures.len()
-                );
-            }
-            failed += tally.failures.len();
+    for frontend in frontends {
+        let (key, port) = (frontend.key, frontend.owner);
+        if key.protocol == Protocol::Sctp || !port.endpoints.any {
+            continue;
         }
+        let target = SocketAddr::new(key.address, key.port);
+        let answers = traffic::request(&network.client, target, key.protocol, REQUESTS)?;
+        print_line!("  {} {key}: {answers}", port.key.name);
+        failed += answers.failures.len();
     }
-    say!("  {failed} requests failed.");
-    failed == 0
+    print_line!("  {failed} requests failed.");
+    Ok(failed == 0)
 }
 
-/// The changes that take one ready endpoint away, from a virtual server that has others.
-fn without_one_endpoint(slices: &[EndpointSlice], proxier: &Proxier) -> Option<(IpAddr, Vec<Change>)> {
-    let mut wanted = Family::ALL
-        .into_iter()
-        .flat_map(|family| proxier.state().virtual_servers(family));
-    let leaving = wanted.find(|wanted| wanted.real_servers.len() > 2).or_else(|| {
-        let mut wanted = Family::ALL
-            .into_iter()
-            .flat_map(|family| proxier.state().virtual_servers(family));
-        wanted.find(|wanted| wanted.real_servers.len() > 1)
-    })?;
-    let address = leaving.real_servers.first()?.key.address;
-    let without = |slice: &EndpointSlice| {
-        let mut slice = slice.clone();
+/// The changes that remove an endpoint from a service port that has others.
+fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Result<(IpAddr, Vec<Change>)> {
+    let ports = proxier
+        .services()
+        .ports()
+        .map(|(_, port)| &port.endpoints.cluster);
+    let endpoints = ports
+        .max_by_key(|endpoints| endpoints.len())
+        .filter(|endpoints| endpoints.len() > 1);
+    let endpoint = endpoints.and_then(|endpoints| endpoints.first());
+    let address = endpoint
+        .context("every service port has one endpoint at most")?
+        .address;
+    let mut changed = slices.to_vec();
+    changed.retain(|slice| slice.endpoints.iter().any(|endpoint| endpoint.address == address));
+    for slice in &mut changed {
         slice.endpoints.retain(|endpoint| endpoint.address != address);
-        Change::EndpointSlices(ObjectChange::Upsert(slice))
-    };
-    let concerned = slices
-        .iter()
-        .filter(|slice| slice.endpoints.iter().any(|e| e.address == address));
-    Some((address, concerned.map(without).collect()))
-}
-
-/// An error with the errors behind it.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
     }
-    text
+    let changes = changed
+        .into_iter()
+        .map(|slice| Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    let changes: Vec<Change> = changes.collect();
+    ensure!(!changes.is_empty(), "no EndpointSlice has the address {address}");
+    Ok((address, changes))
 }

@@ -112,7 +112,7 @@ const RULES: &[Rule] = &[
     // Programs.
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),
-    programs("examples", &[]),
+    programs("examples", &["crate::network"]),
     programs("crates/*", &["crate::runner"]),
 ];
 
