@@ -84,6 +84,24 @@ pub fn this_program() -> Command {
     Command::new(path)
 }
 
+/// A command that starts an example of the workspace, from the folder into which cargo built it next to the running test. Panics if it
+/// was not built.
+#[track_caller]
+pub fn example(name: &str) -> Command {
+    let path = std::env::current_exe()
+        .unwrap_or_else(|error| panic!("reading the path of the running program: {error}"));
+    let path = path
+        .ancestors()
+        .nth(2)
+        .map(|folder| folder.join("examples").join(name));
+    match path {
+        Some(path) if path.is_file() => Command::new(path),
+        _ => panic!(
+            "the example {name} is not built: run `cargo build --package kernlink-examples --examples`"
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

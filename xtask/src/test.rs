@@ -79,6 +79,8 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options)
 /// tests by a part of their name.
 pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &vm::Options) -> Result<bool> {
     require(&[Which::Vm])?;
+    // Some kernel tests run the examples.
+    workspace.build(&["build", "--package", "kernlink-examples", "--examples"])?;
     let executables = workspace.build(&[
         "test",
         "--package",

@@ -1,0 +1,183 @@
+//! The programs of `examples/`, as `cargo build --examples` made them.
+
+use std::io;
+use std::process::{Output, Stdio};
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::{programs, requires, tools, wait};
+
+/// Runs an example in the network namespace of the calling thread. Panics if it fails.
+fn run(example: &str, arguments: &[&str]) -> String {
+    let output = programs::example(example).args(arguments).output();
+    text(example, output)
+}
+
+fn text(example: &str, output: io::Result<Output>) -> String {
+    let started = output.map_err(|error| format!("start {example}: {error}"));
+    let text = started.and_then(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            Ok(text)
+        } else {
+            Err(format!("{example}: {}\n{text}{errors}", output.status))
+        }
+    });
+    assert_eq!(text.as_ref().err(), None);
+    text.unwrap_or_default()
+}
+
+fn manifests() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/manifests/cluster.yaml").to_owned()
+}
+
+#[test]
+fn list_virtual_servers_prints_what_ipvsadm_prints() {
+    requires!(Feature::Ipvs);
+    NetNs::new().run(|| {
+        let commands = "-A -t 10.96.0.1:443 -s rr\n-a -t 10.96.0.1:443 -r 10.244.0.2:6443 -m -w 1\n";
+        tools::run_with_input("ipvsadm", &["-R"], commands).unwrap();
+        let listed = run("list_virtual_servers", &[]);
+        let without_counters: String = listed
+            .lines()
+            .map(|line| format!("{}\n", line.split(" #").next().unwrap()))
+            .collect();
+        assert_eq!(without_counters, commands);
+        assert!(listed.ends_with(" # 0 active, 0 inactive\n"), "{listed}");
+    });
+}
+
+#[test]
+fn one_service_programs_the_kernel() {
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
+    NetNs::new().run(|| {
+        let printed = run("one_service", &[]);
+        assert!(printed.contains(" 0 failed, 0 skipped"), "{printed}");
+        let servers = "-A -t 10.96.12.80:80 -s rr\n-a -t 10.96.12.80:80 -r 10.244.1.20:8080 -m -w 1\n\
+                       -a -t 10.96.12.80:80 -r 10.244.2.20:8080 -m -w 1\n";
+        assert_eq!(tools::ipvsadm_save(), servers);
+        // Everything is there: a second process changes nothing.
+        let printed = run("one_service", &[]);
+        assert!(printed.contains("0 done, 0 failed, 0 skipped"), "{printed}");
+    });
+}
+
+#[test]
+fn plan_only_prints_commands_and_changes_nothing() {
+    NetNs::new().run(|| {
+        let plan = run("plan_only", &[&manifests()]);
+        for command in [
+            "ip link replace kube-ipvs0 type dummy",
+            "ipvsadm -A -t 10.96.0.1:443 -s rr",
+            "ipset create KUBE-CLUSTER-IP hash:ip,port",
+        ] {
+            assert!(plan.contains(command), "{command} is missing:\n{plan}");
+        }
+        assert!(!tools::ip_addresses().contains("kube-ipvs0"));
+    });
+}
+
+#[test]
+fn swap_set_replaces_the_entries() {
+    requires!(Feature::IpSet);
+    NetNs::new().run(|| {
+        run("swap_set", &["blocked", "192.0.2.1", "192.0.2.2"]);
+        run("swap_set", &["blocked", "192.0.2.2", "192.0.2.3"]);
+        let saved = tools::ipset_save();
+        let mut entries: Vec<_> = saved.lines().filter(|line| line.starts_with("add")).collect();
+        entries.sort_unstable();
+        assert_eq!(entries, ["add blocked 192.0.2.2", "add blocked 192.0.2.3"]);
+        assert_eq!(saved.matches("create").count(), 1, "{saved}");
+    });
+}
+
+#[test]
+fn apply_rules_changes_its_own_chains_only() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        tools::must("iptables", &["-A", "INPUT", "-s", "203.0.113.7", "-j", "ACCEPT"]);
+        run("apply_rules", &["192.0.2.0/24", "198.51.100.0/24"]);
+        run("apply_rules", &["198.51.100.0/24"]);
+        let rules = tools::must("iptables", &["-S"]);
+        let rules: Vec<_> = rules.lines().filter(|line| line.starts_with("-A")).collect();
+        let expected = [
+            "-A INPUT -j EXAMPLE-IN",
+            "-A INPUT -s 203.0.113.7/32 -j ACCEPT",
+            "-A EXAMPLE-IN -s 198.51.100.0/24 -j DROP",
+        ];
+        assert_eq!(rules, expected);
+    });
+}
+
+#[test]
+fn watch_conntrack_prints_events() {
+    requires!(Feature::Conntrack);
+    NetNs::new().run(|| {
+        let mut child = programs::example("watch_conntrack")
+            .arg("1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("start watch_conntrack: {error}"));
+        // The program may not have subscribed yet, so new flows are added until it ends.
+        let mut port = 1_000;
+        wait::until(|| {
+            port += 1;
+            let port = port.to_string();
+            let flow = [
+                "-p",
+                "udp",
+                "-s",
+                "192.0.2.1",
+                "-d",
+                "192.0.2.2",
+                "--sport",
+                &port,
+                "--dport",
+                "53",
+                "-t",
+                "60",
+            ];
+            tools::run("conntrack", &[&["-I"], &flow[..]].concat())?;
+            match child.try_wait() {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => Err("no event was printed".to_owned()),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        let printed = text("watch_conntrack", child.wait_with_output());
+        assert!(
+            printed.starts_with("[NEW] ") && printed.contains("dport=53"),
+            "{printed}"
+        );
+    });
+}
+
+#[test]
+fn desired_state_prints_listings() {
+    let arguments = ["--node-name", "node-a", "--node-ip", "192.0.2.1", &manifests()];
+    let printed = run("desired_state", &arguments);
+    assert!(printed.contains("-A -t 10.96.0.1:443 -s rr"), "{printed}");
+}
+
+#[test]
+fn the_demo_sends_requests_through_the_kernel() {
+    let printed = run("demo", &[]);
+    assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
+    if printed.contains("An in-memory kernel is used") {
+        requires!(
+            Feature::Ipvs,
+            Feature::DummyLink,
+            Feature::IpSet,
+            Feature::Iptables
+        );
+        panic!("the demo does not use this kernel:\n{printed}");
+    }
+    assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
+}
