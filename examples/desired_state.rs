@@ -1,5 +1,5 @@
-//! Reads manifests and writes what the kernel of a node should hold, in the notations of `ipvsadm`, `ipset`, `iptables` and
-//! `sysctl`, without touching any kernel.
+//! Reads manifests and writes the listings that the kernel of a node should print, in the notations of `ipvsadm`, `ipset`, `iptables`
+//! and `sysctl`. No kernel is read or changed.
 //!
 //! ```sh
 //! cargo run --example desired_state -- --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
@@ -34,7 +34,7 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --cpus N                     default: this machine's
   --output-dir DIRECTORY       write one file for each listing; default: all to standard output
 
-An option wins over the configuration file, and over a Node object in the input.";
+An option takes precedence over the configuration file and over a Node object in the input.";
 
 fn main() -> ExitCode {
     let arguments: Result<Vec<String>, _> = std::env::args_os()
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         .collect();
     let outcome = match arguments {
         Ok(arguments) => run(arguments.into_iter()),
-        Err(argument) => Err(format!("the argument {argument:?} is not UTF-8")),
+        Err(argument) => Err(format!("argument {argument:?} is not UTF-8")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -60,30 +60,30 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         println!("{USAGE}");
         return Ok(());
     }
-    let mut remarks = Vec::new();
-    let config = options.config(&mut remarks)?;
+    let mut warnings = Vec::new();
+    let config = options.config(&mut warnings)?;
     let objects = options.objects()?;
-    remarks.extend(objects.errors.iter().map(|error| format!("{error}")));
+    warnings.extend(objects.errors.iter().map(|error| format!("{error}")));
     let addresses = options.interface_addresses(&config, &objects)?;
     let kernel = options.kernel()?;
     let processors = options.processors()?;
 
     let mut services = Services::new(config.services.clone());
     services.set_interface_addresses(addresses);
-    let mut said: Vec<Event> = Vec::new();
+    let mut reported: Vec<Event> = Vec::new();
     for change in objects.into_changes_without_missing() {
-        said.extend(services.change(SourceId(0), change));
+        reported.extend(services.change(SourceId(0), change));
     }
     services.update();
     let changes = services.take_changes();
     let mut state = State::of_config(&config);
-    said.extend(state.compile(&services, &changes));
-    said.extend(services.events());
-    said.sort();
-    said.dedup();
-    remarks.extend(said.iter().map(ToString::to_string));
+    reported.extend(state.compile(&services, &changes));
+    reported.extend(services.events());
+    reported.sort();
+    reported.dedup();
+    warnings.extend(reported.iter().map(ToString::to_string));
 
-    let mut events = remarks.join("\n");
+    let mut events = warnings.join("\n");
     if !events.is_empty() {
         events.push('\n');
     }
@@ -134,21 +134,21 @@ impl Options {
                 continue;
             }
             let (name, value) = match argument.split_once('=') {
-                // `--node-addresses eth0=…` has its sign in the next argument.
+                // In `--node-addresses eth0=...` the equals sign belongs to the next argument.
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
                 None => (argument, None),
             };
             if !USAGE.contains(&format!("  {name} ")) {
-                return Err(format!("there is no option {name}\n{USAGE}"));
+                return Err(format!("unknown option {name}\n{USAGE}"));
             }
             let value = value
                 .or_else(|| arguments.next())
-                .ok_or_else(|| format!("{name} needs a value"))?;
+                .ok_or_else(|| format!("{name} requires a value"))?;
             if value.is_empty() && matches!(name.as_str(), "--output-dir" | "--config") {
                 return Err(format!("{name} must not be empty"));
             }
             if options.values.insert(name.clone(), value).is_some() {
-                return Err(format!("{name} is there twice"));
+                return Err(format!("{name} is given more than once"));
             }
         }
         Ok(options)
@@ -158,36 +158,36 @@ impl Options {
         self.values.get(name).map(String::as_str)
     }
 
-    /// The parts of a value that are separated by commas, each read with a function.
+    /// The parts of a value, separated by commas and parsed by `read`.
     fn list<T>(&self, name: &str, what: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
         let parts = self.one(name).into_iter().flat_map(|value| value.split(','));
         parts
             .map(str::trim)
             .filter(|part| !part.is_empty())
-            .map(|part| read(part).ok_or_else(|| format!("{name}: {part:?} is not {what}")))
+            .map(|part| read(part).ok_or_else(|| format!("{name}: invalid value {part:?}; expected {what}")))
             .collect()
     }
 
-    fn config(&self, remarks: &mut Vec<String>) -> Result<Config, String> {
+    fn config(&self, warnings: &mut Vec<String>) -> Result<Config, String> {
         let mut config = match self.one("--config") {
             None => Config::new(""),
             Some(file) => {
                 let text = read_file(Path::new(file))?;
                 let read = kube_proxy_config::read(file, &text).map_err(|error| error.to_string())?;
-                remarks.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
+                warnings.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
                 Config::from_kube_proxy(&read).map_err(|error| format!("{file}: {error}"))?
             }
         };
         if let Some(name) = self.one("--node-name") {
-            // As kube-proxy takes its `--hostname-override`: names of nodes have no capitals.
+            // Lower case, like the value of kube-proxy's `--hostname-override`.
             config.services.node_name = name.trim().to_lowercase().into();
         }
         if config.services.node_name.is_empty() {
-            return Err(format!("which node? Give --node-name\n{USAGE}"));
+            return Err(format!("--node-name is required\n{USAGE}"));
         }
         config.services.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
         if !config.services.node_ips.is_empty() {
-            // As everywhere, the option wins: here over `bindAddress`.
+            // The option takes precedence over `bindAddress`.
             config.services.bind_address = None;
         }
         config.services.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
@@ -204,7 +204,9 @@ impl Options {
                     .count()
                     > 1
                 {
-                    return Err(format!("{name} has more than one {family} network"));
+                    return Err(format!(
+                        "{name} has more than one {family} network; at most one per family is valid"
+                    ));
                 }
             }
         }
@@ -218,7 +220,7 @@ impl Options {
 
     fn objects(&self) -> Result<Objects, String> {
         if self.files.is_empty() {
-            return Err(format!("no manifest is named\n{USAGE}"));
+            return Err(format!("no manifest is given\n{USAGE}"));
         }
         let mut objects = Objects::default();
         for path in &self.files {
@@ -227,7 +229,7 @@ impl Options {
         Ok(objects)
     }
 
-    /// What is on the node's interfaces: as given, or else the node's addresses on an `eth0`.
+    /// The addresses of the node's interfaces: those of `--node-addresses`; without it the node's addresses, on `eth0`.
     fn interface_addresses(
         &self,
         config: &Config,
@@ -268,7 +270,9 @@ impl Options {
         match self.one("--cpus") {
             Some(number) => match number.parse() {
                 Ok(number) if number > 0 => Ok(number),
-                _ => Err(format!("--cpus: {number:?} is not a number of processors")),
+                _ => Err(format!(
+                    "--cpus: invalid value {number:?}; expected a number from 1 to 4294967295"
+                )),
             },
             None => {
                 Ok(std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1)))
