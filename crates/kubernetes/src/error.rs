@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use kernlink_services::one_line::OneLine;
+use kernlink_services::escape::OneLine;
 
 /// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

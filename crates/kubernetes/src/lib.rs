@@ -4,6 +4,8 @@
     doc = "Kubernetes API objects, manifests and `KubeProxyConfiguration` as plain types. See the README for the features."
 )]
 
+#[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+mod deserialize;
 mod error;
 #[cfg(feature = "kube-proxy-config")]
 pub mod kube_proxy_config;
@@ -11,8 +13,6 @@ pub mod kube_proxy_config;
 pub mod manifest;
 #[cfg(feature = "objects")]
 pub mod objects;
-#[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
-mod typed;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod yaml;
 

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
+use crate::escape::OneLine;
 use crate::model::{FrontendKind, ServicePortName};
-use crate::one_line::OneLine;
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
 use kernlink_base::Family;
 

@@ -4,10 +4,10 @@ pub mod address;
 pub mod arbitration;
 pub mod config;
 pub mod duration;
+pub mod escape;
 pub mod event;
 pub mod model;
 mod name_map;
-pub mod one_line;
 pub mod services;
 pub mod source;
 

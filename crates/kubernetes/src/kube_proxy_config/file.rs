@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 use super::Warning;
-use crate::typed::object;
+use crate::deserialize::object;
 
 /// The whole file. An empty file is an object without fields.
 #[derive(Default)]

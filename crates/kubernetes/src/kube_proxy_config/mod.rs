@@ -24,18 +24,18 @@
 //! [defaults.go](https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/proxy/apis/config/v1alpha1/defaults.go),
 //! [validation.go](https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/proxy/apis/config/validation/validation.go).
 
-mod check;
 mod file;
+mod validation;
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use kernlink_services::one_line::OneLine;
+use kernlink_services::escape::OneLine;
 
 use crate::error::FieldError;
-use crate::{typed, yaml};
+use crate::{deserialize, yaml};
 
 /// The content of a configuration file. Fields have the names of the file, in snake case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -310,9 +310,9 @@ pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
             return Err(failed(vec![FieldError { field, reason }]));
         }
     };
-    let (read, errors) = typed::read::<file::File>(&mut value);
+    let (read, errors) = deserialize::read::<file::File>(&mut value);
     match read {
-        Some(read) => check::check(&read, errors).map_err(failed),
+        Some(read) => validation::check(&read, errors).map_err(failed),
         None => Err(failed(errors)),
     }
 }

@@ -56,7 +56,7 @@ mod reader;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::{self, Write};
 
-use kernlink_services::one_line::OneLine;
+use kernlink_services::escape::OneLine;
 use kernlink_services::{Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Service};
 
 pub use reader::{MAX_TEXT, read};

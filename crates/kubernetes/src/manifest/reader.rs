@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Error, Objects};
 use crate::error::FieldError;
 use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE};
-use crate::{typed, yaml};
+use crate::{deserialize, yaml};
 
 /// The most bytes of one text. A list of 50 000 Services with ten endpoints each is about 150 MiB of YAML.
 pub const MAX_TEXT: usize = 512 << 20;
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Head {
             api_version: Option<String>,
         }
 
-        let fields: Fields = typed::object(deserializer)?;
+        let fields: Fields = deserialize::object(deserializer)?;
         Ok(Self {
             kind: fields.kind.unwrap_or_default(),
             api_version: fields.api_version.unwrap_or_default(),
@@ -115,7 +115,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads an object or a list. An item of a list with a kind of its own has that kind, any other the kind of the list.
     fn object(&mut self, mut value: Value, of_list: &Head, depth: usize) {
-        let (head, errors) = typed::read::<Head>(&mut value);
+        let (head, errors) = deserialize::read::<Head>(&mut value);
         let mut head = head.unwrap_or_default();
         if !errors.is_empty() {
             errors.into_iter().for_each(|error| self.refuse_text("", error));
@@ -214,7 +214,7 @@ impl Reader<'_> {
     }
 
     fn service(&mut self, mut value: Value) {
-        let (object, errors) = typed::read::<v1::Service>(&mut value);
+        let (object, errors) = deserialize::read::<v1::Service>(&mut value);
         let converted = match object {
             Some(object) => self.converter.service_after(&object, errors),
             None => nothing(errors),
@@ -227,7 +227,7 @@ impl Reader<'_> {
     fn endpoint_slice(&mut self, mut value: Value) {
         // Each endpoint is read alone, so that a wrong type in one does not affect the others.
         let endpoints = take_list(value.get_mut("endpoints"));
-        let (object, errors) = typed::read::<discovery::v1::EndpointSlice>(&mut value);
+        let (object, errors) = deserialize::read::<discovery::v1::EndpointSlice>(&mut value);
         let converted = match object {
             Some(object) => {
                 let mut part = self.converter.endpoint_slice_after(&object, errors);
@@ -237,7 +237,7 @@ impl Reader<'_> {
                     Vec::new()
                 };
                 for (position, mut endpoint) in used.into_iter().enumerate() {
-                    match typed::read(&mut endpoint) {
+                    match deserialize::read(&mut endpoint) {
                         (Some(endpoint), errors) if errors.is_empty() => {
                             part.add(&mut self.converter, position, &endpoint);
                         }
@@ -255,12 +255,12 @@ impl Reader<'_> {
 
     fn node(&mut self, mut value: Value) {
         let addresses = take_list(value.pointer_mut("/status/addresses"));
-        let (object, errors) = typed::read::<v1::Node>(&mut value);
+        let (object, errors) = deserialize::read::<v1::Node>(&mut value);
         let converted = match object {
             Some(object) => {
                 let mut part = self.converter.node_after(&object, errors);
                 for (position, mut address) in addresses.into_iter().enumerate() {
-                    match typed::read(&mut address) {
+                    match deserialize::read(&mut address) {
                         (Some(address), errors) if errors.is_empty() => part.add(position, &address),
                         (_, errors) => errors.into_iter().for_each(|error| part.refuse(position, error)),
                     }

@@ -4,7 +4,7 @@
 //! lower namespace and name, then the lower port name; the others get it when the owner is gone. The same holds for health-check
 //! node ports.
 
-mod claims;
+mod owners;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -12,14 +12,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use foldhash::quality::RandomState;
 
-pub use claims::PortId;
+pub use owners::PortId;
 
 use crate::event::{Event, Reason};
 use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, Policy, Protocol};
-use claims::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
 use kernlink_base::Family;
+use owners::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
 
 /// Address, protocol and port: what clients connect to, and what at most one service port owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 
 use super::options::Options;
-use crate::one_line::OneLine;
+use crate::escape::OneLine;
 use crate::source::{ObjectName, Policy, Protocol};
 use kernlink_base::Family;
 

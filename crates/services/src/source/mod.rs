@@ -10,7 +10,7 @@ mod service;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use crate::one_line::OneLine;
+use crate::escape::OneLine;
 
 pub use endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
 pub use node::{Node, NodeAddress, NodeAddressType};
