@@ -16,7 +16,8 @@ pub mod objects;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod yaml;
 
-pub use error::FieldError;
 #[cfg(feature = "objects")]
 pub use k8s_openapi;
 pub use kernlink_services;
+
+pub use self::error::FieldError;

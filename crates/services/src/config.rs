@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use kernlink_base::Family;
 
 use crate::model::Options;
-use kernlink_base::Family;
 
 /// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,7 @@ pub struct Config {
 
 impl Config {
     /// kube-proxy's defaults for a node.
+    #[must_use]
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
             node_name: node_name.into(),

@@ -12,6 +12,7 @@ pub enum GoDuration {
 }
 
 /// Reads `300ms`, `1.5h` or `2h45m`; also a bare `0`.
+#[must_use]
 pub fn go_duration(text: &str) -> Option<GoDuration> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -3,10 +3,11 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
+use kernlink_base::Family;
+
 use crate::escape::OneLine;
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
-use kernlink_base::Family;
 
 /// Something about one object, or about the configuration, that is not as its author may expect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

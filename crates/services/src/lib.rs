@@ -11,17 +11,18 @@ mod name_map;
 pub mod services;
 pub mod source;
 
-pub use arbitration::{Arbitrated, Changes, FrontendKey, PortId};
-pub use config::{Config, NodePortAddresses};
-pub use event::{Event, Reason, Subject};
 pub use kernlink_base::Family;
-pub use model::{
+
+pub use self::arbitration::{Arbitrated, Changes, FrontendKey, PortId};
+pub use self::config::{Config, NodePortAddresses};
+pub use self::event::{Event, Reason, Subject};
+pub use self::model::{
     AffinityMask, ChosenEndpoint, ChosenEndpoints, Excluded, Frontend, FrontendKind, HealthCheck,
     InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
 };
-pub use name_map::{NameMap, NameSet};
-pub use services::{NotSynced, Services};
-pub use source::{
+pub use self::name_map::{NameMap, NameSet};
+pub use self::services::{NotSynced, Services};
+pub use self::source::{
     AddressType, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Ingress, IngressMode,
     Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, Policy, Port, Protocol, Service,
     ServiceType, SessionAffinity, SourceId,

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use kernlink_base::Family;
+
 use crate::arbitration::{Arbitrated, Arbitration, Changes, FrontendKey, PortId, Updated};
 use crate::config::Config;
 use crate::event::Event;
@@ -11,7 +13,6 @@ use crate::model::{
     Excluded, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
 };
 use crate::source::{Change, Kind, ObjectName, Service, SourceId};
-use kernlink_base::Family;
 
 /// The Services of a cluster as one node serves them: every frontend with its owner and its endpoints.
 ///

@@ -1,6 +1,7 @@
 //! The fields of the file as serde reads them, before their values are checked.
 
 use serde::{Deserialize, Deserializer};
+use serde_ignored::Path;
 
 use super::Warning;
 use crate::deserialize::object;
@@ -126,15 +127,14 @@ impl File {
 impl<'de> Deserialize<'de> for File {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut undeclared = Vec::new();
-        let mut note = |path: serde_ignored::Path<'_>| undeclared.push(describe(&path));
+        let mut note = |path: Path<'_>| undeclared.push(describe(&path));
         let fields = object(serde_ignored::Deserializer::new(deserializer, &mut note))?;
         Ok(Self { fields, undeclared })
     }
 }
 
 /// The path as in errors: `ipvs.scheduler`.
-fn describe(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
+fn describe(path: &Path<'_>) -> String {
     let below = |parent: &Path<'_>, name: String| match describe(parent) {
         parent if parent.is_empty() || name.starts_with('[') => parent + &name,
         parent => format!("{parent}.{name}"),

@@ -59,7 +59,7 @@ use std::fmt::{self, Write};
 use kernlink_services::escape::OneLine;
 use kernlink_services::{Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Service};
 
-pub use reader::{MAX_TEXT, read};
+pub use self::reader::{MAX_TEXT, read};
 
 /// The objects of one or more texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -31,10 +31,9 @@ use k8s_openapi::api::{core, discovery};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernlink_services::{EndpointSlice, Node, ObjectName, Protocol, Service};
 
+pub(crate) use self::endpoint_slice::PartOfSlice;
+pub(crate) use self::node::PartOfNode;
 use crate::error::{FieldError, FieldErrors};
-
-pub(crate) use endpoint_slice::PartOfSlice;
-pub(crate) use node::PartOfNode;
 
 /// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,15 +11,14 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use foldhash::quality::RandomState;
+use kernlink_base::Family;
 
-pub use owners::PortId;
-
+pub use self::owners::PortId;
+use self::owners::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
 use crate::event::{Event, Reason};
 use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, Policy, Protocol};
-use kernlink_base::Family;
-use owners::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
 
 /// Address, protocol and port: what clients connect to, and what at most one service port owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,10 +4,11 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
+use kernlink_base::Family;
+
 use super::endpoint::{Endpoint, without_duplicates};
 use crate::event::{AddressScope, Reason};
 use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
-use kernlink_base::Family;
 
 /// Whether a slice holds addresses of this family for a service proxy.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {

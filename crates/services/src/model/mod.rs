@@ -20,21 +20,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
+use kernlink_base::Family;
 
-pub use node_facts::{InterfaceAddress, NodeFacts};
-pub use options::{AffinityMask, Options, Weights};
-pub use port_spec::{ServicePortKey, ServicePortName};
-pub use service_port::{ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort};
-pub use service_spec::Excluded;
-
+pub use self::node_facts::{InterfaceAddress, NodeFacts};
+use self::objects::Objects;
+pub use self::options::{AffinityMask, Options, Weights};
+use self::port_spec::PortSpec;
+pub use self::port_spec::{ServicePortKey, ServicePortName};
+pub use self::service_port::{
+    ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
+};
+pub use self::service_spec::Excluded;
+use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{AddressScope, Event, Reason, Subject};
 use crate::name_map::{NameMap, NameSet};
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
-use kernlink_base::Family;
-use objects::Objects;
-use port_spec::PortSpec;
-use service_spec::ServicePorts;
 
 /// The objects of all sources, and this node.
 #[derive(Clone, Debug)]

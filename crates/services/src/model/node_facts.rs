@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use kernlink_base::Family;
 
 use crate::config::{Config, NodePortAddresses};
 use crate::source::{Node, NodeAddressType};
-use kernlink_base::Family;
 
 /// An address of an interface of this node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +21,7 @@ pub struct InterfaceAddress {
 
 impl InterfaceAddress {
     /// An address of an interface.
+    #[must_use]
     pub fn new(interface: impl Into<Arc<str>>, address: IpAddr) -> Self {
         Self {
             interface: interface.into(),

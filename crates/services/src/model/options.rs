@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kernlink_base::Family;
+
 use crate::duration::{GoDuration, go_duration};
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
-use kernlink_base::Family;
 
 /// The prefix of all annotations of kernlink.
 pub const ANNOTATION_PREFIX: &str = "kernlink.io/";

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
+use kernlink_base::Family;
 
 use super::options::Options;
 use crate::escape::OneLine;
 use crate::source::{ObjectName, Policy, Protocol};
-use kernlink_base::Family;
 
 /// Which port of which Service: namespace, name, port name and protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use kernlink_base::Family;
 
 use super::options::{self, Options};
 use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
 use crate::address::{parse_address, parse_net};
 use crate::event::{Event, Reason};
 use crate::source::{IngressMode, Policy, Service, ServiceType, SessionAffinity};
-use kernlink_base::Family;
 
 /// The ports of a Service.
 #[derive(Clone, Debug, PartialEq)]

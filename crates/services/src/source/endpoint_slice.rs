@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{ObjectName, Protocol};
 use kernlink_base::Family;
+
+use super::{ObjectName, Protocol};
 
 /// A `discovery.k8s.io/v1` EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub struct EndpointSlice {
 
 impl EndpointSlice {
     /// A slice of a Service in the slice's namespace, without ports and endpoints.
+    #[must_use]
     pub fn new(name: ObjectName, service: impl Into<Arc<str>>, family: Family) -> Self {
         Self {
             name,
@@ -74,6 +76,7 @@ pub struct EndpointPort {
 
 impl EndpointPort {
     /// A TCP port.
+    #[must_use]
     pub fn new(name: impl Into<Arc<str>>, port: u16) -> Self {
         Self {
             name: Some(name.into()),

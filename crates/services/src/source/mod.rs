@@ -10,13 +10,12 @@ mod service;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use crate::escape::OneLine;
-
-pub use endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
-pub use node::{Node, NodeAddress, NodeAddressType};
-pub use service::{
+pub use self::endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
+pub use self::node::{Node, NodeAddress, NodeAddressType};
+pub use self::service::{
     Ingress, IngressMode, ParseProtocolError, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
 };
+use crate::escape::OneLine;
 
 /// The namespace and name of an object. The namespace of a Node is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +28,7 @@ pub struct ObjectName {
 
 impl ObjectName {
     /// The name of an object in a namespace.
+    #[must_use]
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         Self {
             namespace: namespace.into(),

@@ -22,6 +22,7 @@ pub struct Node {
 
 impl Node {
     /// A Node of this name without anything else.
+    #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
             name: ObjectName::new("", name),

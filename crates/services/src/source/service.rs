@@ -6,8 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::ObjectName;
 use kernlink_base::Family;
+
+use super::ObjectName;
 
 /// A `v1` Service. Addresses and ranges are kept as written: the model reads them and says which it left out.
 ///
@@ -145,6 +146,7 @@ pub struct Port {
 
 impl Port {
     /// A TCP port without a node port.
+    #[must_use]
     pub fn new(name: impl Into<Arc<str>>, port: u16) -> Self {
         Self {
             name: name.into(),
