@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use kernlink_services::escape::OneLine;
+use kernlink_services::escape::EscapeWriter;
 
 /// A field with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub struct FieldError {
 impl fmt::Display for FieldError {
     /// `field: reason` on one line; control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = OneLine(f);
+        let mut f = EscapeWriter(f);
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
         }

@@ -15,7 +15,7 @@ use kernlink_kubernetes::FieldError;
 use kernlink_kubernetes::objects::Converter;
 use kernlink_services::{
     AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, IngressMode,
-    Node, NodeAddressType, ObjectName, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
+    Node, NodeAddressType, ObjectName, Port, Protocol, Service, ServiceType, SessionAffinity, TrafficPolicy,
 };
 
 fn some(text: &str) -> Option<String> {
@@ -182,7 +182,7 @@ fn a_service_is_converted() {
     expected.ip_families = vec![Family::Ipv4, Family::Ipv6];
     expected.external_ips = texts(["203.0.113.1"]).unwrap();
     expected.load_balancer_source_ranges = texts(["198.18.0.0/15"]).unwrap();
-    expected.external_traffic_policy = Policy::Local;
+    expected.external_traffic_policy = TrafficPolicy::Local;
     expected.health_check_node_port = 32_000;
     expected.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(600));
     expected.ingress = vec![

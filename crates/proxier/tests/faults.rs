@@ -24,7 +24,7 @@ use kernlink_proxier::ipvs_mode::kernel::Sysctls;
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Plan, Proxier, SetId, SysctlOperation};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Node, NodePortAddresses, ObjectChange,
-    ObjectName, Policy, Port, Service, ServiceType, SourceId,
+    ObjectName, Port, Service, ServiceType, SourceId, TrafficPolicy,
 };
 
 const SOURCE: SourceId = SourceId(0);
@@ -398,12 +398,12 @@ fn traffic_to_remote_endpoints_is_masqueraded_as_long_as_there_are_any() {
         let mut service = load_balancer(&[]);
         service.ports[0].node_port = 30_080;
         service.external_traffic_policy = policy;
-        service.health_check_node_port = if policy == Policy::Local { 32_000 } else { 0 };
+        service.health_check_node_port = if policy == TrafficPolicy::Local { 32_000 } else { 0 };
         service
     };
-    upsert(&mut proxier, with_policy(Policy::Cluster));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Cluster));
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
-    upsert(&mut proxier, with_policy(Policy::Local));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Local));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     for (remote, local) in [
@@ -423,7 +423,7 @@ fn traffic_to_remote_endpoints_is_masqueraded_as_long_as_there_are_any() {
         );
     }
     // If a removal fails, traffic stays masqueraded.
-    upsert(&mut proxier, with_policy(Policy::Cluster));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Cluster));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     for (local, remote) in [

@@ -96,7 +96,7 @@ impl Shadow {
         ))
     }
 
-    fn port(desired: &Desired, id: kernlink_services::PortId) -> Option<String> {
+    fn port(desired: &Desired, id: kernlink_services::ServicePortId) -> Option<String> {
         let port = desired.services.port(id)?;
         let owned: Vec<_> = desired.services.owned_frontends(id).collect();
         Some(format!("{port:?} {owned:?}"))

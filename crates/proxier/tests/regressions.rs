@@ -20,8 +20,8 @@ use kernlink_ipvs::{Operation as IpvsOperation, Scheduler, VirtualServer, Virtua
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, Synced};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Policy, Port,
-    Service, ServiceType, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Port, Service,
+    ServiceType, SourceId, TrafficPolicy,
 };
 
 const SOURCE: SourceId = SourceId(0);
@@ -395,14 +395,14 @@ fn real_servers_wait_for_a_local_policy_entry_that_could_not_be_removed() {
     let with_policy = |policy| {
         let mut service = load_balancer(&[]);
         service.external_traffic_policy = policy;
-        service.health_check_node_port = if policy == Policy::Local { 32_000 } else { 0 };
+        service.health_check_node_port = if policy == TrafficPolicy::Local { 32_000 } else { 0 };
         service
     };
     endpoints(&mut proxier, "balanced", &[1, 200]);
-    upsert(&mut proxier, with_policy(Policy::Local));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Local));
     assert!(proxier.sync(now).unwrap().is_success());
     faults.refuse("del KUBE-LOAD-BALANCER-LOCAL");
-    upsert(&mut proxier, with_policy(Policy::Cluster));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Cluster));
     let synced = proxier.sync(now).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
     let real_servers = |proxier: &mut Proxier| {
@@ -631,7 +631,7 @@ fn after_any_failures_the_kernel_ends_up_as_if_there_had_been_none() {
                         service.ports[0].node_port = 30_080 + u16::try_from(numbers.below(2)).unwrap();
                     }
                     if numbers.below(2) == 0 {
-                        service.external_traffic_policy = Policy::Local;
+                        service.external_traffic_policy = TrafficPolicy::Local;
                         service.health_check_node_port = 32_000;
                     }
                     upsert(&mut proxier, service);

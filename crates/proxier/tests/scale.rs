@@ -15,7 +15,7 @@ use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, Synced};
 use kernlink_proxier::{Outcome, Subject};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Kind, Node, ObjectChange, ObjectName,
-    Policy, Port, Service, ServiceType, SourceId,
+    Port, Service, ServiceType, SourceId, TrafficPolicy,
 };
 
 const SOURCE: SourceId = SourceId(0);
@@ -67,7 +67,7 @@ fn service(number: u32) -> Service {
         }
         3 => {
             service.service_type = ServiceType::LoadBalancer;
-            service.external_traffic_policy = Policy::Local;
+            service.external_traffic_policy = TrafficPolicy::Local;
             service.load_balancer_source_ranges = vec!["198.18.0.0/15".to_owned()];
             service.ingress = vec![Ingress {
                 ip: format!("198.51.{high}.{low}"),

@@ -6,20 +6,20 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoDuration {
     /// Zero or more.
-    Positive(Duration),
+    NonNegative(Duration),
     /// Less than zero.
     Negative,
 }
 
 /// Reads `300ms`, `1.5h` or `2h45m`; also a bare `0`.
 #[must_use]
-pub fn go_duration(text: &str) -> Option<GoDuration> {
+pub fn parse_go_duration(text: &str) -> Option<GoDuration> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     if rest == "0" {
-        return Some(GoDuration::Positive(Duration::ZERO));
+        return Some(GoDuration::NonNegative(Duration::ZERO));
     }
     if rest.is_empty() {
         return None;
@@ -68,7 +68,7 @@ pub fn go_duration(text: &str) -> Option<GoDuration> {
     if negative && total > 0 {
         return Some(GoDuration::Negative);
     }
-    Some(GoDuration::Positive(Duration::from_nanos(total)))
+    Some(GoDuration::NonNegative(Duration::from_nanos(total)))
 }
 
 #[cfg(test)]
@@ -77,17 +77,17 @@ mod tests {
 
     #[test]
     fn durations_are_go_durations() {
-        let positive = |text| match go_duration(text) {
-            Some(GoDuration::Positive(duration)) => Some(duration),
+        let positive = |text| match parse_go_duration(text) {
+            Some(GoDuration::NonNegative(duration)) => Some(duration),
             _ => None,
         };
         assert_eq!(positive("1h15m30.5s"), Some(Duration::from_millis(4_530_500)));
         assert_eq!(positive("1µs"), Some(Duration::from_micros(1)));
         assert_eq!(positive(".5s"), Some(Duration::from_millis(500)));
         assert_eq!(positive("0"), Some(Duration::ZERO));
-        assert_eq!(go_duration("-1s"), Some(GoDuration::Negative));
+        assert_eq!(parse_go_duration("-1s"), Some(GoDuration::Negative));
         for text in ["", "1", "s", "1x", "1s1", ".s", "-", "99999999999h"] {
-            assert_eq!(go_duration(text), None, "{text}");
+            assert_eq!(parse_go_duration(text), None, "{text}");
         }
     }
 }

@@ -4,15 +4,15 @@ use std::fmt::{self, Write};
 
 /// A formatter that escapes every character that could end the line, move the cursor or change the direction of the text.
 /// Names come from objects, which anyone may have written.
-pub struct OneLine<'a, 'b>(pub &'a mut fmt::Formatter<'b>);
+pub struct EscapeWriter<'a, 'b>(pub &'a mut fmt::Formatter<'b>);
 
-impl fmt::Debug for OneLine<'_, '_> {
+impl fmt::Debug for EscapeWriter<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OneLine").finish_non_exhaustive()
+        f.debug_struct("EscapeWriter").finish_non_exhaustive()
     }
 }
 
-impl Write for OneLine<'_, '_> {
+impl Write for EscapeWriter<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
         while let Some((position, found)) = rest.char_indices().find(|(_, c)| is_escaped(*c)) {

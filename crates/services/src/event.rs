@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use kernlink_base::Family;
 
-use crate::escape::OneLine;
+use crate::escape::EscapeWriter;
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
 
@@ -35,14 +35,14 @@ pub enum Subject {
 #[non_exhaustive]
 pub enum Reason {
     /// Two sources have an object of this name; the one with the lower id counts.
-    SeveralSources {
+    MultipleSources {
         /// The source whose object counts.
         effective: SourceId,
         /// The source whose object does not.
         ignored: SourceId,
     },
     /// One list of a source has several objects of this name; the last one counts.
-    Repeated {
+    DuplicateObject {
         /// The source.
         source: SourceId,
     },
@@ -56,16 +56,16 @@ pub enum Reason {
         problem: String,
     },
     /// An address is of a family that the Service has no cluster IP of, or that this field may not have here.
-    OtherFamily {
+    FamilyMismatch {
         /// The path of the field.
         field: String,
         /// The address.
         address: IpAddr,
     },
     /// `loadBalancerSourceRanges` has ranges, but none that can be used in this family, which restricts nothing in it.
-    SourceRangesOfOtherFamily(Family),
+    NoSourceRange(Family),
     /// A source range of prefix length 0 lets everybody in, whatever the other ranges.
-    SourceRangeOfEverything(Family),
+    SourceRangeAdmitsAll(Family),
     /// A virtual IP is an address of another node; serving it here would cut that node off.
     AddressOfOtherNode {
         /// The virtual IP.
@@ -74,7 +74,7 @@ pub enum Reason {
         node: ObjectName,
     },
     /// A virtual IP that no Service may have.
-    UnusableAddress {
+    UnusableVirtualIp {
         /// The virtual IP.
         address: IpAddr,
         /// Why.
@@ -88,7 +88,7 @@ pub enum Reason {
         scope: AddressScope,
     },
     /// An endpoint has an address of another family than the slice; it is left out.
-    EndpointOfOtherFamily {
+    EndpointFamilyMismatch {
         /// The address.
         address: IpAddr,
         /// The family of the slice.
@@ -129,7 +129,7 @@ pub enum Reason {
     /// No address of this node takes node ports in this family.
     NoNodePortAddress(Family),
     /// `nodePortAddresses` names no network of this family, so all addresses of it take node ports.
-    NodePortAddressesOfOtherFamily(Family),
+    NoNodePortNetwork(Family),
     /// `nodePortAddresses` is `primary`, and no address of this node is known, so no address accepts node ports.
     NodeAddressUnknown,
     /// Two ports of a Service are the same.
@@ -244,12 +244,12 @@ impl fmt::Display for Subject {
 impl fmt::Display for Reason {
     /// On one line, whatever the names in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = OneLine(f);
+        let mut f = EscapeWriter(f);
         match self {
-            Reason::Repeated { source } => {
+            Reason::DuplicateObject { source } => {
                 write!(f, "{source} lists it more than once; the last one counts")
             }
-            Reason::SeveralSources { effective, ignored } => {
+            Reason::MultipleSources { effective, ignored } => {
                 write!(f, "{ignored} has it as well as {effective}, whose object counts")
             }
             Reason::Invalid {
@@ -257,18 +257,18 @@ impl fmt::Display for Reason {
                 value,
                 problem,
             } => write!(f, "{field}: {value:?}: {problem}"),
-            Reason::OtherFamily { field, address } => {
+            Reason::FamilyMismatch { field, address } => {
                 let family = Family::of(*address);
                 write!(
                     f,
                     "{field}: {address} is left out: the Service has no {family} cluster IP"
                 )
             }
-            Reason::SourceRangesOfOtherFamily(family) => write!(
+            Reason::NoSourceRange(family) => write!(
                 f,
                 "loadBalancerSourceRanges: no range is {family}, so {family} sources are not restricted"
             ),
-            Reason::SourceRangeOfEverything(family) => {
+            Reason::SourceRangeAdmitsAll(family) => {
                 write!(
                     f,
                     "loadBalancerSourceRanges: a /0 range lets every {family} source in"
@@ -278,7 +278,7 @@ impl fmt::Display for Reason {
                 f,
                 "{address} is an address of node {node}: it is not served, because that would cut the node off"
             ),
-            Reason::UnusableAddress { address, scope } => {
+            Reason::UnusableVirtualIp { address, scope } => {
                 write!(f, "{address} is {scope}: it is not served")
             }
             Reason::EndpointPortWithoutName { position } => write!(
@@ -291,7 +291,7 @@ impl fmt::Display for Reason {
                     "ports[{position}].port: is missing or 0, so no port of the Service leads to it"
                 )
             }
-            Reason::EndpointOfOtherFamily { address, family } => {
+            Reason::EndpointFamilyMismatch { address, family } => {
                 write!(f, "endpoints: {address} is not an {family} address: the endpoint is left out")
             }
             Reason::UnusableEndpoint { address, scope } => {
@@ -316,7 +316,7 @@ impl fmt::Display for Reason {
             Reason::NoNodePortAddress(family) => {
                 write!(f, "nodePort: this node has no {family} address for node ports")
             }
-            Reason::NodePortAddressesOfOtherFamily(family) => write!(
+            Reason::NoNodePortNetwork(family) => write!(
                 f,
                 "nodePortAddresses: no network is {family}, so all {family} addresses take node ports"
             ),

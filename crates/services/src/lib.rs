@@ -13,17 +13,17 @@ pub mod source;
 
 pub use kernlink_base::Family;
 
-pub use self::arbitration::{Arbitrated, Changes, FrontendKey, PortId};
+pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePortId};
 pub use self::config::{Config, NodePortAddresses};
 pub use self::event::{Event, Reason, Subject};
 pub use self::model::{
-    AffinityMask, ChosenEndpoint, ChosenEndpoints, Excluded, Frontend, FrontendKind, HealthCheck,
+    AffinityMask, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind, HealthCheck,
     InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
 };
 pub use self::name_map::{NameMap, NameSet};
 pub use self::services::{NotSynced, Services};
 pub use self::source::{
     AddressType, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Ingress, IngressMode,
-    Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, Policy, Port, Protocol, Service,
-    ServiceType, SessionAffinity, SourceId,
+    Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType,
+    SessionAffinity, SourceId, TrafficPolicy,
 };

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use kernlink_base::Family;
 
-use crate::arbitration::{Arbitrated, Arbitration, Changes, FrontendKey, PortId, Updated};
+use crate::arbitration::{
+    ArbitratedFrontend, Arbitration, Changes, FrontendKey, ServicePortId, UpdateReport,
+};
 use crate::config::Config;
 use crate::event::Event;
 use crate::model::{
-    Excluded, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
+    ExclusionReason, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
 };
 use crate::source::{Change, Kind, ObjectName, Service, SourceId};
 
@@ -96,7 +98,7 @@ impl Services {
     }
 
     /// Resolves what was affected by changes since the last update, and decides conflicts.
-    pub fn update(&mut self) -> Updated {
+    pub fn update(&mut self) -> UpdateReport {
         let affected = self.model.take_affected();
         let mut updated = self.arbitration.update(&self.model, &affected);
         if affected.node {
@@ -114,39 +116,39 @@ impl Services {
 
     /// The owner of a frontend key. `None` if no service port defines it.
     #[must_use]
-    pub fn frontend(&self, key: &FrontendKey) -> Option<Arbitrated<'_>> {
+    pub fn frontend(&self, key: &FrontendKey) -> Option<ArbitratedFrontend<'_>> {
         self.arbitration.frontend(key)
     }
 
     /// All frontend keys with their owners, in no particular order.
-    pub fn frontends(&self) -> impl Iterator<Item = Arbitrated<'_>> {
+    pub fn frontends(&self) -> impl Iterator<Item = ArbitratedFrontend<'_>> {
         self.arbitration.frontends()
     }
 
     /// The service port with this id. `None` if it is gone.
     #[must_use]
-    pub fn port(&self, id: PortId) -> Option<&ServicePort> {
+    pub fn port(&self, id: ServicePortId) -> Option<&ServicePort> {
         self.arbitration.port(id)
     }
 
     /// All service ports, in the order of their ids.
-    pub fn ports(&self) -> impl Iterator<Item = (PortId, &ServicePort)> {
+    pub fn ports(&self) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         self.arbitration.ports()
     }
 
     /// The ports of a Service with their ids; none if it is gone or not served.
-    pub fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (PortId, &ServicePort)> {
+    pub fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         self.arbitration.ports_of(service)
     }
 
     /// The service port with this name and family.
     #[must_use]
-    pub fn port_of(&self, key: &ServicePortKey) -> Option<&ServicePort> {
-        self.arbitration.port_of(key)
+    pub fn port_by_key(&self, key: &ServicePortKey) -> Option<&ServicePort> {
+        self.arbitration.port_by_key(key)
     }
 
     /// The frontends of a service port that it owns, in their order.
-    pub fn owned_frontends(&self, id: PortId) -> impl Iterator<Item = &Frontend> {
+    pub fn owned_frontends(&self, id: ServicePortId) -> impl Iterator<Item = &Frontend> {
         self.arbitration.owned_frontends(id)
     }
 
@@ -169,7 +171,7 @@ impl Services {
 
     /// The number of Services that are not served, by reason.
     #[must_use]
-    pub fn excluded(&self) -> BTreeMap<Excluded, usize> {
+    pub fn excluded(&self) -> BTreeMap<ExclusionReason, usize> {
         self.model.excluded()
     }
 

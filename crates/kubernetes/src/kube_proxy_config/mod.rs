@@ -32,7 +32,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use kernlink_services::escape::OneLine;
+use kernlink_services::escape::EscapeWriter;
 
 use crate::error::FieldError;
 use crate::{deserialize, yaml};
@@ -264,7 +264,7 @@ pub struct Warning {
 impl fmt::Display for Warning {
     /// `field: reason` on one line; control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(OneLine(f), "{}: {}", self.field, self.reason)
+        write!(EscapeWriter(f), "{}: {}", self.field, self.reason)
     }
 }
 
@@ -282,7 +282,7 @@ pub struct Error {
 impl fmt::Display for Error {
     /// All problems on one line; control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = OneLine(f);
+        let mut f = EscapeWriter(f);
         f.write_str(&self.file)?;
         for (position, problem) in self.problems.iter().enumerate() {
             f.write_str(if position == 0 { ": " } else { "; " })?;

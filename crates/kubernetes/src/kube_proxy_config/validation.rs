@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_services::Family;
 use kernlink_services::address::{parse_address, parse_net};
-use kernlink_services::duration::{GoDuration, go_duration};
+use kernlink_services::duration::{GoDuration, parse_go_duration};
 
 use super::file::{self, File};
 use super::{
@@ -317,8 +317,8 @@ impl Check {
         let Some(text) = text else {
             return default;
         };
-        match go_duration(text) {
-            Some(GoDuration::Positive(duration)) => return duration,
+        match parse_go_duration(text) {
+            Some(GoDuration::NonNegative(duration)) => return duration,
             Some(GoDuration::Negative) => self.errors.add(field, "must be greater than or equal to 0"),
             None => self
                 .errors

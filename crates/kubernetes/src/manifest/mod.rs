@@ -56,7 +56,7 @@ mod reader;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::{self, Write};
 
-use kernlink_services::escape::OneLine;
+use kernlink_services::escape::EscapeWriter;
 use kernlink_services::{Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Service};
 
 pub use self::reader::{MAX_TEXT, read};
@@ -267,7 +267,7 @@ pub struct Error {
 impl fmt::Display for Error {
     /// All parts that are not empty, on one line; control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = OneLine(f);
+        let mut f = EscapeWriter(f);
         write!(
             f,
             "{}: document {} (line {})",

@@ -48,7 +48,7 @@ pub(super) fn convert(
     Some(EndpointSlice {
         name: name?,
         service: names.intern_some(label("kubernetes.io/service-name")),
-        headless: label("service.kubernetes.io/headless").is_some(),
+        is_headless: label("service.kubernetes.io/headless").is_some(),
         address_type: address_type?,
         ports,
         endpoints: Vec::new(),

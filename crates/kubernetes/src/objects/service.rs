@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::jiff::Timestamp;
-use kernlink_services::{Family, Ingress, IngressMode, Policy, Port, Service, ServiceType, SessionAffinity};
+use kernlink_services::{
+    Family, Ingress, IngressMode, Port, Service, ServiceType, SessionAffinity, TrafficPolicy,
+};
 
 use super::{Names, not_a_port, one_of, port, protocol};
 use crate::error::FieldErrors;
@@ -69,7 +71,10 @@ fn read_spec(service: &mut Service, spec: &api::ServiceSpec, names: &mut Names, 
     service.external_ips = spec.external_ips.clone().unwrap_or_default();
     service.load_balancer_source_ranges = spec.load_balancer_source_ranges.clone().unwrap_or_default();
     let mut policy = |text: Option<&String>, field: &str| {
-        let values = [("Cluster", Policy::Cluster), ("Local", Policy::Local)];
+        let values = [
+            ("Cluster", TrafficPolicy::Cluster),
+            ("Local", TrafficPolicy::Local),
+        ];
         one_of(text, field, &values, "Cluster or Local", errors)
     };
     service.external_traffic_policy = policy(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServer, VirtualServer};
 use kernlink_services::{
-    Event, Family, Frontend, FrontendKind, Policy, Reason, ServicePort, ServicePortName,
+    Event, Family, Frontend, FrontendKind, Reason, ServicePort, ServicePortName, TrafficPolicy,
 };
 
 use super::forwarding::Forwarding;
@@ -29,7 +29,7 @@ pub(super) struct Compiled {
 /// What a frontend needs: all of it or nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CompiledFrontend {
-    pub(super) policy: Policy,
+    pub(super) policy: TrafficPolicy,
     pub(super) forwarding: Forwarding,
     pub(super) virtual_server: VirtualServer,
     /// Sorted by key.
@@ -62,7 +62,7 @@ pub(super) fn compile<'a>(
             frontend.kind,
             FrontendKind::ExternalIp | FrontendKind::LoadBalancer
         );
-        if is_virtual_ip && frontend.on_this_node {
+        if is_virtual_ip && frontend.is_node_address {
             compiled
                 .events
                 .push(event(address_of_this_node(frontend.address)));
@@ -109,7 +109,7 @@ fn compile_frontend(
     // because their addresses are the node's own.
     let bind = match frontend.kind {
         FrontendKind::ClusterIp => true,
-        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => !frontend.on_this_node,
+        FrontendKind::ExternalIp | FrontendKind::LoadBalancer => !frontend.is_node_address,
         FrontendKind::NodePort => false,
     };
     let address = bind.then_some(frontend.address);
@@ -182,7 +182,7 @@ fn local_policy_events(port: &ServicePort) -> impl Iterator<Item = Reason> {
         let frontends = port.frontends.iter().filter(|_| falls_back);
         let mut of_traffic =
             frontends.filter(|frontend| (frontend.kind == FrontendKind::ClusterIp) == internal);
-        of_traffic.any(|frontend| frontend.policy == Policy::Local)
+        of_traffic.any(|frontend| frontend.policy == TrafficPolicy::Local)
     };
     let (name, family): (&ServicePortName, Family) = (&port.key.name, port.key.family);
     let reason = |field: &str| Reason::DataPath {

@@ -14,7 +14,8 @@ use kernlink_ipvs::{
     VirtualServerKey, Weight,
 };
 use kernlink_services::{
-    Changes, Event, Family, InterfaceAddress, NameMap, ObjectName, PortId, Reason, ServicePortKey, Services,
+    Changes, Event, Family, InterfaceAddress, NameMap, ObjectName, Reason, ServicePortId, ServicePortKey,
+    Services,
 };
 
 use super::compile::{Compiled, CompiledFrontend, compile};
@@ -86,7 +87,7 @@ pub(super) struct DesiredServer {
     /// Sorted by key, each once.
     pub(super) real_servers: Arc<[RealServer]>,
     /// The service port that owns it, and the position of the frontend there.
-    owner: (PortId, u32),
+    owner: (ServicePortId, u32),
 }
 
 /// A virtual server that exists.
@@ -420,7 +421,7 @@ impl State {
     /// Replaces what a service port contributes.
     fn replace_unit(
         &mut self,
-        id: PortId,
+        id: ServicePortId,
         compiled: Option<(&ServicePortKey, Compiled)>,
         events: &mut Vec<Event>,
     ) {
@@ -458,7 +459,7 @@ impl State {
     /// Moves the references of a service port from what it contributed to what it contributes. Both are of one family.
     fn exchange(
         &mut self,
-        id: PortId,
+        id: ServicePortId,
         before: &Unit,
         now: &Unit,
         servers: Vec<CompiledFrontend>,

@@ -9,7 +9,9 @@ use kernlink_ipvs::{
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
 
-use kernlink_services::{ChosenEndpoint, ChosenEndpoints, Family, Frontend, Policy, Protocol, ServicePort};
+use kernlink_services::{
+    ChosenEndpoint, ChosenEndpoints, Family, Frontend, Protocol, ServicePort, TrafficPolicy,
+};
 
 use super::forwarding::Forwarding;
 use super::options::IpvsOptions;
@@ -69,28 +71,28 @@ fn forwarding_method(forwarding: Forwarding) -> ForwardingMethod {
 
 /// The endpoints that serve traffic of a policy. For `Local` without endpoints on this node these are all of them, as in kube-proxy's
 /// IPVS mode (kubernetes PR 97081).
-pub(super) fn serving(endpoints: &ChosenEndpoints, policy: Policy) -> &[ChosenEndpoint] {
+pub(super) fn serving(endpoints: &ChosenEndpoints, policy: TrafficPolicy) -> &[ChosenEndpoint] {
     match policy {
-        Policy::Local if !endpoints.local.is_empty() => &endpoints.local,
-        Policy::Local | Policy::Cluster => &endpoints.cluster,
+        TrafficPolicy::Local if !endpoints.local.is_empty() => &endpoints.local,
+        TrafficPolicy::Local | TrafficPolicy::Cluster => &endpoints.cluster,
     }
 }
 
 /// Makes the real servers of a service port's frontends. Frontends with the same real servers share one list.
 #[derive(Default)]
-pub(super) struct RealServers(Vec<(Policy, Forwarding, Arc<[RealServer]>)>);
+pub(super) struct RealServers(Vec<(TrafficPolicy, Forwarding, Arc<[RealServer]>)>);
 
 impl RealServers {
     /// The real servers of a frontend, sorted by key.
     pub(super) fn of(
         &mut self,
         port: &ServicePort,
-        policy: Policy,
+        policy: TrafficPolicy,
         forwarding: Forwarding,
     ) -> Arc<[RealServer]> {
         // Without endpoints on this node the policy `Local` has the same list as `Cluster`.
         let policy = if port.endpoints.local.is_empty() {
-            Policy::Cluster
+            TrafficPolicy::Cluster
         } else {
             policy
         };

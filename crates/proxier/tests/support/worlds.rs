@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use kernlink_services::{
     Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, Node, ObjectChange,
-    ObjectName, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
+    ObjectName, Port, Protocol, Service, ServiceType, SessionAffinity, TrafficPolicy,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -114,7 +114,13 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
                 })
                 .collect();
             service.load_balancer_source_ranges = ranges.into_iter().map(str::to_owned).collect();
-            let policy = |local| if local { Policy::Local } else { Policy::Cluster };
+            let policy = |local| {
+                if local {
+                    TrafficPolicy::Local
+                } else {
+                    TrafficPolicy::Cluster
+                }
+            };
             service.internal_traffic_policy = policy(internal);
             service.external_traffic_policy = policy(local);
             service.health_check_node_port = health;

@@ -13,12 +13,12 @@ use std::net::{IpAddr, SocketAddr};
 use foldhash::quality::RandomState;
 use kernlink_base::Family;
 
-pub use self::owners::PortId;
+pub use self::owners::ServicePortId;
 use self::owners::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
 use crate::event::{Event, Reason};
 use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
-use crate::source::{ObjectName, Policy, Protocol};
+use crate::source::{ObjectName, Protocol, TrafficPolicy};
 
 /// Address, protocol and port: what clients connect to, and what at most one service port owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,16 +63,16 @@ impl fmt::Display for FrontendKey {
 
 /// A frontend key with its owner.
 #[derive(Clone, Copy, Debug)]
-pub struct Arbitrated<'a> {
+pub struct ArbitratedFrontend<'a> {
     /// The key.
     pub key: FrontendKey,
     /// The id of the owner.
-    pub id: PortId,
+    pub id: ServicePortId,
     /// The service port that owns the key, with the endpoints that serve it.
     pub owner: &'a ServicePort,
 }
 
-impl<'a> Arbitrated<'a> {
+impl<'a> ArbitratedFrontend<'a> {
     /// The frontends of the owner at this key; at least one. There are several where a Service has one address twice, as external
     /// IP and for its load balancer, say. They agree in their policy and affinity.
     pub fn frontends(&self) -> impl Iterator<Item = &'a Frontend> + use<'a> {
@@ -88,7 +88,7 @@ impl<'a> Arbitrated<'a> {
 pub struct Changes {
     /// Service ports that were added, removed, or resolve differently, or that own other frontends than before. Each once, in
     /// the order of the changes.
-    pub ports: Vec<PortId>,
+    pub ports: Vec<ServicePortId>,
     /// Services that an update resolved again, because an object of theirs or something that they depend on changed. An update
     /// appends each once.
     pub services: Vec<ObjectName>,
@@ -114,7 +114,7 @@ impl Changes {
 
 /// What an update did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Updated {
+pub struct UpdateReport {
     /// The number of service ports that were resolved again.
     pub resolved: usize,
     /// The number of map entries that were looked up to change them.
@@ -127,22 +127,22 @@ pub struct Updated {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arbitration {
     ports: Slab,
-    ports_of: NameMap<Vec<PortId>>,
+    ports_of: NameMap<Vec<ServicePortId>>,
     frontends: ClaimMap<FrontendKey>,
     /// The keys that several service ports define.
     contested: BTreeSet<FrontendKey>,
     health_checks: [ClaimMap<u16>; 2],
     changes: Changes,
     /// The ports in `changes`.
-    changed: HashSet<PortId, RandomState>,
+    changed: HashSet<ServicePortId, RandomState>,
     /// During an update: the conflicts of each contested key before it.
     conflicts_before: HashMap<FrontendKey, Vec<Event>, RandomState>,
 }
 
 impl Arbitration {
     /// Resolves the affected Services again.
-    pub(crate) fn update(&mut self, model: &Model, affected: &Affected) -> Updated {
-        let mut updated = Updated::default();
+    pub(crate) fn update(&mut self, model: &Model, affected: &Affected) -> UpdateReport {
+        let mut updated = UpdateReport::default();
         self.changes.node |= affected.node;
         self.changes.services.extend(affected.services.iter().cloned());
         // Service ports that are gone release their keys first, so that no conflict with them is reported.
@@ -182,40 +182,43 @@ impl Arbitration {
         std::mem::take(&mut self.changes)
     }
 
-    pub(crate) fn port(&self, id: PortId) -> Option<&ServicePort> {
+    pub(crate) fn port(&self, id: ServicePortId) -> Option<&ServicePort> {
         self.ports.get(id)
     }
 
-    pub(crate) fn ports(&self) -> impl Iterator<Item = (PortId, &ServicePort)> {
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         self.ports.iter()
     }
 
-    pub(crate) fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (PortId, &ServicePort)> {
+    pub(crate) fn ports_of(
+        &self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         let ids = self.ports_of.get(service).into_iter().flatten();
         ids.filter_map(|&id| Some((id, self.ports.get(id)?)))
     }
 
-    pub(crate) fn port_of(&self, key: &ServicePortKey) -> Option<&ServicePort> {
+    pub(crate) fn port_by_key(&self, key: &ServicePortKey) -> Option<&ServicePort> {
         let mut ports = self.ports_of(&key.name.service).map(|(_, port)| port);
         ports.find(|port| port.key == *key)
     }
 
-    pub(crate) fn frontend(&self, key: &FrontendKey) -> Option<Arbitrated<'_>> {
+    pub(crate) fn frontend(&self, key: &FrontendKey) -> Option<ArbitratedFrontend<'_>> {
         self.arbitrated(*key, self.frontends.get(key)?)
     }
 
-    pub(crate) fn frontends(&self) -> impl Iterator<Item = Arbitrated<'_>> {
+    pub(crate) fn frontends(&self) -> impl Iterator<Item = ArbitratedFrontend<'_>> {
         let frontends = self.frontends.iter();
         frontends.filter_map(|(key, claims)| self.arbitrated(*key, claims))
     }
 
-    fn arbitrated(&self, key: FrontendKey, claims: &Claims) -> Option<Arbitrated<'_>> {
+    fn arbitrated(&self, key: FrontendKey, claims: &Claims) -> Option<ArbitratedFrontend<'_>> {
         let id = claims.owner();
         let owner = self.ports.get(id)?;
-        Some(Arbitrated { key, id, owner })
+        Some(ArbitratedFrontend { key, id, owner })
     }
 
-    pub(crate) fn owned_frontends(&self, id: PortId) -> impl Iterator<Item = &Frontend> {
+    pub(crate) fn owned_frontends(&self, id: ServicePortId) -> impl Iterator<Item = &Frontend> {
         let frontends = self.ports.get(id).map_or(&[][..], |port| &port.frontends);
         frontends.iter().filter(move |frontend| {
             let claims = self.frontends.get(&FrontendKey::of(frontend));
@@ -255,7 +258,7 @@ impl Arbitration {
     }
 
     /// Replaces all ports of a Service.
-    fn replace_service(&mut self, service: &ObjectName, ports: Vec<ServicePort>, updated: &mut Updated) {
+    fn replace_service(&mut self, service: &ObjectName, ports: Vec<ServicePort>, updated: &mut UpdateReport) {
         let mut before = self.ports_of.get(service).cloned().unwrap_or_default();
         let mut now = Vec::with_capacity(ports.len());
         if before.is_empty() {
@@ -267,7 +270,7 @@ impl Arbitration {
             }
             return;
         }
-        let mut known: BTreeMap<ServicePortKey, PortId> = BTreeMap::new();
+        let mut known: BTreeMap<ServicePortKey, ServicePortId> = BTreeMap::new();
         for id in before.drain(..) {
             if let Some(port) = self.ports.get(id) {
                 known.insert(port.key.clone(), id);
@@ -296,20 +299,20 @@ impl Arbitration {
         }
     }
 
-    fn add(&mut self, port: ServicePort, updated: &mut Updated) -> Option<PortId> {
+    fn add(&mut self, port: ServicePort, updated: &mut UpdateReport) -> Option<ServicePortId> {
         updated.events.extend(port.events.iter().cloned());
         let id = self.ports.add(port)?;
         self.exchange(id, None, updated);
         Some(id)
     }
 
-    fn remove(&mut self, id: PortId, updated: &mut Updated) {
+    fn remove(&mut self, id: ServicePortId, updated: &mut UpdateReport) {
         let before = self.ports.replace(id, None);
         self.exchange(id, before, updated);
         self.ports.release(id);
     }
 
-    fn replace(&mut self, id: PortId, port: ServicePort, updated: &mut Updated) {
+    fn replace(&mut self, id: ServicePortId, port: ServicePort, updated: &mut UpdateReport) {
         let Some(known) = self.ports.get(id) else { return };
         if *known == port {
             return;
@@ -329,7 +332,7 @@ impl Arbitration {
     }
 
     /// Brings the claims of a service port from those of `before` to those of the one in the slab.
-    fn exchange(&mut self, id: PortId, before: Option<ServicePort>, updated: &mut Updated) {
+    fn exchange(&mut self, id: ServicePortId, before: Option<ServicePort>, updated: &mut UpdateReport) {
         self.note_port(id);
         let old = keys(before.as_ref());
         let new = keys(self.ports.get(id));
@@ -381,7 +384,12 @@ impl Arbitration {
         self.exchange_health_check(id, before.as_ref(), updated);
     }
 
-    fn exchange_health_check(&mut self, id: PortId, before: Option<&ServicePort>, updated: &mut Updated) {
+    fn exchange_health_check(
+        &mut self,
+        id: ServicePortId,
+        before: Option<&ServicePort>,
+        updated: &mut UpdateReport,
+    ) {
         let now = self.ports.get(id);
         let check = |port: Option<&ServicePort>| port.and_then(|port| port.health_check.clone());
         let (old, new) = (check(before), check(now));
@@ -412,7 +420,7 @@ impl Arbitration {
         self.changes.health_checks.extend(ports);
     }
 
-    fn note_port(&mut self, id: PortId) {
+    fn note_port(&mut self, id: ServicePortId) {
         if self.changed.insert(id) {
             self.changes.ports.push(id);
         }
@@ -441,7 +449,7 @@ impl Arbitration {
             .collect()
     }
 
-    fn conflict(&self, key: FrontendKey, owner: PortId, loser: PortId) -> Option<Event> {
+    fn conflict(&self, key: FrontendKey, owner: ServicePortId, loser: ServicePortId) -> Option<Event> {
         let owner = &self.ports.get(owner)?.key;
         let loser = self.ports.get(loser)?;
         let frontend = loser
@@ -458,7 +466,7 @@ impl Arbitration {
         Some(Event::service(loser.key.name.service.clone(), reason))
     }
 
-    fn health_check_conflict(&self, port: u16, owner: PortId, loser: PortId) -> Option<Event> {
+    fn health_check_conflict(&self, port: u16, owner: ServicePortId, loser: ServicePortId) -> Option<Event> {
         let owner = &self.ports.get(owner)?.key.name.service;
         let loser = &self.ports.get(loser)?.key.name.service;
         let reason = Reason::HealthCheckConflict {
@@ -502,7 +510,7 @@ fn keep_agreeing_frontends(port: &mut ServicePort) {
     if port.frontends.len() < 2 {
         return;
     }
-    let mut policies: HashMap<FrontendKey, Policy, RandomState> = HashMap::default();
+    let mut policies: HashMap<FrontendKey, TrafficPolicy, RandomState> = HashMap::default();
     let (name, events) = (&port.key.name, &mut port.events);
     port.frontends.retain(|frontend| {
         let policy = *policies

@@ -11,9 +11,9 @@ use crate::model::ServicePort;
 
 /// Identifies a [`ServicePort`] as long as it exists. The id of a removed one is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortId(u32);
+pub struct ServicePortId(u32);
 
-impl PortId {
+impl ServicePortId {
     /// The id as an index: ids are small and dense.
     #[must_use]
     pub fn index(self) -> usize {
@@ -25,17 +25,17 @@ impl PortId {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slab {
     slots: Vec<Option<ServicePort>>,
-    free: Vec<PortId>,
+    free: Vec<ServicePortId>,
 }
 
 impl Slab {
-    pub(super) fn get(&self, id: PortId) -> Option<&ServicePort> {
+    pub(super) fn get(&self, id: ServicePortId) -> Option<&ServicePort> {
         self.slots.get(id.index())?.as_ref()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (PortId, &ServicePort)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(index, port)| Some((PortId(u32::try_from(index).ok()?), port.as_ref()?)))
+        slots.filter_map(|(index, port)| Some((ServicePortId(u32::try_from(index).ok()?), port.as_ref()?)))
     }
 
     pub(super) fn reserve(&mut self, more: usize) {
@@ -43,30 +43,30 @@ impl Slab {
     }
 
     /// Adds a service port. `None` if there are 2³² already.
-    pub(super) fn add(&mut self, port: ServicePort) -> Option<PortId> {
+    pub(super) fn add(&mut self, port: ServicePort) -> Option<ServicePortId> {
         if let Some(id) = self.free.pop() {
             self.replace(id, Some(port));
             return Some(id);
         }
-        let id = PortId(u32::try_from(self.slots.len()).ok()?);
+        let id = ServicePortId(u32::try_from(self.slots.len()).ok()?);
         self.slots.push(Some(port));
         Some(id)
     }
 
-    pub(super) fn replace(&mut self, id: PortId, with: Option<ServicePort>) -> Option<ServicePort> {
+    pub(super) fn replace(&mut self, id: ServicePortId, with: Option<ServicePort>) -> Option<ServicePort> {
         let slot = self.slots.get_mut(id.index())?;
         std::mem::replace(slot, with)
     }
 
     /// Frees an id.
-    pub(super) fn release(&mut self, id: PortId) {
+    pub(super) fn release(&mut self, id: ServicePortId) {
         self.replace(id, None);
         self.free.push(id);
     }
 
     /// Which service port takes precedence: that of the older Service, then of the lower namespace and name, then the lower
     /// port name.
-    fn order(&self, a: PortId, b: PortId) -> Ordering {
+    fn order(&self, a: ServicePortId, b: ServicePortId) -> Ordering {
         match (self.get(a), self.get(b)) {
             (Some(a), Some(b)) => precedence(a, b),
             (a, b) => b.is_some().cmp(&a.is_some()),
@@ -83,17 +83,17 @@ pub(super) fn precedence(a: &ServicePort, b: &ServicePort) -> Ordering {
 /// The service ports that define one key; at least one.
 #[derive(Clone, Debug)]
 pub(super) struct Claims {
-    owner: PortId,
+    owner: ServicePortId,
     /// In order of precedence.
-    others: Vec<PortId>,
+    others: Vec<ServicePortId>,
 }
 
 impl Claims {
-    pub(super) fn owner(&self) -> PortId {
+    pub(super) fn owner(&self) -> ServicePortId {
         self.owner
     }
 
-    pub(super) fn others(&self) -> &[PortId] {
+    pub(super) fn others(&self) -> &[ServicePortId] {
         &self.others
     }
 }
@@ -107,9 +107,9 @@ pub(super) enum Claimed {
     /// No other service port defines the key.
     Sole,
     /// The claimant replaces this owner.
-    Over(PortId),
+    Over(ServicePortId),
     /// This owner keeps the key.
-    Behind(PortId),
+    Behind(ServicePortId),
 }
 
 /// The result of [`release`].
@@ -118,13 +118,13 @@ pub(super) enum Released {
     /// No service port defines the key any more.
     Gone,
     /// This service port owns the key now.
-    PassedTo(PortId),
+    PassedTo(ServicePortId),
     /// The owner is the same as before.
     Unchanged,
 }
 
 /// Adds a claim.
-pub(super) fn claim<K: Eq + Hash>(map: &mut ClaimMap<K>, key: K, id: PortId, ports: &Slab) -> Claimed {
+pub(super) fn claim<K: Eq + Hash>(map: &mut ClaimMap<K>, key: K, id: ServicePortId, ports: &Slab) -> Claimed {
     let claims = match map.entry(key) {
         Entry::Vacant(entry) => {
             entry.insert(Claims {
@@ -148,7 +148,7 @@ pub(super) fn claim<K: Eq + Hash>(map: &mut ClaimMap<K>, key: K, id: PortId, por
 }
 
 /// Removes a claim.
-pub(super) fn release<K: Eq + Hash>(map: &mut ClaimMap<K>, key: K, id: PortId) -> Released {
+pub(super) fn release<K: Eq + Hash>(map: &mut ClaimMap<K>, key: K, id: ServicePortId) -> Released {
     let Entry::Occupied(mut entry) = map.entry(key) else {
         return Released::Unchanged;
     };

@@ -12,7 +12,7 @@ use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, Endpoi
 
 /// Whether a slice holds addresses of this family for a service proxy.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {
-    !slice.headless && slice.address_type == AddressType::Ip(family)
+    !slice.is_headless && slice.address_type == AddressType::Ip(family)
 }
 
 /// Whether a slice's port exists.
@@ -29,7 +29,7 @@ fn is_reachable(endpoint: &SliceEndpoint, family: Family) -> bool {
 
 /// What of a slice cannot be used, and why: ports, then addresses, in the order of the slice.
 pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
-    let counts = !slice.headless && slice.address_type != AddressType::Other;
+    let counts = !slice.is_headless && slice.address_type != AddressType::Other;
     let ports = slice.ports.iter().enumerate().filter(move |_| counts);
     let ports = ports.filter_map(|(position, port)| match port {
         EndpointPort { name: None, .. } => Some(Reason::EndpointPortWithoutName { position }),
@@ -44,7 +44,7 @@ pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
         }
         match slice.address_type {
             AddressType::Ip(family) if family != Family::of(address) => {
-                Some(Reason::EndpointOfOtherFamily { address, family })
+                Some(Reason::EndpointFamilyMismatch { address, family })
             }
             _ => None,
         }

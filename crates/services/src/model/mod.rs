@@ -30,7 +30,7 @@ pub use self::port_spec::{ServicePortKey, ServicePortName};
 pub use self::service_port::{
     ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
 };
-pub use self::service_spec::Excluded;
+pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
 use crate::event::{AddressScope, Event, Reason, Subject};
@@ -302,12 +302,12 @@ impl Model {
             .filter(|&&family| named(family) == Some(false));
         missing
             .filter(|_| is_limited)
-            .map(|&family| Event::configuration(Reason::NodePortAddressesOfOtherFamily(family)))
+            .map(|&family| Event::configuration(Reason::NoNodePortNetwork(family)))
             .collect()
     }
 
     /// The number of Services that are not served, by reason.
-    pub(crate) fn excluded(&self) -> BTreeMap<Excluded, usize> {
+    pub(crate) fn excluded(&self) -> BTreeMap<ExclusionReason, usize> {
         let mut counts = BTreeMap::new();
         for reason in self.ports.values().filter_map(|ports| ports.excluded) {
             *counts.entry(reason).or_default() += 1;
@@ -540,7 +540,7 @@ impl Model {
             endpoints: ChosenEndpoints {
                 cluster: chosen(&choice.cluster),
                 local: chosen(&choice.local),
-                any: choice.any,
+                has_any: choice.has_any,
             },
             local_endpoints: endpoints
                 .iter()
@@ -569,7 +569,7 @@ impl Model {
             affinity: spec.affinity,
             source_ranges: Arc::clone(&unrestricted),
             admits_node: true,
-            on_this_node: false,
+            is_node_address: false,
         };
         let mut frontends = Vec::with_capacity(1);
         match unusable(port.cluster_ip) {
@@ -590,7 +590,7 @@ impl Model {
                 continue;
             }
             let mut frontend = frontend(kind, address, port.port);
-            frontend.on_this_node = self.node_facts.has_address(address);
+            frontend.is_node_address = self.node_facts.has_address(address);
             if kind == FrontendKind::LoadBalancer && !spec.source_ranges.is_empty() {
                 frontend.source_ranges = Arc::clone(&spec.source_ranges);
                 let node_ip = self.node_facts.node_ip(port.family());
@@ -607,7 +607,7 @@ impl Model {
                 ));
             }
             let node_ports = addresses.iter().map(|&address| Frontend {
-                on_this_node: true,
+                is_node_address: true,
                 ..frontend(FrontendKind::NodePort, address, node_port)
             });
             frontends.extend(node_ports);
@@ -631,7 +631,7 @@ impl Model {
 /// Why an address cannot be a virtual IP on any node.
 fn unusable(address: IpAddr) -> Option<Reason> {
     let scope = AddressScope::of(address)?;
-    Some(Reason::UnusableAddress { address, scope })
+    Some(Reason::UnusableVirtualIp { address, scope })
 }
 
 fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {

@@ -102,7 +102,7 @@ impl<T: Object + Clone> Objects<T> {
             if !stay.insert(object.name()) {
                 events.push(Event {
                     subject: Subject::Object(T::KIND, object.name().clone()),
-                    reason: Reason::Repeated { source },
+                    reason: Reason::DuplicateObject { source },
                 });
             }
         }
@@ -159,7 +159,7 @@ impl<T: Object + Clone> Objects<T> {
         }
         let several = |effective, ignored| Event {
             subject: Subject::Object(T::KIND, name.clone()),
-            reason: Reason::SeveralSources { effective, ignored },
+            reason: Reason::MultipleSources { effective, ignored },
         };
         if source < held.effective.0 {
             let before = std::mem::replace(&mut held.effective, (source, object));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kernlink_base::Family;
 
-use crate::duration::{GoDuration, go_duration};
+use crate::duration::{GoDuration, parse_go_duration};
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
 
@@ -183,8 +183,8 @@ pub fn annotation_field(name: &str) -> String {
 fn take(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     match name {
         "weights" => options.weights = Weights::parse(value)?,
-        "drain-timeout" => match go_duration(value) {
-            Some(GoDuration::Positive(timeout)) => options.drain_timeout = Some(timeout),
+        "drain-timeout" => match parse_go_duration(value) {
+            Some(GoDuration::NonNegative(timeout)) => options.drain_timeout = Some(timeout),
             Some(GoDuration::Negative) => return Err("must not be negative".to_owned()),
             None => return Err("is not a duration such as 30s or 5m".to_owned()),
         },

@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use kernlink_base::Family;
 
 use super::options::Options;
-use crate::escape::OneLine;
-use crate::source::{ObjectName, Policy, Protocol};
+use crate::escape::EscapeWriter;
+use crate::source::{ObjectName, Protocol, TrafficPolicy};
 
 /// Which port of which Service: namespace, name, port name and protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +30,7 @@ impl fmt::Display for ServicePortName {
         if self.port.is_empty() {
             self.service.fmt(f)
         } else {
-            write!(OneLine(f), "{}:{}", self.service, self.port)
+            write!(EscapeWriter(f), "{}:{}", self.service, self.port)
         }
     }
 }
@@ -72,8 +72,8 @@ pub(crate) struct ServiceSpec {
     pub(crate) load_balancer_ips: Vec<IpAddr>,
     /// Own family, masked, sorted, each once; empty means no restriction.
     pub(crate) source_ranges: Arc<[IpNet]>,
-    pub(crate) external_policy: Policy,
-    pub(crate) internal_policy: Policy,
+    pub(crate) external_policy: TrafficPolicy,
+    pub(crate) internal_policy: TrafficPolicy,
     pub(crate) health_check_node_port: Option<NonZeroU16>,
     pub(crate) options: Arc<Options>,
 }
@@ -99,12 +99,12 @@ impl PortSpec {
 
     /// Whether some traffic may go to endpoints of all nodes.
     pub(crate) fn uses_cluster_endpoints(&self) -> bool {
-        self.service.internal_policy == Policy::Cluster || self.externally_accessible()
+        self.service.internal_policy == TrafficPolicy::Cluster || self.externally_accessible()
     }
 
     /// Whether some traffic has to stay on this node.
     pub(crate) fn uses_local_endpoints(&self) -> bool {
-        self.service.internal_policy == Policy::Local
-            || (self.service.external_policy == Policy::Local && self.externally_accessible())
+        self.service.internal_policy == TrafficPolicy::Local
+            || (self.service.external_policy == TrafficPolicy::Local && self.externally_accessible())
     }
 }

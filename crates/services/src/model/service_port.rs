@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::options::Options;
 use super::port_spec::ServicePortKey;
 use crate::event::Event;
-use crate::source::{ObjectName, Policy, Protocol};
+use crate::source::{ObjectName, Protocol, TrafficPolicy};
 
 /// A port of a Service in one family, resolved on this node.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ pub struct Frontend {
     /// The protocol.
     pub protocol: Protocol,
     /// Whether traffic stays on this node.
-    pub policy: Policy,
+    pub policy: TrafficPolicy,
     /// How long a client sticks to an endpoint; `None` balances each connection by itself.
     pub affinity: Option<Duration>,
     /// Which sources may come in, sorted; empty lets all in. Only load balancers have any.
@@ -56,7 +56,7 @@ pub struct Frontend {
     /// Whether the node's own address is in one of the source ranges; `true` without ranges.
     pub admits_node: bool,
     /// Whether an interface of this node has the address, see [`Services::set_interface_addresses`](crate::Services::set_interface_addresses).
-    pub on_this_node: bool,
+    pub is_node_address: bool,
 }
 
 /// Where the address of a frontend comes from.
@@ -92,7 +92,7 @@ pub struct ChosenEndpoints {
     /// up to the data path.
     pub local: Vec<ChosenEndpoint>,
     /// Whether any endpoint, on any node, can take traffic.
-    pub any: bool,
+    pub has_any: bool,
 }
 
 /// One chosen endpoint.

@@ -14,7 +14,7 @@ use super::options::{self, Options};
 use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
 use crate::address::{parse_address, parse_net};
 use crate::event::{Event, Reason};
-use crate::source::{IngressMode, Policy, Service, ServiceType, SessionAffinity};
+use crate::source::{IngressMode, Service, ServiceType, SessionAffinity, TrafficPolicy};
 
 /// The ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,13 +24,13 @@ pub(crate) struct ServicePorts {
     /// Events about the Service by itself.
     pub(crate) events: Vec<Event>,
     /// Why it has no ports, if that is intended.
-    pub(crate) excluded: Option<Excluded>,
+    pub(crate) excluded: Option<ExclusionReason>,
 }
 
 /// Why a service proxy does not serve a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Excluded {
+pub enum ExclusionReason {
     /// It has no cluster IP.
     Headless,
     /// It is of type `ExternalName`.
@@ -39,12 +39,12 @@ pub enum Excluded {
     OtherProxy,
 }
 
-impl fmt::Display for Excluded {
+impl fmt::Display for ExclusionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Excluded::Headless => "headless",
-            Excluded::ExternalName => "of type ExternalName",
-            Excluded::OtherProxy => "of another proxy",
+            ExclusionReason::Headless => "headless",
+            ExclusionReason::ExternalName => "of type ExternalName",
+            ExclusionReason::OtherProxy => "of another proxy",
         })
     }
 }
@@ -69,17 +69,17 @@ pub(crate) fn service_ports(
         excluded: Some(reason),
     };
     if service.labels.get(PROXY_NAME_LABEL).map(String::as_str) != proxy_name {
-        return excluded(Excluded::OtherProxy);
+        return excluded(ExclusionReason::OtherProxy);
     }
     if service.service_type == ServiceType::ExternalName {
-        return excluded(Excluded::ExternalName);
+        return excluded(ExclusionReason::ExternalName);
     }
     let cluster_ip = match service.cluster_ip.as_str() {
         "" => service.cluster_ips.first().map_or("", String::as_str),
         cluster_ip => cluster_ip,
     };
     if matches!(cluster_ip, "" | "None") {
-        return excluded(Excluded::Headless);
+        return excluded(ExclusionReason::Headless);
     }
     let mut reader = Reader {
         service,
@@ -200,9 +200,9 @@ impl Reader<'_> {
         let source_ranges = self.source_ranges(family, !load_balancer_ips.is_empty());
         // A policy for external traffic means something only where external traffic can come from (as in kube-proxy).
         let external = service.service_type != ServiceType::ClusterIp || !service.external_ips.is_empty();
-        let local = external && service.external_traffic_policy == Policy::Local;
+        let local = external && service.external_traffic_policy == TrafficPolicy::Local;
         let balanced = service.service_type == ServiceType::LoadBalancer;
-        let health_check_node_port = if balanced && service.external_traffic_policy == Policy::Local {
+        let health_check_node_port = if balanced && service.external_traffic_policy == TrafficPolicy::Local {
             let port = NonZeroU16::new(service.health_check_node_port);
             if port.is_none() {
                 self.report(Reason::NoHealthCheckNodePort);
@@ -217,7 +217,11 @@ impl Reader<'_> {
             external_ips,
             load_balancer_ips,
             source_ranges,
-            external_policy: if local { Policy::Local } else { Policy::Cluster },
+            external_policy: if local {
+                TrafficPolicy::Local
+            } else {
+                TrafficPolicy::Cluster
+            },
             internal_policy: service.internal_traffic_policy,
             health_check_node_port,
             options: Arc::clone(options),
@@ -302,11 +306,11 @@ impl Reader<'_> {
         }
         if ranges.iter().any(|net| net.prefix_len() == 0) {
             if balanced {
-                self.report(Reason::SourceRangeOfEverything(family));
+                self.report(Reason::SourceRangeAdmitsAll(family));
             }
             ranges.clear();
         } else if ranges.is_empty() && unused && balanced {
-            self.report(Reason::SourceRangesOfOtherFamily(family));
+            self.report(Reason::NoSourceRange(family));
         }
         if ranges.is_empty() {
             return Arc::default();
@@ -332,7 +336,7 @@ impl Reader<'_> {
             if let Some(address) = parse_address(text) {
                 let family = Family::of(address);
                 if families.contains(&family) && !served[family.index()] {
-                    self.report(Reason::OtherFamily { field, address });
+                    self.report(Reason::FamilyMismatch { field, address });
                 }
             }
         }
@@ -374,7 +378,7 @@ mod tests {
         service.cluster_ips = vec!["10.96.0.9".into(), "fd00::9".into()];
         assert_eq!(read(&service).ports.len(), 2);
         service.cluster_ips = vec!["None".into()];
-        assert_eq!(read(&service).excluded, Some(Excluded::Headless));
+        assert_eq!(read(&service).excluded, Some(ExclusionReason::Headless));
     }
 
     #[test]
@@ -408,18 +412,18 @@ mod tests {
     fn headless_external_name_and_foreign_services_are_excluded() {
         assert_eq!(
             read(&web().with_cluster_ip("None")).excluded,
-            Some(Excluded::Headless)
+            Some(ExclusionReason::Headless)
         );
         assert_eq!(
             read(&web().with_cluster_ip("")).excluded,
-            Some(Excluded::Headless)
+            Some(ExclusionReason::Headless)
         );
         let mut service = web();
         service.service_type = ServiceType::ExternalName;
-        assert_eq!(read(&service).excluded, Some(Excluded::ExternalName));
+        assert_eq!(read(&service).excluded, Some(ExclusionReason::ExternalName));
         let mut service = web();
         service.labels.insert(PROXY_NAME_LABEL.into(), "other".into());
-        assert_eq!(read(&service).excluded, Some(Excluded::OtherProxy));
+        assert_eq!(read(&service).excluded, Some(ExclusionReason::OtherProxy));
         assert_eq!(
             service_ports(&service, &Family::ALL, Some("other"), &Default::default())
                 .ports

@@ -11,7 +11,7 @@ pub(crate) struct Choice<'a> {
     /// For a policy of `Local`; empty also where no traffic of the port has this policy.
     pub(crate) local: Vec<&'a Endpoint<'a>>,
     /// Whether any endpoint, here or elsewhere, could take traffic.
-    pub(crate) any: bool,
+    pub(crate) has_any: bool,
 }
 
 /// What the endpoints' hints ask for on this node.
@@ -60,7 +60,7 @@ pub(crate) fn choose<'a>(
             );
         }
     }
-    choice.any = endpoints
+    choice.has_any = endpoints
         .iter()
         .any(|e| e.ready() || e.serves_while_terminating());
     choice

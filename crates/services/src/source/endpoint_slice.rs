@@ -15,7 +15,7 @@ pub struct EndpointSlice {
     /// The label `kubernetes.io/service-name`: the Service, in the same namespace. A slice without one is of no use.
     pub service: Option<Arc<str>>,
     /// Whether the label `service.kubernetes.io/headless` is there; such a slice is left out.
-    pub headless: bool,
+    pub is_headless: bool,
     /// `addressType`.
     pub address_type: AddressType,
     /// `ports`; every endpoint has each of them.
@@ -31,7 +31,7 @@ impl EndpointSlice {
         Self {
             name,
             service: Some(service.into()),
-            headless: false,
+            is_headless: false,
             address_type: AddressType::Ip(family),
             ports: Vec::new(),
             endpoints: Vec::new(),

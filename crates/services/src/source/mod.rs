@@ -13,9 +13,10 @@ use std::sync::Arc;
 pub use self::endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
 pub use self::node::{Node, NodeAddress, NodeAddressType};
 pub use self::service::{
-    Ingress, IngressMode, ParseProtocolError, Policy, Port, Protocol, Service, ServiceType, SessionAffinity,
+    Ingress, IngressMode, ParseProtocolError, Port, Protocol, Service, ServiceType, SessionAffinity,
+    TrafficPolicy,
 };
-use crate::escape::OneLine;
+use crate::escape::EscapeWriter;
 
 /// The namespace and name of an object. The namespace of a Node is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +41,7 @@ impl ObjectName {
 impl fmt::Display for ObjectName {
     /// `namespace/name`, or the name alone; on one line, whatever is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = OneLine(f);
+        let mut f = EscapeWriter(f);
         if self.namespace.is_empty() {
             f.write_str(&self.name)
         } else {

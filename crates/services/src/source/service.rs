@@ -40,9 +40,9 @@ pub struct Service {
     /// `status.loadBalancer.ingress`.
     pub ingress: Vec<Ingress>,
     /// `spec.externalTrafficPolicy`.
-    pub external_traffic_policy: Policy,
+    pub external_traffic_policy: TrafficPolicy,
     /// `spec.internalTrafficPolicy`.
-    pub internal_traffic_policy: Policy,
+    pub internal_traffic_policy: TrafficPolicy,
     /// `spec.healthCheckNodePort`; 0 is none.
     pub health_check_node_port: u16,
     /// `spec.sessionAffinity` and its configuration.
@@ -66,8 +66,8 @@ impl Service {
             external_ips: Vec::new(),
             load_balancer_source_ranges: Vec::new(),
             ingress: Vec::new(),
-            external_traffic_policy: Policy::Cluster,
-            internal_traffic_policy: Policy::Cluster,
+            external_traffic_policy: TrafficPolicy::Cluster,
+            internal_traffic_policy: TrafficPolicy::Cluster,
             health_check_node_port: 0,
             session_affinity: SessionAffinity::None,
         }
@@ -103,7 +103,7 @@ pub enum ServiceType {
 
 /// Whether traffic may go to endpoints of other nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Policy {
+pub enum TrafficPolicy {
     /// To endpoints of all nodes.
     #[default]
     Cluster,
@@ -111,11 +111,11 @@ pub enum Policy {
     Local,
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for TrafficPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Policy::Cluster => "Cluster",
-            Policy::Local => "Local",
+            TrafficPolicy::Cluster => "Cluster",
+            TrafficPolicy::Local => "Local",
         })
     }
 }
