@@ -4,138 +4,39 @@
 //! lower namespace and name, then the lower port name; the others get it when the owner is gone. The same holds for health-check
 //! node ports.
 
+mod changes;
+mod frontend;
 mod owners;
+mod slab;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 
 use foldhash::quality::RandomState;
 use kernlink_base::Family;
 
-pub use self::owners::ServicePortId;
-use self::owners::{ClaimMap, Claimed, Claims, Released, Slab, claim, precedence, release};
+pub use self::changes::{Changes, UpdateReport};
+pub use self::frontend::{ArbitratedFrontend, FrontendKey};
+use self::owners::{Added, Candidates, Owners, Removed};
+pub use self::slab::ServicePortId;
+use self::slab::{Slab, precedence};
 use crate::event::{Event, Reason};
 use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
-use crate::source::{ObjectName, Protocol, TrafficPolicy};
-
-/// Address, protocol and port: what clients connect to, and what at most one service port owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FrontendKey {
-    /// The address.
-    pub address: IpAddr,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The port; never 0.
-    pub port: u16,
-}
-
-impl FrontendKey {
-    /// The key of a frontend.
-    #[must_use]
-    pub fn of(frontend: &Frontend) -> Self {
-        Self {
-            address: frontend.address,
-            protocol: frontend.protocol,
-            port: frontend.port,
-        }
-    }
-
-    /// The address family.
-    #[must_use]
-    pub fn family(&self) -> Family {
-        Family::of(self.address)
-    }
-}
-
-impl fmt::Display for FrontendKey {
-    /// `10.96.0.1:443/TCP`, `[fd00::1]:443/TCP`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}/{}",
-            SocketAddr::new(self.address, self.port),
-            self.protocol
-        )
-    }
-}
-
-/// A frontend key with its owner.
-#[derive(Clone, Copy, Debug)]
-pub struct ArbitratedFrontend<'a> {
-    /// The key.
-    pub key: FrontendKey,
-    /// The id of the owner.
-    pub id: ServicePortId,
-    /// The service port that owns the key, with the endpoints that serve it.
-    pub owner: &'a ServicePort,
-}
-
-impl<'a> ArbitratedFrontend<'a> {
-    /// The frontends of the owner at this key; at least one. There are several where a Service has one address twice, as external
-    /// IP and for its load balancer, say. They agree in their policy and affinity.
-    pub fn frontends(&self) -> impl Iterator<Item = &'a Frontend> + use<'a> {
-        let key = self.key;
-        let frontends = self.owner.frontends.iter();
-        frontends.filter(move |frontend| FrontendKey::of(frontend) == key)
-    }
-}
-
-/// What changed since [`Services::take_changes`](crate::Services::take_changes) was called last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Changes {
-    /// Service ports that were added, removed, or resolve differently, or that own other frontends than before. Each once, in
-    /// the order of the changes.
-    pub ports: Vec<ServicePortId>,
-    /// Services that an update resolved again, because an object of theirs or something that they depend on changed. An update
-    /// appends each once.
-    pub services: Vec<ObjectName>,
-    /// Frontends whose owner, settings or endpoints changed, or that are gone.
-    pub frontends: HashSet<FrontendKey, RandomState>,
-    /// Health-check node ports that were added, removed, or count other endpoints.
-    pub health_checks: BTreeSet<(Family, u16)>,
-    /// Whether the facts of this node or the configuration changed.
-    pub node: bool,
-}
-
-impl Changes {
-    /// Whether nothing changed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ports.is_empty()
-            && self.services.is_empty()
-            && self.frontends.is_empty()
-            && self.health_checks.is_empty()
-            && !self.node
-    }
-}
-
-/// What an update did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UpdateReport {
-    /// The number of service ports that were resolved again.
-    pub resolved: usize,
-    /// The number of map entries that were looked up to change them.
-    pub map_entries: usize,
-    /// New events.
-    pub events: Vec<Event>,
-}
+use crate::source::{ObjectName, TrafficPolicy};
 
 /// The service ports, and who owns each key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arbitration {
     ports: Slab,
     ports_of: NameMap<Vec<ServicePortId>>,
-    frontends: ClaimMap<FrontendKey>,
+    frontends: Owners<FrontendKey>,
     /// The keys that several service ports define.
-    contested: BTreeSet<FrontendKey>,
-    health_checks: [ClaimMap<u16>; 2],
+    conflicting: BTreeSet<FrontendKey>,
+    health_checks: [Owners<u16>; 2],
     changes: Changes,
     /// The ports in `changes`.
     changed: HashSet<ServicePortId, RandomState>,
-    /// During an update: the conflicts of each contested key before it.
+    /// During an update: the conflicts of each conflicting key before it.
     conflicts_before: HashMap<FrontendKey, Vec<Event>, RandomState>,
 }
 
@@ -209,11 +110,11 @@ impl Arbitration {
 
     pub(crate) fn frontends(&self) -> impl Iterator<Item = ArbitratedFrontend<'_>> {
         let frontends = self.frontends.iter();
-        frontends.filter_map(|(key, claims)| self.arbitrated(*key, claims))
+        frontends.filter_map(|(key, candidates)| self.arbitrated(*key, candidates))
     }
 
-    fn arbitrated(&self, key: FrontendKey, claims: &Claims) -> Option<ArbitratedFrontend<'_>> {
-        let id = claims.owner();
+    fn arbitrated(&self, key: FrontendKey, candidates: &Candidates) -> Option<ArbitratedFrontend<'_>> {
+        let id = candidates.owner();
         let owner = self.ports.get(id)?;
         Some(ArbitratedFrontend { key, id, owner })
     }
@@ -221,15 +122,15 @@ impl Arbitration {
     pub(crate) fn owned_frontends(&self, id: ServicePortId) -> impl Iterator<Item = &Frontend> {
         let frontends = self.ports.get(id).map_or(&[][..], |port| &port.frontends);
         frontends.iter().filter(move |frontend| {
-            let claims = self.frontends.get(&FrontendKey::of(frontend));
-            claims.is_some_and(|claims| claims.owner() == id)
+            let candidates = self.frontends.get(&FrontendKey::of(frontend));
+            candidates.is_some_and(|candidates| candidates.owner() == id)
         })
     }
 
     pub(crate) fn health_checks(&self, family: Family) -> Vec<&HealthCheck> {
         let mut checks: Vec<&HealthCheck> = self.health_checks[family.index()]
-            .values()
-            .filter_map(|claims| self.ports.get(claims.owner())?.health_check.as_ref())
+            .iter()
+            .filter_map(|(_, candidates)| self.ports.get(candidates.owner())?.health_check.as_ref())
             .collect();
         checks.sort_by_key(|check| check.port);
         checks
@@ -243,13 +144,11 @@ impl Arbitration {
             .flat_map(|(_, port)| &port.events)
             .cloned()
             .collect();
-        events.extend(self.contested.iter().flat_map(|key| self.conflicts(*key)));
+        events.extend(self.conflicting.iter().flat_map(|key| self.conflicts(*key)));
         for checks in &self.health_checks {
-            for (&port, claims) in checks {
-                let losers = claims.others().iter();
-                events.extend(
-                    losers.filter_map(|&loser| self.health_check_conflict(port, claims.owner(), loser)),
-                );
+            for (&port, candidates) in checks.iter() {
+                let (owner, others) = (candidates.owner(), candidates.others().iter());
+                events.extend(others.filter_map(|&other| self.health_check_conflict(port, owner, other)));
             }
         }
         events.sort();
@@ -302,13 +201,13 @@ impl Arbitration {
     fn add(&mut self, port: ServicePort, updated: &mut UpdateReport) -> Option<ServicePortId> {
         updated.events.extend(port.events.iter().cloned());
         let id = self.ports.add(port)?;
-        self.exchange(id, None, updated);
+        self.update_keys(id, None, updated);
         Some(id)
     }
 
     fn remove(&mut self, id: ServicePortId, updated: &mut UpdateReport) {
         let before = self.ports.replace(id, None);
-        self.exchange(id, before, updated);
+        self.update_keys(id, before, updated);
         self.ports.release(id);
     }
 
@@ -321,51 +220,51 @@ impl Arbitration {
         updated.events.extend(new.cloned());
         if precedence(known, &port).is_eq() {
             let before = self.ports.replace(id, Some(port));
-            self.exchange(id, before, updated);
+            self.update_keys(id, before, updated);
         } else {
-            // Its position among the claims changes.
+            // The order of the service ports that define its keys changes.
             let before = self.ports.replace(id, None);
-            self.exchange(id, before, updated);
+            self.update_keys(id, before, updated);
             self.ports.replace(id, Some(port));
-            self.exchange(id, None, updated);
+            self.update_keys(id, None, updated);
         }
     }
 
-    /// Brings the claims of a service port from those of `before` to those of the one in the slab.
-    fn exchange(&mut self, id: ServicePortId, before: Option<ServicePort>, updated: &mut UpdateReport) {
-        self.note_port(id);
+    /// Removes a service port from the keys that only `before` defines, and adds it to those that only the one in the slab defines.
+    fn update_keys(&mut self, id: ServicePortId, before: Option<ServicePort>, updated: &mut UpdateReport) {
+        self.record_port(id);
         let old = keys(before.as_ref());
         let new = keys(self.ports.get(id));
         for key in old.iter().filter(|key| new.binary_search(key).is_err()) {
             updated.map_entries += 1;
-            if self.contested.contains(key) {
-                self.note_conflicts(*key);
+            if self.conflicting.contains(key) {
+                self.record_conflicts(*key);
             }
-            match release(&mut self.frontends, *key, id) {
-                Released::Unchanged => {}
-                Released::Gone => _ = self.changes.frontends.insert(*key),
-                Released::PassedTo(owner) => {
+            match self.frontends.remove(*key, id) {
+                Removed::OwnerUnchanged => {}
+                Removed::Last => _ = self.changes.frontends.insert(*key),
+                Removed::NewOwner(owner) => {
                     self.changes.frontends.insert(*key);
-                    self.note_port(owner);
+                    self.record_port(owner);
                 }
             }
-            let claims = self.frontends.get(key);
-            if claims.is_none_or(|claims| claims.others().is_empty()) {
-                self.contested.remove(key);
+            let candidates = self.frontends.get(key);
+            if candidates.is_none_or(|candidates| candidates.others().is_empty()) {
+                self.conflicting.remove(key);
             }
         }
         for key in new.iter().filter(|key| old.binary_search(key).is_err()) {
             updated.map_entries += 1;
-            match claim(&mut self.frontends, *key, id, &self.ports) {
-                Claimed::Sole => {}
-                Claimed::Over(displaced) => {
-                    self.note_conflicts(*key);
-                    self.contested.insert(*key);
-                    self.note_port(displaced);
+            match self.frontends.add(*key, id, &self.ports) {
+                Added::Owner => {}
+                Added::NewOwner(former) => {
+                    self.record_conflicts(*key);
+                    self.conflicting.insert(*key);
+                    self.record_port(former);
                 }
-                Claimed::Behind(_) => {
-                    self.note_conflicts(*key);
-                    self.contested.insert(*key);
+                Added::Conflict(_) => {
+                    self.record_conflicts(*key);
+                    self.conflicting.insert(*key);
                     continue;
                 }
             }
@@ -374,17 +273,20 @@ impl Arbitration {
         if let (Some(before), Some(now)) = (&before, self.ports.get(id)) {
             let is_same = before.endpoints == now.endpoints && before.options == now.options;
             for (key, old, new) in common(before, now) {
-                let is_owner = self.frontends.get(&key).is_some_and(|c| c.owner() == id);
+                let is_owner = self
+                    .frontends
+                    .get(&key)
+                    .is_some_and(|candidates| candidates.owner() == id);
                 if is_owner && !(is_same && old == new) {
                     updated.map_entries += 1;
                     self.changes.frontends.insert(key);
                 }
             }
         }
-        self.exchange_health_check(id, before.as_ref(), updated);
+        self.update_health_check(id, before.as_ref(), updated);
     }
 
-    fn exchange_health_check(
+    fn update_health_check(
         &mut self,
         id: ServicePortId,
         before: Option<&ServicePort>,
@@ -401,18 +303,18 @@ impl Arbitration {
         if old != new {
             if let Some(port) = old {
                 updated.map_entries += 1;
-                release(&mut self.health_checks[family.index()], port, id);
+                self.health_checks[family.index()].remove(port, id);
             }
             if let Some(port) = new {
                 updated.map_entries += 1;
                 let checks = &mut self.health_checks[family.index()];
-                let conflict = match claim(checks, port, id, &self.ports) {
-                    Claimed::Sole => None,
-                    Claimed::Over(displaced) => Some((id, displaced)),
-                    Claimed::Behind(owner) => Some((owner, id)),
+                let conflict = match checks.add(port, id, &self.ports) {
+                    Added::Owner => None,
+                    Added::NewOwner(former) => Some((id, former)),
+                    Added::Conflict(owner) => Some((owner, id)),
                 };
                 let event =
-                    conflict.and_then(|(owner, loser)| self.health_check_conflict(port, owner, loser));
+                    conflict.and_then(|(owner, other)| self.health_check_conflict(port, owner, other));
                 updated.events.extend(event);
             }
         }
@@ -420,16 +322,16 @@ impl Arbitration {
         self.changes.health_checks.extend(ports);
     }
 
-    fn note_port(&mut self, id: ServicePortId) {
+    fn record_port(&mut self, id: ServicePortId) {
         if self.changed.insert(id) {
             self.changes.ports.push(id);
         }
     }
 
-    /// Remembers the conflicts of a key before the update. A key that was not contested had none.
-    fn note_conflicts(&mut self, key: FrontendKey) {
+    /// Records the conflicts of a key before the update. A key that only one service port defined had none.
+    fn record_conflicts(&mut self, key: FrontendKey) {
         if !self.conflicts_before.contains_key(&key) {
-            let before = if self.contested.contains(&key) {
+            let before = if self.conflicting.contains(&key) {
                 self.conflicts(key)
             } else {
                 Vec::new()
@@ -440,19 +342,19 @@ impl Arbitration {
 
     /// Events about the service ports that define a key and do not own it.
     fn conflicts(&self, key: FrontendKey) -> Vec<Event> {
-        let Some(claims) = self.frontends.get(&key) else {
+        let Some(candidates) = self.frontends.get(&key) else {
             return Vec::new();
         };
-        let losers = claims.others().iter();
-        losers
-            .filter_map(|&loser| self.conflict(key, claims.owner(), loser))
+        let others = candidates.others().iter();
+        others
+            .filter_map(|&other| self.conflict(key, candidates.owner(), other))
             .collect()
     }
 
-    fn conflict(&self, key: FrontendKey, owner: ServicePortId, loser: ServicePortId) -> Option<Event> {
+    fn conflict(&self, key: FrontendKey, owner: ServicePortId, other: ServicePortId) -> Option<Event> {
         let owner = &self.ports.get(owner)?.key;
-        let loser = self.ports.get(loser)?;
-        let frontend = loser
+        let other = self.ports.get(other)?;
+        let frontend = other
             .frontends
             .iter()
             .find(|frontend| FrontendKey::of(frontend) == key)?;
@@ -463,17 +365,17 @@ impl Arbitration {
             protocol: key.protocol,
             owner: owner.name.clone(),
         };
-        Some(Event::service(loser.key.name.service.clone(), reason))
+        Some(Event::service(other.key.name.service.clone(), reason))
     }
 
-    fn health_check_conflict(&self, port: u16, owner: ServicePortId, loser: ServicePortId) -> Option<Event> {
+    fn health_check_conflict(&self, port: u16, owner: ServicePortId, other: ServicePortId) -> Option<Event> {
         let owner = &self.ports.get(owner)?.key.name.service;
-        let loser = &self.ports.get(loser)?.key.name.service;
+        let other = &self.ports.get(other)?.key.name.service;
         let reason = Reason::HealthCheckConflict {
             port,
             owner: owner.clone(),
         };
-        (loser != owner).then(|| Event::service(loser.clone(), reason))
+        (other != owner).then(|| Event::service(other.clone(), reason))
     }
 }
 
