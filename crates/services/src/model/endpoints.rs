@@ -1,4 +1,4 @@
-//! EndpointSlices merged to the endpoints of a service port.
+//! Merging of EndpointSlices to the endpoints of a service port.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -6,37 +6,37 @@ use std::net::IpAddr;
 
 use kernlink_base::Family;
 
-use super::endpoint::{Endpoint, without_duplicates};
+use super::endpoint::{Endpoint, sort_and_deduplicate};
 use crate::event::{AddressScope, Reason};
 use crate::source::{AddressType, Endpoint as SliceEndpoint, EndpointPort, EndpointSlice, Protocol};
 
-/// Whether a slice holds addresses of this family for a service proxy.
+/// Whether a slice has endpoints of this family that a service proxy uses.
 fn is_of(slice: &EndpointSlice, family: Family) -> bool {
     !slice.is_headless && slice.address_type == AddressType::Ip(family)
 }
 
-/// Whether a slice's port exists.
-fn is_open(port: &EndpointPort) -> bool {
+/// Whether a port of a slice has a name and a number.
+fn is_complete(port: &EndpointPort) -> bool {
     port.port != 0 && port.name.is_some()
 }
 
-/// Whether packets of this family can be sent to an endpoint. A source of its own making may mix families, and what the API
-/// server refuses (loopback, link-local, multicast, unspecified) would have the kernel serve something else, or nothing.
+/// Whether an endpoint has a valid address of this family. The API server ensures it, but another source may not: it may mix families,
+/// or deliver loopback, link-local, multicast or unspecified addresses.
 fn is_reachable(endpoint: &SliceEndpoint, family: Family) -> bool {
     let address = endpoint.address.to_canonical();
     Family::of(address) == family && AddressScope::of(address).is_none()
 }
 
-/// What of a slice cannot be used, and why: ports, then addresses, in the order of the slice.
+/// The reasons why parts of a slice are ignored: those of ports, then those of endpoints, in the order of the slice.
 pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
-    let counts = !slice.is_headless && slice.address_type != AddressType::Other;
-    let ports = slice.ports.iter().enumerate().filter(move |_| counts);
+    let is_used = !slice.is_headless && slice.address_type != AddressType::Other;
+    let ports = slice.ports.iter().enumerate().filter(move |_| is_used);
     let ports = ports.filter_map(|(position, port)| match port {
         EndpointPort { name: None, .. } => Some(Reason::EndpointPortWithoutName { position }),
         EndpointPort { port: 0, .. } => Some(Reason::EndpointPortWithoutNumber { position }),
         _ => None,
     });
-    let endpoints = slice.endpoints.iter().filter(move |_| counts);
+    let endpoints = slice.endpoints.iter().filter(move |_| is_used);
     let endpoints = endpoints.filter_map(|endpoint| {
         let address = endpoint.address.to_canonical();
         if let Some(scope) = AddressScope::of(address) {
@@ -52,7 +52,7 @@ pub(crate) fn unusable(slice: &EndpointSlice) -> impl Iterator<Item = Reason> {
     ports.chain(endpoints)
 }
 
-/// The endpoints of a service port, sorted by address and port, each once. Slices come in the order of their names.
+/// The endpoints of a service port, sorted by address and port, each once. `slices` are sorted by name.
 pub(crate) fn of_port<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     family: Family,
@@ -62,10 +62,10 @@ pub(crate) fn of_port<'a>(
 ) -> Vec<Endpoint<'a>> {
     let mut endpoints = Vec::new();
     for slice in slices.filter(|slice| is_of(slice, family)) {
-        let wanted = |port: &&EndpointPort| {
-            is_open(port) && port.protocol == protocol && port.name.as_deref() == Some(name)
+        let is_of_port = |port: &&EndpointPort| {
+            is_complete(port) && port.protocol == protocol && port.name.as_deref() == Some(name)
         };
-        for port in slice.ports.iter().filter(wanted) {
+        for port in slice.ports.iter().filter(is_of_port) {
             endpoints.reserve(slice.endpoints.len());
             for endpoint in &slice.endpoints {
                 if is_reachable(endpoint, family) {
@@ -74,12 +74,12 @@ pub(crate) fn of_port<'a>(
             }
         }
     }
-    without_duplicates(&mut endpoints);
+    sort_and_deduplicate(&mut endpoints);
     endpoints
 }
 
-/// How many distinct addresses of a Service are on this node and ready, whatever their ports. Where several entries have the
-/// same address and port, the one that counts for traffic counts here too.
+/// The number of distinct addresses of a Service that are on this node and ready on any port. Of several entries with one address and
+/// port, the one that is used for traffic is counted.
 pub(crate) fn local_ready_addresses<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
     family: Family,
@@ -95,17 +95,17 @@ pub(crate) fn local_ready_addresses<'a>(
     if local.is_empty() || this_node.is_empty() {
         return 0;
     }
-    // For each address and port of the Service: the entry of the lowest rank, as in `without_duplicates`.
+    // The entry of the lowest rank of each address and port, as in `sort_and_deduplicate`.
     let mut best: HashMap<(IpAddr, &str, Protocol, u16), Endpoint<'_>> = HashMap::new();
     let mut ready: HashSet<IpAddr> = HashSet::new();
     for slice in slices.filter(|slice| is_of(slice, family)) {
-        for port in slice.ports.iter().filter(|port| is_open(port)) {
+        for port in slice.ports.iter().filter(|port| is_complete(port)) {
             let Some(name) = port.name.as_deref() else {
                 continue;
             };
-            let counts =
+            let is_local =
                 |e: &&SliceEndpoint| local.contains(&e.address.to_canonical()) && is_reachable(e, family);
-            for endpoint in slice.endpoints.iter().filter(counts) {
+            for endpoint in slice.endpoints.iter().filter(is_local) {
                 let endpoint = Endpoint::new(endpoint, port.port, this_node);
                 match best.entry((endpoint.address, name, port.protocol, port.port)) {
                     Entry::Vacant(entry) => _ = entry.insert(endpoint),
@@ -120,7 +120,7 @@ pub(crate) fn local_ready_addresses<'a>(
     }
     ready.extend(
         best.into_values()
-            .filter(|e| e.local && e.ready())
+            .filter(|e| e.is_local && e.is_ready())
             .map(|e| e.address),
     );
     ready.len()

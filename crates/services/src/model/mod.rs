@@ -1,31 +1,33 @@
-//! From objects to resolved service ports.
+//! Objects, and their resolution to service ports.
 //!
-//! The model holds the objects of all sources and the facts of this node. It resolves one [`ServicePort`] per port of a Service
-//! and family when asked. A change names the Services that it affects; indexes keep its cost independent of the number of
-//! Services.
+//! The model has the objects of all sources and the facts of this node. It resolves a Service to one [`ServicePort`] per port and
+//! family. For every change it determines the affected Services; indexes make the cost of this independent of the number of Services.
 
 mod endpoint;
 mod endpoints;
+mod index;
 mod node_facts;
 mod objects;
 pub mod options;
+mod other_nodes;
 mod port_spec;
+mod resolution;
 mod service_port;
 mod service_spec;
 mod topology;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use foldhash::quality::RandomState;
 use kernlink_base::Family;
 
+use self::index::ServiceIndex;
 pub use self::node_facts::{InterfaceAddress, NodeFacts};
 use self::objects::Objects;
 pub use self::options::{AffinityMask, Options, Weights};
-use self::port_spec::PortSpec;
+use self::other_nodes::OtherNodes;
 pub use self::port_spec::{ServicePortKey, ServicePortName};
 pub use self::service_port::{
     ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
@@ -33,11 +35,11 @@ pub use self::service_port::{
 pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
-use crate::event::{AddressScope, Event, Reason, Subject};
+use crate::event::{Event, Reason, Subject};
 use crate::name_map::{NameMap, NameSet};
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
 
-/// The objects of all sources, and this node.
+/// The objects of all sources, and the facts of this node.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     config: Arc<Config>,
@@ -49,25 +51,19 @@ pub(crate) struct Model {
     ports: NameMap<ServicePorts>,
     /// The names of a Service's slices, sorted.
     slices_of: NameMap<Vec<Arc<str>>>,
-    /// The Services with an external or load-balancer IP, by address.
-    by_virtual_ip: HashMap<IpAddr, BTreeSet<ObjectName>, RandomState>,
-    /// The Services with a node port.
-    with_node_ports: NameSet,
-    /// The Services with source ranges.
-    with_source_ranges: NameSet,
+    index: ServiceIndex,
     interfaces: Vec<InterfaceAddress>,
-    /// The last Node object of this node. It stays in use when the object is deleted.
+    /// The last Node object of this node. It is used even after the object was deleted.
     own_node: Option<Node>,
     node_facts: NodeFacts,
-    /// The addresses of the other nodes. An address of several belongs to the first by name.
-    other_nodes: BTreeMap<IpAddr, BTreeSet<ObjectName>>,
-    /// The Services affected by changes; may name one more than once.
+    other_nodes: OtherNodes,
+    /// The Services that changes affected; a Service may occur more than once.
     affected: Vec<ObjectName>,
     /// Whether the configuration or the facts of this node changed.
     node_changed: bool,
 }
 
-/// What changed in the model.
+/// The changes of the model since the last update.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Affected {
     /// The Services to resolve again, each once, in the order of the changes.
@@ -89,12 +85,10 @@ impl Model {
             nodes: Objects::new(),
             ports: NameMap::default(),
             slices_of: NameMap::default(),
-            by_virtual_ip: HashMap::default(),
-            with_node_ports: NameSet::default(),
-            with_source_ranges: NameSet::default(),
+            index: ServiceIndex::default(),
             interfaces: Vec::new(),
             own_node: None,
-            other_nodes: BTreeMap::new(),
+            other_nodes: OtherNodes::default(),
             affected: Vec::new(),
             node_changed: true,
         }
@@ -135,7 +129,7 @@ impl Model {
         services.chain(slices).chain(nodes).collect()
     }
 
-    /// The kinds that some source has to deliver and none does.
+    /// The required kinds for which no source is registered.
     pub(crate) fn without_source(&self) -> Vec<Kind> {
         let kinds = [
             (Kind::Service, self.services.has_sources()),
@@ -145,7 +139,7 @@ impl Model {
         missing.map(|(kind, _)| kind).collect()
     }
 
-    /// Applies a change and returns new events about the objects by themselves.
+    /// Applies a change. Returns new events about the changed objects.
     pub(crate) fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         let mut events = Vec::new();
         match change {
@@ -167,7 +161,7 @@ impl Model {
         events
     }
 
-    /// Removes a source with all its objects.
+    /// Removes a source with all its objects. Returns new events about the changed objects.
     pub(crate) fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
         let mut events = Vec::new();
         let changed = self.services.remove_source(source);
@@ -190,7 +184,7 @@ impl Model {
         }
     }
 
-    /// Replaces the configuration. All Services are affected, unless it is the same.
+    /// Replaces the configuration. All Services are affected, unless the configuration is the same.
     pub(crate) fn set_config(&mut self, config: Config) {
         if config == *self.config {
             return;
@@ -210,19 +204,18 @@ impl Model {
             self.own_node = Some(node.clone());
         }
         self.node_facts_changed();
-        self.other_nodes.clear();
-        let nodes: Vec<Node> = self.nodes.iter().cloned().collect();
-        for node in &nodes {
-            self.add_other_node(node);
+        self.other_nodes = OtherNodes::default();
+        for node in self.nodes.iter().filter(|node| *node.name.name != *own.name) {
+            self.other_nodes.add(node);
         }
         self.node_changed = true;
     }
 
-    /// What changed since the last call.
+    /// The changes since the last call.
     pub(crate) fn take_affected(&mut self) -> Affected {
         let mut services = std::mem::take(&mut self.affected);
         if services.len() > 1 {
-            // The order of arrival is the order in memory, which makes the first pass over all Services faster.
+            // The order of the changes is kept: it is the order in memory, which makes the first update faster.
             let mut seen: NameSet<&ObjectName> = NameSet::default();
             seen.reserve(services.len());
             let first: Vec<bool> = services.iter().map(|service| seen.insert(service)).collect();
@@ -235,38 +228,13 @@ impl Model {
         }
     }
 
-    /// The resolved ports of a Service, IPv4 first. None if the Service is gone or not served.
-    pub(crate) fn service_ports(&self, service: &ObjectName) -> Vec<ServicePort> {
-        let ports = self.ports.get(service).map_or(&[][..], |ports| &ports.ports);
-        // Counted once for all ports of the Service in a family.
-        let mut local_endpoints: [Option<usize>; 2] = [None; 2];
-        ports
-            .iter()
-            .map(|port| {
-                let family = port.family();
-                let count = |local_endpoints: &mut Option<usize>| {
-                    *local_endpoints.get_or_insert_with(|| {
-                        let slices = self.slices_of(service);
-                        endpoints::local_ready_addresses(slices, family, &self.config.node_name)
-                    })
-                };
-                let health_check = port.service.health_check_node_port.map(|port| HealthCheck {
-                    port,
-                    service: service.clone(),
-                    local_endpoints: count(&mut local_endpoints[family.index()]),
-                });
-                self.service_port(port, health_check)
-            })
-            .collect()
-    }
-
     pub(crate) fn has_ports(&self, service: &ObjectName) -> bool {
         self.ports
             .get(service)
             .is_some_and(|ports| !ports.ports.is_empty())
     }
 
-    /// Events about all Services and EndpointSlices by themselves, sorted.
+    /// Events about the fields of all Services and EndpointSlices, sorted, each once.
     pub(crate) fn object_events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self
             .ports
@@ -342,37 +310,8 @@ impl Model {
             (None, Entry::Occupied(entry)) => Some(entry.remove()),
             (None, Entry::Vacant(_)) => None,
         };
-        self.index(&name, before.as_ref());
+        self.index.update(&name, before.as_ref(), self.ports.get(&name));
         self.affected.push(name);
-    }
-
-    /// Brings the indexes from what a Service had to what it has.
-    fn index(&mut self, name: &ObjectName, before: Option<&ServicePorts>) {
-        let now = self.ports.get(name);
-        // The lists of addresses are shared by all ports of a family.
-        for ip in before.into_iter().flat_map(virtual_ips) {
-            if let Entry::Occupied(mut entry) = self.by_virtual_ip.entry(ip) {
-                entry.get_mut().remove(name);
-                if entry.get().is_empty() {
-                    entry.remove();
-                }
-            }
-        }
-        for ip in now.into_iter().flat_map(virtual_ips) {
-            self.by_virtual_ip.entry(ip).or_default().insert(name.clone());
-        }
-        let any = |ports: Option<&ServicePorts>, is: fn(&PortSpec) -> bool| {
-            ports.is_some_and(|ports| ports.ports.iter().any(is))
-        };
-        let keep = |set: &mut NameSet, is: fn(&PortSpec) -> bool| match (any(before, is), any(now, is)) {
-            (false, true) => _ = set.insert(name.clone()),
-            (true, false) => _ = set.remove(name),
-            _ => {}
-        };
-        keep(&mut self.with_node_ports, |port| port.node_port.is_some());
-        keep(&mut self.with_source_ranges, |port| {
-            !port.service.source_ranges.is_empty()
-        });
     }
 
     fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {
@@ -419,22 +358,16 @@ impl Model {
     fn node_changed(&mut self, name: &ObjectName, before: Option<&Node>) {
         let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
         if let Some(before) = before {
-            for address in &before.addresses {
-                addresses.insert(address.address);
-                if let Some(names) = self.other_nodes.get_mut(&address.address) {
-                    names.remove(name);
-                    if names.is_empty() {
-                        self.other_nodes.remove(&address.address);
-                    }
-                }
-            }
+            addresses.extend(before.addresses.iter().map(|address| address.address));
+            self.other_nodes.remove(before);
         }
         if let Some(now) = self.nodes.get(name).cloned() {
             addresses.extend(now.addresses.iter().map(|address| address.address));
-            self.add_other_node(&now);
             if *name.name == *self.config.node_name {
                 self.own_node = Some(now);
                 self.node_facts_changed();
+            } else {
+                self.other_nodes.add(&now);
             }
         }
         for address in addresses {
@@ -442,25 +375,12 @@ impl Model {
         }
     }
 
-    fn add_other_node(&mut self, node: &Node) {
-        if *node.name.name != *self.config.node_name {
-            for address in &node.addresses {
-                self.other_nodes
-                    .entry(address.address)
-                    .or_default()
-                    .insert(node.name.clone());
-            }
-        }
-    }
-
-    /// Marks the Services as affected that have an address as external or load-balancer IP.
+    /// Adds the Services that have an address as external or load-balancer IP to the affected ones.
     fn affect_virtual_ip(&mut self, address: IpAddr) {
-        if let Some(services) = self.by_virtual_ip.get(&address) {
-            self.affected.extend(services.iter().cloned());
-        }
+        self.affected.extend(self.index.with_virtual_ip(address).cloned());
     }
 
-    /// Determines the facts of this node again, and the Services that depend on those that changed.
+    /// Determines the facts of this node again, and adds the Services that depend on changed facts to the affected ones.
     fn node_facts_changed(&mut self) {
         let now = NodeFacts::new(&self.config, self.own_node.as_ref(), &self.interfaces);
         let before = std::mem::replace(&mut self.node_facts, now.clone());
@@ -470,10 +390,10 @@ impl Model {
         self.node_changed = true;
         let differs = |of: &dyn Fn(Family) -> bool| Family::ALL.into_iter().any(of);
         if differs(&|family| before.node_port_addresses(family) != now.node_port_addresses(family)) {
-            self.affected.extend(self.with_node_ports.iter().cloned());
+            self.affected.extend(self.index.with_node_ports().cloned());
         }
         if differs(&|family| before.node_ip(family) != now.node_ip(family)) {
-            self.affected.extend(self.with_source_ranges.iter().cloned());
+            self.affected.extend(self.index.with_source_ranges().cloned());
         }
         let changed: Vec<IpAddr> = before
             .interface_addresses()
@@ -510,128 +430,6 @@ impl Model {
             })
         })
     }
-
-    fn service_port(&self, port: &PortSpec, health_check: Option<HealthCheck>) -> ServicePort {
-        let family = port.family();
-        let node_name = &self.config.node_name;
-        let mut events = Vec::new();
-        let endpoints = endpoints::of_port(
-            self.slices_of(&port.name.service),
-            family,
-            &port.name.port,
-            port.name.protocol,
-            node_name,
-        );
-        let choice = topology::choose(&endpoints, port, node_name, self.node_facts.zone());
-        let chosen = |list: &[&endpoint::Endpoint<'_>]| {
-            list.iter()
-                .map(|e| ChosenEndpoint {
-                    address: e.address,
-                    port: e.port,
-                    weight: port.service.options.weights.of(e.node, e.zone),
-                    is_local: e.local,
-                })
-                .collect()
-        };
-        ServicePort {
-            key: port.key(),
-            created: port.service.created,
-            frontends: self.frontends(port, &mut events),
-            endpoints: ChosenEndpoints {
-                cluster: chosen(&choice.cluster),
-                local: chosen(&choice.local),
-                has_any: choice.has_any,
-            },
-            local_endpoints: endpoints
-                .iter()
-                .filter(|e| e.local)
-                .map(|e| (e.address, e.port))
-                .collect(),
-            health_check,
-            options: Arc::clone(&port.service.options),
-            events,
-        }
-    }
-
-    fn frontends(&self, port: &PortSpec, events: &mut Vec<Event>) -> Vec<Frontend> {
-        let spec = &port.service;
-        let service = &port.name.service;
-        let unrestricted: Arc<[ipnet::IpNet]> = Arc::default();
-        let frontend = |kind, address, number: std::num::NonZeroU16| Frontend {
-            kind,
-            address,
-            port: number.get(),
-            protocol: port.name.protocol,
-            policy: match kind {
-                FrontendKind::ClusterIp => spec.internal_policy,
-                _ => spec.external_policy,
-            },
-            affinity: spec.affinity,
-            source_ranges: Arc::clone(&unrestricted),
-            admits_node: true,
-            is_node_address: false,
-        };
-        let mut frontends = Vec::with_capacity(1);
-        match unusable(port.cluster_ip) {
-            None => frontends.push(frontend(FrontendKind::ClusterIp, port.cluster_ip, port.port)),
-            Some(reason) => events.push(Event::service(service.clone(), reason)),
-        }
-        let external = spec
-            .external_ips
-            .iter()
-            .map(|&address| (FrontendKind::ExternalIp, address));
-        let balanced = spec
-            .load_balancer_ips
-            .iter()
-            .map(|&address| (FrontendKind::LoadBalancer, address));
-        for (kind, address) in external.chain(balanced) {
-            if let Some(reason) = self.refusal(address) {
-                events.push(Event::service(service.clone(), reason));
-                continue;
-            }
-            let mut frontend = frontend(kind, address, port.port);
-            frontend.is_node_address = self.node_facts.has_address(address);
-            if kind == FrontendKind::LoadBalancer && !spec.source_ranges.is_empty() {
-                frontend.source_ranges = Arc::clone(&spec.source_ranges);
-                let node_ip = self.node_facts.node_ip(port.family());
-                frontend.admits_node = spec.source_ranges.iter().any(|net| net.contains(&node_ip));
-            }
-            frontends.push(frontend);
-        }
-        if let Some(node_port) = port.node_port {
-            let addresses = self.node_facts.node_port_addresses(port.family());
-            if addresses.is_empty() {
-                events.push(Event::service(
-                    service.clone(),
-                    Reason::NoNodePortAddress(port.family()),
-                ));
-            }
-            let node_ports = addresses.iter().map(|&address| Frontend {
-                is_node_address: true,
-                ..frontend(FrontendKind::NodePort, address, node_port)
-            });
-            frontends.extend(node_ports);
-        }
-        frontends
-    }
-
-    /// Why a virtual IP must not be served on this node.
-    fn refusal(&self, address: IpAddr) -> Option<Reason> {
-        if let Some(reason) = unusable(address) {
-            return Some(reason);
-        }
-        let node = self.other_nodes.get(&address)?.first()?;
-        Some(Reason::AddressOfOtherNode {
-            address,
-            node: node.clone(),
-        })
-    }
-}
-
-/// Why an address cannot be a virtual IP on any node.
-fn unusable(address: IpAddr) -> Option<Reason> {
-    let scope = AddressScope::of(address)?;
-    Some(Reason::UnusableVirtualIp { address, scope })
 }
 
 fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
@@ -639,14 +437,4 @@ fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
         subject: Subject::Object(Kind::EndpointSlice, slice.name.clone()),
         reason,
     }
-}
-
-/// The external and load-balancer IPs of a Service, in all families.
-fn virtual_ips(ports: &ServicePorts) -> impl Iterator<Item = IpAddr> + '_ {
-    // Ports of one family stand together and share one specification.
-    let specs = ports.ports.chunk_by(|a, b| Arc::ptr_eq(&a.service, &b.service));
-    specs.filter_map(|ports| ports.first()).flat_map(|port| {
-        let spec = &port.service;
-        spec.external_ips.iter().chain(&spec.load_balancer_ips).copied()
-    })
 }

@@ -1,4 +1,4 @@
-//! This node, as far as Services depend on it.
+//! The facts of this node on which Services depend.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,7 +30,7 @@ impl InterfaceAddress {
     }
 }
 
-/// What Services depend on of this node: zone, addresses, pod networks.
+/// The facts of this node on which Services depend: zone, addresses, pod networks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     zone: Option<Arc<str>>,
@@ -44,7 +44,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// Takes what matters from the configuration, this node's own Node object if there is one, and its interfaces.
+    /// Determines the facts from the configuration, the Node object of this node, and the addresses of its interfaces.
     pub(crate) fn new(config: &Config, node: Option<&Node>, interfaces: &[InterfaceAddress]) -> Self {
         let mut this = NodeFacts {
             zone: config
@@ -62,21 +62,22 @@ impl NodeFacts {
             this.pod_cidrs[family.index()] =
                 cidrs.iter().find(|net| Family::of(net.addr()) == family).copied();
         }
-        this.take_node_ips(config, node);
+        this.set_node_ips(config, node);
         this.interface_addresses = interfaces
             .iter()
             .map(|interface| interface.address)
-            .filter(|address| counts_as_bound(*address))
+            .filter(|address| is_node_address(*address))
             .collect();
         for family in Family::ALL {
             this.node_port_addresses[family.index()] =
-                this.take_node_port_addresses(config, family, interfaces);
+                this.find_node_port_addresses(config, family, interfaces);
         }
         this
     }
 
-    /// First the configured addresses, then the bind address, then internal before external addresses of the Node.
-    fn take_node_ips(&mut self, config: &Config, node: Option<&Node>) {
+    /// In order of preference: the bind address, the configured addresses, internal and then external addresses of the Node. The
+    /// addresses of the Node are used only if none is configured.
+    fn set_node_ips(&mut self, config: &Config, node: Option<&Node>) {
         let mut candidates: Vec<IpAddr> = Vec::new();
         candidates.extend(config.bind_address.filter(|address| !address.is_unspecified()));
         candidates.extend(&config.node_ips);
@@ -94,7 +95,7 @@ impl NodeFacts {
         }
     }
 
-    fn take_node_port_addresses(
+    fn find_node_port_addresses(
         &self,
         config: &Config,
         family: Family,
@@ -107,7 +108,7 @@ impl NodeFacts {
                 .filter(|net| Family::of(net.addr()) == family)
                 .copied()
                 .collect(),
-            // Until an address of the node is known, none is opened.
+            // Until an address of the node is known, no address accepts node ports.
             NodePortAddresses::Primary if !self.is_known => return Vec::new(),
             NodePortAddresses::Primary => self.node_ips[family.index()]
                 .into_iter()
@@ -115,13 +116,13 @@ impl NodeFacts {
                 .map(IpNet::from)
                 .collect(),
         };
-        let everything = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
+        let accepts_all = nets.is_empty() || nets.iter().any(|net| net.prefix_len() == 0);
         let own = interfaces
             .iter()
             .map(|interface| interface.address)
             .filter(|address| Family::of(*address) == family);
-        let addresses: BTreeSet<IpAddr> = if everything {
-            own.filter(|address| counts_as_bound(*address)).collect()
+        let addresses: BTreeSet<IpAddr> = if accepts_all {
+            own.filter(|address| is_node_address(*address)).collect()
         } else {
             own.filter(|address| !address.is_loopback() && nets.iter().any(|net| net.contains(address)))
                 .collect()
@@ -135,7 +136,7 @@ impl NodeFacts {
         self.zone.as_deref()
     }
 
-    /// The node's address in a family; the loopback address where it has none.
+    /// The node's address in a family; the loopback address if none is known.
     #[must_use]
     pub fn node_ip(&self, family: Family) -> IpAddr {
         self.node_ips[family.index()].unwrap_or(match family {
@@ -144,19 +145,19 @@ impl NodeFacts {
         })
     }
 
-    /// The family of the node's first address; IPv4 where it has none.
+    /// The family of the node's first address; IPv4 if none is known.
     #[must_use]
     pub fn primary_family(&self) -> Family {
         self.primary.unwrap_or(Family::Ipv4)
     }
 
-    /// The network of the node's pods in a family.
+    /// The pod network of the node in a family; the first one if there are several.
     #[must_use]
     pub fn pod_cidr(&self, family: Family) -> Option<IpNet> {
         self.pod_cidrs[family.index()]
     }
 
-    /// Whether an interface of this node has the address.
+    /// Whether the address is one of [`interface_addresses`](Self::interface_addresses).
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.interface_addresses.contains(&address)
@@ -168,13 +169,13 @@ impl NodeFacts {
         self.is_known
     }
 
-    /// Whether the node has an address in a family that is known and not loopback.
+    /// Whether an address of the node in this family is known and is not a loopback address.
     #[must_use]
     pub fn has_node_ip(&self, family: Family) -> bool {
         self.node_ips[family.index()].is_some_and(|address| !address.is_loopback())
     }
 
-    /// The addresses of this node's interfaces that count: neither loopback nor IPv6 link-local.
+    /// The addresses of this node's interfaces, without loopback and IPv6 link-local addresses.
     #[must_use]
     pub fn interface_addresses(&self) -> &BTreeSet<IpAddr> {
         &self.interface_addresses
@@ -187,8 +188,8 @@ impl NodeFacts {
     }
 }
 
-/// Whether an address of an interface counts: not loopback and not IPv6 link-local. IPv4 link-local addresses count.
-fn counts_as_bound(address: IpAddr) -> bool {
+/// Whether an address of an interface is neither a loopback nor an IPv6 link-local address. IPv4 link-local addresses are included.
+fn is_node_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !v4.is_loopback(),
         IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),

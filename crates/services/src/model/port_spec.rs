@@ -1,4 +1,4 @@
-//! What a Service says about one of its ports in one family.
+//! The specification of a port of a Service in one family.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -13,19 +13,19 @@ use super::options::Options;
 use crate::escape::EscapeWriter;
 use crate::source::{ObjectName, Protocol, TrafficPolicy};
 
-/// Which port of which Service: namespace, name, port name and protocol.
+/// Identifies a port of a Service: namespace, name, port name and protocol.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortName {
     /// The Service.
     pub service: ObjectName,
-    /// The name of the port; empty where it has none.
+    /// The name of the port; empty for a port without a name.
     pub port: Arc<str>,
     /// The protocol.
     pub protocol: Protocol,
 }
 
 impl fmt::Display for ServicePortName {
-    /// `namespace/name:port`, without the colon where the port has no name. The protocol is not printed.
+    /// `namespace/name:port`, or `namespace/name` if the port has no name. The protocol is not printed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.port.is_empty() {
             self.service.fmt(f)
@@ -35,7 +35,7 @@ impl fmt::Display for ServicePortName {
     }
 }
 
-/// A port of a Service in one family.
+/// Identifies a port of a Service in one family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServicePortKey {
     /// The port.
@@ -45,32 +45,33 @@ pub struct ServicePortKey {
 }
 
 impl fmt::Display for ServicePortKey {
+    /// `namespace/name:port (IPv4)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.family)
     }
 }
 
-/// What a Service says about one of its ports in one family, read and checked.
+/// The specification of a port of a Service in one family, parsed and validated.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PortSpec {
     pub(crate) name: ServicePortName,
     pub(crate) cluster_ip: IpAddr,
     pub(crate) port: NonZeroU16,
     pub(crate) node_port: Option<NonZeroU16>,
-    /// What all ports of the Service share in this family.
+    /// The fields that all ports of the Service have in common in this family.
     pub(crate) service: Arc<ServiceSpec>,
 }
 
-/// What all ports of a Service share in one family.
+/// The fields that all ports of a Service have in common in one family.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServiceSpec {
     pub(crate) created: Option<SystemTime>,
     pub(crate) affinity: Option<Duration>,
-    /// Own family, each once, in the order of the Service.
+    /// Of this family, each once, in the order of the Service.
     pub(crate) external_ips: Vec<IpAddr>,
-    /// Own family, each once, in the order of the Service.
+    /// Of this family, each once, in the order of the Service.
     pub(crate) load_balancer_ips: Vec<IpAddr>,
-    /// Own family, masked, sorted, each once; empty means no restriction.
+    /// Of this family, host bits zero, sorted, each once. If empty, sources are not restricted.
     pub(crate) source_ranges: Arc<[IpNet]>,
     pub(crate) external_policy: TrafficPolicy,
     pub(crate) internal_policy: TrafficPolicy,
@@ -90,21 +91,21 @@ impl PortSpec {
         }
     }
 
-    /// Whether anything but the cluster IP leads to this port.
-    pub(crate) fn externally_accessible(&self) -> bool {
+    /// Whether the port has frontends other than its cluster IP.
+    pub(crate) fn is_externally_accessible(&self) -> bool {
         self.node_port.is_some()
             || !self.service.load_balancer_ips.is_empty()
             || !self.service.external_ips.is_empty()
     }
 
-    /// Whether some traffic may go to endpoints of all nodes.
+    /// Whether any traffic of the port has the policy `Cluster`.
     pub(crate) fn uses_cluster_endpoints(&self) -> bool {
-        self.service.internal_policy == TrafficPolicy::Cluster || self.externally_accessible()
+        self.service.internal_policy == TrafficPolicy::Cluster || self.is_externally_accessible()
     }
 
-    /// Whether some traffic has to stay on this node.
+    /// Whether any traffic of the port has the policy `Local`.
     pub(crate) fn uses_local_endpoints(&self) -> bool {
         self.service.internal_policy == TrafficPolicy::Local
-            || (self.service.external_policy == TrafficPolicy::Local && self.externally_accessible())
+            || (self.service.external_policy == TrafficPolicy::Local && self.is_externally_accessible())
     }
 }

@@ -1,4 +1,4 @@
-//! The result of the model: how a service port is reached, and what serves it. It knows nothing of any data path.
+//! The result of resolution: the frontends and endpoints of a service port.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,30 +16,29 @@ use crate::source::{ObjectName, Protocol, TrafficPolicy};
 /// A port of a Service in one family, resolved on this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServicePort {
-    /// The service port.
+    /// The name and family.
     pub key: ServicePortKey,
-    /// `metadata.creationTimestamp` of the Service. The older Service owns a frontend that two define; one without a time is
-    /// younger than any other.
+    /// `metadata.creationTimestamp` of the Service. The oldest Service owns a frontend that several define; a Service without it counts
+    /// as the youngest.
     pub created: Option<SystemTime>,
-    /// How it is reached, ordered by kind, within a kind as in the Service. Each address occurs at most once per kind.
+    /// The frontends, sorted by kind, those of a kind in the order of the Service. An address occurs at most once per kind.
     pub frontends: Vec<Frontend>,
-    /// What serves it.
+    /// The endpoints, by traffic policy.
     pub endpoints: ChosenEndpoints,
-    /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service
-    /// (hairpin).
+    /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service (hairpin).
     pub local_endpoints: Vec<(IpAddr, u16)>,
     /// The health-check node port of the Service.
     pub health_check: Option<HealthCheck>,
-    /// What the Service asks for beyond Kubernetes.
+    /// The options from annotations of the Service and the configuration.
     pub options: Arc<Options>,
-    /// Events about it.
+    /// Events about the service port.
     pub events: Vec<Event>,
 }
 
-/// One way to reach a service port.
+/// An address, protocol and port at which a service port is reachable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// Where the address comes from.
+    /// The field that the address is from.
     pub kind: FrontendKind,
     /// The address.
     pub address: IpAddr,
@@ -47,19 +46,19 @@ pub struct Frontend {
     pub port: u16,
     /// The protocol.
     pub protocol: Protocol,
-    /// Whether traffic stays on this node.
+    /// The traffic policy: the internal one for a cluster IP, the external one for other kinds.
     pub policy: TrafficPolicy,
-    /// How long a client sticks to an endpoint; `None` balances each connection by itself.
+    /// The timeout of session affinity, 1 s to 24 h. `None`: each connection is balanced separately.
     pub affinity: Option<Duration>,
-    /// Which sources may come in, sorted; empty lets all in. Only load balancers have any.
+    /// The sources that are admitted, sorted; if empty, all are. Only load-balancer IPs have source ranges.
     pub source_ranges: Arc<[IpNet]>,
-    /// Whether the node's own address is in one of the source ranges; `true` without ranges.
+    /// Whether the source ranges admit the node's address; true if there are none.
     pub admits_node: bool,
     /// Whether an interface of this node has the address, see [`Services::set_interface_addresses`](crate::Services::set_interface_addresses).
     pub is_node_address: bool,
 }
 
-/// Where the address of a frontend comes from.
+/// The field that the address of a frontend is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrontendKind {
     /// `clusterIPs`.
@@ -68,7 +67,7 @@ pub enum FrontendKind {
     ExternalIp,
     /// `status.loadBalancer.ingress`.
     LoadBalancer,
-    /// An address of this node with the node port.
+    /// `nodePort` at an address of this node.
     NodePort,
 }
 
@@ -83,38 +82,38 @@ impl fmt::Display for FrontendKind {
     }
 }
 
-/// The endpoints of a service port by traffic policy.
+/// The endpoints of a service port, chosen for each traffic policy as in kube-proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenEndpoints {
-    /// For the policy `Cluster`, sorted by address and port; empty where no frontend uses it.
+    /// For the policy `Cluster`, sorted by address and port; empty if no frontend has this policy.
     pub cluster: Vec<ChosenEndpoint>,
-    /// For the policy `Local`, sorted; empty where no frontend uses it or none is on this node. What happens to traffic then is
-    /// up to the data path.
+    /// For the policy `Local`, sorted by address and port; empty if no frontend has this policy, or if no endpoint is on this node. In
+    /// the latter case the data path decides what happens to traffic.
     pub local: Vec<ChosenEndpoint>,
-    /// Whether any endpoint, on any node, can take traffic.
+    /// Whether any endpoint, on any node, accepts traffic.
     pub has_any: bool,
 }
 
-/// One chosen endpoint.
+/// An endpoint that receives traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenEndpoint {
     /// The address.
     pub address: IpAddr,
     /// The port; never 0.
     pub port: u16,
-    /// Its share of new connections; 0 takes none.
+    /// The weight for new connections, relative to other endpoints; 0 receives none.
     pub weight: u16,
-    /// Whether it is on this node.
+    /// Whether the endpoint is on this node.
     pub is_local: bool,
 }
 
-/// The port at which a load balancer checks whether a Service has endpoints on this node.
+/// A health-check node port: load balancers query it to find out whether a Service has endpoints on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The port.
     pub port: NonZeroU16,
     /// The Service.
     pub service: ObjectName,
-    /// How many of its addresses are on this node and ready.
+    /// The number of addresses of the Service that are on this node and ready.
     pub local_endpoints: usize,
 }

@@ -1,4 +1,4 @@
-//! Which endpoints serve internal and external traffic.
+//! The choice of endpoints for each traffic policy, as in kube-proxy's `CategorizeEndpoints`.
 
 use super::endpoint::Endpoint;
 use super::port_spec::PortSpec;
@@ -6,15 +6,15 @@ use super::port_spec::PortSpec;
 /// The endpoints chosen for a service port.
 #[derive(Debug, Default)]
 pub(crate) struct Choice<'a> {
-    /// For a policy of `Cluster`; empty also where no traffic of the port has this policy.
+    /// For the policy `Cluster`; also empty if no traffic of the port has this policy.
     pub(crate) cluster: Vec<&'a Endpoint<'a>>,
-    /// For a policy of `Local`; empty also where no traffic of the port has this policy.
+    /// For the policy `Local`; also empty if no traffic of the port has this policy.
     pub(crate) local: Vec<&'a Endpoint<'a>>,
-    /// Whether any endpoint, here or elsewhere, could take traffic.
+    /// Whether any endpoint, on any node, accepts traffic.
     pub(crate) has_any: bool,
 }
 
-/// What the endpoints' hints ask for on this node.
+/// The endpoints that hints prefer on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Preference {
     SameNode,
@@ -22,8 +22,8 @@ enum Preference {
     None,
 }
 
-/// Chooses endpoints: ready ones, where hints prefer those of this node or zone; where none is ready, those that still serve
-/// while terminating, wherever they are.
+/// Chooses the ready endpoints; for the policy `Cluster`, hints restrict them to those for this node or zone. If no endpoint is left,
+/// chooses those that are serving and terminating, without regard to hints.
 pub(crate) fn choose<'a>(
     endpoints: &'a [Endpoint<'a>],
     port: &PortSpec,
@@ -34,71 +34,71 @@ pub(crate) fn choose<'a>(
     if port.uses_cluster_endpoints() {
         let preference = preference(endpoints, this_node, zone);
         choice.cluster.reserve(endpoints.len());
-        let permitted = |endpoint: &Endpoint<'_>| match preference {
-            Preference::SameNode => for_node(endpoint, this_node),
-            Preference::SameZone => zone.is_some_and(|zone| for_zone(endpoint, zone)),
+        let is_permitted = |endpoint: &Endpoint<'_>| match preference {
+            Preference::SameNode => is_for_node(endpoint, this_node),
+            Preference::SameZone => zone.is_some_and(|zone| is_for_zone(endpoint, zone)),
             Preference::None => true,
         };
         choice
             .cluster
-            .extend(endpoints.iter().filter(|e| e.ready() && permitted(e)));
+            .extend(endpoints.iter().filter(|e| e.is_ready() && is_permitted(e)));
         if choice.cluster.is_empty() {
             choice
                 .cluster
-                .extend(endpoints.iter().filter(|e| e.serves_while_terminating()));
+                .extend(endpoints.iter().filter(|e| e.is_serving_terminating()));
         }
     }
     if port.uses_local_endpoints() {
         choice
             .local
-            .extend(endpoints.iter().filter(|e| e.local && e.ready()));
+            .extend(endpoints.iter().filter(|e| e.is_local && e.is_ready()));
         if choice.local.is_empty() {
             choice.local.extend(
                 endpoints
                     .iter()
-                    .filter(|e| e.local && e.serves_while_terminating()),
+                    .filter(|e| e.is_local && e.is_serving_terminating()),
             );
         }
     }
     choice.has_any = endpoints
         .iter()
-        .any(|e| e.ready() || e.serves_while_terminating());
+        .any(|e| e.is_ready() || e.is_serving_terminating());
     choice
 }
 
-/// Hints count only if every ready endpoint has them and one of them is meant for here.
+/// Hints are used only if every ready endpoint has them, and at least one endpoint is for this node or zone.
 fn preference(endpoints: &[Endpoint<'_>], this_node: &str, zone: Option<&str>) -> Preference {
-    let mut nodes_known = !this_node.is_empty();
-    let mut zones_known = zone.is_some();
-    let (mut node_named, mut zone_named) = (false, false);
-    for endpoint in endpoints.iter().filter(|e| e.ready()) {
+    let mut all_have_nodes = !this_node.is_empty();
+    let mut all_have_zones = zone.is_some();
+    let (mut any_for_node, mut any_for_zone) = (false, false);
+    for endpoint in endpoints.iter().filter(|e| e.is_ready()) {
         let Some(hints) = endpoint.hints else {
             return Preference::None;
         };
-        nodes_known &= !hints.nodes.is_empty();
-        zones_known &= !hints.zones.is_empty();
-        node_named |= for_node(endpoint, this_node);
-        zone_named |= zone.is_some_and(|zone| for_zone(endpoint, zone));
-        if !nodes_known && !zones_known {
+        all_have_nodes &= !hints.nodes.is_empty();
+        all_have_zones &= !hints.zones.is_empty();
+        any_for_node |= is_for_node(endpoint, this_node);
+        any_for_zone |= zone.is_some_and(|zone| is_for_zone(endpoint, zone));
+        if !all_have_nodes && !all_have_zones {
             return Preference::None;
         }
     }
-    if nodes_known && node_named {
+    if all_have_nodes && any_for_node {
         Preference::SameNode
-    } else if zones_known && zone_named {
+    } else if all_have_zones && any_for_zone {
         Preference::SameZone
     } else {
         Preference::None
     }
 }
 
-fn for_node(endpoint: &Endpoint<'_>, node: &str) -> bool {
+fn is_for_node(endpoint: &Endpoint<'_>, node: &str) -> bool {
     endpoint
         .hints
         .is_some_and(|hints| hints.nodes.iter().any(|name| **name == *node))
 }
 
-fn for_zone(endpoint: &Endpoint<'_>, zone: &str) -> bool {
+fn is_for_zone(endpoint: &Endpoint<'_>, zone: &str) -> bool {
     endpoint
         .hints
         .is_some_and(|hints| hints.zones.iter().any(|name| **name == *zone))
