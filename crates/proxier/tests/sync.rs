@@ -756,7 +756,9 @@ fn a_scheduler_that_the_running_kernel_lacks_fails_by_name_and_holds_back_only_i
         .collect::<Vec<_>>()
         .join("; ");
     assert!(
-        text.starts_with("Service ns/b: metadata.annotations[kernlink.io/scheduler]: \"zz\": no kernel has"),
+        text.starts_with(
+            "Service ns/b: metadata.annotations[kernlink.io/scheduler]: invalid value \"zz\": no kernel has"
+        ),
         "{text}"
     );
     assert_eq!(others(&mut proxier).len(), 3);
@@ -786,7 +788,7 @@ fn a_configured_scheduler_that_no_kernel_has_is_said_once_and_replaced() {
     assert_eq!(
         said,
         [
-            "configuration: scheduler: \"zz\": no kernel has this scheduler, but dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, \
+            "configuration: scheduler: invalid value \"zz\": no kernel has this scheduler, but dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, \
           sh, twos, wlc, wrr; rr is used"
         ]
     );

@@ -1,4 +1,4 @@
-//! What a service proxy has to tell an operator about the objects it was given.
+//! Events: warnings and information for the operator about objects and the configuration.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -6,15 +6,16 @@ use std::net::IpAddr;
 use kernlink_base::Family;
 
 use crate::escape::EscapeWriter;
+use crate::model::options::{annotation_field, known_annotations};
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
 
-/// Something about one object, or about the configuration, that is not as its author may expect.
+/// A warning or information for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// What it is about.
+    /// The object, or other part, that the event is about.
     pub subject: Subject,
-    /// What is not as expected, and what is done about it.
+    /// What happened, and with which consequence.
     pub reason: Reason,
 }
 
@@ -34,79 +35,85 @@ pub enum Subject {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Two sources have an object of this name; the one with the lower id counts.
+    /// Two sources deliver an object of this name. The object of the source with the lower id is used.
     MultipleSources {
-        /// The source whose object counts.
+        /// The source whose object is used.
         effective: SourceId,
-        /// The source whose object does not.
+        /// The source whose object is ignored.
         ignored: SourceId,
     },
-    /// One list of a source has several objects of this name; the last one counts.
+    /// A list of a source has several objects of this name. The last one is used.
     DuplicateObject {
         /// The source.
         source: SourceId,
     },
-    /// A field has a value that cannot be used.
+    /// A field has an invalid value.
     Invalid {
         /// The path of the field.
         field: String,
         /// The value as written.
         value: String,
-        /// What is wrong, and what is done instead.
+        /// What is valid, and what is used instead.
         problem: String,
     },
-    /// An address is of a family that the Service has no cluster IP of, or that this field may not have here.
+    /// A Service has an annotation with the prefix `kernlink.io/` that does not exist.
+    UnknownAnnotation {
+        /// The name without the prefix.
+        name: String,
+    },
+    /// An external or load-balancer IP has a family in which the Service has no cluster IP. The address is not programmed.
     FamilyMismatch {
         /// The path of the field.
         field: String,
         /// The address.
         address: IpAddr,
     },
-    /// `loadBalancerSourceRanges` has ranges, but none that can be used in this family, which restricts nothing in it.
+    /// `loadBalancerSourceRanges` is not empty but has no valid range of this family, so sources of the family are not restricted.
     NoSourceRange(Family),
-    /// A source range of prefix length 0 lets everybody in, whatever the other ranges.
+    /// `loadBalancerSourceRanges` has a range of prefix length 0, so sources of this family are not restricted.
     SourceRangeAdmitsAll(Family),
-    /// A virtual IP is an address of another node; serving it here would cut that node off.
+    /// A virtual IP is an address of another node. It is not programmed, because that node would become unreachable from this one.
     AddressOfOtherNode {
         /// The virtual IP.
         address: IpAddr,
         /// The node that has it.
         node: ObjectName,
     },
-    /// A virtual IP that no Service may have.
+    /// A virtual IP is not valid for a Service. It is not programmed.
     UnusableVirtualIp {
         /// The virtual IP.
         address: IpAddr,
-        /// Why.
+        /// Why it is not valid.
         scope: AddressScope,
     },
-    /// An endpoint has an address that none can have; it is left out.
+    /// The address of an endpoint is not valid for an endpoint. The endpoint is ignored.
     UnusableEndpoint {
         /// The address.
         address: IpAddr,
-        /// Why not.
+        /// Why it is not valid.
         scope: AddressScope,
     },
-    /// An endpoint has an address of another family than the slice; it is left out.
+    /// The address of an endpoint has another family than its EndpointSlice. The endpoint is ignored.
     EndpointFamilyMismatch {
         /// The address.
         address: IpAddr,
         /// The family of the slice.
         family: Family,
     },
-    /// A port of a slice has no name, not even an empty one, so it belongs to no port of the Service.
+    /// A port of an EndpointSlice has no name, so it does not belong to a port of the Service. The name of an unnamed port is the
+    /// empty string.
     EndpointPortWithoutName {
-        /// Its position in `ports`, from 0.
+        /// The position in `ports`, from 0.
         position: usize,
     },
-    /// A port of a slice has no number, so no endpoint has it.
+    /// A port of an EndpointSlice has no number, or 0. It is ignored.
     EndpointPortWithoutNumber {
-        /// Its position in `ports`, from 0.
+        /// The position in `ports`, from 0.
         position: usize,
     },
-    /// An older Service owns this address, port and protocol.
+    /// Another service port owns this address, port and protocol. The frontend is not programmed.
     Conflict {
-        /// The kind of the frontend that is left out.
+        /// The kind of the frontend that is not programmed.
         kind: FrontendKind,
         /// The address.
         address: IpAddr,
@@ -117,38 +124,38 @@ pub enum Reason {
         /// The owner.
         owner: ServicePortName,
     },
-    /// Another Service owns the health-check node port.
+    /// Another Service owns the health-check node port. It is not served for this Service.
     HealthCheckConflict {
         /// The port.
         port: u16,
         /// The owner.
         owner: ObjectName,
     },
-    /// `externalTrafficPolicy: Local` of a load balancer without a health-check node port.
+    /// A Service of type `LoadBalancer` with `externalTrafficPolicy: Local` has no health-check node port.
     NoHealthCheckNodePort,
-    /// No address of this node takes node ports in this family.
+    /// No address of this node accepts node ports in this family.
     NoNodePortAddress(Family),
-    /// `nodePortAddresses` names no network of this family, so all addresses of it take node ports.
+    /// `nodePortAddresses` has no network of this family, so all addresses of the family accept node ports.
     NoNodePortNetwork(Family),
     /// `nodePortAddresses` is `primary`, and no address of this node is known, so no address accepts node ports.
     NodeAddressUnknown,
-    /// Two ports of a Service are the same.
+    /// Two ports of a Service have the same name and protocol. The first one is used.
     DuplicatePort(ServicePortName),
-    /// An option is given where it has no effect.
+    /// An option of a Service or of the configuration has no effect.
     OptionWithoutEffect {
         /// The annotation, or the field of the configuration.
         option: String,
-        /// Why it has none.
+        /// The reason.
         why: String,
     },
-    /// An option works, with a consequence that is easily overlooked.
+    /// An option has a consequence that is easily overlooked.
     OptionCaveat {
         /// The annotation.
         option: String,
         /// The consequence.
         consequence: String,
     },
-    /// Reported by a data path, about how it serves the object.
+    /// An event of a data path.
     DataPath {
         /// Identifies the kind of event, such as `LocalPolicyFallsBack`; does not change between releases.
         code: &'static str,
@@ -157,21 +164,21 @@ pub enum Reason {
     },
 }
 
-/// Why an address can be neither a virtual IP nor an endpoint's.
+/// The scopes of addresses that are valid neither for a virtual IP nor for an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
-    /// 127.0.0.0/8, ::1.
+    /// `127.0.0.0/8` and `::1`.
     Loopback,
-    /// 169.254.0.0/16, fe80::/10.
+    /// `169.254.0.0/16` and `fe80::/10`.
     LinkLocal,
-    /// 224.0.0.0/4, ff00::/8, and 255.255.255.255.
+    /// `224.0.0.0/4`, `ff00::/8` and the broadcast address `255.255.255.255`.
     Multicast,
-    /// 0.0.0.0/8, ::.
+    /// `0.0.0.0/8` and `::`.
     Unspecified,
 }
 
 impl AddressScope {
-    /// Why this address can be neither, or `None` if it can.
+    /// The scope of an address. `None` if the address is valid.
     #[must_use]
     pub fn of(address: IpAddr) -> Option<Self> {
         if address.is_loopback() {
@@ -225,7 +232,7 @@ impl Event {
 }
 
 impl fmt::Display for Event {
-    /// On one line, whatever the names in it.
+    /// `Service shop/web: reason`, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.subject, self.reason)
     }
@@ -242,60 +249,69 @@ impl fmt::Display for Subject {
 }
 
 impl fmt::Display for Reason {
-    /// On one line, whatever the names in it.
+    /// The message, on one line; control characters in names and values are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = EscapeWriter(f);
         match self {
             Reason::DuplicateObject { source } => {
-                write!(f, "{source} lists it more than once; the last one counts")
+                write!(f, "{source} lists this object more than once; the last one is used")
             }
             Reason::MultipleSources { effective, ignored } => {
-                write!(f, "{ignored} has it as well as {effective}, whose object counts")
+                write!(
+                    f,
+                    "both {effective} and {ignored} deliver this object; that of {effective} is used"
+                )
             }
             Reason::Invalid {
                 field,
                 value,
                 problem,
-            } => write!(f, "{field}: {value:?}: {problem}"),
+            } => write!(f, "{field}: invalid value {value:?}: {problem}"),
+            Reason::UnknownAnnotation { name } => write!(
+                f,
+                "{}: unknown annotation; known: {}; ignored",
+                annotation_field(name),
+                known_annotations()
+            ),
             Reason::FamilyMismatch { field, address } => {
                 let family = Family::of(*address);
                 write!(
                     f,
-                    "{field}: {address} is left out: the Service has no {family} cluster IP"
+                    "{field}: the Service has no {family} cluster IP; {address} is not programmed"
                 )
             }
             Reason::NoSourceRange(family) => write!(
                 f,
-                "loadBalancerSourceRanges: no range is {family}, so {family} sources are not restricted"
+                "spec.loadBalancerSourceRanges: no valid {family} range; {family} sources are not restricted"
             ),
             Reason::SourceRangeAdmitsAll(family) => {
                 write!(
                     f,
-                    "loadBalancerSourceRanges: a /0 range lets every {family} source in"
+                    "spec.loadBalancerSourceRanges: a /0 range matches all addresses; {family} sources are not restricted"
                 )
             }
             Reason::AddressOfOtherNode { address, node } => write!(
                 f,
-                "{address} is an address of node {node}: it is not served, because that would cut the node off"
+                "{address} is an address of node {node}, which would become unreachable from this node; not programmed"
             ),
             Reason::UnusableVirtualIp { address, scope } => {
-                write!(f, "{address} is {scope}: it is not served")
+                write!(f, "{address} is {scope}; not programmed")
             }
             Reason::EndpointPortWithoutName { position } => write!(
                 f,
-                "ports[{position}].name: is missing, so no port of the Service leads to it (name: \"\" is the unnamed one)"
+                "ports[{position}].name: is missing; the port is ignored (an unnamed port has the name \"\")"
             ),
             Reason::EndpointPortWithoutNumber { position } => {
                 write!(
                     f,
-                    "ports[{position}].port: is missing or 0, so no port of the Service leads to it"
+                    "ports[{position}].port: is missing or 0; the port is ignored"
                 )
             }
             Reason::EndpointFamilyMismatch { address, family } => {
-                write!(f, "endpoints: {address} is not an {family} address: the endpoint is left out")
+                write!(f, "endpoints: {address} is not an {family} address; the endpoint is ignored")
             }
             Reason::UnusableEndpoint { address, scope } => {
-                write!(f, "endpoints: {address} is {scope}: the endpoint is left out")
+                write!(f, "endpoints: {address} is {scope}; the endpoint is ignored")
             }
             Reason::Conflict {
                 kind,
@@ -305,26 +321,26 @@ impl fmt::Display for Reason {
                 owner,
             } => {
                 let address = std::net::SocketAddr::new(*address, *port);
-                write!(f, "{kind} {address}/{protocol} is left out: {owner} holds it")
+                write!(f, "{kind} {address}/{protocol} is already used by {owner}; not programmed")
             }
             Reason::HealthCheckConflict { port, owner } => {
-                write!(f, "health-check node port {port} is left out: {owner} holds it")
+                write!(f, "health-check node port {port} is already used by {owner}; not served for this Service")
             }
             Reason::NoHealthCheckNodePort => {
-                f.write_str("healthCheckNodePort: is 0 although externalTrafficPolicy is Local")
+                f.write_str("spec.healthCheckNodePort: is 0, although type is LoadBalancer and externalTrafficPolicy is Local")
             }
             Reason::NoNodePortAddress(family) => {
-                write!(f, "nodePort: this node has no {family} address for node ports")
+                write!(f, "no {family} address of this node accepts node ports; {family} node ports are not programmed")
             }
             Reason::NoNodePortNetwork(family) => write!(
                 f,
-                "nodePortAddresses: no network is {family}, so all {family} addresses take node ports"
+                "nodePortAddresses: no {family} network; all {family} addresses accept node ports"
             ),
             Reason::NodeAddressUnknown => f.write_str(
                 "nodePortAddresses: primary: no address of this node is known yet; no address accepts node ports",
             ),
             Reason::DuplicatePort(port) => {
-                write!(f, "ports: {port} occurs twice; only the first is used")
+                write!(f, "spec.ports: {port} occurs more than once; the first one is used")
             }
             Reason::OptionWithoutEffect { option, why } => write!(f, "{option}: has no effect: {why}"),
             Reason::OptionCaveat { option, consequence } => write!(f, "{option}: {consequence}"),

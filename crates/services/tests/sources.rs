@@ -1,5 +1,5 @@
-//! Several sources, and what has to be delivered before anything may act.
-#![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
+//! Several sources, and the first full lists that a data path waits for.
+#![allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
 
 use kernlink_services::{
     Change, Config, Kind, Node, ObjectChange, ObjectName, Port, Service, Services, SourceId,
@@ -13,7 +13,7 @@ fn service(address: &str) -> Change {
 }
 
 #[test]
-fn every_source_has_to_deliver_its_first_full_lists() {
+fn every_source_must_deliver_its_first_full_lists() {
     let mut services = Services::new(Config::new("node-a"));
     let text = |services: &Services| services.not_synced().unwrap().to_string();
     assert_eq!(
@@ -41,7 +41,7 @@ fn every_source_has_to_deliver_its_first_full_lists() {
 }
 
 #[test]
-fn to_delete_an_object_does_not_register_a_source() {
+fn deleting_an_object_does_not_register_a_source() {
     let mut services = Services::new(Config::new("node-a"));
     for kind in [Kind::Service, Kind::EndpointSlice] {
         services.change(SourceId(0), Change::synced(kind));
@@ -52,13 +52,13 @@ fn to_delete_an_object_does_not_register_a_source() {
 }
 
 #[test]
-fn the_lower_source_takes_precedence_and_both_are_named() {
+fn the_source_with_the_lower_id_takes_precedence_and_both_are_reported() {
     let mut services = Services::new(Config::new("node-a"));
     assert_eq!(services.change(SourceId(2), service("10.96.0.2")), []);
     let events = services.change(SourceId(1), service("10.96.0.1"));
     assert_eq!(
         events[0].to_string(),
-        "Service ns/s: source 2 has it as well as source 1, whose object counts"
+        "Service ns/s: both source 1 and source 2 deliver this object; that of source 1 is used"
     );
     let address = |services: &mut Services| {
         services.update();

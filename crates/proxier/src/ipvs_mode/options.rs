@@ -271,7 +271,7 @@ mod tests {
             let field = format!("metadata.annotations[kernlink.io/{name}]");
             assert_eq!(
                 reported(&[(name, value)]),
-                [format!("{field}: {value:?}: {problem}; left out")]
+                [format!("{field}: invalid value {value:?}: {problem}; left out")]
             );
             let defaults = Arc::new(IpvsOptions::default());
             assert_eq!(options(&annotations(&[(name, value)]), &defaults), defaults);

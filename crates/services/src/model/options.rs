@@ -1,12 +1,12 @@
-//! What a Service may ask for beyond Kubernetes, by annotations with the prefix `kernlink.io/`.
+//! Options of a Service, from annotations with the prefix `kernlink.io/`.
 //!
 //! | annotation | value |
 //! |---|---|
-//! | `weights` | `zone=NAME:WEIGHT` and `node=NAME:WEIGHT`, separated by commas; 0 to 65535 |
-//! | `drain-timeout` | how long a leaving endpoint keeps its connections at most: `30s`, `5m` |
-//! | `affinity-mask` | how many bits of an address are one client: IPv4, then IPv6: `24,64` |
+//! | `weights` | the weights of endpoints: `zone=NAME:WEIGHT` and `node=NAME:WEIGHT`, separated by commas; 0 to 65535 |
+//! | `drain-timeout` | the longest time that a removed endpoint keeps its connections: `30s`, `5m` |
+//! | `affinity-mask` | the prefix length of a client's address for session affinity: IPv4, then IPv6: `24,64` |
 //!
-//! The options of a single data path ([`DATA_PATH_ANNOTATIONS`]) are carried in [`Options::data_path`] and not interpreted here.
+//! The annotations of a data path ([`DATA_PATH_ANNOTATIONS`]) are copied to [`Options::data_path`] and not interpreted here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,29 +21,39 @@ use crate::source::{Service, SessionAffinity};
 /// The prefix of all annotations of kernlink.
 pub const ANNOTATION_PREFIX: &str = "kernlink.io/";
 
-/// The annotations, without the prefix, that a data path interprets. All other names are reported as unknown.
+/// The annotations, without the prefix, that data paths interpret.
 pub const DATA_PATH_ANNOTATIONS: [&str; 4] =
     ["forwarding-method", "one-packet", "scheduler", "scheduler-flags"];
 
-/// What a Service asks for beyond Kubernetes.
+/// The annotations, without the prefix, that are interpreted here.
+const ANNOTATIONS: [&str; 3] = ["affinity-mask", "drain-timeout", "weights"];
+
+/// All annotations without the prefix, sorted and separated by commas.
+pub(crate) fn known_annotations() -> String {
+    let mut names = [&ANNOTATIONS[..], &DATA_PATH_ANNOTATIONS].concat();
+    names.sort_unstable();
+    names.join(", ")
+}
+
+/// Options of a Service beyond its Kubernetes fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The share of new connections that endpoints take.
+    /// The weights of endpoints for new connections.
     pub weights: Weights,
-    /// How long a leaving endpoint keeps its connections at most. `None`: the data path decides.
+    /// The longest time that a removed endpoint keeps its connections. `None`: the data path decides.
     pub drain_timeout: Option<Duration>,
-    /// How much of a client's address identifies the client for session affinity.
+    /// The part of an address that identifies a client for session affinity.
     pub affinity_mask: AffinityMask,
     /// Annotations of data paths, by name without the prefix, as written. Empty in [`Config::defaults`](crate::Config::defaults).
     pub data_path: BTreeMap<Box<str>, Box<str>>,
 }
 
-/// The weights of endpoints by where they are. An endpoint that is at none of these places weighs 1.
+/// The weights of endpoints by zone and node. Other endpoints have weight 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Weights {
     /// By zone.
     pub zones: BTreeMap<Arc<str>, u16>,
-    /// By node; beats the zone.
+    /// By node; takes precedence over the zone.
     pub nodes: BTreeMap<Arc<str>, u16>,
 }
 
@@ -56,7 +66,7 @@ impl Weights {
         of_node.or_else(of_zone).copied().unwrap_or(1)
     }
 
-    /// Whether endpoints that take connections take unequal shares.
+    /// Whether a weight is greater than 1, so that endpoints with connections may have different weights.
     #[must_use]
     pub fn are_unequal(&self) -> bool {
         self.zones
@@ -85,17 +95,17 @@ impl Weights {
                 .map_err(|_| format!("{weight:?} is not a weight from 0 to 65535"))?;
             let name = name.trim();
             if name.is_empty() {
-                return Err(format!("{part:?} names nothing"));
+                return Err(format!("{part:?} has an empty name"));
             }
             if map.insert(Arc::from(name), weight).is_some() {
-                return Err(format!("{place} {name} is named twice"));
+                return Err(format!("{place} {name} occurs more than once"));
             }
         }
         Ok(weights)
     }
 }
 
-/// Prefix lengths of what counts as one client.
+/// The prefix lengths of addresses that identify a client. Default: the whole address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AffinityMask {
     /// Of an IPv4 address, 1 to 32.
@@ -114,7 +124,7 @@ impl AffinityMask {
         }
     }
 
-    /// Reads `24` or `24,64`.
+    /// Parses `24` or `24,64`.
     fn parse(text: &str) -> Result<Self, String> {
         let (v4, v6) = text
             .split_once(',')
@@ -131,13 +141,13 @@ impl AffinityMask {
 }
 
 impl Default for AffinityMask {
-    /// Each address is a client.
+    /// 32 and 128.
     fn default() -> Self {
         Self { v4: 32, v6: 128 }
     }
 }
 
-/// Reads a Service's annotations on top of the defaults. An annotation that is invalid is reported, and the default stays.
+/// Applies the annotations of a Service to the defaults. An invalid annotation is reported and has no effect.
 pub(crate) fn options(
     service: &Service,
     defaults: &Arc<Options>,
@@ -156,12 +166,17 @@ pub(crate) fn options(
         let Some(name) = name.strip_prefix(ANNOTATION_PREFIX) else {
             continue;
         };
-        match take(&mut options, name, value.trim()) {
+        if !ANNOTATIONS.contains(&name) && !DATA_PATH_ANNOTATIONS.contains(&name) {
+            let name = name.to_owned();
+            report(Reason::UnknownAnnotation { name });
+            continue;
+        }
+        match set(&mut options, name, value.trim()) {
             Ok(()) => has_affinity_mask |= name == "affinity-mask",
             Err(problem) => report(Reason::Invalid {
                 field: annotation_field(name),
                 value: value.clone(),
-                problem: format!("{problem}; left out"),
+                problem: format!("{problem}; ignored"),
             }),
         }
     }
@@ -174,25 +189,22 @@ pub(crate) fn options(
     Arc::new(options)
 }
 
-/// The path of an annotation in its Service, for events.
+/// The path of an annotation in its Service, for events: `metadata.annotations[kernlink.io/weights]`.
 #[must_use]
 pub fn annotation_field(name: &str) -> String {
     format!("metadata.annotations[{ANNOTATION_PREFIX}{name}]")
 }
 
-fn take(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     match name {
         "weights" => options.weights = Weights::parse(value)?,
         "drain-timeout" => match parse_go_duration(value) {
             Some(GoDuration::NonNegative(timeout)) => options.drain_timeout = Some(timeout),
             Some(GoDuration::Negative) => return Err("must not be negative".to_owned()),
-            None => return Err("is not a duration such as 30s or 5m".to_owned()),
+            None => return Err("not a duration such as 30s or 5m".to_owned()),
         },
         "affinity-mask" => options.affinity_mask = AffinityMask::parse(value)?,
-        name if DATA_PATH_ANNOTATIONS.contains(&name) => {
-            options.data_path.insert(name.into(), value.into());
-        }
-        _ => return Err("is no annotation of kernlink".to_owned()),
+        _ => _ = options.data_path.insert(name.into(), value.into()),
     }
     Ok(())
 }
@@ -227,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_annotations_are_reported_and_the_default_stays() {
+    fn an_invalid_annotation_is_reported_and_has_no_effect() {
         for (name, value, problem) in [
             (
                 "weights",
@@ -240,9 +252,9 @@ mod tests {
                 "\"65536\" is not a weight from 0 to 65535",
             ),
             ("weights", "rack=a:1", "\"rack\" is neither zone nor node"),
-            ("weights", "zone=a:1,zone=a:2", "zone a is named twice"),
+            ("weights", "zone=a:1,zone=a:2", "zone a occurs more than once"),
             ("drain-timeout", "-1s", "must not be negative"),
-            ("drain-timeout", "soon", "is not a duration such as 30s or 5m"),
+            ("drain-timeout", "soon", "not a duration such as 30s or 5m"),
             (
                 "affinity-mask",
                 "33",
@@ -253,13 +265,28 @@ mod tests {
                 "24,129",
                 "\"129\" is not a prefix length from 1 to 128",
             ),
-            ("sheduler", "rr", "is no annotation of kernlink"),
         ] {
             let (options, reported) = read(&[(name, value)]);
             let field = format!("metadata.annotations[kernlink.io/{name}]");
-            assert_eq!(reported, [format!("{field}: {value:?}: {problem}; left out")]);
+            assert_eq!(
+                reported,
+                [format!("{field}: invalid value {value:?}: {problem}; ignored")]
+            );
             assert_eq!(options, Options::default());
         }
+    }
+
+    #[test]
+    fn an_unknown_annotation_is_reported() {
+        let (options, reported) = read(&[("sheduler", "rr")]);
+        assert_eq!(
+            reported,
+            [
+                "metadata.annotations[kernlink.io/sheduler]: unknown annotation; known: affinity-mask, \
+              drain-timeout, forwarding-method, one-packet, scheduler, scheduler-flags, weights; ignored"
+            ]
+        );
+        assert_eq!(options, Options::default());
     }
 
     #[test]

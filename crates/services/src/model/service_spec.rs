@@ -1,4 +1,4 @@
-//! From a Service to its service ports.
+//! Parsing of a Service to the specifications of its ports.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -19,32 +19,33 @@ use crate::source::{IngressMode, Service, ServiceType, SessionAffinity, TrafficP
 /// The ports of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ServicePorts {
-    /// Its ports in each family, in the order of the Service, IPv4 first.
+    /// The ports in each family, IPv4 first, those of a family in the order of the Service.
     pub(crate) ports: Box<[PortSpec]>,
-    /// Events about the Service by itself.
+    /// Events about the fields of the Service.
     pub(crate) events: Vec<Event>,
-    /// Why it has no ports, if that is intended.
+    /// The reason why the Service is not served, if it is excluded.
     pub(crate) excluded: Option<ExclusionReason>,
 }
 
-/// Why a service proxy does not serve a Service.
+/// The reasons why a service proxy does not serve a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ExclusionReason {
-    /// It has no cluster IP.
+    /// The Service has no cluster IP.
     Headless,
-    /// It is of type `ExternalName`.
+    /// The Service is of type `ExternalName`.
     ExternalName,
-    /// Another service proxy takes care of it.
+    /// The label `service.kubernetes.io/service-proxy-name` assigns the Service to another service proxy.
     OtherProxy,
 }
 
 impl fmt::Display for ExclusionReason {
+    /// `headless`, `of type ExternalName` or `assigned to another service proxy`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ExclusionReason::Headless => "headless",
             ExclusionReason::ExternalName => "of type ExternalName",
-            ExclusionReason::OtherProxy => "of another proxy",
+            ExclusionReason::OtherProxy => "assigned to another service proxy",
         })
     }
 }
@@ -55,8 +56,8 @@ const MAX_AFFINITY: u64 = 86_400;
 /// The label that assigns a Service to another service proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// Reads a Service for the given families. `proxy_name` is the value of the label that a Service must have; `None`: only
-/// Services without the label are served.
+/// Parses a Service for the given families. `proxy_name` is the required value of the label [`PROXY_NAME_LABEL`]; `None`: a Service
+/// must not have the label.
 pub(crate) fn service_ports(
     service: &Service,
     families: &[Family],
@@ -100,8 +101,8 @@ pub(crate) fn service_ports(
         let mut seen: BTreeSet<ServicePortName> = BTreeSet::new();
         for (position, port) in service.ports.iter().enumerate() {
             let Some(number) = NonZeroU16::new(port.port) else {
-                let problem = "not a port (1 to 65535); left out";
-                reader.invalid(format!("ports[{position}].port"), "0", problem);
+                let problem = "not a port (1 to 65535); ignored";
+                reader.invalid(format!("spec.ports[{position}].port"), "0", problem);
                 continue;
             };
             let name = ServicePortName {
@@ -137,7 +138,7 @@ pub(crate) fn service_ports(
 
 struct Reader<'a> {
     service: &'a Service,
-    /// `clusterIP`, or the first of `clusterIPs` without it.
+    /// `clusterIP`; if empty, the first of `clusterIPs`.
     cluster_ip: &'a str,
     events: Vec<Event>,
 }
@@ -156,8 +157,7 @@ impl Reader<'_> {
         });
     }
 
-    /// The cluster IP of a family: the one at the family's position in `ipFamilies`, or `clusterIP` where the API server left
-    /// that list empty.
+    /// The cluster IP of a family: that at the position of the family in `ipFamilies`, or `clusterIP` if `ipFamilies` is empty.
     fn cluster_ip(&mut self, family: Family) -> Option<IpAddr> {
         let service = self.service;
         let (position, text) = if service.ip_families.is_empty() {
@@ -166,14 +166,14 @@ impl Reader<'_> {
             let position = service.ip_families.iter().position(|&f| f == family)?;
             match service.cluster_ips.get(position) {
                 Some(text) => (Some(position), text.as_str()),
-                // An object written by hand may have `clusterIP` alone.
+                // A manifest that the API server did not complete may have `clusterIP` without `clusterIPs`.
                 None if position == 0 => (None, self.cluster_ip),
                 None => return None,
             }
         };
         let field = || match position {
-            Some(position) => format!("clusterIPs[{position}]"),
-            None => "clusterIP".to_owned(),
+            Some(position) => format!("spec.clusterIPs[{position}]"),
+            None => "spec.clusterIP".to_owned(),
         };
         match parse_address(text) {
             Some(address) if Family::of(address) == family => Some(address),
@@ -182,12 +182,12 @@ impl Reader<'_> {
                 self.invalid(
                     field(),
                     text,
-                    &format!("not an {family} address, although ipFamilies says so; left out"),
+                    &format!("ipFamilies requires an {family} address; ignored"),
                 );
                 None
             }
             None => {
-                self.invalid(field(), text, "not an IP address; left out");
+                self.invalid(field(), text, "not an IP address; ignored");
                 None
             }
         }
@@ -198,7 +198,7 @@ impl Reader<'_> {
         let external_ips = self.external_ips(family);
         let load_balancer_ips = self.load_balancer_ips(family);
         let source_ranges = self.source_ranges(family, !load_balancer_ips.is_empty());
-        // A policy for external traffic means something only where external traffic can come from (as in kube-proxy).
+        // As in kube-proxy, the external traffic policy applies only to Services with external frontends.
         let external = service.service_type != ServiceType::ClusterIp || !service.external_ips.is_empty();
         let local = external && service.external_traffic_policy == TrafficPolicy::Local;
         let balanced = service.service_type == ServiceType::LoadBalancer;
@@ -228,12 +228,12 @@ impl Reader<'_> {
         }
     }
 
-    /// The timeout of session affinity. One that is not whole seconds is rounded up.
+    /// The timeout of session affinity, rounded up to whole seconds, from 1 s to 24 h.
     fn affinity(&mut self) -> Option<Duration> {
         let SessionAffinity::ClientIp(timeout) = self.service.session_affinity else {
             return None;
         };
-        let field = || "sessionAffinityConfig.clientIP.timeoutSeconds".to_owned();
+        let field = || "spec.sessionAffinityConfig.clientIP.timeoutSeconds".to_owned();
         let value = format!("{timeout:?}");
         let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
         let used = seconds.clamp(1, MAX_AFFINITY);
@@ -254,9 +254,9 @@ impl Reader<'_> {
                 Some(address) => addresses.push(address),
                 None if text.trim().is_empty() => {}
                 None => self.invalid(
-                    format!("externalIPs[{position}]"),
+                    format!("spec.externalIPs[{position}]"),
                     text,
-                    "not an IP address; left out",
+                    "not an IP address; ignored",
                 ),
             }
         }
@@ -277,7 +277,7 @@ impl Reader<'_> {
                 None => self.invalid(
                     format!("status.loadBalancer.ingress[{position}].ip"),
                     &ingress.ip,
-                    "not an IP address; left out",
+                    "not an IP address; ignored",
                 ),
             }
         }
@@ -297,9 +297,9 @@ impl Reader<'_> {
                 None => {
                     unused = true;
                     self.invalid(
-                        format!("loadBalancerSourceRanges[{position}]"),
+                        format!("spec.loadBalancerSourceRanges[{position}]"),
                         text,
-                        "not a network such as 192.0.2.0/24; left out",
+                        "not a network such as 192.0.2.0/24; ignored",
                     );
                 }
             }
@@ -318,14 +318,14 @@ impl Reader<'_> {
         ranges.into_iter().collect()
     }
 
-    /// Names the external and load-balancer IPs of a family that the Service is not served in.
+    /// Reports the external and load-balancer IPs of a family in which the Service has no cluster IP.
     fn addresses_of_other_families(&mut self, families: &[Family], served: [bool; 2]) {
         let service = self.service;
         let external = service
             .external_ips
             .iter()
             .enumerate()
-            .map(|(n, text)| (format!("externalIPs[{n}]"), text));
+            .map(|(n, text)| (format!("spec.externalIPs[{n}]"), text));
         let ingress = service
             .ingress
             .iter()
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_families_is_of_the_family_of_its_address() {
+    fn a_service_without_ip_families_has_the_family_of_its_cluster_ip() {
         let ports = read(&web()).ports;
         assert_eq!(
             ports.iter().map(PortSpec::family).collect::<Vec<_>>(),
@@ -391,15 +391,15 @@ mod tests {
         assert_eq!(
             events(&read),
             [
-                "Service shop/web: ports[1].port: \"0\": not a port (1 to 65535); left out",
-                "Service shop/web: sessionAffinityConfig.clientIP.timeoutSeconds: \"1.5s\": not a number of seconds from 1 to \
+                "Service shop/web: spec.ports[1].port: invalid value \"0\": not a port (1 to 65535); ignored",
+                "Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: invalid value \"1.5s\": not a number of seconds from 1 to \
                  86400; 2 is used",
             ]
         );
     }
 
     #[test]
-    fn each_family_takes_the_address_at_its_position() {
+    fn each_family_has_the_cluster_ip_at_its_position() {
         let mut service = web();
         service.ip_families = vec![Family::Ipv6, Family::Ipv4];
         service.cluster_ips = vec!["fd00::9".into(), "10.96.0.9".into()];
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn headless_external_name_and_foreign_services_are_excluded() {
+    fn services_that_are_headless_or_external_names_or_of_another_proxy_are_excluded() {
         assert_eq!(
             read(&web().with_cluster_ip("None")).excluded,
             Some(ExclusionReason::Headless)
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zero_length_range_restricts_nothing() {
+    fn a_source_range_of_length_0_restricts_nothing() {
         let mut service = web();
         service.service_type = ServiceType::LoadBalancer;
         service.ingress = vec![Ingress {
@@ -445,12 +445,14 @@ mod tests {
         assert!(read.ports[0].service.source_ranges.is_empty());
         assert_eq!(
             events(&read),
-            ["Service shop/web: loadBalancerSourceRanges: a /0 range lets every IPv4 source in"]
+            [
+                "Service shop/web: spec.loadBalancerSourceRanges: a /0 range matches all addresses; IPv4 sources are not restricted"
+            ]
         );
     }
 
     #[test]
-    fn source_ranges_that_cannot_be_used_restrict_nothing() {
+    fn invalid_source_ranges_restrict_nothing() {
         let mut service = web();
         service.service_type = ServiceType::LoadBalancer;
         service.ingress = vec![Ingress {
@@ -463,8 +465,8 @@ mod tests {
         assert_eq!(
             events(&read),
             [
-                "Service shop/web: loadBalancerSourceRanges[0]: \"10.0.0.1\": not a network such as 192.0.2.0/24; left out",
-                "Service shop/web: loadBalancerSourceRanges: no range is IPv4, so IPv4 sources are not restricted",
+                "Service shop/web: spec.loadBalancerSourceRanges[0]: invalid value \"10.0.0.1\": not a network such as 192.0.2.0/24; ignored",
+                "Service shop/web: spec.loadBalancerSourceRanges: no valid IPv4 range; IPv4 sources are not restricted",
             ]
         );
     }
@@ -482,10 +484,10 @@ mod tests {
         assert_eq!(
             events(&read),
             [
-                "Service shop/web: externalIPs[2]: \"x\": not an IP address; left out",
-                "Service shop/web: externalIPs[0]: 2001:db8::1 is left out: the Service has no IPv6 cluster IP",
-                "Service shop/web: status.loadBalancer.ingress[0].ip: 2001:db8::2 is left out: \
-                 the Service has no IPv6 cluster IP",
+                "Service shop/web: spec.externalIPs[2]: invalid value \"x\": not an IP address; ignored",
+                "Service shop/web: spec.externalIPs[0]: the Service has no IPv6 cluster IP; 2001:db8::1 is not programmed",
+                "Service shop/web: status.loadBalancer.ingress[0].ip: the Service has no IPv6 cluster IP; \
+                 2001:db8::2 is not programmed",
             ]
         );
     }
