@@ -1,11 +1,11 @@
-//! Addresses and networks as Kubernetes writes them.
+//! Parsing of addresses and networks, with the rules of Kubernetes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-/// Reads an address the way Kubernetes does: an IPv4 part may have leading zeros (still decimal), and an IPv4-mapped
-/// IPv6 address is the IPv4 address in it.
+/// Parses an address as Kubernetes does: octets of IPv4 may have leading zeros and are decimal. The result of an IPv4-mapped IPv6
+/// address is the IPv4 address.
 #[must_use]
 pub fn parse_address(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -14,7 +14,7 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     parse_padded_ipv4(text).map(IpAddr::V4)
 }
 
-/// Reads a network, its address as in [`parse_address`], and clears the bits beyond the prefix.
+/// Parses a network; octets of IPv4 may have leading zeros. The host bits of the result are zero.
 #[must_use]
 pub fn parse_net(text: &str) -> Option<IpNet> {
     let (address, prefix) = text.split_once('/')?;
@@ -22,7 +22,7 @@ pub fn parse_net(text: &str) -> Option<IpNet> {
         return None;
     }
     let prefix: u8 = prefix.parse().ok()?;
-    // The prefix length counts the bits of the address as written, so a mapped address is not turned into IPv4 here.
+    // The prefix length refers to the address as written, so an IPv4-mapped address is not converted.
     let address = address
         .parse::<IpAddr>()
         .ok()
@@ -42,7 +42,7 @@ fn parse_padded_ipv4(text: &str) -> Option<Ipv4Addr> {
             .trim_start_matches('0')
             .parse()
             .or_else(|_| {
-                // Nothing but zeros is left empty by the trim.
+                // The trim removes all digits of an octet of zeros.
                 if part.bytes().all(|b| b == b'0') {
                     Ok(0)
                 } else {

@@ -1,4 +1,4 @@
-//! What the embedder decides about Services, whatever data path serves them.
+//! The configuration that is common to all data paths.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,33 +9,33 @@ use kernlink_base::Family;
 
 use crate::model::Options;
 
-/// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's.
+/// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The name of this node, as in `nodeName` of endpoints. With an empty name no endpoint is local.
+    /// The name of this node, compared with `nodeName` of endpoints. If it is empty, no endpoint is local.
     pub node_name: Arc<str>,
     /// The address families to serve. Default: both.
     pub families: BTreeSet<Family>,
-    /// The zone of this node. `None`: the zone of the Node object.
+    /// The zone of this node. `None`: the label `topology.kubernetes.io/zone` of the Node object.
     pub zone: Option<Arc<str>>,
     /// The addresses of this node; the first one is primary. Empty: the addresses of the Node object.
     pub node_ips: Vec<IpAddr>,
     /// The pod networks of this node. Empty: those of the Node object.
     pub pod_cidrs: Vec<IpNet>,
-    /// The address of this node in its family, which becomes the primary family. `None` and the unspecified address have no
-    /// effect.
+    /// The address of this node in the family of this address, which becomes the primary family. `None` and the unspecified address
+    /// have no effect.
     pub bind_address: Option<IpAddr>,
     /// Serves only Services whose label `service.kubernetes.io/service-proxy-name` has this value. `None`: only Services
     /// without the label.
     pub service_proxy_name: Option<String>,
-    /// The options of Services that have no annotation for them.
+    /// The options of Services without annotations.
     pub defaults: Options,
     /// The addresses of this node that accept node ports.
     pub node_port_addresses: NodePortAddresses,
 }
 
 impl Config {
-    /// kube-proxy's defaults for a node.
+    /// kube-proxy's defaults for the node with this name.
     #[must_use]
     pub fn new(node_name: impl Into<Arc<str>>) -> Self {
         Self {
@@ -52,14 +52,15 @@ impl Config {
     }
 }
 
-/// The addresses of this node that accept node ports. Loopback addresses never do.
+/// The addresses of this node that accept node ports. Loopback addresses do not accept them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NodePortAddresses {
     /// All addresses.
     #[default]
     All,
-    /// The addresses in these networks. In a family without a network here: all addresses.
+    /// The addresses in these networks. In a family without a network: all addresses.
     Networks(Vec<IpNet>),
-    /// The node's own address in each family. In a family in which the node's address is not known: none.
+    /// The node's address in each family. In a family in which the node has no address: all addresses. None at all until an address
+    /// of the node is known.
     Primary,
 }

@@ -1,8 +1,8 @@
-//! Durations as the Go language writes them, which is how Kubernetes does.
+//! Durations in the notation of Go's `time.ParseDuration`, which Kubernetes uses.
 
 use std::time::Duration;
 
-/// A duration in the notation of the Go language.
+/// A duration in Go's notation. Negative values have no meaning for a service proxy, so their size is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoDuration {
     /// Zero or more.
@@ -11,7 +11,7 @@ pub enum GoDuration {
     Negative,
 }
 
-/// Reads `300ms`, `1.5h` or `2h45m`; also a bare `0`.
+/// Parses `300ms`, `1.5h`, `2h45m` or `0`. `None` if the text is not a duration, or exceeds 2⁶³ - 1 ns (about 292 years).
 #[must_use]
 pub fn parse_go_duration(text: &str) -> Option<GoDuration> {
     let (negative, mut rest) = match text.strip_prefix('-') {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_go_durations() {
+    fn durations_have_the_notation_of_go() {
         let positive = |text| match parse_go_duration(text) {
             Some(GoDuration::NonNegative(duration)) => Some(duration),
             _ => None,

@@ -1,9 +1,9 @@
-//! Text from objects on one line.
+//! Escaping of text that comes from objects.
 
 use std::fmt::{self, Write};
 
-/// A formatter that escapes every character that could end the line, move the cursor or change the direction of the text.
-/// Names come from objects, which anyone may have written.
+/// A writer that escapes control characters, line separators and characters that change the text direction, so that the output stays
+/// on one line. Text from objects is not trusted: a user who may create a Service could otherwise forge lines of a log.
 pub struct EscapeWriter<'a, 'b>(pub &'a mut fmt::Formatter<'b>);
 
 impl fmt::Debug for EscapeWriter<'_, '_> {

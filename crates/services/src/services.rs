@@ -1,4 +1,4 @@
-//! The facade: objects in, arbitrated frontends out.
+//! The entry point of the crate: takes objects and returns arbitrated frontends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,21 +16,21 @@ use crate::model::{
 };
 use crate::source::{Change, Kind, ObjectName, Service, SourceId};
 
-/// The Services of a cluster as one node serves them: every frontend with its owner and its endpoints.
+/// The Services of a cluster, resolved for one node: every frontend with its owner and its endpoints.
 ///
-/// Sources call [`change`](Self::change). [`update`](Self::update) resolves what the changes affect and decides conflicts; its
-/// cost depends on what changed, not on the number of Services. [`take_changes`](Self::take_changes) names the keys to look up
-/// afterwards. There is no I/O and no clock.
+/// Sources call [`change`](Self::change). [`update`](Self::update) resolves the Services that the changes affect and decides
+/// conflicts; its cost depends on the changes, not on the number of Services. [`take_changes`](Self::take_changes) returns the keys
+/// that changed. This type performs no I/O and reads no clock.
 #[derive(Clone, Debug)]
 pub struct Services {
     model: Model,
     arbitration: Arbitration,
-    /// The configuration events that were returned.
+    /// The events about the configuration that were returned.
     reported: BTreeSet<Event>,
 }
 
 impl Services {
-    /// No objects, on a node whose interfaces are not known.
+    /// Creates an instance without objects, sources and interface addresses.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Services {
         self.model.config()
     }
 
-    /// Replaces the configuration. All Services are resolved again at the next update, unless it is the same.
+    /// Replaces the configuration. The next update resolves all Services again, unless the configuration is the same.
     pub fn set_config(&mut self, config: Config) {
         self.model.set_config(config);
     }
@@ -57,31 +57,32 @@ impl Services {
         self.model.node_facts()
     }
 
-    /// Sets the addresses of this node's interfaces, without those that a service proxy bound itself. Call it before the first
-    /// update: node ports are served at these addresses.
+    /// Sets the addresses of this node's interfaces, without those that the service proxy itself added. Node ports are served at these
+    /// addresses, so call it before the first update.
     pub fn set_interface_addresses(&mut self, addresses: Vec<InterfaceAddress>) {
         self.model.set_interface_addresses(addresses);
     }
 
     /// Declares that a source delivers a kind of object, so that [`has_synced`](Self::has_synced) waits for its first full list.
-    /// A source that delivers an object is registered by that.
+    /// A source that delivers an object is registered automatically.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
         self.model.register_source(source, kind);
     }
 
-    /// Removes a source with all its objects. [`has_synced`](Self::has_synced) does not wait for it any more.
+    /// Removes a source with all its objects. [`has_synced`](Self::has_synced) no longer waits for it. Returns new events.
     pub fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
         self.model.remove_source(source)
     }
 
     /// Whether a source of Services and one of EndpointSlices exist and every source has delivered its first full list of every
-    /// kind it is registered for. A data path must not act before: a partial model would delete working Services.
+    /// kind it is registered for. A data path must not change anything before that, because it would delete Services that were not
+    /// delivered yet.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.not_synced().is_none()
     }
 
-    /// The sources that [`has_synced`](Self::has_synced) waits for. `None` if there are none.
+    /// The sources and kinds that [`has_synced`](Self::has_synced) waits for. `None` if it returns true.
     #[must_use]
     pub fn not_synced(&self) -> Option<NotSynced> {
         let not_synced = NotSynced {
@@ -91,13 +92,13 @@ impl Services {
         (!not_synced.sources.is_empty() || !not_synced.missing.is_empty()).then_some(not_synced)
     }
 
-    /// Applies a change of a source. Returns new events about the objects by themselves; events about service ports and conflicts
-    /// are returned by the next [`update`](Self::update).
+    /// Applies a change of a source. Returns new events about the changed objects; [`update`](Self::update) returns those about service
+    /// ports and conflicts.
     pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
         self.model.change(source, change)
     }
 
-    /// Resolves what was affected by changes since the last update, and decides conflicts.
+    /// Resolves the Services that were affected by changes since the last update, and decides conflicts.
     pub fn update(&mut self) -> UpdateReport {
         let affected = self.model.take_affected();
         let mut updated = self.arbitration.update(&self.model, &affected);
@@ -109,7 +110,7 @@ impl Services {
         updated
     }
 
-    /// What changed since this was called last. The first call names everything.
+    /// The changes since the last call. The first call returns everything.
     pub fn take_changes(&mut self) -> Changes {
         self.arbitration.take_changes()
     }
@@ -125,7 +126,7 @@ impl Services {
         self.arbitration.frontends()
     }
 
-    /// The service port with this id. `None` if it is gone.
+    /// The service port with this id. `None` if it does not exist.
     #[must_use]
     pub fn port(&self, id: ServicePortId) -> Option<&ServicePort> {
         self.arbitration.port(id)
@@ -136,18 +137,18 @@ impl Services {
         self.arbitration.ports()
     }
 
-    /// The ports of a Service with their ids; none if it is gone or not served.
+    /// The ports of a Service with their ids. Empty if the Service does not exist or is not served.
     pub fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = (ServicePortId, &ServicePort)> {
         self.arbitration.ports_of(service)
     }
 
-    /// The service port with this name and family.
+    /// The service port with this key. `None` if it does not exist.
     #[must_use]
     pub fn port_by_key(&self, key: &ServicePortKey) -> Option<&ServicePort> {
         self.arbitration.port_by_key(key)
     }
 
-    /// The frontends of a service port that it owns, in their order.
+    /// The frontends of a service port whose keys it owns, in the order of [`ServicePort::frontends`].
     pub fn owned_frontends(&self, id: ServicePortId) -> impl Iterator<Item = &Frontend> {
         self.arbitration.owned_frontends(id)
     }
@@ -158,13 +159,13 @@ impl Services {
         self.arbitration.health_checks(family)
     }
 
-    /// A Service as its source delivered it.
+    /// A Service as delivered by its source. `None` if it does not exist.
     #[must_use]
     pub fn service(&self, name: &ObjectName) -> Option<&Service> {
         self.model.service(name)
     }
 
-    /// All Services as their sources delivered them, in no particular order.
+    /// All Services as delivered by their sources, in no particular order.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.model.services()
     }
@@ -175,7 +176,7 @@ impl Services {
         self.model.excluded()
     }
 
-    /// All events that describe the present state, sorted, each once.
+    /// All events that apply to the present state, sorted, each once.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         let mut events = self.model.configuration_events();
@@ -187,13 +188,13 @@ impl Services {
     }
 }
 
-/// What has to be delivered before a data path may act.
+/// The first full lists that are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotSynced {
     /// The sources that have not delivered their first full list, by kind.
     pub sources: Vec<(SourceId, Kind)>,
-    /// The kinds that no source delivers.
+    /// The required kinds for which no source is registered.
     pub missing: Vec<Kind>,
 }
 

@@ -1,4 +1,4 @@
-//! What an update changed.
+//! The changes between two states of the service ports.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -14,15 +14,15 @@ use crate::source::ObjectName;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Changes {
-    /// Service ports that were added, removed, or resolve differently, or that own other frontends than before. Each once, in
-    /// the order of the changes.
+    /// Service ports that were added or removed, or whose resolution or owned frontends changed. Each occurs once, in the order of
+    /// the changes.
     pub ports: Vec<ServicePortId>,
-    /// Services that an update resolved again, because an object of theirs or something that they depend on changed. An update
-    /// appends each once.
+    /// Services that an update resolved again, because they, their EndpointSlices or facts of the node changed. Each update appends
+    /// a Service at most once.
     pub services: Vec<ObjectName>,
-    /// Frontends whose owner, settings or endpoints changed, or that are gone.
+    /// Frontends that were added or removed, or whose owner, configuration or endpoints changed.
     pub frontends: HashSet<FrontendKey, RandomState>,
-    /// Health-check node ports that were added, removed, or count other endpoints.
+    /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed.
     pub health_checks: BTreeSet<(Family, u16)>,
     /// Whether the facts of this node or the configuration changed.
     pub node: bool,
@@ -40,13 +40,13 @@ impl Changes {
     }
 }
 
-/// What an update did.
+/// The outcome of [`Services::update`](crate::Services::update).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateReport {
     /// The number of service ports that were resolved again.
     pub resolved: usize,
-    /// The number of map entries that were looked up to change them.
+    /// The number of entries of the owner maps that were changed. Tests of the cost of an update use it.
     pub map_entries: usize,
-    /// New events.
+    /// Events that did not exist before the update, sorted.
     pub events: Vec<Event>,
 }

@@ -9,7 +9,7 @@ use super::slab::ServicePortId;
 use crate::model::{Frontend, ServicePort};
 use crate::source::Protocol;
 
-/// Address, protocol and port: what clients connect to, and what at most one service port owns.
+/// Address, protocol and port that clients connect to. A key has exactly one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrontendKey {
     /// The address.
@@ -50,7 +50,7 @@ impl fmt::Display for FrontendKey {
     }
 }
 
-/// A frontend key with its owner.
+/// A frontend key with the service port that owns it.
 #[derive(Clone, Copy, Debug)]
 pub struct ArbitratedFrontend<'a> {
     /// The key.
@@ -62,8 +62,8 @@ pub struct ArbitratedFrontend<'a> {
 }
 
 impl<'a> ArbitratedFrontend<'a> {
-    /// The frontends of the owner at this key; at least one. There are several where a Service has one address twice, as external
-    /// IP and for its load balancer, say. They agree in their policy and affinity.
+    /// The frontends of the owner with this key; at least one. There are several if a Service has one address twice, for example as
+    /// external IP and as load-balancer IP. They have the same policy and affinity.
     pub fn frontends(&self) -> impl Iterator<Item = &'a Frontend> + use<'a> {
         let key = self.key;
         let frontends = self.owner.frontends.iter();

@@ -1,8 +1,8 @@
-//! Which service port owns each frontend: conflicts between Services are decided here, once, for every data path.
+//! Arbitration: which service port owns each frontend key. Conflicts between Services are decided here, once for all data paths.
 //!
-//! A frontend key is an address, protocol and port. Where several service ports define one, the oldest Service owns it, then the
-//! lower namespace and name, then the lower port name; the others get it when the owner is gone. The same holds for health-check
-//! node ports.
+//! A frontend key is an address, a protocol and a port. If several service ports define one key, the port of the oldest Service owns
+//! it; if they are of equal age, the one with the lower namespace, name, port name and protocol. When the owner is removed, the next
+//! one in this order owns the key. The same applies to health-check node ports.
 
 mod changes;
 mod frontend;
@@ -24,7 +24,7 @@ use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServiceP
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, TrafficPolicy};
 
-/// The service ports, and who owns each key.
+/// The service ports, and the owner of each key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arbitration {
     ports: Slab,
@@ -36,7 +36,7 @@ pub(crate) struct Arbitration {
     changes: Changes,
     /// The ports in `changes`.
     changed: HashSet<ServicePortId, RandomState>,
-    /// During an update: the conflicts of each conflicting key before it.
+    /// Used during an update: the conflicts, before it, of the keys whose conflicts may change.
     conflicts_before: HashMap<FrontendKey, Vec<Event>, RandomState>,
 }
 
@@ -46,7 +46,7 @@ impl Arbitration {
         let mut updated = UpdateReport::default();
         self.changes.node |= affected.node;
         self.changes.services.extend(affected.services.iter().cloned());
-        // Service ports that are gone release their keys first, so that no conflict with them is reported.
+        // Service ports that no longer exist are removed first, so that no conflict with them is reported.
         if self.ports_of.is_empty() {
             self.ports_of.reserve(affected.services.len());
             self.ports.reserve(affected.services.len());
@@ -64,10 +64,10 @@ impl Arbitration {
         for service in &affected.services {
             let mut ports = model.service_ports(service);
             updated.resolved += ports.len();
-            ports.iter_mut().for_each(keep_agreeing_frontends);
+            ports.iter_mut().for_each(remove_conflicting_policies);
             self.replace_service(service, ports, &mut updated);
         }
-        // Conflicts are reported as they are after the update, in whatever order claims came in.
+        // Conflicts are reported as they are after the update, so the order of the Services has no influence.
         for (key, before) in std::mem::take(&mut self.conflicts_before) {
             let now = self.conflicts(key);
             let new = now.into_iter().filter(|event| !before.contains(event));
@@ -340,7 +340,7 @@ impl Arbitration {
         }
     }
 
-    /// Events about the service ports that define a key and do not own it.
+    /// Events about the service ports that define a key without owning it.
     fn conflicts(&self, key: FrontendKey) -> Vec<Event> {
         let Some(candidates) = self.frontends.get(&key) else {
             return Vec::new();
@@ -407,8 +407,8 @@ fn common<'a>(
         .collect()
 }
 
-/// Removes frontends of an address and port that the service port has already with another policy, and reports them.
-fn keep_agreeing_frontends(port: &mut ServicePort) {
+/// Removes a frontend, with an event, if an earlier frontend of the service port has the same key and another traffic policy.
+fn remove_conflicting_policies(port: &mut ServicePort) {
     if port.frontends.len() < 2 {
         return;
     }

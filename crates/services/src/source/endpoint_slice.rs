@@ -1,4 +1,4 @@
-//! The EndpointSlice, as far as a service proxy needs it.
+//! EndpointSlices, with the fields that a service proxy uses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::{ObjectName, Protocol};
 pub struct EndpointSlice {
     /// Namespace and name.
     pub name: ObjectName,
-    /// The label `kubernetes.io/service-name`: the Service, in the same namespace. A slice without one is of no use.
+    /// The label `kubernetes.io/service-name`: the Service, in the same namespace. A slice without it is ignored.
     pub service: Option<Arc<str>>,
-    /// Whether the label `service.kubernetes.io/headless` is there; such a slice is left out.
+    /// Whether the label `service.kubernetes.io/headless` exists; such a slice is ignored.
     pub is_headless: bool,
     /// `addressType`.
     pub address_type: AddressType,
-    /// `ports`; every endpoint has each of them.
+    /// `ports`; they apply to every endpoint.
     pub ports: Vec<EndpointPort>,
     /// `endpoints`, in their order.
     pub endpoints: Vec<Endpoint>,
@@ -58,19 +58,19 @@ impl EndpointSlice {
 pub enum AddressType {
     /// Addresses of one family.
     Ip(Family),
-    /// Something else (`FQDN`); such a slice is left out.
+    /// `FQDN` or another type; such a slice is ignored.
     Other,
 }
 
-/// One port of a slice.
+/// A port of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPort {
-    /// The name of the Service's port this belongs to; empty for a port without a name. `None` (absent in the object) makes
-    /// the port belong to no Service port.
+    /// The name of the port of the Service; empty for a port without a name. `None` (absent in the object) belongs to no port, and is
+    /// ignored.
     pub name: Option<Arc<str>>,
     /// The protocol.
     pub protocol: Protocol,
-    /// The port the endpoint listens on; 0 (absent in the object) means that no endpoint has it.
+    /// The port on which the endpoints listen; 0 (absent in the object) is ignored.
     pub port: u16,
 }
 
@@ -93,23 +93,23 @@ impl EndpointPort {
     }
 }
 
-/// One endpoint of a slice.
+/// An endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The first of `addresses`; Kubernetes gives the others no meaning.
+    /// The first of `addresses`; Kubernetes does not use the others.
     pub address: IpAddr,
     /// `conditions`.
     pub conditions: Conditions,
-    /// `nodeName`: where the endpoint runs.
+    /// `nodeName`: the node on which the endpoint runs.
     pub node: Option<Arc<str>>,
-    /// `zone`: where that node is.
+    /// `zone`: the zone of that node.
     pub zone: Option<Arc<str>>,
-    /// `hints`; `None` where the object has none.
+    /// `hints`; `None` if the object has none.
     pub hints: Option<Box<Hints>>,
 }
 
 impl Endpoint {
-    /// A ready endpoint, on no known node.
+    /// A ready endpoint without node, zone and hints.
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         Self {
@@ -153,11 +153,11 @@ impl Endpoint {
 /// `conditions` of an endpoint. A condition absent in the object has the value of [`Conditions::default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
-    /// Takes new connections.
+    /// Whether the endpoint accepts new connections. Default: true.
     pub ready: bool,
-    /// Would take connections, were it not about to go.
+    /// As [`ready`](Self::ready), but also true while the endpoint terminates. Default: true.
     pub serving: bool,
-    /// About to go.
+    /// Whether the endpoint terminates. Default: false.
     pub terminating: bool,
 }
 
@@ -174,8 +174,8 @@ impl Default for Conditions {
 /// `hints` of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// `forZones`: names of the zones whose clients should use the endpoint.
+    /// `forZones`: the zones whose clients should use the endpoint.
     pub zones: Vec<Arc<str>>,
-    /// `forNodes`: names of the nodes whose clients should use the endpoint.
+    /// `forNodes`: the nodes whose clients should use the endpoint.
     pub nodes: Vec<Arc<str>>,
 }

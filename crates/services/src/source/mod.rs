@@ -1,7 +1,7 @@
-//! What a watcher hands in: Services, EndpointSlices and Nodes, as changes of one kind of object from one source.
+//! Input: Services, EndpointSlices and Nodes, as changes of the objects of one kind from one source.
 //!
-//! These are types of our own, with the fields that matter to a service proxy. A watcher of an API server fills them from
-//! whatever client it uses; the crate `kernlink-kubernetes` fills them from Kubernetes API objects, YAML and JSON.
+//! These types have only the fields that a service proxy uses, and do not depend on an API client. The crate `kernlink-kubernetes`
+//! converts Kubernetes API objects, YAML and JSON to them.
 
 mod endpoint_slice;
 mod node;
@@ -21,9 +21,9 @@ use crate::escape::EscapeWriter;
 /// The namespace and name of an object. The namespace of a Node is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    /// The namespace; empty for objects that have none.
+    /// The namespace; empty for objects without a namespace.
     pub namespace: Arc<str>,
-    /// The name, unique for its kind in the namespace.
+    /// The name; unique in its namespace among the objects of a kind.
     pub name: Arc<str>,
 }
 
@@ -39,7 +39,7 @@ impl ObjectName {
 }
 
 impl fmt::Display for ObjectName {
-    /// `namespace/name`, or the name alone; on one line, whatever is in it.
+    /// `namespace/name`, or the name if the namespace is empty; on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = EscapeWriter(f);
         if self.namespace.is_empty() {
@@ -50,7 +50,7 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// Who handed an object in. Where two sources have an object of one name, the lower id wins.
+/// Identifies a source. If two sources deliver an object of one name, that of the lower id is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u16);
 
@@ -60,7 +60,7 @@ impl fmt::Display for SourceId {
     }
 }
 
-/// The kinds of object a source delivers.
+/// The kinds of objects that a source delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `v1` Service.
@@ -81,7 +81,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One change of what a source has.
+/// A change of the objects of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A change of Services.
@@ -93,7 +93,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The kind of object that changes.
+    /// The kind of the objects.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -103,7 +103,7 @@ impl Change {
         }
     }
 
-    /// The first full list of this kind has been delivered: [`ObjectChange::Synced`].
+    /// [`ObjectChange::Synced`] for this kind.
     #[must_use]
     pub fn synced(kind: Kind) -> Self {
         match kind {
@@ -114,17 +114,17 @@ impl Change {
     }
 }
 
-/// One change of the objects of a kind.
+/// A change of the objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectChange<T> {
-    /// The object is there, in this form. Handing in the same form again changes nothing.
+    /// The object was created or updated. An object equal to the present one has no effect.
     Upsert(T),
-    /// The object is gone. Naming one that was not there changes nothing.
+    /// The object was deleted. The name of an object that does not exist has no effect.
     Delete(ObjectName),
-    /// The source has exactly these objects: a list after a lost watch, or a file read again. Where a name occurs twice,
-    /// the last object counts.
+    /// The source has exactly these objects: a list after a watch ended, or a file that was read again. Of several objects with one
+    /// name the last one is used.
     ReplaceAll(Vec<T>),
-    /// The source has delivered its first full list. No data path may act before every source has, see
+    /// The source has delivered its first full list, see
     /// [`Services::has_synced`](crate::Services::has_synced).
     Synced,
 }

@@ -1,4 +1,4 @@
-//! The Node, as far as a service proxy needs it.
+//! Nodes, with the fields that a service proxy uses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::ObjectName;
 /// A `v1` Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The name, in the empty namespace.
+    /// The name; the namespace is empty.
     pub name: ObjectName,
     /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
@@ -21,7 +21,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A Node of this name without anything else.
+    /// A Node without zone, addresses and pod networks.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Node {
     }
 }
 
-/// One address of a Node.
+/// An address of a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
     /// The address.

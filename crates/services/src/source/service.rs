@@ -1,4 +1,4 @@
-//! The Service, as far as a service proxy needs it.
+//! Services, with the fields that a service proxy uses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,18 +10,19 @@ use kernlink_base::Family;
 
 use super::ObjectName;
 
-/// A `v1` Service. Addresses and ranges are kept as written: the model reads them and says which it left out.
+/// A `v1` Service. Addresses and ranges are text as written; [`Services`](crate::Services) parses them and reports those that are
+/// invalid in events.
 ///
-/// `publishNotReadyAddresses` is not here, because it reaches a service proxy as `ready` in the EndpointSlices.
+/// `publishNotReadyAddresses` is missing, because Kubernetes applies it to the condition `ready` of EndpointSlices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `metadata.creationTimestamp`; absent counts as younger than any other.
+    /// `metadata.creationTimestamp`; a Service without it counts as the youngest.
     pub created: Option<SystemTime>,
-    /// `metadata.labels`; those without meaning to a service proxy may be left out.
+    /// `metadata.labels`; those that a service proxy does not use may be missing.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`; those without meaning to a service proxy may be left out.
+    /// `metadata.annotations`; those that a service proxy does not use may be missing.
     pub annotations: BTreeMap<String, String>,
     /// `spec.type`.
     pub service_type: ServiceType,
@@ -29,7 +30,7 @@ pub struct Service {
     pub cluster_ip: String,
     /// `spec.clusterIPs`, in the order of [`Service::ip_families`].
     pub cluster_ips: Vec<String>,
-    /// `spec.ipFamilies`, the primary family first; empty when the API server did not fill it.
+    /// `spec.ipFamilies`, the primary family first. If empty, the family of [`Service::cluster_ip`].
     pub ip_families: Vec<Family>,
     /// `spec.ports`.
     pub ports: Vec<Port>,
@@ -43,14 +44,14 @@ pub struct Service {
     pub external_traffic_policy: TrafficPolicy,
     /// `spec.internalTrafficPolicy`.
     pub internal_traffic_policy: TrafficPolicy,
-    /// `spec.healthCheckNodePort`; 0 is none.
+    /// `spec.healthCheckNodePort`; 0 if absent.
     pub health_check_node_port: u16,
     /// `spec.sessionAffinity` and its configuration.
     pub session_affinity: SessionAffinity,
 }
 
 impl Service {
-    /// A ClusterIP Service without an address or a port.
+    /// A Service of type `ClusterIP` without addresses and ports. Traffic policies are `Cluster`, session affinity is `None`.
     #[must_use]
     pub fn new(name: ObjectName) -> Self {
         Self {
@@ -73,7 +74,7 @@ impl Service {
         }
     }
 
-    /// With this cluster IP as the only one.
+    /// With this `spec.clusterIP`.
     #[must_use]
     pub fn with_cluster_ip(mut self, address: impl Into<String>) -> Self {
         self.cluster_ip = address.into();
@@ -91,23 +92,23 @@ impl Service {
 /// `spec.type` of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceType {
-    /// Reached at its cluster IP.
+    /// `ClusterIP`: reachable at the cluster IP.
     ClusterIp,
-    /// Reached at a port of every node as well.
+    /// `NodePort`: also reachable at a port of every node.
     NodePort,
-    /// Reached at the address of a load balancer as well.
+    /// `LoadBalancer`: also reachable at the addresses of a load balancer.
     LoadBalancer,
-    /// A name in DNS only; no business of a service proxy.
+    /// `ExternalName`: a name in DNS, which a service proxy does not serve.
     ExternalName,
 }
 
-/// Whether traffic may go to endpoints of other nodes.
+/// `spec.externalTrafficPolicy` and `spec.internalTrafficPolicy`: the endpoints that receive traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficPolicy {
-    /// To endpoints of all nodes.
+    /// Endpoints of all nodes.
     #[default]
     Cluster,
-    /// To endpoints of this node, as long as there are any.
+    /// Endpoints of this node. If there are none, the data path decides.
     Local,
 }
 
@@ -123,24 +124,24 @@ impl fmt::Display for TrafficPolicy {
 /// `spec.sessionAffinity`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionAffinity {
-    /// Each connection is balanced by itself.
+    /// Each connection is balanced separately.
     #[default]
     None,
-    /// Connections of one client go to one endpoint until none came for this long. Whole seconds; Kubernetes allows 1 to
-    /// 86 400 and defaults to 10 800.
+    /// `ClientIP`: connections of one client go to the same endpoint, until there was none for this time. Whole seconds; Kubernetes
+    /// allows 1 to 86 400 and defaults to 10 800.
     ClientIp(Duration),
 }
 
-/// One port of a Service.
+/// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// The name; empty where the Service has a single port without one.
+    /// The name; empty for a port without a name.
     pub name: Arc<str>,
     /// The protocol.
     pub protocol: Protocol,
-    /// The port on virtual IPs.
+    /// The port of cluster IPs, external IPs and load-balancer IPs.
     pub port: u16,
-    /// The port on the nodes; 0 is none.
+    /// The port of the nodes; 0 if the port has no node port.
     pub node_port: u16,
 }
 
@@ -171,7 +172,7 @@ impl Port {
     }
 }
 
-/// The protocols a Service may use.
+/// The protocols that a port of a Service may have. [`kernlink_base::Protocol`] is any IP protocol number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP.
@@ -181,6 +182,16 @@ pub enum Protocol {
     Udp,
     /// SCTP.
     Sctp,
+}
+
+impl From<Protocol> for kernlink_base::Protocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::Tcp => Self::TCP,
+            Protocol::Udp => Self::UDP,
+            Protocol::Sctp => Self::SCTP,
+        }
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -193,14 +204,15 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A protocol that no Service can use.
+/// A text that is not the name of a [`Protocol`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not TCP, UDP or SCTP")]
+#[error("invalid protocol {0:?}; valid: TCP, UDP, SCTP")]
 pub struct ParseProtocolError(pub String);
 
 impl FromStr for Protocol {
     type Err = ParseProtocolError;
 
+    /// Parses `TCP`, `UDP` or `SCTP`, in upper case as in Kubernetes.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "TCP" => Ok(Protocol::Tcp),
@@ -211,21 +223,21 @@ impl FromStr for Protocol {
     }
 }
 
-/// One entry of `status.loadBalancer.ingress`.
+/// An entry of `status.loadBalancer.ingress`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingress {
-    /// The address as written; empty where the load balancer has only a host name.
+    /// The address as written; empty if the load balancer has only a host name.
     pub ip: String,
-    /// How the load balancer delivers.
+    /// `ipMode`.
     pub mode: IngressMode,
 }
 
-/// How a load balancer delivers packets to the node.
+/// `ipMode`: the destination address of packets that a load balancer sends to the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IngressMode {
-    /// With the load balancer's address as destination, so that the node must serve it.
+    /// `VIP`: the address of the load balancer, which the node must serve.
     #[default]
     Vip,
-    /// With an address of the node or pod as destination; the node has nothing to do.
+    /// `Proxy`: an address of the node or of a pod. The node does not serve the load balancer's address.
     Proxy,
 }
