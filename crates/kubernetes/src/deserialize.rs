@@ -1,4 +1,4 @@
-//! A tree of values as a typed object, with every type error of the object.
+//! Deserialization of a tree of values that collects all type errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,34 +10,34 @@ use serde_path_to_error::{Path, Segment};
 
 use crate::error::FieldError;
 
-/// How many type errors of one object are reported. Each one costs another pass over the object.
+/// The largest number of type errors that are reported for one object. Each one costs another pass over the object.
 const MAX_TYPE_ERRORS: usize = 16;
 
-/// The longest quotation of an invalid value, in characters.
+/// The largest length of a reason, in characters. It contains the invalid value.
 const MAX_REASON: usize = 240;
 
-/// Reads an object. A field of a wrong type is reported and removed from the value, so that the other fields can be checked. `None`
-/// if nothing is left.
-pub(crate) fn read<T: DeserializeOwned>(value: &mut Value) -> (Option<T>, Vec<FieldError>) {
-    // The path is tracked only if there is an error: that costs an allocation per field.
-    if let Ok(read) = T::deserialize(&*value) {
-        return (Some(read), Vec::new());
+/// Deserializes an object. A field of a wrong type is reported and removed from the value, so that the other fields can be checked.
+/// `None` if the value as a whole has a wrong type, or too many fields have.
+pub(crate) fn from_value<T: DeserializeOwned>(value: &mut Value) -> (Option<T>, Vec<FieldError>) {
+    // The path is tracked only after an error, because tracking costs an allocation per field.
+    if let Ok(object) = T::deserialize(&*value) {
+        return (Some(object), Vec::new());
     }
     remove_nulls(value);
     let mut errors: Vec<FieldError> = Vec::new();
     for _ in 0..MAX_TYPE_ERRORS {
         let error = match serde_path_to_error::deserialize(&*value) {
-            Ok(read) => return (Some(read), errors),
+            Ok(object) => return (Some(object), errors),
             Err(error) => error,
         };
-        let field = describe(error.path());
-        // An item of a list that was set to null may be invalid again.
+        let field = field_path(error.path());
+        // An item of a list that was replaced by null may be invalid again.
         if errors.iter().all(|known| known.field != field) {
-            let reason = wrong_time(value, error.path());
+            let reason = invalid_time(value, error.path());
             let reason = reason.unwrap_or_else(|| error.inner().to_string());
             errors.push(FieldError {
                 field,
-                reason: shortened(&reason),
+                reason: shorten(&reason),
             });
         }
         if !remove(value, error.path()) {
@@ -47,8 +47,8 @@ pub(crate) fn read<T: DeserializeOwned>(value: &mut Value) -> (Option<T>, Vec<Fi
     (None, errors)
 }
 
-/// Reads an object, or its default for null. Derived code alone would read a list as an object too.
-pub(crate) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+/// Deserializes an object, or its default from null. Unlike derived code, it does not accept a list.
+pub(crate) fn object_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Default + Deserialize<'de>,
@@ -74,7 +74,7 @@ where
     deserializer.deserialize_any(Visitor(PhantomData))
 }
 
-/// Removes fields that are null. The API server takes such a field as absent, also where serde does not.
+/// Removes fields that are null. The API server treats them as absent; serde does not in all cases.
 fn remove_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -86,8 +86,8 @@ fn remove_nulls(value: &mut Value) {
     }
 }
 
-/// Removes the field at a path, or sets the item of a list to null. If it is null already, does so with the value around it. False
-/// if only the whole is left.
+/// Removes the field at a path, or replaces the item of a list by null. If that has no effect, does the same with the value that
+/// contains it. False if no value but the whole is left.
 fn remove(value: &mut Value, path: &Path) -> bool {
     let segments: Vec<&Segment> = path.iter().collect();
     for length in (0..segments.len()).rev() {
@@ -106,8 +106,8 @@ fn remove(value: &mut Value, path: &Path) -> bool {
     false
 }
 
-/// The reason if the field is a time with a text that is none. The time library names neither the text nor the format.
-fn wrong_time(value: &mut Value, path: &Path) -> Option<String> {
+/// The reason if the field is a time with an invalid text. The message of the time library has neither the text nor the format.
+fn invalid_time(value: &mut Value, path: &Path) -> Option<String> {
     let segments: Vec<&Segment> = path.iter().collect();
     let Some(Segment::Map { key }) = segments.last() else {
         return None;
@@ -125,16 +125,16 @@ fn find<'a>(value: &'a mut Value, path: &[&Segment]) -> Option<&'a mut Value> {
     })
 }
 
-/// `spec.ports[0].port`; empty for the whole.
-fn describe(path: &Path) -> String {
+/// `spec.ports[0].port`; empty for the object as a whole.
+fn field_path(path: &Path) -> String {
     if path.iter().next().is_none() {
         return String::new();
     }
     path.to_string()
 }
 
-/// The reason without the middle of a long value.
-fn shortened(reason: &str) -> String {
+/// Replaces the middle of a long reason by an ellipsis.
+fn shorten(reason: &str) -> String {
     let length = reason.chars().count();
     if length <= MAX_REASON {
         return reason.to_owned();

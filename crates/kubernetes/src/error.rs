@@ -1,4 +1,4 @@
-//! Errors that name a field.
+//! Errors about fields.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use kernlink_services::escape::EscapeWriter;
 pub struct FieldError {
     /// The path of the field in its object, such as `spec.ports[0].port`; empty for the object as a whole.
     pub field: String,
-    /// What is wrong with the value.
+    /// What is invalid, and what is valid.
     pub reason: String,
 }
 
@@ -25,9 +25,9 @@ impl fmt::Display for FieldError {
 }
 
 impl FieldError {
-    /// The error with its field below another one.
+    /// The error with its path inside another field.
     #[cfg(feature = "objects")]
-    pub(crate) fn below(self, parent: impl fmt::Display) -> Self {
+    pub(crate) fn inside(self, parent: impl fmt::Display) -> Self {
         let needs_dot = !self.field.is_empty() && !self.field.starts_with('[');
         let dot = if needs_dot { "." } else { "" };
         Self {
@@ -37,18 +37,19 @@ impl FieldError {
     }
 }
 
-/// The invalid fields of one object, found in two passes: by serde for types, then by the conversion for values.
+/// The invalid fields of one object. Serde finds wrong types in a first pass, then the conversion finds invalid values.
 #[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
 #[derive(Debug)]
 pub(crate) struct FieldErrors {
     list: Vec<FieldError>,
-    /// How many of `list` are of the first pass. The fields below them were reset, so the second pass must not report them.
+    /// The number of errors of the first pass, which are the first of `list`. Their fields have default values now, so the second pass
+    /// must not report anything inside them.
     reset: usize,
 }
 
 #[cfg(any(feature = "objects", feature = "kube-proxy-config"))]
 impl FieldErrors {
-    /// After the first pass.
+    /// The errors of the first pass.
     pub(crate) fn of_types(list: Vec<FieldError>) -> Self {
         let reset = list.len();
         Self { list, reset }

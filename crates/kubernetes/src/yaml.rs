@@ -1,18 +1,18 @@
-//! One YAML or JSON document as a tree of values, with limits on its size in memory.
+//! Parsing of a YAML or JSON document to a tree of values, with limits on its size in memory.
 
 use serde_json::Value;
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
 
-/// The most levels of a YAML document. Kubernetes objects have about ten.
+/// The largest number of levels of a YAML document. Kubernetes objects have about ten.
 const MAX_DEPTH: usize = 64;
 
-/// The most nodes that the aliases of a document may stand for together. `kubectl` writes no aliases.
+/// The largest number of nodes to which all aliases of a document expand. `kubectl` writes no aliases.
 const MAX_ALIASED_NODES: usize = 100_000;
 
-/// Reads one document. `None` if it is empty. The error is a line of the document, counted from 0, and a reason.
+/// Parses one document. `None` if it is empty. The error is a line of the document, counted from 0, and a reason.
 pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
-    // A directive (`%YAML 1.2`) stands before the marker of its document.
+    // A directive (`%YAML 1.2`) is before the marker of its document, so it is not content.
     let significant = |line: &str| {
         let line = line.trim_start_matches('\u{feff}');
         !line.trim().is_empty() && !line.trim_start().starts_with('#') && !line.starts_with('%')
@@ -20,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
     if !text.lines().any(significant) {
         return Ok(None);
     }
-    // JSON is YAML too, but a JSON parser is several times faster.
+    // JSON is also valid YAML, but the JSON parser is several times faster.
     if text.trim_start().starts_with(['{', '['])
         && let Ok(value) = serde_json::from_str(text)
     {
@@ -51,8 +51,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Value>, (usize, String)> {
     }
 }
 
-/// As [`parse`], also for JSON values that follow each other without a marker, as two calls of `kubectl get -o json` print them. Each
-/// value has its line in the text, counted from 0. An invalid value does not affect those before it.
+/// As [`parse`], but also accepts several JSON values without markers, as two calls of `kubectl get -o json` print them. Returns each
+/// value with its line in the text, counted from 0. An invalid value does not affect those before it.
 #[cfg(feature = "manifest")]
 pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
     match parse(text) {
@@ -62,7 +62,7 @@ pub(crate) fn parse_all(text: &str) -> Vec<(usize, Result<Value, String>)> {
     }
 }
 
-/// The JSON objects and lists of a text that begins with one, up to the first invalid value. `None` if it begins otherwise.
+/// The JSON objects and lists of a text, up to the first invalid value. `None` if the text does not begin with a JSON object or list.
 #[cfg(feature = "manifest")]
 fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -77,7 +77,7 @@ fn json_values(text: &str) -> Option<Vec<(usize, Result<Value, String>)>> {
             Some(Ok(value @ (Value::Object(_) | Value::Array(_)))) => values.push((line, Ok(value))),
             Some(_) if values.is_empty() => return None,
             Some(Ok(_)) => {
-                values.push((line, Err("expected an object".to_owned())));
+                values.push((line, Err("expected an object or a list".to_owned())));
                 return Some(values);
             }
             Some(Err(error)) => {
@@ -97,10 +97,10 @@ fn reason(error: &Error) -> String {
         Error::Budget { breach, .. } => over_budget(breach),
         _ => {
             let text = error.to_string();
-            let text = text.lines().next().unwrap_or("not YAML");
-            // The position counts from the beginning of the document; the caller adds that in the file.
+            let text = text.lines().next().unwrap_or("invalid YAML");
+            // The position is relative to the document; the caller adds the line of the file.
             let reason = text.split_once(" at line ").map_or(text, |(reason, _)| reason);
-            // Advice to programmers who call the parser.
+            // Removes advice to users of the parser's API.
             let reason = reason
                 .split_once(", set DuplicateKeyPolicy")
                 .or_else(|| reason.split_once("; use from_str"))
@@ -113,15 +113,17 @@ fn reason(error: &Error) -> String {
 
 fn over_budget(breach: &BudgetBreach) -> String {
     match breach {
-        BudgetBreach::Depth { .. } => format!("nests deeper than {MAX_DEPTH} levels"),
+        BudgetBreach::Depth { .. } => format!("more than {MAX_DEPTH} nested levels"),
         BudgetBreach::Events { .. } | BudgetBreach::Nodes { .. } => {
-            "has more parts than a text of this length may have".to_owned()
+            "more values than expected for a text of this length".to_owned()
         }
         BudgetBreach::Aliases { .. }
         | BudgetBreach::Anchors { .. }
         | BudgetBreach::AliasAnchorRatio { .. }
-        | BudgetBreach::MergeKeys { .. } => "has too many anchors, aliases or merge keys".to_owned(),
-        BudgetBreach::ScalarBytes { .. } => "holds more text than its length, by aliases".to_owned(),
-        _ => "costs more to read than a manifest should".to_owned(),
+        | BudgetBreach::MergeKeys { .. } => "too many anchors, aliases or merge keys".to_owned(),
+        BudgetBreach::ScalarBytes { .. } => {
+            "aliases expand to more text than twice the length of the document".to_owned()
+        }
+        _ => "exceeds a limit on the size of a document".to_owned(),
     }
 }

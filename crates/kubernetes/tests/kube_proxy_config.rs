@@ -18,7 +18,7 @@ fn parsed(rest: &str) -> KubeProxyConfiguration {
     read("f", &format!("{HEAD}{rest}")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn refused(rest: &str) -> String {
+fn error_of(rest: &str) -> String {
     read("f", &format!("{HEAD}{rest}")).unwrap_err().to_string()
 }
 
@@ -49,7 +49,7 @@ fn an_empty_file_has_kube_proxys_defaults() {
 }
 
 #[test]
-fn explicit_zeros_are_defaulted_only_where_kube_proxy_does() {
+fn explicit_zeros_have_the_default_only_where_kube_proxy_applies_it() {
     let read = parsed(
         "ipvs: {syncPeriod: 0s, minSyncPeriod: 0s, scheduler: ''}\niptables: {syncPeriod: 0s, minSyncPeriod: '0'}
 conntrack: {maxPerCore: 0, min: null, tcpEstablishedTimeout: 0s}\nhealthzBindAddress: ''\nserviceProxyName: ''",
@@ -64,7 +64,7 @@ conntrack: {maxPerCore: 0, min: null, tcpEstablishedTimeout: 0s}\nhealthzBindAdd
     assert_eq!(read.conntrack.tcp_established_timeout, Duration::ZERO);
     assert_eq!(read.healthz_bind_address.port(), 10_256);
     assert_eq!(read.service_proxy_name, None);
-    // Null stands for absent everywhere.
+    // Null is the same as absent.
     assert_eq!(
         parsed("ipvs: null\nconntrack:\nmode2: null").ipvs,
         parsed("").ipvs
@@ -72,7 +72,7 @@ conntrack: {maxPerCore: 0, min: null, tcpEstablishedTimeout: 0s}\nhealthzBindAdd
 }
 
 #[test]
-fn all_fields_that_matter_are_used() {
+fn all_fields_are_read() {
     let read = parsed(
         "hostnameOverride: ' Node-A '\nbindAddress: '::'\nclusterCIDR: 10.244.0.0/16,fd00::/16
 nodePortAddresses: [192.0.2.7/24]\nserviceProxyName: mine\nbindAddressHardFail: true
@@ -137,34 +137,34 @@ fn local_traffic_is_detected_in_four_ways() {
     let cluster = parsed("detectLocalMode: ClusterCIDR\nclusterCIDR: fd00::/16");
     assert_eq!(cluster.cluster_cidr, ["fd00::/16".parse().unwrap()]);
     assert_eq!(
-        refused("detectLocalMode: BridgeInterface"),
+        error_of("detectLocalMode: BridgeInterface"),
         "f: detectLocal.bridgeInterface: must not be empty"
     );
     assert_eq!(
-        refused("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {bridgeInterface: cbr0}"),
+        error_of("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {bridgeInterface: cbr0}"),
         "f: detectLocal.interfaceNamePrefix: must not be empty"
     );
-    assert!(refused("detectLocalMode: x").starts_with("f: detectLocalMode: \"x\" is not one of"));
+    assert!(error_of("detectLocalMode: x").starts_with("f: detectLocalMode: \"x\" is not one of"));
 }
 
 #[test]
 fn everything_invalid_is_reported_at_once() {
     assert_eq!(
-        refused(
+        error_of(
             "ipvs: {syncPeriod: 1s, minSyncPeriod: 2s, excludeCIDRs: [x, 10.0.0.0/8, z], tcpTimeout: -1s}
 iptables: {masqueradeBit: 32}\nconntrack: {min: -1}\nclusterCIDR: 10.0.0.0/8,11.0.0.0/8
 nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddress: '127.0.0.1:99999'"
         ),
-        "f: bindAddress: not a valid textual representation of an IP address; \
+        "f: bindAddress: must be a valid IP address; \
          ipvs.syncPeriod: must be greater than or equal to ipvs.minSyncPeriod; \
          ipvs.excludeCIDRs[0]: must be a valid CIDR; ipvs.excludeCIDRs[2]: must be a valid CIDR; \
          ipvs.tcpTimeout: must be greater than or equal to 0; \
          iptables.masqueradeBit: must be within the range [0, 31]; \
-         clusterCIDR: must be a either a single CIDR or dual-stack pair of CIDRs \
-         (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48); nodePortAddresses: can't use both 'primary' and CIDRs; \
+         clusterCIDR: must be a single CIDR or a dual-stack pair of CIDRs \
+         (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48); nodePortAddresses: must be either primary or a list of CIDRs, not both; \
          conntrack.min: must be greater than or equal to 0; metricsBindAddress: must be a valid port"
     );
-    assert!(refused("clusterCIDR: 10.244.0.0/16, fd00::/16").starts_with("f: clusterCIDR: must be a valid"));
+    assert!(error_of("clusterCIDR: 10.244.0.0/16, fd00::/16").starts_with("f: clusterCIDR: must be a valid"));
     for (address, reason) in [
         ("[::1]", "must be IP:port"),
         ("127.0.0.1:0", "must be a valid port"),
@@ -173,17 +173,16 @@ nodePortAddresses: [primary, 10.0.0.0/8]\nbindAddress: nowhere\nmetricsBindAddre
         ("localhost", "must be IP:port"),
     ] {
         assert_eq!(
-            refused(&format!("healthzBindAddress: '{address}'")),
+            error_of(&format!("healthzBindAddress: '{address}'")),
             format!("f: healthzBindAddress: {reason}")
         );
     }
 }
 
-/// One wrong type hides neither another one nor an invalid value.
 #[test]
-fn wrong_types_are_reported_with_everything_else() {
+fn wrong_types_are_reported_together_with_invalid_values() {
     assert_eq!(
-        refused(
+        error_of(
             "bindAddress: 7\nipvs: {strictARP: 'yes', tcpTimeout: 900, udpTimeout: soon, excludeCIDRs: [5, x, {}]}
 conntrack: []\niptables: {masqueradeBit: 1.5}"
         ),
@@ -204,26 +203,26 @@ conntrack: []\niptables: {masqueradeBit: 1.5}"
 }
 
 #[test]
-fn another_file_is_refused() {
+fn a_file_of_another_kind_is_an_error() {
     assert_eq!(
         read("f", "").unwrap_err().to_string(),
-        "f: apiVersion: is missing; it must be \"kubeproxy.config.k8s.io/v1alpha1\"; \
-         kind: is missing; it must be \"KubeProxyConfiguration\""
+        "f: apiVersion: is missing; expected \"kubeproxy.config.k8s.io/v1alpha1\"; \
+         kind: is missing; expected \"KubeProxyConfiguration\""
     );
     assert_eq!(
         read("f", "apiVersion: v1\nkind: Service\nmode: x")
             .unwrap_err()
             .to_string(),
-        "f: apiVersion: \"v1\" is not \"kubeproxy.config.k8s.io/v1alpha1\"; \
-         kind: \"Service\" is not \"KubeProxyConfiguration\"; mode: must be iptables, ipvs, nftables or blank \
-         (blank means the best-available proxy [currently iptables])"
+        "f: apiVersion: \"v1\" is not supported; expected \"kubeproxy.config.k8s.io/v1alpha1\"; \
+         kind: \"Service\" is not supported; expected \"KubeProxyConfiguration\"; mode: must be iptables, ipvs, nftables or \
+         empty (empty means iptables)"
     );
     let error = read("f", "a: 1\nb: [\n").unwrap_err();
     assert!(error.problems[0].field.starts_with("line "), "{error}");
 }
 
 #[test]
-fn fields_without_an_effect_are_named() {
+fn fields_without_effect_have_a_warning() {
     assert_eq!(
         warnings("oomScoreAdj: -999\niptables: {syncPeriod: 1s}\nfrobnicate: 1\nipvs: {a: {b: 1}}\n"),
         [
@@ -245,7 +244,7 @@ fn fields_without_an_effect_are_named() {
     );
 }
 
-/// kube-proxy compares the periods of the block of its mode only.
+/// As in kube-proxy, which compares only the periods of its mode.
 #[test]
 fn periods_of_iptables_mode_are_compared_in_that_mode() {
     let periods = "iptables: {syncPeriod: 500ms}";
@@ -259,7 +258,7 @@ fn periods_of_iptables_mode_are_compared_in_that_mode() {
     }
 }
 
-/// A fraction of a second has no effect in the kernel; the value stays exact and the file is told.
+/// A fraction of a second has no effect in the kernel. The value stays exact.
 #[test]
 fn a_timeout_with_a_fraction_of_a_second_has_a_warning() {
     let rest =
@@ -278,8 +277,8 @@ fn a_timeout_with_a_fraction_of_a_second_has_a_warning() {
 }
 
 #[test]
-fn text_of_the_file_stays_on_one_line() {
-    let error = refused("detectLocalMode: \"a\\nb\\e[31m\\u202e\"\nbindAddress: {\"c\\nd\": 1}");
+fn text_of_the_file_is_printed_on_one_line() {
+    let error = error_of("detectLocalMode: \"a\\nb\\e[31m\\u202e\"\nbindAddress: {\"c\\nd\": 1}");
     let warning = &warnings("\"x\\ny\\u202e\": 1")[0];
     for line in [&error, warning] {
         assert!(
@@ -287,8 +286,8 @@ fn text_of_the_file_stays_on_one_line() {
             "{line:?}"
         );
     }
-    // A long value is quoted in part.
-    let long = refused(&format!("bindAddressHardFail: {}", "x".repeat(100_000)));
+    // A long value is shortened.
+    let long = error_of(&format!("bindAddressHardFail: {}", "x".repeat(100_000)));
     assert!(
         long.len() < 500 && long.ends_with("expected a boolean"),
         "{}",

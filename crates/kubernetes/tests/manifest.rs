@@ -1,4 +1,4 @@
-//! Manifests as people write and `kubectl` prints them.
+//! Manifests, as written by users and printed by `kubectl`.
 #![cfg(feature = "manifest")]
 #![allow(
     clippy::unwrap_used,
@@ -138,9 +138,9 @@ fn lists_single_documents_and_streams_are_the_same() {
 
 #[test]
 fn an_error_names_file_document_object_field_and_reason() {
-    let broken = SERVICE.replace("nodePort: 30080", "nodePort: 300800");
+    let invalid = SERVICE.replace("nodePort: 30080", "nodePort: 300800");
     let other = SERVICE.replace("name: web\n", "name: other\n");
-    let objects = read("shop.yaml", &format!("{SLICE}---\n{broken}---\n{other}"));
+    let objects = read("shop.yaml", &format!("{SLICE}---\n{invalid}---\n{other}"));
     assert_eq!(
         errors(&objects),
         "shop.yaml: document 2 (line 17): Service shop/web: spec.ports[0].nodePort: 300800 is not a port (1 to 65535)\n"
@@ -150,7 +150,7 @@ fn an_error_names_file_document_object_field_and_reason() {
 }
 
 #[test]
-fn a_broken_document_leaves_the_others() {
+fn an_invalid_document_does_not_affect_the_others() {
     let objects = read(
         "x.yaml",
         &format!("{SERVICE}---\nkind: [Service\nname: x\n---\n{SLICE}"),
@@ -176,20 +176,20 @@ fn json_values_that_follow_each_other_are_read() {
     let objects = read("f", &text);
     assert_eq!(errors(&objects), "");
     assert_eq!(objects.services.len(), 2);
-    // What comes before a broken one is read; the broken one is named by its own line.
+    // Values before an invalid one are read; the error has the line of the invalid one.
     let objects = read("f", &(text + &service("c").replace("v1", "v2") + "{\"kind\":\n}"));
     assert_eq!(objects.services.len(), 2);
     assert_eq!(
         errors(&objects),
-        "f: document 3 (line 6): Service c: apiVersion: \"v2\" is not read, only \"v1\"\n\
+        "f: document 3 (line 6): Service c: apiVersion: \"v2\" is not supported; expected \"v1\"\n\
          f: document 4 (line 9): expected value\n"
     );
-    // Flow style with a remark behind it is YAML and one document.
+    // JSON followed by a comment is one YAML document.
     assert_eq!(errors(&read("f", &(service("a") + "# the end"))), "");
 }
 
 #[test]
-fn directives_are_no_document() {
+fn a_directive_is_not_a_document() {
     let objects = read(
         "f",
         &format!("%YAML 1.2\n# a shop\n---\n{SERVICE}...\n%YAML 1.2\n---\n{SLICE}"),
@@ -199,7 +199,7 @@ fn directives_are_no_document() {
 }
 
 #[test]
-fn an_item_without_a_name_is_found_by_its_place() {
+fn an_error_in_an_item_without_a_name_has_its_position() {
     let list = format!("kind: List\nitems:\n{}- {{x: 1}}\n- 3\n", item(SERVICE));
     let objects = read("l.yaml", &list);
     assert_eq!(objects.services.len(), 1);
@@ -222,7 +222,7 @@ fn an_error_is_one_line_and_counts_lines_of_the_file() {
 }
 
 #[test]
-fn wrong_fields_are_named() {
+fn an_invalid_field_is_named() {
     for (from, to, expected) in [
         (
             "name: web\n",
@@ -253,7 +253,7 @@ fn wrong_fields_are_named() {
         (
             "apiVersion: v1",
             "apiVersion: v2",
-            "Service shop/web: apiVersion: \"v2\" is not read, only \"v1\"",
+            "Service shop/web: apiVersion: \"v2\" is not supported; expected \"v1\"",
         ),
         (
             "spec:",
@@ -345,15 +345,18 @@ fn kinds_of_other_groups_are_counted() {
         [
             (
                 "apiVersion",
-                "\"discovery.k8s.io/v1beta1\" is not read, only \"discovery.k8s.io/v1\""
+                "\"discovery.k8s.io/v1beta1\" is not supported; expected \"discovery.k8s.io/v1\""
             ),
-            ("apiVersion", "\"v1\" is not read, only \"discovery.k8s.io/v1\""),
+            (
+                "apiVersion",
+                "\"v1\" is not supported; expected \"discovery.k8s.io/v1\""
+            ),
         ]
     );
 }
 
 #[test]
-fn an_endpoint_that_is_wrong_leaves_the_slice() {
+fn an_invalid_endpoint_does_not_affect_the_slice() {
     let objects = read("f", &SLICE.replace("10.244.1.21", "fd00::1"));
     assert_eq!(
         errors(&objects),
@@ -361,7 +364,7 @@ fn an_endpoint_that_is_wrong_leaves_the_slice() {
          endpoints[0].addresses[0]: fd00::1 is not an IPv4 address\n"
     );
     assert_eq!(objects.endpoint_slices[0].endpoints.len(), 1);
-    // A wrong type too.
+    // The same for a wrong type.
     let text = SLICE
         .replace("10.244.1.21", "7")
         .replace("ready: false", "ready: 3")
@@ -375,7 +378,7 @@ fn an_endpoint_that_is_wrong_leaves_the_slice() {
          endpoints[1].conditions.ready: invalid type: integer `3`, expected a boolean\n\
          f: document 1 (line 1): EndpointSlice shop/web-abc: \
          endpoints[2]: invalid type: integer `5`, expected Endpoint\n\
-         f: document 1 (line 1): EndpointSlice shop/web-abc: endpoints[3].addresses: holds no address\n"
+         f: document 1 (line 1): EndpointSlice shop/web-abc: endpoints[3].addresses: must not be empty\n"
     );
     let endpoints = &objects.endpoint_slices[0].endpoints;
     assert_eq!(
@@ -402,7 +405,7 @@ fn other_kinds_are_counted() {
 }
 
 #[test]
-fn a_yaml_bomb_is_refused() {
+fn a_document_that_expands_too_much_is_an_error() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..10 {
         let previous = vec![format!("*a{}", level - 1); 10].join(", ");
@@ -438,9 +441,8 @@ status: {addresses: [{type: Hostname, address: node-a}, {type: InternalIP, addre
     assert_eq!(node.pod_cidrs[0].to_string(), "10.244.1.0/24");
 }
 
-/// An address that is none costs only itself.
 #[test]
-fn a_node_address_that_is_wrong_leaves_the_node() {
+fn an_invalid_node_address_does_not_affect_the_node() {
     let objects = read(
         "n",
         "apiVersion: v1
@@ -470,7 +472,7 @@ status:
         .collect();
     assert_eq!(addresses, ["192.0.2.1", "2001:db8::1"]);
     assert_eq!(node.pod_cidrs.len(), 1);
-    // No reason to keep the object back.
+    // The Node is not missing.
     assert_eq!(objects.into_changes().unwrap().len(), 6);
 }
 
@@ -493,9 +495,9 @@ fn service_named(name: &str) -> String {
     )
 }
 
-/// Wherever a list is cut, no change removes an object behind the cut.
+/// No change removes an object of the truncated part.
 #[test]
-fn a_text_that_was_cut_makes_no_changes() {
+fn a_truncated_text_has_no_changes() {
     let list = format!(
         "apiVersion: v1\nitems:\n{}{}kind: List\n",
         item(SERVICE),
@@ -506,25 +508,31 @@ fn a_text_that_was_cut_makes_no_changes() {
     for end in 1..list.len() - "\n".len() {
         let objects = read("f", &list[..end]);
         if let Ok(changes) = objects.into_changes() {
-            panic!("cut at {end}: {changes:?}");
+            panic!("truncated at {end}: {changes:?}");
         }
     }
     // kubectl prints the kind of a slice after its endpoints.
     let slice = SLICE.replace("kind: EndpointSlice\n", "") + "kind: EndpointSlice\n";
     for end in 1..slice.len() - "\n".len() {
-        assert!(read("f", &slice[..end]).into_changes().is_err(), "cut at {end}");
+        assert!(
+            read("f", &slice[..end]).into_changes().is_err(),
+            "truncated at {end}"
+        );
     }
-    // JSON as well, where only white space may be cut.
+    // The same for JSON.
     let list = "{\"apiVersion\": \"v1\", \"kind\": \"ServiceList\", \"items\": \
                 [{\"metadata\": {\"name\": \"a\"}}, {\"metadata\": {\"name\": \"b\"}}]}";
     assert!(read("f", list).into_changes().is_ok());
     for end in 1..list.len() {
-        assert!(read("f", &list[..end]).into_changes().is_err(), "cut at {end}");
+        assert!(
+            read("f", &list[..end]).into_changes().is_err(),
+            "truncated at {end}"
+        );
     }
 }
 
 #[test]
-fn objects_that_could_not_be_read_are_known_by_name() {
+fn objects_that_could_not_be_read_are_missing_by_name() {
     let text = service_named("a")
         + &service_named("b").replace("port: 80", "port: 0")
         + &format!("---\n{}", SLICE.replace("IPv4", "IPX"))
@@ -549,18 +557,18 @@ fn objects_that_could_not_be_read_are_known_by_name() {
     );
     assert_eq!(names(&incomplete.objects), ["shop/a"]);
     assert_eq!(incomplete.objects.into_changes_without_missing().len(), 6);
-    // Without a legible name anything may be missing.
-    for broken in ["name: 7\n", "name: ''\n", "x: y\n", "name: x\n  namespace: {}\n"] {
+    // Without a valid name, any object may be missing.
+    for invalid in ["name: 7\n", "name: ''\n", "x: y\n", "name: x\n  namespace: {}\n"] {
         let text = SERVICE
-            .replace("name: web\n", broken)
+            .replace("name: web\n", invalid)
             .replace("  namespace: shop\n", "");
         let missing = read("f", &text).missing;
         assert!(
             missing.unnamed && missing.named.is_empty(),
-            "{broken}: {missing:?}"
+            "{invalid}: {missing:?}"
         );
     }
-    for broken in [
+    for invalid in [
         "5",
         "kind: 5",
         "a: 1",
@@ -568,9 +576,9 @@ fn objects_that_could_not_be_read_are_known_by_name() {
         "kind: List\nitems: [5]",
         "a: [",
     ] {
-        assert!(read("f", broken).missing.unnamed, "{broken}");
+        assert!(read("f", invalid).missing.unnamed, "{invalid}");
     }
-    // A missing namespace is the default one, in errors too.
+    // A missing namespace is `default`.
     let text = SERVICE
         .replace("  namespace: shop\n", "")
         .replace("port: 80", "port: 0");
@@ -584,15 +592,15 @@ fn objects_that_could_not_be_read_are_known_by_name() {
 }
 
 #[test]
-fn a_file_that_breaks_keeps_its_earlier_objects() {
-    let broken = |name: &str| service_named(name).replace("port: 80", "port: 0");
+fn a_file_that_becomes_invalid_keeps_its_earlier_objects() {
+    let invalid = |name: &str| service_named(name).replace("port: 80", "port: 0");
     let changed = |name: &str| service_named(name).replace("port: 80", "port: 81");
     let first = read(
         "f",
         &(service_named("a") + &service_named("b") + &service_named("c")),
     );
-    // One with a name: only that one is kept, c is gone.
-    let mut second = read("f", &(changed("a") + &broken("b") + &broken("new")));
+    // The invalid object has a name: only that one is kept, c is removed.
+    let mut second = read("f", &(changed("a") + &invalid("b") + &invalid("new")));
     second.keep_from(&first);
     assert_eq!(names(&second), ["shop/a", "shop/b"]);
     let ports: Vec<_> = second
@@ -603,12 +611,12 @@ fn a_file_that_breaks_keeps_its_earlier_objects() {
     assert_eq!(ports, [81, 80]);
     assert_eq!(second.errors.len(), 2);
     assert!(second.missing.is_empty());
-    // A part without a name: everything is kept.
+    // The invalid part has no name: all objects are kept.
     let mut third = read("f", &(changed("a") + "---\nkind: ["));
     third.keep_from(&first);
     assert_eq!(names(&third), ["shop/a", "shop/b", "shop/c"]);
     assert!(third.clone().into_changes().is_ok());
-    // It is kept as long as the file is broken, and goes when the file is right again.
+    // They are kept as long as the file is invalid.
     let mut fourth = read("f", "kind: [");
     fourth.keep_from(&third);
     assert_eq!(names(&fourth), names(&third));
@@ -617,15 +625,14 @@ fn a_file_that_breaks_keeps_its_earlier_objects() {
     assert_eq!(names(&fifth), ["shop/c"]);
 }
 
-/// A file that was broken from the beginning never removes what may have been there before.
 #[test]
-fn what_was_never_read_stays_missing() {
-    let broken = |name: &str| service_named(name).replace("port: 80", "port: 0");
+fn an_object_that_was_never_read_stays_missing() {
+    let invalid = |name: &str| service_named(name).replace("port: 80", "port: 0");
     let nothing = Objects::default();
-    let mut first = read("f", &(service_named("a") + &broken("b") + "---\nkind: ["));
+    let mut first = read("f", &(service_named("a") + &invalid("b") + "---\nkind: ["));
     first.keep_from(&nothing);
     assert!(first.missing.unnamed);
-    let mut second = read("f", &(service_named("a") + &broken("b") + &broken("c")));
+    let mut second = read("f", &(service_named("a") + &invalid("b") + &invalid("c")));
     second.keep_from(&first);
     assert_eq!(second.missing.named.len(), 2);
     let mut third = read("f", "kind: [");
@@ -643,25 +650,25 @@ fn what_was_never_read_stays_missing() {
 
 #[test]
 fn objects_of_several_texts_are_joined() {
-    let broken = service_named("b").replace("port: 80", "port: 0");
+    let invalid = service_named("b").replace("port: 80", "port: 0");
     let mut all = Objects::default();
-    all.extend(read("f", &(service_named("a") + &broken)));
+    all.extend(read("f", &(service_named("a") + &invalid)));
     assert_eq!(all.missing.named.len(), 1);
     all.extend(read("g", &format!("kind: ConfigMap\n---\n{SLICE}")));
     assert_eq!(names(&all), ["shop/a", "shop/web-abc"]);
     assert_eq!((all.errors.len(), all.other["ConfigMap"]), (1, 1));
     assert!(all.clone().into_changes().is_err());
-    // Another text has the object.
+    // Another text has the missing object.
     all.extend(read("h", &service_named("b")));
     assert!(all.into_changes().is_ok());
 }
 
 #[test]
-fn every_tenth_service_broken_leaves_nine_tenths() {
+fn one_invalid_document_in_ten_does_not_affect_the_others() {
     let mut text = String::new();
     for n in 0..100 {
         let service = SERVICE.replace("name: web\n", &format!("name: web-{n}\n"));
-        let broken = [
+        let invalid = [
             "port: 80\n",
             "name: http",
             "spec:",
@@ -669,7 +676,7 @@ fn every_tenth_service_broken_leaves_nine_tenths() {
             "clusterIPs: [",
         ][n / 10 % 5];
         text += &if n % 10 == 0 {
-            service.replace(broken, "port: {{\n")
+            service.replace(invalid, "port: {{\n")
         } else {
             service
         };
@@ -681,21 +688,21 @@ fn every_tenth_service_broken_leaves_nine_tenths() {
 }
 
 #[test]
-fn the_worlds_of_kube_proxy_are_read_without_an_error() {
+fn the_objects_of_recorded_clusters_are_read_without_an_error() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxier/tests/oracle");
-    let mut worlds = 0;
-    for world in std::fs::read_dir(folder).unwrap() {
-        let path = world.unwrap().path().join("objects.yaml");
+    let mut fixtures = 0;
+    for fixture in std::fs::read_dir(folder).unwrap() {
+        let path = fixture.unwrap().path().join("objects.yaml");
         if let Ok(text) = std::fs::read_to_string(&path) {
             assert_eq!(errors(&read(&path.display().to_string(), &text)), "");
-            worlds += 1;
+            fixtures += 1;
         }
     }
-    assert_eq!(worlds, 19);
+    assert_eq!(fixtures, 19);
 }
 
 #[test]
-fn what_costs_too_much_to_read_is_said_in_words() {
+fn an_error_about_a_limit_does_not_contain_names_of_the_parser() {
     let many = |part: &str| format!("{{{}}}", part.repeat(2_000));
     let deep = format!("a: {}{}", "[".repeat(100), "]".repeat(100));
     let aliased = format!(
@@ -706,20 +713,20 @@ fn what_costs_too_much_to_read_is_said_in_words() {
     );
     for text in [many("a,"), deep.clone(), aliased] {
         let objects = read("f", &text);
-        let said = errors(&objects);
-        assert_eq!(objects.errors.len(), 1, "{said}");
+        let text = errors(&objects);
+        assert_eq!(objects.errors.len(), 1, "{text}");
         for word in ["budget", "breach", "{", "Limits", "max_"] {
-            assert!(!said.contains(word), "{said}");
+            assert!(!text.contains(word), "{text}");
         }
     }
     assert_eq!(
         errors(&read("f", &deep)),
-        "f: document 1 (line 1): nests deeper than 64 levels\n"
+        "f: document 1 (line 1): more than 64 nested levels\n"
     );
 }
 
 #[test]
-fn names_stay_on_one_line_wherever_they_are_printed() {
+fn names_are_printed_on_one_line() {
     let evil = "a\\nService kube-system/dns: all is well\\e[31m\\u202e";
     let text = SERVICE
         .replace("name: web\n", &format!("name: \"{evil}\"\n"))
@@ -740,7 +747,7 @@ fn names_stay_on_one_line_wherever_they_are_printed() {
 }
 
 #[test]
-fn an_object_that_occurs_twice_is_there_twice() {
+fn an_object_that_occurs_twice_is_returned_twice() {
     let other = SERVICE.replace("port: 80", "port: 81");
     let objects = read("f", &format!("{SERVICE}---\n{other}"));
     let ports: Vec<_> = objects
@@ -749,9 +756,9 @@ fn an_object_that_occurs_twice_is_there_twice() {
         .map(|service| service.ports[0].port)
         .collect();
     assert_eq!(ports, [80, 81]);
-    // One that is broken the second time is not missing.
-    let broken = SERVICE.replace("port: 80", "port: 0");
-    let objects = read("f", &format!("{SERVICE}---\n{broken}"));
+    // An object that is valid once is not missing.
+    let invalid = SERVICE.replace("port: 80", "port: 0");
+    let objects = read("f", &format!("{SERVICE}---\n{invalid}"));
     assert_eq!((objects.services.len(), objects.errors.len()), (1, 1));
     assert!(objects.missing.is_empty());
 }

@@ -1,4 +1,4 @@
-//! API objects as a watcher gets them.
+//! Conversion of API objects.
 #![cfg(feature = "objects")]
 #![allow(
     clippy::unwrap_used,
@@ -171,7 +171,7 @@ fn a_service_is_converted() {
         .with_port(Port::new("http", 80).with_node_port(30_080))
         .with_port(Port::new("dns", 65_535).with_protocol(Protocol::Udp));
     expected.created = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600));
-    // `app` has no meaning for a service proxy.
+    // A service proxy does not use `app`.
     expected.labels = ["kubernetes.io/service-name", "topology.kubernetes.io/zone"]
         .into_iter()
         .zip(["web", "z1"])
@@ -234,7 +234,7 @@ fn a_node_is_converted() {
         .with_pod_cidr("fd00:244:1::/64".parse().unwrap());
     expected.addresses[1].address_type = NodeAddressType::External;
     assert_eq!(converted.object, Some(expected));
-    // The older field is used where there is no other.
+    // The older field is used if the newer one is empty.
     let mut object = node();
     object.spec.as_mut().unwrap().pod_cidrs = Some(Vec::new());
     let node = Converter::new().node(&object).object.unwrap();
@@ -242,7 +242,7 @@ fn a_node_is_converted() {
 }
 
 #[test]
-fn what_is_absent_has_the_defaults_of_the_api_server() {
+fn absent_fields_have_the_defaults_of_the_api_server() {
     let mut object = core::Service::default();
     object.metadata.name = some("web");
     object.spec = Some(core::ServiceSpec {
@@ -313,10 +313,10 @@ fn all_invalid_fields_of_a_service_are_reported() {
 }
 
 #[test]
-fn an_invalid_endpoint_leaves_the_others() {
+fn an_invalid_endpoint_does_not_affect_the_others() {
     let mut object = slice();
     let mut mapped = endpoint("::ffff:10.244.1.9");
-    mapped.addresses.push("not looked at".to_owned());
+    mapped.addresses.push("not used".to_owned());
     let long = "x".repeat(1_000);
     object.endpoints = Some(vec![
         endpoint("pod.example"),
@@ -332,7 +332,7 @@ fn an_invalid_endpoint_leaves_the_others() {
         [
             "endpoints[0].addresses[0]: \"pod.example\" is not an IP address",
             "endpoints[2].addresses[0]: fd00::1 is not an IPv4 address",
-            "endpoints[3].addresses: holds no address",
+            "endpoints[3].addresses: must not be empty",
             &format!(
                 "endpoints[5].addresses[0]: \"{}\"… is not an IP address",
                 "x".repeat(80)
@@ -346,7 +346,7 @@ fn an_invalid_endpoint_leaves_the_others() {
         .map(|endpoint| endpoint.address.to_string())
         .collect();
     assert_eq!(addresses, ["10.244.1.1", "10.244.1.9"]);
-    // A field of the slice concerns all of them.
+    // An invalid field of the slice affects all of them.
     object.ports.as_mut().unwrap()[0].port = Some(70_000);
     object.metadata.name = None;
     let converted = Converter::new().endpoint_slice(&object);
@@ -368,7 +368,7 @@ fn an_invalid_endpoint_leaves_the_others() {
 }
 
 #[test]
-fn an_invalid_address_leaves_the_node() {
+fn an_invalid_address_does_not_affect_the_node() {
     let mut object = node();
     object.spec.as_mut().unwrap().pod_cidrs = texts(["10.244.1.0", "fd00:244:1::/64"]);
     let addresses = object.status.as_mut().unwrap().addresses.as_mut().unwrap();
@@ -391,7 +391,7 @@ fn an_invalid_address_leaves_the_node() {
 }
 
 #[test]
-fn labels_and_annotations_without_a_meaning_are_left_out() {
+fn labels_and_annotations_that_a_service_proxy_does_not_use_are_not_converted() {
     let mut object = service();
     object.metadata.annotations = Some(
         [

@@ -1,4 +1,4 @@
-//! An object that is broken, in whatever way, affects no other object, and is reported.
+//! An invalid object does not affect other objects, and is reported.
 #![cfg(feature = "manifest")]
 #![allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
 
@@ -7,9 +7,10 @@ use kernlink_kubernetes::objects::Converter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// How many objects there are of each kind. One of them breaks.
+/// The number of objects of each kind.
 const OBJECTS: usize = 4;
-const BROKEN: usize = 2;
+/// The number of the invalid object.
+const INVALID: usize = 2;
 
 fn service(number: usize) -> Value {
     json!({
@@ -79,9 +80,9 @@ fn documents(items: &[Value]) -> String {
     items.iter().map(|object| format!("---\n{object}\n")).collect()
 }
 
-/// All objects, with one of them changed.
-fn objects(make: fn(usize) -> Value, broken: &Value) -> Vec<Value> {
-    let kind = make(BROKEN)["kind"].clone();
+/// All objects, one of them replaced.
+fn objects(make: fn(usize) -> Value, invalid: &Value) -> Vec<Value> {
+    let kind = make(INVALID)["kind"].clone();
     let all = (0..OBJECTS).flat_map(|number| {
         [
             (number, service(number)),
@@ -90,13 +91,13 @@ fn objects(make: fn(usize) -> Value, broken: &Value) -> Vec<Value> {
         ]
     });
     all.map(|(number, object)| {
-        let is_broken = number == BROKEN && object["kind"] == kind;
-        if is_broken { broken.clone() } else { object }
+        let is_invalid = number == INVALID && object["kind"] == kind;
+        if is_invalid { invalid.clone() } else { object }
     })
     .collect()
 }
 
-/// The objects as text, without those of the broken number.
+/// The objects as text, without those of the number [`INVALID`].
 fn others(objects: &Objects) -> Vec<String> {
     let is_other = |text: &String| {
         ["web-2", "node-2"]
@@ -109,25 +110,25 @@ fn others(objects: &Objects) -> Vec<String> {
     services.chain(slices).chain(nodes).filter(is_other).collect()
 }
 
-/// Reads all objects with a broken one among them. The others are as ever, every error is about the broken one, and if that is not
-/// read it is missing.
-fn check(make: fn(usize) -> Value, broken: &Value) -> Objects {
-    let sound = read("f", &list(&objects(make, &make(BROKEN))));
+/// Reads all objects, one of them invalid. The others must not change, every error must be about the invalid one, and if it is not read
+/// it must be missing.
+fn check(make: fn(usize) -> Value, invalid: &Value) -> Objects {
+    let sound = read("f", &list(&objects(make, &make(INVALID))));
     assert_eq!(sound.errors, []);
-    let items = objects(make, broken);
+    let items = objects(make, invalid);
     let of_list = read("f", &list(&items));
     let of_documents = read("f", &documents(&items));
     for read in [&of_list, &of_documents] {
         let kept = others(read);
         for object in others(&sound) {
-            assert!(kept.contains(&object), "{broken}: {object} is gone");
+            assert!(kept.contains(&object), "{invalid}: {object} is gone");
         }
         for error in &read.errors {
-            for number in (0..OBJECTS).filter(|number| *number != BROKEN) {
+            for number in (0..OBJECTS).filter(|number| *number != INVALID) {
                 let text = error.to_string();
                 assert!(
                     !text.contains(&format!("-{number}:")) && !text.contains(&format!("-{number}-x:")),
-                    "{broken}: {text}"
+                    "{invalid}: {text}"
                 );
             }
         }
@@ -136,11 +137,11 @@ fn check(make: fn(usize) -> Value, broken: &Value) -> Objects {
         assert_eq!(
             count + other < items.len(),
             !read.missing.is_empty(),
-            "{broken}: {:?} {:?}",
+            "{invalid}: {:?} {:?}",
             read.missing,
             read.errors
         );
-        assert!(read.missing.is_empty() || !read.errors.is_empty(), "{broken}");
+        assert!(read.missing.is_empty() || !read.errors.is_empty(), "{invalid}");
     }
     assert_eq!(of_list.services, of_documents.services);
     assert_eq!(of_list.missing, of_documents.missing);
@@ -165,8 +166,8 @@ fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Values that no field has.
-fn nonsense() -> [Value; 7] {
+/// Values that are invalid in every field.
+fn invalid_values() -> [Value; 7] {
     [
         json!(-7),
         json!(1e300),
@@ -179,22 +180,21 @@ fn nonsense() -> [Value; 7] {
 }
 
 #[test]
-fn any_field_with_nonsense_leaves_the_other_objects() {
+fn an_invalid_field_does_not_affect_other_objects() {
     for make in [service, slice, node] {
         let mut all = Vec::new();
-        paths(&make(BROKEN), "", &mut all);
+        paths(&make(INVALID), "", &mut all);
         assert!(all.len() > 10);
         for path in all {
-            for value in nonsense() {
-                let mut broken = make(BROKEN);
-                *broken.pointer_mut(&path).unwrap() = value;
-                check(make, &broken);
+            for value in invalid_values() {
+                let mut invalid = make(INVALID);
+                *invalid.pointer_mut(&path).unwrap() = value;
+                check(make, &invalid);
             }
         }
     }
 }
 
-/// What an operator is told of fields that matter.
 #[test]
 fn a_field_of_a_wrong_type_is_reported() {
     for (make, path) in [
@@ -217,9 +217,9 @@ fn a_field_of_a_wrong_type_is_reported() {
         (node, "/status/addresses/0/address"),
     ] {
         for value in [json!([[[]]]), json!(-7.5)] {
-            let mut broken = make(BROKEN);
-            *broken.pointer_mut(path).unwrap() = value;
-            let read = check(make, &broken);
+            let mut invalid = make(INVALID);
+            *invalid.pointer_mut(path).unwrap() = value;
+            let read = check(make, &invalid);
             let field = path.trim_start_matches('/').replace('/', ".");
             let field = field.replace(".0", "[0]");
             let fields: Vec<_> = read.errors.iter().map(|error| error.field.as_str()).collect();
@@ -232,16 +232,16 @@ fn a_field_of_a_wrong_type_is_reported() {
 }
 
 #[test]
-fn objects_that_are_none_leave_the_others() {
+fn values_that_are_not_objects_do_not_affect_the_others() {
     for make in [service, slice, node] {
         for value in [json!(7), json!("text"), json!([]), json!({}), json!({"kind": 3})] {
             let read = check(make, &value);
             assert!(read.missing.unnamed && !read.errors.is_empty(), "{value}");
         }
         for missing in ["apiVersion", "kind", "metadata"] {
-            let mut broken = make(BROKEN);
-            broken.as_object_mut().unwrap().remove(missing);
-            let read = check(make, &broken);
+            let mut invalid = make(INVALID);
+            invalid.as_object_mut().unwrap().remove(missing);
+            let read = check(make, &invalid);
             assert_eq!(read.errors.len(), 1, "{missing}: {:?}", read.errors);
         }
     }
@@ -271,39 +271,39 @@ proptest! {
 
     /// Several fields of one object replaced at once.
     #[test]
-    fn any_values_leave_the_other_objects(
+    fn any_values_do_not_affect_other_objects(
         kind in 0..3_usize,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any_value()), 1..6),
     ) {
         let make = [service, slice, node][kind];
-        let mut broken = make(BROKEN);
+        let mut invalid = make(INVALID);
         for (index, value) in changes {
             let mut all = Vec::new();
-            paths(&broken, "", &mut all);
+            paths(&invalid, "", &mut all);
             let path: &String = index.get(&all);
-            *broken.pointer_mut(path).unwrap() = value;
+            *invalid.pointer_mut(path).unwrap() = value;
         }
-        // A document with null alone is an empty one.
-        prop_assume!(!broken.is_null());
-        // A list among the objects would have objects of its own.
-        prop_assume!(broken["kind"].as_str().is_none_or(|kind| !kind.ends_with("List")));
-        check(make, &broken);
+        // A document with only null is empty.
+        prop_assume!(!invalid.is_null());
+        // A list would contain more objects.
+        prop_assume!(invalid["kind"].as_str().is_none_or(|kind| !kind.ends_with("List")));
+        check(make, &invalid);
     }
 
-    /// A watcher, which has typed objects, gets what a manifest gives.
+    /// A typed object is converted to the same result as a manifest.
     #[test]
-    fn manifests_and_typed_objects_are_the_same(
+    fn manifests_and_typed_objects_have_the_same_result(
         kind in 0..3_usize,
         index in any::<prop::sample::Index>(),
         value in any_value(),
     ) {
-        let sound = [service, slice, node][kind](BROKEN);
+        let sound = [service, slice, node][kind](INVALID);
         let mut object = sound.clone();
         let mut all = Vec::new();
         paths(&object, "", &mut all);
         let path: &String = index.get(&all);
         *object.pointer_mut(path).unwrap() = value;
-        // Objects of other kinds are not read at all.
+        // Objects of other kinds are not read.
         prop_assume!(["kind", "apiVersion"].iter().all(|name| object[name] == sound[name]));
         let objects = read("f", &object.to_string());
         let mut converter = Converter::new();

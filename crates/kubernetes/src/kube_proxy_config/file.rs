@@ -1,16 +1,16 @@
-//! The fields of the file as serde reads them, before their values are checked.
+//! The fields of the file as deserialized by serde, before validation.
 
 use serde::{Deserialize, Deserializer};
 use serde_ignored::Path;
 
 use super::Warning;
-use crate::deserialize::object;
+use crate::deserialize::object_or_default;
 
-/// The whole file. An empty file is an object without fields.
+/// A file. An empty one is an object without fields.
 #[derive(Default)]
 pub(super) struct File {
     pub(super) fields: Fields,
-    /// The paths of the fields that are not declared here.
+    /// The paths of the fields that are not in [`Fields`].
     pub(super) undeclared: Vec<String>,
 }
 
@@ -28,15 +28,15 @@ pub(super) struct Fields {
     #[serde(rename = "clusterCIDR")]
     pub(super) cluster_cidr: Option<String>,
     pub(super) detect_local_mode: Option<String>,
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) detect_local: DetectLocal,
     pub(super) node_port_addresses: Option<Vec<Option<String>>>,
     pub(super) service_proxy_name: Option<String>,
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) ipvs: Ipvs,
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) iptables: Iptables,
-    #[serde(deserialize_with = "object")]
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) conntrack: Conntrack,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Conntrack {
     pub(super) udp_stream_timeout: Option<String>,
 }
 
-/// Fields of kube-proxy that this crate does not read.
+/// Fields of kube-proxy that this crate does not use, with the reason.
 const NOT_READ: [(&str, &str); 12] = [
     (
         "clientConnection",
@@ -127,15 +127,15 @@ impl File {
 impl<'de> Deserialize<'de> for File {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut undeclared = Vec::new();
-        let mut note = |path: Path<'_>| undeclared.push(describe(&path));
-        let fields = object(serde_ignored::Deserializer::new(deserializer, &mut note))?;
+        let mut add = |path: Path<'_>| undeclared.push(field_path(&path));
+        let fields = object_or_default(serde_ignored::Deserializer::new(deserializer, &mut add))?;
         Ok(Self { fields, undeclared })
     }
 }
 
 /// The path as in errors: `ipvs.scheduler`.
-fn describe(path: &Path<'_>) -> String {
-    let below = |parent: &Path<'_>, name: String| match describe(parent) {
+fn field_path(path: &Path<'_>) -> String {
+    let below = |parent: &Path<'_>, name: String| match field_path(parent) {
         parent if parent.is_empty() || name.starts_with('[') => parent + &name,
         parent => format!("{parent}.{name}"),
     };
@@ -144,7 +144,7 @@ fn describe(path: &Path<'_>) -> String {
         Path::Seq { parent, index } => below(parent, format!("[{index}]")),
         Path::Map { parent, key } => below(parent, key.clone()),
         Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-            describe(parent)
+            field_path(parent)
         }
     }
 }

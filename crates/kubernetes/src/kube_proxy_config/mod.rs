@@ -1,7 +1,7 @@
 //! kube-proxy's configuration file: `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`.
 //!
-//! [`read`] applies kube-proxy's defaults and its validation, and reports everything that is invalid at once. The result holds plain
-//! values for every data path; a data path takes the fields that it needs. Fields without an effect are listed as [`Warning`]s.
+//! [`read`] applies kube-proxy's defaults and validation, and reports all invalid fields at once. The result has plain values, from which
+//! a data path takes the fields that it needs. Fields without effect are listed as [`Warning`]s.
 //!
 //! ```
 //! use kernlink_kubernetes::kube_proxy_config::read;
@@ -41,14 +41,14 @@ use crate::{deserialize, yaml};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KubeProxyConfiguration {
-    /// `mode`: `ipvs`, `iptables`, `nftables`, or empty. kube-proxy takes empty as `iptables`.
+    /// `mode`: `ipvs`, `iptables`, `nftables`, or empty. kube-proxy treats empty as `iptables`.
     pub mode: String,
-    /// `hostnameOverride`: the name of this node, trimmed and in lower case. Empty: the host name is to be used.
+    /// `hostnameOverride`: the name of this node, trimmed and in lower case. Empty: the program uses the host name.
     pub hostname_override: String,
     /// `bindAddress`: the address of this node in its family, which becomes the primary family. `None` (absent or empty in the
     /// file) and the unspecified addresses `0.0.0.0` and `::` have no effect.
     pub bind_address: Option<IpAddr>,
-    /// `bindAddressHardFail`: whether a health or metrics port that cannot be opened ends the program. Default: false.
+    /// `bindAddressHardFail`: whether the program ends if it cannot listen on the health or metrics address. Default: false.
     pub bind_address_hard_fail: bool,
     /// `healthzBindAddress`. Default: port 10256 on `0.0.0.0`, or on `::` if [`bind_address`](Self::bind_address) is IPv6. An
     /// empty string has the default too.
@@ -61,21 +61,21 @@ pub struct KubeProxyConfiguration {
     pub service_proxy_name: Option<String>,
     /// `nodePortAddresses`. Default: all addresses.
     pub node_port_addresses: NodePortAddresses,
-    /// `detectLocalMode`: how traffic of this node's pods is recognised. Default: by `clusterCIDR`.
+    /// `detectLocalMode`: how traffic from pods of this node is detected. Default: by `clusterCIDR`.
     pub detect_local_mode: DetectLocalMode,
-    /// `detectLocal`: the names that the two interface modes of [`detect_local_mode`](Self::detect_local_mode) need.
+    /// `detectLocal`: the interface names for two of the values of [`detect_local_mode`](Self::detect_local_mode).
     pub detect_local: DetectLocal,
     /// `clusterCIDR`: the network of all pods, at most one of each family, in the order of the file. Read only in
     /// [`DetectLocalMode::ClusterCidr`], empty in the other modes.
     pub cluster_cidr: Vec<IpNet>,
-    /// `ipvs`: options of IPVS mode. They are read in every mode.
+    /// `ipvs`: options of IPVS mode. They are validated in every mode.
     pub ipvs: Ipvs,
     /// `iptables`: options of iptables mode. IPVS mode uses [`masquerade_bit`](Iptables::masquerade_bit) and
     /// [`masquerade_all`](Iptables::masquerade_all).
     pub iptables: Iptables,
     /// `conntrack`: limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
-    /// Fields that have no effect, or another effect than written.
+    /// Fields that have no effect, or an effect that differs from the value.
     pub warnings: Vec<Warning>,
 }
 
@@ -114,7 +114,7 @@ pub enum NodePortAddresses {
     Primary,
 }
 
-/// `detectLocalMode`: how traffic of this node's pods is recognised.
+/// `detectLocalMode`: how traffic from pods of this node is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DetectLocalMode {
@@ -136,7 +136,7 @@ pub struct DetectLocal {
     /// `bridgeInterface`: the name of the bridge. Not empty in [`DetectLocalMode::BridgeInterface`]; whether it is a valid
     /// interface name is not checked.
     pub bridge_interface: String,
-    /// `interfaceNamePrefix`: the first part of the interfaces' names. Not empty in [`DetectLocalMode::InterfaceNamePrefix`];
+    /// `interfaceNamePrefix`: the prefix of the names of interfaces. Not empty in [`DetectLocalMode::InterfaceNamePrefix`];
     /// whether an interface name can start with it is not checked.
     pub interface_name_prefix: String,
 }
@@ -152,15 +152,15 @@ pub struct Ipvs {
     /// `scheduler`: the name of an IPVS scheduler. Default, also for an empty name: `rr`. Whether the kernel has the scheduler is
     /// not checked.
     pub scheduler: String,
-    /// `excludeCIDRs`: networks in which virtual servers of other programs are left alone. The host bits are zero.
+    /// `excludeCIDRs`: networks in which virtual servers of other programs are not deleted. The host bits are zero.
     pub exclude_cidrs: Vec<IpNet>,
     /// `strictARP`: sets `arp_ignore` to 1 and `arp_announce` to 2. Default: false.
     pub strict_arp: bool,
     /// `tcpTimeout`: how long IPVS keeps an idle TCP connection. Default: 0.
     ///
     /// The kernel counts whole seconds, and kube-proxy truncates: 1.5 s has the effect of 1 s, and a value below 1 s has the
-    /// effect of 0, which keeps the kernel's value. The value here is the exact one of the file, with a [`Warning`] if it has a
-    /// fraction; its user truncates. The same holds for the other two timeouts.
+    /// effect of 0, which keeps the kernel's value. This field has the exact value of the file, with a [`Warning`] if it has a fraction;
+    /// the caller truncates it. The same applies to the other two timeouts.
     pub tcp_timeout: Duration,
     /// `tcpFinTimeout`: how long IPVS keeps an idle TCP connection after a FIN. Default: 0.
     pub tcp_fin_timeout: Duration,
@@ -215,14 +215,14 @@ impl Default for Iptables {
 
 /// `conntrack`: limits and timeouts of connection tracking. Zero keeps the kernel's value.
 ///
-/// Timeouts are the exact values of the file. The kernel counts whole seconds; as in [`Ipvs`], the user of a value truncates it, and
-/// a value with a fraction has a [`Warning`].
+/// Timeouts have the exact values of the file. The kernel counts whole seconds; as for [`Ipvs`], the caller truncates a value, and a
+/// value with a fraction has a [`Warning`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conntrack {
-    /// `maxPerCore`: entries of the table per processor. Default: 32 768.
+    /// `maxPerCore`: the number of entries of the table per processor. Default: 32 768.
     pub max_per_core: u32,
-    /// `min`: entries of the table at least; no effect if [`max_per_core`](Self::max_per_core) is 0. Default: 131 072.
+    /// `min`: the smallest number of entries of the table; no effect if [`max_per_core`](Self::max_per_core) is 0. Default: 131 072.
     pub min: u32,
     /// `tcpEstablishedTimeout`: how long an idle TCP connection is kept. Default: 24 h.
     pub tcp_established_timeout: Duration,
@@ -252,7 +252,7 @@ impl Default for Conntrack {
 
 const DEFAULT_SYNC_PERIOD: Duration = Duration::from_secs(30);
 
-/// A field that has no effect, or another effect than written.
+/// A field that has no effect, or an effect that differs from the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// The path of the field, such as `ipvs.tcpTimeout`.
@@ -268,14 +268,14 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Everything that is invalid in a file.
+/// The errors of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
-    /// The file as named by the caller.
+    /// The name of the file, as passed by the caller.
     pub file: String,
-    /// The invalid fields, at least one: first those of a wrong type, then those with an invalid value. If the text is not YAML, a
-    /// single error whose field is `line N`.
+    /// The invalid fields, at least one: first those of a wrong type, then those with an invalid value. If the text is not YAML, there
+    /// is a single error with the field `line N`.
     pub problems: Vec<FieldError>,
 }
 
@@ -294,10 +294,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Reads the text of a file, YAML or JSON. `file` is only named in errors.
+/// Parses the text of a file, YAML or JSON. `file` is used in errors only.
 ///
 /// # Errors
-/// [`Error`] if the text is not YAML, if `apiVersion` or `kind` is another one, or if a field has a value that kube-proxy refuses.
+///
+/// [`Error`] if the text is not YAML, if `apiVersion` or `kind` is not that of `KubeProxyConfiguration`, or if kube-proxy rejects the
+/// value of a field.
 pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
     let failed = |problems| Error {
         file: file.to_owned(),
@@ -310,9 +312,9 @@ pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
             return Err(failed(vec![FieldError { field, reason }]));
         }
     };
-    let (read, errors) = deserialize::read::<file::File>(&mut value);
-    match read {
-        Some(read) => validation::check(&read, errors).map_err(failed),
+    let (file, errors) = deserialize::from_value::<file::File>(&mut value);
+    match file {
+        Some(file) => validation::validate(&file, errors).map_err(failed),
         None => Err(failed(errors)),
     }
 }

@@ -15,33 +15,33 @@ use super::{
 };
 use crate::error::{FieldError, FieldErrors};
 
-/// Checks the values, after serde checked the types.
-pub(super) fn check(
+/// Validates the values and applies defaults. Serde has checked the types.
+pub(super) fn validate(
     file: &File,
     type_errors: Vec<FieldError>,
 ) -> Result<KubeProxyConfiguration, Vec<FieldError>> {
-    let mut check = Check {
+    let mut validator = Validator {
         errors: FieldErrors::of_types(type_errors),
         warnings: file.warnings(),
     };
-    let read = check.fields(&file.fields);
-    if check.errors.is_empty() {
+    let config = validator.config(&file.fields);
+    if validator.errors.is_empty() {
         Ok(KubeProxyConfiguration {
-            warnings: check.warnings,
-            ..read
+            warnings: validator.warnings,
+            ..config
         })
     } else {
-        Err(check.errors.into_vec())
+        Err(validator.errors.into_vec())
     }
 }
 
-struct Check {
+struct Validator {
     errors: FieldErrors,
     warnings: Vec<Warning>,
 }
 
-impl Check {
-    fn fields(&mut self, file: &file::Fields) -> KubeProxyConfiguration {
+impl Validator {
+    fn config(&mut self, file: &file::Fields) -> KubeProxyConfiguration {
         self.fixed(
             "apiVersion",
             file.api_version.as_ref(),
@@ -52,8 +52,7 @@ impl Check {
         if !["ipvs", "iptables", "nftables", ""].contains(&mode.as_str()) {
             self.errors.add(
                 "mode",
-                "must be iptables, ipvs, nftables or blank (blank means the best-available proxy \
-                 [currently iptables])",
+                "must be iptables, ipvs, nftables or empty (empty means iptables)",
             );
         }
         let bind_address = self.bind_address(file.bind_address.as_deref());
@@ -97,10 +96,12 @@ impl Check {
     fn fixed(&mut self, field: &str, found: Option<&String>, expected: &str) {
         match found {
             Some(text) if text == expected => {}
-            Some(text) => self.errors.add(field, format!("{text:?} is not {expected:?}")),
+            Some(text) => self
+                .errors
+                .add(field, format!("{text:?} is not supported; expected {expected:?}")),
             None => self
                 .errors
-                .add(field, format!("is missing; it must be {expected:?}")),
+                .add(field, format!("is missing; expected {expected:?}")),
         }
     }
 
@@ -115,10 +116,7 @@ impl Check {
         let text = text.filter(|text| !text.is_empty())?;
         let address = parse_address(text);
         if address.is_none() {
-            self.errors.add(
-                "bindAddress",
-                "not a valid textual representation of an IP address",
-            );
+            self.errors.add("bindAddress", "must be a valid IP address");
         }
         address
     }
@@ -238,7 +236,7 @@ impl Check {
         (mode, Vec::new())
     }
 
-    /// Nothing, one network, or one of each family separated by a comma.
+    /// Parses an empty text, one network, or one network of each family separated by a comma.
     fn cluster_cidr(&mut self, text: &str) -> Vec<IpNet> {
         if text.is_empty() {
             return Vec::new();
@@ -259,7 +257,7 @@ impl Check {
         if Family::ALL.iter().any(is_repeated) {
             self.errors.add(
                 "clusterCIDR",
-                "must be a either a single CIDR or dual-stack pair of CIDRs (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48)",
+                "must be a single CIDR or a dual-stack pair of CIDRs (e.g. 10.100.0.0/16,fde4:8dba:82e1::/48)",
             );
         }
         nets
@@ -272,8 +270,10 @@ impl Check {
         }
         if list.iter().any(|item| item.as_deref() == Some("primary")) {
             if list.len() > 1 {
-                self.errors
-                    .add("nodePortAddresses", "can't use both 'primary' and CIDRs");
+                self.errors.add(
+                    "nodePortAddresses",
+                    "must be either primary or a list of CIDRs, not both",
+                );
             }
             return NodePortAddresses::Primary;
         }
@@ -312,7 +312,7 @@ impl Check {
         }
     }
 
-    /// A duration of at least zero; the default if the file has none, or an invalid one.
+    /// A duration of 0 or more. The default if absent or invalid.
     fn duration(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
         let Some(text) = text else {
             return default;
@@ -327,7 +327,7 @@ impl Check {
         default
     }
 
-    /// A duration for which zero stands for the default too.
+    /// A duration. The default if absent, invalid or 0.
     fn period(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
         match self.duration(field, text, default) {
             Duration::ZERO => default,
@@ -335,7 +335,7 @@ impl Check {
         }
     }
 
-    /// A duration that the kernel counts in whole seconds.
+    /// A duration that the kernel counts in whole seconds. Adds a warning if it has a fraction.
     fn timeout(&mut self, field: &str, text: Option<&String>, default: Duration) -> Duration {
         let timeout = self.duration(field, text, default);
         if timeout.subsec_nanos() > 0 {
@@ -356,7 +356,7 @@ impl Check {
             self.errors.add(field, "must be greater than or equal to 0");
         } else if number > u32::MAX.into() {
             self.errors
-                .add(field, format!("{number} is more than {}", u32::MAX));
+                .add(field, format!("must be less than or equal to {}", u32::MAX));
         }
         u32::try_from(number).unwrap_or(default)
     }
@@ -369,8 +369,7 @@ impl Check {
         net
     }
 
-    /// An address with or without a port. Absent and empty stand for the default, and the default has the port of an address
-    /// without one.
+    /// An address with or without a port. An absent or empty text is the default; an address without a port has the port of the default.
     fn socket(&mut self, field: &str, given: Option<&String>, default: &str) -> Option<SocketAddr> {
         let default: SocketAddr = default.parse().ok()?;
         let text = text(given);

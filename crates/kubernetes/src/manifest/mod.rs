@@ -1,12 +1,12 @@
-//! Services, EndpointSlices and Nodes from Kubernetes YAML or JSON, as `kubectl get -o yaml` prints them.
+//! Services, EndpointSlices and Nodes from Kubernetes YAML or JSON, as printed by `kubectl get -o yaml`.
 //!
-//! A text is a stream of documents separated by `---`, or JSON values one after the other. A document is an object or a list of
-//! objects (`List`, `ServiceList` and the like). An object of another kind is counted and left out.
+//! A text is a stream of YAML documents separated by `---`, or a sequence of JSON values. A document is an object or a list of objects
+//! (`List`, `ServiceList` and so on). Objects of other kinds are counted and ignored.
 //!
-//! An object with an invalid field is left out with an [`Error`] that names file, document, object and field; the other objects are
-//! read. An endpoint, a Node address or a pod network with an invalid field is left out alone. A file can be cut in the middle, or
-//! half of it may not be YAML, so [`Objects::missing`] tells what is known about the objects that are in the text and could not be
-//! read, and [`Objects::into_changes`] fails as long as there are any.
+//! An object with an invalid field is ignored, with an [`Error`] that names file, document, object and field; the other objects are
+//! read. Of an invalid endpoint, Node address or pod network only that part is ignored. A file may be truncated, or a part of it may not
+//! be YAML. So [`Objects::missing`] lists the objects that are in the text and could not be read, as far as they are known, and
+//! [`Objects::into_changes`] fails if there are any.
 //!
 //! ```
 //! use kernlink_kubernetes::manifest::read;
@@ -33,15 +33,14 @@
 //!
 //! # A file that changes
 //!
-//! If a file is read again after a change, [`Objects::keep_from`] keeps the earlier version of every object that cannot be read any
-//! more.
+//! If a file is read again after a change, [`Objects::keep_from`] keeps the earlier version of every object that can no longer be read.
 //!
 //! ```
 //! use kernlink_kubernetes::manifest::read;
 //!
 //! let service = |name| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n---\n");
 //! let first = read("all.yaml", &(service("a") + &service("b")));
-//! // Someone breaks the second document.
+//! // The second document becomes invalid.
 //! let mut second = read("all.yaml", &(service("a") + "kind: ["));
 //! second.keep_from(&first);
 //! assert_eq!(second.services, first.services);
@@ -71,23 +70,23 @@ pub struct Objects {
     pub endpoint_slices: Vec<EndpointSlice>,
     /// Nodes, in the order of the text.
     pub nodes: Vec<Node>,
-    /// How many objects of other kinds were left out, by kind. A kind of another API group that has the name of one read here
+    /// The number of objects of other kinds, by kind. A kind of another API group with the name `Service`, `EndpointSlice` or `Node`
     /// includes the group: `Service.serving.knative.dev`.
     pub other: BTreeMap<String, usize>,
-    /// Everything that is invalid, in the order of the text.
+    /// All errors, in the order of the text.
     pub errors: Vec<Error>,
-    /// The objects that are in the text and, because of an error, not in the three lists.
+    /// The objects that are in the text but, because of an error, not in the three lists.
     pub missing: Missing,
-    /// Whether a text was read into this.
+    /// Whether a text was read. False for the default.
     is_read: bool,
 }
 
-/// What is known about the objects that are in a text and could not be read.
+/// The objects that are in a text and could not be read, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Objects with a legible kind and name.
+    /// The objects with a known kind and name.
     pub named: BTreeSet<(Kind, ObjectName)>,
-    /// Whether there may be more objects: a part of the text is not YAML, or has no legible kind or name.
+    /// Whether there may be more objects: a part of the text is not YAML, or has no valid kind or name.
     pub unnamed: bool,
 }
 
@@ -98,7 +97,7 @@ impl Missing {
         self.named.is_empty() && !self.unnamed
     }
 
-    /// Whether an object of this kind and name may be among the missing ones.
+    /// Whether an object of this kind and name may be missing.
     #[must_use]
     pub fn may_include(&self, kind: Kind, name: &ObjectName) -> bool {
         self.unnamed || self.named.contains(&(kind, name.clone()))
@@ -106,15 +105,16 @@ impl Missing {
 }
 
 impl Objects {
-    /// The objects as the full lists of a source. Objects that the source had before and that are not among these are removed.
+    /// Converts the objects to full lists of a source. Objects that the source delivered before and that are not in the lists are
+    /// removed.
     ///
-    /// A text that was cut is noticed if the cut is in a list or in JSON, and in most other places. It is not noticed between two
-    /// YAML documents, or between two fields of a YAML document with a single object.
+    /// A truncated text is detected if it ends inside a list or inside JSON, and in most other cases. It is not detected if it ends
+    /// between two YAML documents, or between two fields of a YAML document with a single object.
     ///
-    /// [`Self::errors`] is not used; report it before. Endpoints, addresses and networks that were left out alone do not make this
-    /// fail.
+    /// [`Self::errors`] is not used; report it before. Errors about a single endpoint, Node address or pod network do not cause a failure.
     ///
     /// # Errors
+    ///
     /// [`Incomplete`], with the objects, if objects are [missing](Self::missing).
     pub fn into_changes(self) -> Result<Vec<Change>, Incomplete> {
         if self.missing.is_empty() {
@@ -126,7 +126,8 @@ impl Objects {
         }
     }
 
-    /// As [`Self::into_changes`], also if objects are [missing](Self::missing): these are removed, although they are in the text.
+    /// As [`Self::into_changes`], but does not fail if objects are [missing](Self::missing): they are removed, although they are in the
+    /// text.
     #[must_use]
     pub fn into_changes_without_missing(self) -> Vec<Change> {
         vec![
@@ -139,12 +140,12 @@ impl Objects {
         ]
     }
 
-    /// Adds every [missing](Self::missing) object in its earlier version. `earlier` is the result of the last time that the same text
-    /// was read, with what it kept then.
+    /// Adds the earlier version of every [missing](Self::missing) object. `earlier` is the previous result for the same text, including
+    /// the objects that it kept.
     ///
-    /// If a part of the text has no legible name, all earlier objects that are not in these lists are added, also those that were
-    /// deleted from the text. Afterwards [`Self::missing`] has only objects that may have been missing in `earlier` too. An
-    /// [`Objects::default`] into which no text was read has nothing to add, and leaves [`Self::missing`] as it is.
+    /// If [`Missing::unnamed`] is set, all earlier objects that are not in the lists are added, including those that were deleted from
+    /// the text. Afterwards [`Self::missing`] has only objects that may have been missing in `earlier` too. If `earlier` is
+    /// [`Objects::default`], nothing changes.
     pub fn keep_from(&mut self, earlier: &Objects) {
         if self.missing.is_empty() || !earlier.is_read {
             return;
@@ -174,7 +175,7 @@ impl Objects {
         self.missing
             .named
             .retain(|(kind, name)| earlier.missing.may_include(*kind, name));
-        self.forget_found();
+        self.remove_found_from_missing();
     }
 
     /// Adds the objects of another text.
@@ -189,11 +190,11 @@ impl Objects {
         self.missing.named.extend(other.missing.named);
         self.missing.unnamed |= other.missing.unnamed;
         self.is_read |= other.is_read;
-        self.forget_found();
+        self.remove_found_from_missing();
     }
 
-    /// Removes objects from the missing ones that are in the lists too: a text may have an object twice.
-    fn forget_found(&mut self) {
+    /// Removes the objects from [`Self::missing`] that are also in the lists, because a text may have an object twice.
+    fn remove_found_from_missing(&mut self) {
         if self.missing.named.is_empty() {
             return;
         }
@@ -210,7 +211,7 @@ impl Objects {
     }
 }
 
-/// Adds the earlier objects that may be missing.
+/// Adds the earlier objects that may be missing and are not in the list.
 fn keep<T: Clone>(
     kind: Kind,
     objects: &mut Vec<T>,
@@ -224,7 +225,7 @@ fn keep<T: Clone>(
     objects.extend(kept);
 }
 
-/// Objects of which some could not be read.
+/// The objects of a text of which some could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incomplete {
@@ -233,7 +234,7 @@ pub struct Incomplete {
 }
 
 impl fmt::Display for Incomplete {
-    /// The number of errors and the first one, on one line; control characters are escaped.
+    /// The number of errors and the first error, on one line; control characters are escaped.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors = &self.objects.errors;
         write!(f, "objects could not be read ({} errors", errors.len())?;
@@ -246,21 +247,21 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// A part of a text that is invalid.
+/// An error in a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct Error {
-    /// The file as named by the caller.
+    /// The name of the file, as passed by the caller.
     pub file: String,
     /// The position of the document in the file, from 1.
     pub document: usize,
-    /// The line of the file, from 1: where the error is for a syntax error, where the document begins for any other.
+    /// The line of the file, from 1: that of a syntax error, otherwise the first line of the document.
     pub line: usize,
-    /// Kind, namespace and name of the object, as far as they are known; empty for a syntax error.
+    /// Kind, namespace and name of the object, `Service shop/web`, as far as they are known; empty for a syntax error.
     pub object: String,
     /// The path of the field; empty for a syntax error.
     pub field: String,
-    /// What is wrong.
+    /// What is invalid, and what is valid.
     pub reason: String,
 }
 

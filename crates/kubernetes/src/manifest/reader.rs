@@ -1,4 +1,4 @@
-//! Text to objects.
+//! Parsing of manifests.
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::{core::v1, discovery};
@@ -11,15 +11,15 @@ use crate::error::FieldError;
 use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE};
 use crate::{deserialize, yaml};
 
-/// The most bytes of one text. A list of 50 000 Services with ten endpoints each is about 150 MiB of YAML.
+/// The largest size of a text, in bytes: 512 MiB. A list of 50 000 Services with ten endpoints each is about 150 MiB of YAML.
 pub const MAX_TEXT: usize = 512 << 20;
 
-/// How deep lists may be in lists. Kubernetes has none, but concatenated output sometimes has.
+/// The largest depth of lists in lists. Kubernetes does not use them, but concatenated output may contain them.
 const MAX_LISTS: usize = 5;
 
-/// Reads a text. `file` is only named in errors.
+/// Parses a text. `file` is used in errors only.
 ///
-/// A text of more than [`MAX_TEXT`] bytes is refused, and so is a document with more than 64 levels or with aliases that stand for more
+/// A text of more than [`MAX_TEXT`] bytes is an error, and so is a document with more than 64 levels or with aliases that expand to more
 /// than 100 000 nodes.
 #[must_use]
 pub fn read(file: &str, text: &str) -> Objects {
@@ -34,8 +34,8 @@ pub fn read(file: &str, text: &str) -> Objects {
         converter: Converter::new(),
     };
     if text.len() > MAX_TEXT {
-        let reason = format!("the text has {} bytes; at most {MAX_TEXT} are read", text.len());
-        reader.refuse_text("", error("", reason));
+        let reason = format!("text of {} bytes; at most {MAX_TEXT} are supported", text.len());
+        reader.reject_text("", error("", reason));
         return reader.objects;
     }
     reader.document = 0;
@@ -45,16 +45,16 @@ pub fn read(file: &str, text: &str) -> Objects {
             reader.line = line + offset;
             match parsed {
                 Ok(value) => reader.object(value, &Head::default(), 0),
-                Err(reason) => reader.refuse_text("", error("", reason)),
+                Err(reason) => reader.reject_text("", error("", reason)),
             }
         }
     }
-    reader.objects.forget_found();
+    reader.objects.remove_found_from_missing();
     reader.objects
 }
 
-/// Splits a stream at its document markers, with the line that each document begins at. A line of three dashes or dots in the first
-/// column is a marker wherever it stands, also in a block of text (YAML 1.2, 9.1.2). So a broken document does not affect the
+/// Splits a stream at its document markers. Returns each document with the line at which it begins. Three dashes or dots at the beginning
+/// of a line are a marker in any context, even inside a block scalar (YAML 1.2, 9.1.2). So an invalid document does not affect the
 /// others.
 fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut rest = Some((1, text));
@@ -68,7 +68,7 @@ fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
                 || content.starts_with("--- ")
                 || content.starts_with("---\t");
             if is_marker {
-                // What follows the dashes on their line belongs to the next document.
+                // The rest of the line after the dashes belongs to the next document.
                 let (document, next) = text.split_at(at);
                 rest = Some((line, next.get(3..).unwrap_or_default()));
                 return Some((start_line, document));
@@ -79,7 +79,7 @@ fn documents(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Kind and version of an object.
+/// The kind and API version of an object.
 #[derive(Default)]
 struct Head {
     kind: String,
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Head {
             api_version: Option<String>,
         }
 
-        let fields: Fields = deserialize::object(deserializer)?;
+        let fields: Fields = deserialize::object_or_default(deserializer)?;
         Ok(Self {
             kind: fields.kind.unwrap_or_default(),
             api_version: fields.api_version.unwrap_or_default(),
@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for Head {
     }
 }
 
-/// Reads documents into objects.
+/// Collects the objects and errors of a text.
 struct Reader<'a> {
     file: &'a str,
     document: usize,
@@ -113,12 +113,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads an object or a list. An item of a list with a kind of its own has that kind, any other the kind of the list.
+    /// Reads an object or a list. An item of a list that has no kind or API version has that of the list.
     fn object(&mut self, mut value: Value, of_list: &Head, depth: usize) {
-        let (head, errors) = deserialize::read::<Head>(&mut value);
+        let (head, errors) = deserialize::from_value::<Head>(&mut value);
         let mut head = head.unwrap_or_default();
         if !errors.is_empty() {
-            errors.into_iter().for_each(|error| self.refuse_text("", error));
+            errors.into_iter().for_each(|error| self.reject_text("", error));
             return;
         }
         if head.kind.is_empty() {
@@ -128,7 +128,7 @@ impl Reader<'_> {
             head.api_version.clone_from(&of_list.api_version);
         }
         if head.kind.is_empty() {
-            return self.refuse_text("", error("kind", "is missing"));
+            return self.reject_text("", error("kind", "is missing"));
         }
         if let Some(kind) = head.kind.strip_suffix("List") {
             let api_version = if kind.is_empty() {
@@ -159,9 +159,10 @@ impl Reader<'_> {
                     self.node(value);
                 }
             }
-            kind if is_cut(kind, &head.api_version) => {
-                let reason = format!("{kind:?} is not a kind, but the beginning of one; is the text cut?");
-                self.refuse_text("", error("kind", reason));
+            kind if is_truncated(kind, &head.api_version) => {
+                let reason =
+                    format!("{kind:?} is not a kind, but the beginning of one; the text may be truncated");
+                self.reject_text("", error("kind", reason));
             }
             _ => self.count_other(head.kind),
         }
@@ -170,30 +171,31 @@ impl Reader<'_> {
     fn list(&mut self, mut value: Value, of_list: &Head, depth: usize) {
         let name = format!("{}List", of_list.kind);
         if depth >= MAX_LISTS {
-            return self.refuse_text("", error("", "lists nest too deep"));
+            return self.reject_text("", error("", format!("more than {MAX_LISTS} nested lists")));
         }
         let items = match value.get_mut("items").map(Value::take) {
             None | Some(Value::Null) => return,
             Some(Value::Array(items)) => items,
-            Some(_) => return self.refuse_text(&name, error("items", "invalid type: expected a list")),
+            Some(_) => return self.reject_text(&name, error("items", "invalid type; expected a list")),
         };
         for (position, item) in items.into_iter().enumerate() {
             let known = self.objects.errors.len();
             self.object(item, of_list, depth + 1);
-            // An object without a name is found by its place.
+            // The field of an object without a name includes its position in the list.
             for error in self.objects.errors.iter_mut().skip(known) {
                 if !error.object.contains(' ') {
                     let field = FieldError {
                         field: std::mem::take(&mut error.field),
                         reason: String::new(),
                     };
-                    error.field = field.below(format_args!("items[{position}]")).field;
+                    error.field = field.inside(format_args!("items[{position}]")).field;
                 }
             }
         }
     }
 
-    /// The value, if it is of this version. An object of another API group has another kind.
+    /// The value, if it has the API version of `T`. An object of another API group is counted as another kind; another version of this
+    /// group is an error.
     fn of_version<T: Resource>(&mut self, kind: Kind, head: &Head, value: Value) -> Option<Value> {
         if head.api_version == T::API_VERSION {
             return Some(value);
@@ -206,18 +208,22 @@ impl Reader<'_> {
         let reason = if head.api_version.is_empty() {
             "is missing".to_owned()
         } else {
-            format!("{:?} is not read, only {:?}", head.api_version, T::API_VERSION)
+            format!(
+                "{:?} is not supported; expected {:?}",
+                head.api_version,
+                T::API_VERSION
+            )
         };
-        self.refuse(kind, &value, vec![error("apiVersion", reason)]);
-        self.miss(kind, &value, true);
+        self.reject(kind, &value, vec![error("apiVersion", reason)]);
+        self.add_missing(kind, &value, true);
         None
     }
 
     fn service(&mut self, mut value: Value) {
-        let (object, errors) = deserialize::read::<v1::Service>(&mut value);
+        let (object, errors) = deserialize::from_value::<v1::Service>(&mut value);
         let converted = match object {
             Some(object) => self.converter.service_after(&object, errors),
-            None => nothing(errors),
+            None => rejected(errors),
         };
         if let Some(service) = self.accept(Kind::Service, &value, converted) {
             self.objects.services.push(service);
@@ -225,28 +231,28 @@ impl Reader<'_> {
     }
 
     fn endpoint_slice(&mut self, mut value: Value) {
-        // Each endpoint is read alone, so that a wrong type in one does not affect the others.
+        // Endpoints are deserialized one by one, so that a wrong type in one does not affect the others.
         let endpoints = take_list(value.get_mut("endpoints"));
-        let (object, errors) = deserialize::read::<discovery::v1::EndpointSlice>(&mut value);
+        let (object, errors) = deserialize::from_value::<discovery::v1::EndpointSlice>(&mut value);
         let converted = match object {
             Some(object) => {
                 let mut part = self.converter.endpoint_slice_after(&object, errors);
-                let used = if part.takes_endpoints() {
+                let used = if part.uses_endpoints() {
                     endpoints
                 } else {
                     Vec::new()
                 };
                 for (position, mut endpoint) in used.into_iter().enumerate() {
-                    match deserialize::read(&mut endpoint) {
+                    match deserialize::from_value(&mut endpoint) {
                         (Some(endpoint), errors) if errors.is_empty() => {
                             part.add(&mut self.converter, position, &endpoint);
                         }
-                        (_, errors) => errors.into_iter().for_each(|error| part.refuse(position, error)),
+                        (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
                     }
                 }
                 part.finish()
             }
-            None => nothing(errors),
+            None => rejected(errors),
         };
         if let Some(slice) = self.accept(Kind::EndpointSlice, &value, converted) {
             self.objects.endpoint_slices.push(slice);
@@ -255,58 +261,58 @@ impl Reader<'_> {
 
     fn node(&mut self, mut value: Value) {
         let addresses = take_list(value.pointer_mut("/status/addresses"));
-        let (object, errors) = deserialize::read::<v1::Node>(&mut value);
+        let (object, errors) = deserialize::from_value::<v1::Node>(&mut value);
         let converted = match object {
             Some(object) => {
                 let mut part = self.converter.node_after(&object, errors);
                 for (position, mut address) in addresses.into_iter().enumerate() {
-                    match deserialize::read(&mut address) {
+                    match deserialize::from_value(&mut address) {
                         (Some(address), errors) if errors.is_empty() => part.add(position, &address),
-                        (_, errors) => errors.into_iter().for_each(|error| part.refuse(position, error)),
+                        (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
                     }
                 }
                 part.finish()
             }
-            None => nothing(errors),
+            None => rejected(errors),
         };
         if let Some(node) = self.accept(Kind::Node, &value, converted) {
             self.objects.nodes.push(node);
         }
     }
 
-    /// The object, if there is one, with its errors reported.
+    /// Returns the object, if it is valid, and reports the errors.
     fn accept<T>(&mut self, kind: Kind, value: &Value, converted: Converted<T>) -> Option<T> {
         if converted.object.is_none() {
-            // A name that was removed for its type is not known.
+            // A name of a wrong type was removed, so it is not known.
             let names = ["metadata", "metadata.name", "metadata.namespace"];
             let is_named = !converted
                 .errors
                 .iter()
                 .any(|error| names.contains(&&*error.field));
-            self.miss(kind, value, is_named);
+            self.add_missing(kind, value, is_named);
         }
         if !converted.errors.is_empty() {
-            self.refuse(kind, value, converted.errors);
+            self.reject(kind, value, converted.errors);
         }
         converted.object
     }
 
-    fn miss(&mut self, kind: Kind, value: &Value, is_named: bool) {
+    fn add_missing(&mut self, kind: Kind, value: &Value, is_named: bool) {
         match object_name(kind, value).filter(|_| is_named) {
             Some(name) => _ = self.objects.missing.named.insert((kind, name)),
             None => self.objects.missing.unnamed = true,
         }
     }
 
-    fn refuse(&mut self, kind: Kind, value: &Value, errors: Vec<FieldError>) {
+    fn reject(&mut self, kind: Kind, value: &Value, errors: Vec<FieldError>) {
         let object = describe(kind, value);
         for error in errors {
             self.report(&object, error);
         }
     }
 
-    /// Reports a part of the text that may hold any object.
-    fn refuse_text(&mut self, object: &str, error: FieldError) {
+    /// Reports a part of the text that may contain any object.
+    fn reject_text(&mut self, object: &str, error: FieldError) {
         self.objects.missing.unnamed = true;
         self.report(object, error);
     }
@@ -327,9 +333,9 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a kind is the beginning of one that is read here. `kubectl` prints the kind of a list after its items, and that of an
-/// EndpointSlice after its endpoints.
-fn is_cut(kind: &str, api_version: &str) -> bool {
+/// Whether a kind is the beginning of a supported one. `kubectl` prints the kind of a list after its items, and that of an EndpointSlice
+/// after its endpoints, so the text may be truncated there.
+fn is_truncated(kind: &str, api_version: &str) -> bool {
     let known = [
         ("", "List"),
         (v1::Service::API_VERSION, "ServiceList"),
@@ -349,11 +355,11 @@ fn error(field: &str, reason: impl Into<String>) -> FieldError {
     }
 }
 
-fn nothing<T>(errors: Vec<FieldError>) -> Converted<T> {
+fn rejected<T>(errors: Vec<FieldError>) -> Converted<T> {
     Converted { object: None, errors }
 }
 
-/// The items of a list, which is left empty. Anything else stays, for its type error.
+/// Takes the items of a list. A value that is not a list is unchanged, so that it causes a type error.
 fn take_list(value: Option<&mut Value>) -> Vec<Value> {
     value
         .and_then(Value::as_array_mut)
@@ -361,7 +367,7 @@ fn take_list(value: Option<&mut Value>) -> Vec<Value> {
         .unwrap_or_default()
 }
 
-/// Namespace and name, if they are legible.
+/// The namespace and name, if they are valid.
 fn object_name(kind: Kind, value: &Value) -> Option<ObjectName> {
     let name = value
         .pointer("/metadata/name")?
@@ -378,7 +384,7 @@ fn object_name(kind: Kind, value: &Value) -> Option<ObjectName> {
     Some(ObjectName::new(namespace, name))
 }
 
-/// Kind and, as far as they are known, namespace and name as written.
+/// The kind and, as far as they are known, namespace and name as written.
 fn describe(kind: Kind, value: &Value) -> String {
     let text = |path| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
     match (text("/metadata/namespace"), text("/metadata/name")) {

@@ -1,4 +1,4 @@
-//! The EndpointSlice.
+//! Conversion of EndpointSlices.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, Endpoin
 use super::{Converted, Converter, Names, port, protocol, quoted};
 use crate::error::{FieldError, FieldErrors};
 
-/// Checks all fields but the endpoints, also if one of them is invalid.
+/// Converts all fields except the endpoints. All invalid fields are reported.
 pub(super) fn convert(
     object: &api::EndpointSlice,
     names: &mut Names,
@@ -55,13 +55,13 @@ pub(super) fn convert(
     })
 }
 
-/// A slice to which endpoints are added one by one.
-pub(crate) struct PartOfSlice {
+/// A slice to which endpoints are added.
+pub(crate) struct SliceBuilder {
     slice: Option<EndpointSlice>,
     errors: Vec<FieldError>,
 }
 
-impl PartOfSlice {
+impl SliceBuilder {
     pub(super) fn new(slice: Option<EndpointSlice>, errors: FieldErrors) -> Self {
         let is_valid = errors.is_empty();
         Self {
@@ -70,28 +70,29 @@ impl PartOfSlice {
         }
     }
 
-    /// Whether its endpoints are used.
+    /// Whether the endpoints are used: the slice is valid and its address type is not `FQDN`.
     #[cfg(feature = "manifest")]
-    pub(crate) fn takes_endpoints(&self) -> bool {
+    pub(crate) fn uses_endpoints(&self) -> bool {
         self.slice
             .as_ref()
             .is_some_and(|slice| slice.address_type != AddressType::Other)
     }
 
+    /// Adds an endpoint that is valid, and reports one that is not.
     pub(crate) fn add(&mut self, converter: &mut Converter, position: usize, object: &api::Endpoint) {
         if let Some(slice) = &mut self.slice
             && let AddressType::Ip(family) = slice.address_type
         {
             match endpoint(object, family, &mut converter.names) {
                 Ok(endpoint) => slice.endpoints.push(endpoint),
-                Err(error) => self.refuse(position, error),
+                Err(error) => self.reject(position, error),
             }
         }
     }
 
-    pub(crate) fn refuse(&mut self, position: usize, error: FieldError) {
+    pub(crate) fn reject(&mut self, position: usize, error: FieldError) {
         self.errors
-            .push(error.below(format_args!("endpoints[{position}]")));
+            .push(error.inside(format_args!("endpoints[{position}]")));
     }
 
     pub(crate) fn finish(self) -> Converted<EndpointSlice> {
@@ -128,17 +129,17 @@ fn endpoint(object: &api::Endpoint, family: Family, names: &mut Names) -> Result
 }
 
 fn first_address(addresses: &[String], family: Family) -> Result<IpAddr, FieldError> {
-    let wrong = |field: &str, reason| FieldError {
+    let error = |field: &str, reason| FieldError {
         field: field.to_owned(),
         reason,
     };
     let Some(text) = addresses.first() else {
-        return Err(wrong("addresses", "holds no address".to_owned()));
+        return Err(error("addresses", "must not be empty".to_owned()));
     };
     let reason = match parse_address(text) {
         Some(address) if Family::of(address) == family => return Ok(address),
         Some(address) => format!("{address} is not an {family} address"),
         None => format!("{} is not an IP address", quoted(text)),
     };
-    Err(wrong("addresses[0]", reason))
+    Err(error("addresses[0]", reason))
 }

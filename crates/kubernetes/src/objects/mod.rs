@@ -1,4 +1,4 @@
-//! API objects to the types of [`kernlink_services`], for manifests and for watchers of an API server.
+//! Conversion of API objects to the types of [`kernlink_services`], for manifests and for watchers of an API server.
 //!
 //! The objects are those of [`k8s_openapi`] with any of its Kubernetes versions from 1.33 to 1.37.
 //!
@@ -31,15 +31,15 @@ use k8s_openapi::api::{core, discovery};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kernlink_services::{EndpointSlice, Node, ObjectName, Protocol, Service};
 
-pub(crate) use self::endpoint_slice::PartOfSlice;
-pub(crate) use self::node::PartOfNode;
+pub(crate) use self::endpoint_slice::SliceBuilder;
+pub(crate) use self::node::NodeBuilder;
 use crate::error::{FieldError, FieldErrors};
 
 /// The outcome of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted<T> {
-    /// The object. `None` if the object as a whole has an invalid field. An endpoint, a Node address or a pod network that is
-    /// invalid is left out, and the rest of the object is here.
+    /// The object. `None` if a field of the object as a whole is invalid. An invalid endpoint, Node address or pod network is ignored,
+    /// and the object is converted without it.
     pub object: Option<T>,
     /// All invalid fields: those of the object as a whole, then those of its endpoints, addresses and networks.
     pub errors: Vec<FieldError>,
@@ -47,15 +47,15 @@ pub struct Converted<T> {
 
 /// Converts API objects.
 ///
-/// A cluster repeats a few names (namespaces, nodes, zones, port names) in many objects. A converter keeps the names that are in use
-/// and shares them between the objects it makes, so one converter for all objects of a cluster saves memory.
+/// Many objects of a cluster contain the same names of namespaces, nodes, zones and ports. A converter shares one allocation per name
+/// between all objects that it returns, so using one converter for all objects of a cluster saves memory.
 #[derive(Clone, Debug, Default)]
 pub struct Converter {
     names: Names,
 }
 
 impl Converter {
-    /// A converter without names.
+    /// A converter that has not seen any name.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -65,17 +65,17 @@ impl Converter {
     ///
     /// - A missing namespace is `default`.
     /// - Cluster IPs, external IPs, load balancer addresses and source ranges are kept as written.
-    /// - Labels and annotations are kept only if they can have a meaning for a service proxy: their prefix is `kernlink.io`,
-    ///   `kubernetes.io` or `*.kubernetes.io`, except those of `kubectl`.
+    /// - Labels and annotations are kept only if a service proxy may use them: their prefix is `kernlink.io`, `kubernetes.io` or
+    ///   `*.kubernetes.io`, except those of `kubectl`.
     /// - `sessionAffinity: ClientIP` without a timeout has the API server's default, 3 h.
     pub fn service(&mut self, object: &core::v1::Service) -> Converted<Service> {
         self.service_after(object, Vec::new())
     }
 
-    /// Converts an EndpointSlice. An endpoint with an invalid field is left out.
+    /// Converts an EndpointSlice. An endpoint with an invalid field is ignored.
     ///
     /// - A missing namespace is `default`.
-    /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is the IPv4 address in it.
+    /// - Only the first address of an endpoint is used. An IPv4-mapped IPv6 address is converted to the IPv4 address.
     /// - A slice of the address type `FQDN` is converted without its endpoints.
     pub fn endpoint_slice(&mut self, object: &discovery::v1::EndpointSlice) -> Converted<EndpointSlice> {
         let mut part = self.endpoint_slice_after(object, Vec::new());
@@ -85,10 +85,9 @@ impl Converter {
         part.finish()
     }
 
-    /// Converts a Node. An address or a pod network that is invalid is left out.
+    /// Converts a Node. An invalid address or pod network is ignored.
     ///
-    /// Addresses of other types than `InternalIP` and `ExternalIP` are not converted. `spec.podCIDR` is used if `spec.podCIDRs`
-    /// is empty.
+    /// Only addresses of the types `InternalIP` and `ExternalIP` are converted. `spec.podCIDR` is used if `spec.podCIDRs` is empty.
     pub fn node(&mut self, object: &core::v1::Node) -> Converted<Node> {
         let mut part = self.node_after(object, Vec::new());
         let status = object.status.as_ref();
@@ -99,7 +98,7 @@ impl Converter {
         part.finish()
     }
 
-    /// As [`Self::service`], of an object whose fields with these errors were reset.
+    /// As [`Self::service`], for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn service_after(
         &mut self,
         object: &core::v1::Service,
@@ -114,22 +113,26 @@ impl Converter {
         }
     }
 
-    /// As [`Self::endpoint_slice`], without the endpoints, of an object whose fields with these errors were reset.
+    /// As [`Self::endpoint_slice`], without the endpoints, for an object whose fields with these type errors were reset to defaults.
     pub(crate) fn endpoint_slice_after(
         &mut self,
         object: &discovery::v1::EndpointSlice,
         type_errors: Vec<FieldError>,
-    ) -> PartOfSlice {
+    ) -> SliceBuilder {
         let mut errors = FieldErrors::of_types(type_errors);
         let slice = endpoint_slice::convert(object, &mut self.names, &mut errors);
-        PartOfSlice::new(slice, errors)
+        SliceBuilder::new(slice, errors)
     }
 
-    /// As [`Self::node`], without the addresses, of an object whose fields with these errors were reset.
-    pub(crate) fn node_after(&mut self, object: &core::v1::Node, type_errors: Vec<FieldError>) -> PartOfNode {
+    /// As [`Self::node`], without the addresses, for an object whose fields with these type errors were reset to defaults.
+    pub(crate) fn node_after(
+        &mut self,
+        object: &core::v1::Node,
+        type_errors: Vec<FieldError>,
+    ) -> NodeBuilder {
         let mut errors = FieldErrors::of_types(type_errors);
         let node = node::convert(object, &mut self.names, &mut errors);
-        PartOfNode::new(node, errors).add_networks(object.spec.as_ref())
+        NodeBuilder::new(node, errors).add_networks(object.spec.as_ref())
     }
 }
 
@@ -150,11 +153,11 @@ impl<T> List<T> for Option<Vec<T>> {
     }
 }
 
-/// Gives out one allocation per distinct text.
+/// Shares one allocation per distinct text.
 #[derive(Clone, Debug, Default)]
 struct Names {
     known: HashSet<Arc<str>>,
-    /// Unused names are dropped when there are this many.
+    /// Unused names are removed when the set has this many.
     limit: usize,
 }
 
@@ -179,7 +182,7 @@ impl Names {
         text.filter(|text| !text.is_empty()).map(|text| self.intern(text))
     }
 
-    /// Namespace and name of an object in a namespace; `None` with an error if it has no name.
+    /// The namespace and name of a namespaced object. `None`, with an error, if it has no name.
     fn object_name(&mut self, metadata: &ObjectMeta, errors: &mut FieldErrors) -> Option<ObjectName> {
         let name = self.own_name(metadata, errors)?;
         let namespace = metadata.namespace.as_deref().filter(|text| !text.is_empty());
@@ -187,8 +190,8 @@ impl Names {
         Some(ObjectName { namespace, name })
     }
 
-    /// Stands for the name of an object that has none and is not going to be used.
-    fn no_name(&mut self) -> ObjectName {
+    /// The name of an object without a name, which is checked but not returned.
+    fn empty_name(&mut self) -> ObjectName {
         let empty = self.intern("");
         ObjectName::new(Arc::clone(&empty), empty)
     }
@@ -204,10 +207,10 @@ impl Names {
     }
 }
 
-/// The namespace of an object without one, as `kubectl apply` takes it.
+/// The namespace of an object without one, as for `kubectl apply`.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// Reads a text with a fixed set of values; the default if it is absent, empty or invalid.
+/// Parses a text with a fixed set of values. The default if it is absent, empty or invalid.
 fn one_of<T: Copy + Default>(
     text: Option<&String>,
     field: impl fmt::Display,
@@ -226,7 +229,7 @@ fn one_of<T: Copy + Default>(
     found.map_or_else(T::default, |(_, value)| *value)
 }
 
-/// A protocol; TCP if absent or empty.
+/// Parses a protocol; TCP if absent or empty.
 fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldErrors) -> Protocol {
     let values = [
         ("TCP", Protocol::Tcp),
@@ -236,7 +239,7 @@ fn protocol(text: Option<&String>, field: impl fmt::Display, errors: &mut FieldE
     one_of(text, field, &values, "TCP, UDP or SCTP", errors)
 }
 
-/// A port; 0 if absent or 0.
+/// Checks the range of a port; 0 if absent, 0 or invalid.
 fn port(number: Option<i32>, field: impl fmt::Display, errors: &mut FieldErrors) -> u16 {
     let number = number.unwrap_or_default();
     u16::try_from(number).unwrap_or_else(|_| {
@@ -249,7 +252,7 @@ fn not_a_port(number: i32) -> String {
     format!("{number} is not a port (1 to 65535)")
 }
 
-/// The text in quotation marks, without the end of a long one.
+/// The text in quotation marks; a long text is cut after 80 characters.
 fn quoted(text: &str) -> String {
     const MAX: usize = 80;
     match text.char_indices().nth(MAX) {
@@ -263,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_shared_and_unused_ones_are_dropped() {
+    fn names_are_shared_and_unused_names_are_removed() {
         let mut names = Names::default();
         let zone = names.intern("z1");
         assert!(Arc::ptr_eq(&zone, &names.intern("z1")));
@@ -272,7 +275,7 @@ mod tests {
         }
         assert!(names.known.len() <= Names::MIN_LIMIT, "{}", names.known.len());
         assert!(Arc::ptr_eq(&zone, &names.intern("z1")));
-        // Names in use stay, however many.
+        // Names in use are never removed.
         let used: Vec<_> = (0..5_000)
             .map(|number| names.intern(&format!("node-{number}")))
             .collect();

@@ -1,4 +1,4 @@
-//! The Node.
+//! Conversion of Nodes.
 
 use k8s_openapi::api::core::v1 as api;
 use kernlink_services::address::{parse_address, parse_net};
@@ -7,7 +7,7 @@ use kernlink_services::{Node, NodeAddress, NodeAddressType};
 use super::{Converted, Names, quoted};
 use crate::error::{FieldError, FieldErrors};
 
-/// Checks all fields but the addresses. A pod network that is invalid is reported after the other errors.
+/// Converts all fields except the addresses and pod networks.
 pub(super) fn convert(object: &api::Node, names: &mut Names, errors: &mut FieldErrors) -> Option<Node> {
     let metadata = &object.metadata;
     let mut node = Node::new(names.own_name(metadata, errors)?);
@@ -16,13 +16,13 @@ pub(super) fn convert(object: &api::Node, names: &mut Names, errors: &mut FieldE
     Some(node)
 }
 
-/// A Node to which addresses and networks are added one by one.
-pub(crate) struct PartOfNode {
+/// A Node to which pod networks and addresses are added.
+pub(crate) struct NodeBuilder {
     node: Option<Node>,
     errors: Vec<FieldError>,
 }
 
-impl PartOfNode {
+impl NodeBuilder {
     pub(super) fn new(node: Option<Node>, errors: FieldErrors) -> Self {
         let is_valid = errors.is_empty();
         Self {
@@ -31,7 +31,7 @@ impl PartOfNode {
         }
     }
 
-    /// Adds the pod networks that are valid.
+    /// Adds the pod networks that are valid, and reports the others.
     pub(super) fn add_networks(mut self, spec: Option<&api::NodeSpec>) -> Self {
         let (Some(node), Some(spec)) = (&mut self.node, spec) else {
             return self;
@@ -53,6 +53,7 @@ impl PartOfNode {
         self
     }
 
+    /// Adds an address that is valid, and reports one that is not.
     pub(crate) fn add(&mut self, position: usize, object: &api::NodeAddress) {
         let address_type = match object.type_.as_str() {
             "InternalIP" => NodeAddressType::Internal,
@@ -70,14 +71,14 @@ impl PartOfNode {
             None => {
                 let reason = format!("{} is not an IP address", quoted(&object.address));
                 let field = "address".to_owned();
-                self.refuse(position, FieldError { field, reason });
+                self.reject(position, FieldError { field, reason });
             }
         }
     }
 
-    pub(crate) fn refuse(&mut self, position: usize, error: FieldError) {
+    pub(crate) fn reject(&mut self, position: usize, error: FieldError) {
         self.errors
-            .push(error.below(format_args!("status.addresses[{position}]")));
+            .push(error.inside(format_args!("status.addresses[{position}]")));
     }
 
     pub(crate) fn finish(self) -> Converted<Node> {

@@ -1,4 +1,4 @@
-//! The Service.
+//! Conversion of Services.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,18 +15,18 @@ use crate::error::FieldErrors;
 /// The API server's default for `timeoutSeconds`.
 const DEFAULT_AFFINITY: Duration = Duration::from_secs(10_800);
 
-/// Checks all fields, also if one of them is invalid.
+/// Converts all fields. All invalid fields are reported.
 pub(super) fn convert(object: &api::Service, names: &mut Names, errors: &mut FieldErrors) -> Option<Service> {
     let metadata = &object.metadata;
     let name = names.object_name(metadata, errors);
-    // Goes on without a name, so that the other fields are checked too.
-    let mut service = Service::new(name.clone().unwrap_or_else(|| names.no_name()));
+    // Without a name the other fields are checked too.
+    let mut service = Service::new(name.clone().unwrap_or_else(|| names.empty_name()));
     service.created = metadata
         .creation_timestamp
         .as_ref()
         .and_then(|time| time_of(time.0));
-    service.labels = meaningful(metadata.labels.as_ref());
-    service.annotations = meaningful(metadata.annotations.as_ref());
+    service.labels = relevant(metadata.labels.as_ref());
+    service.annotations = relevant(metadata.annotations.as_ref());
     if let Some(spec) = &object.spec {
         read_spec(&mut service, spec, names, errors);
     }
@@ -157,9 +157,9 @@ fn read_ingress(object: &api::LoadBalancerIngress, position: usize, errors: &mut
     }
 }
 
-/// Labels and annotations that can have a meaning for a service proxy.
-fn meaningful(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let has_meaning = |name: &str| {
+/// The labels or annotations that a service proxy may use.
+fn relevant(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let is_relevant = |name: &str| {
         name.split_once('/').is_some_and(|(prefix, _)| {
             let is_kubernetes = prefix
                 .strip_suffix("kubernetes.io")
@@ -169,7 +169,7 @@ fn meaningful(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, Stri
     };
     let texts = texts.into_iter().flatten();
     texts
-        .filter(|(name, _)| has_meaning(name))
+        .filter(|(name, _)| is_relevant(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }

@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(
                 reported(&[("scheduler", name)]),
                 [format!(
-                    "metadata.annotations[kernlink.io/scheduler]: {name:?}: no kernel has this scheduler, but dh, fo, lblc, \
+                    "metadata.annotations[kernlink.io/scheduler]: invalid value {name:?}: no kernel has this scheduler, but dh, fo, lblc, \
                      lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; left out"
                 )]
             );
