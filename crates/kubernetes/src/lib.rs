@@ -21,3 +21,9 @@ pub use k8s_openapi;
 pub use kernlink_services;
 
 pub use self::error::FieldError;
+#[cfg(feature = "kube-proxy-config")]
+pub use self::kube_proxy_config::KubeProxyConfiguration;
+#[cfg(feature = "manifest")]
+pub use self::manifest::Objects;
+#[cfg(feature = "objects")]
+pub use self::objects::{Converted, Converter};

@@ -307,7 +307,7 @@ fn all_invalid_fields_of_an_object_are_reported() {
     assert!(objects.services.is_empty());
 }
 
-/// As in the API server, which also takes null for the empty string of a label.
+/// As in the API server, which also treats a null label as absent.
 #[test]
 fn a_field_that_is_null_is_absent() {
     let text = SERVICE.replace(

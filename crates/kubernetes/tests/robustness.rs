@@ -121,7 +121,7 @@ fn check(make: fn(usize) -> Value, invalid: &Value) -> Objects {
     for read in [&of_list, &of_documents] {
         let kept = others(read);
         for object in others(&sound) {
-            assert!(kept.contains(&object), "{invalid}: {object} is gone");
+            assert!(kept.contains(&object), "{invalid}: {object} is missing");
         }
         for error in &read.errors {
             for number in (0..OBJECTS).filter(|number| *number != INVALID) {

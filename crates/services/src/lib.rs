@@ -13,9 +13,9 @@ pub mod source;
 
 pub use kernlink_base::Family;
 
-pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePortId};
+pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePortId, UpdateReport};
 pub use self::config::{Config, NodePortAddresses};
-pub use self::event::{Event, Reason, Subject};
+pub use self::event::{AddressScope, Event, Reason, Subject};
 pub use self::model::{
     AffinityMask, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind, HealthCheck,
     InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
@@ -24,6 +24,6 @@ pub use self::name_map::{NameMap, NameSet};
 pub use self::services::{NotSynced, Services};
 pub use self::source::{
     AddressType, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Ingress, IngressMode,
-    Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType,
-    SessionAffinity, SourceId, TrafficPolicy,
+    Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, ParseProtocolError, Port, Protocol,
+    Service, ServiceType, SessionAffinity, SourceId, TrafficPolicy,
 };

@@ -112,7 +112,7 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
         }
     }
     let has_weights = service.annotations.contains_key(&format!("{PREFIX}weights"));
-    if has_weights && annotations.weights.are_unequal() && IGNORE_WEIGHTS.contains(&scheduler) {
+    if has_weights && annotations.weights.has_weight_above_one() && IGNORE_WEIGHTS.contains(&scheduler) {
         reasons.push(without_effect(
             "weights",
             format!("scheduler {scheduler} knows no weight but 0"),

@@ -68,7 +68,7 @@ impl Weights {
 
     /// Whether a weight is greater than 1, so that endpoints with connections may have different weights.
     #[must_use]
-    pub fn are_unequal(&self) -> bool {
+    pub fn has_weight_above_one(&self) -> bool {
         self.zones
             .values()
             .chain(self.nodes.values())

@@ -52,7 +52,7 @@ pub struct Frontend {
     pub affinity: Option<Duration>,
     /// The sources that are admitted, sorted; if empty, all are. Only load-balancer IPs have source ranges.
     pub source_ranges: Arc<[IpNet]>,
-    /// Whether the source ranges admit the node's address; true if there are none.
+    /// Whether the source ranges admit the node's address; true if [`source_ranges`](Self::source_ranges) is empty.
     pub admits_node: bool,
     /// Whether an interface of this node has the address, see [`Services::set_interface_addresses`](crate::Services::set_interface_addresses).
     pub is_node_address: bool,

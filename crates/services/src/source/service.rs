@@ -108,7 +108,7 @@ pub enum TrafficPolicy {
     /// Endpoints of all nodes.
     #[default]
     Cluster,
-    /// Endpoints of this node. If there are none, the data path decides.
+    /// Endpoints of this node. If this node has no endpoint, the data path decides.
     Local,
 }
 
