@@ -222,7 +222,7 @@ impl Default for Iptables {
 pub struct Conntrack {
     /// `maxPerCore`: the number of entries of the table per processor. Default: 32 768.
     pub max_per_core: u32,
-    /// `min`: the smallest number of entries of the table; no effect if [`max_per_core`](Self::max_per_core) is 0. Default: 131 072.
+    /// `min`: the minimum number of entries of the table; no effect if [`max_per_core`](Self::max_per_core) is 0. Default: 131 072.
     pub min: u32,
     /// `tcpEstablishedTimeout`: how long an idle TCP connection is kept. Default: 24 h.
     pub tcp_established_timeout: Duration,
