@@ -1,12 +1,12 @@
 //! Any bytes as the tables in `/proc`: nothing panics, and nothing comes out that was not put in.
 #![no_main]
 
-use kernlink_ipvs::{ConnectionFilter, Connections, table};
+use kernlink_ipvs::{ConnectionFilter, Connections, proc_net};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let lines = data.split(|byte| *byte == b'\n').count();
-    if let Ok(rows) = table::parse(data) {
+    if let Ok(rows) = proc_net::parse(data) {
         let read: usize = rows.iter().map(|row| 1 + row.real_servers.len()).sum();
         assert!(read <= lines);
     }

@@ -1,548 +1,405 @@
-//! The kernel's table, over generic netlink.
+//! What can be done with an IPVS table, the kernel's or another.
 
-use std::io::Read;
-use std::os::linux::fs::MetadataExt;
+use kernlink_netlink::Errno;
 
-use kernlink_netlink::generic::Family;
-use kernlink_netlink::{
-    AttributeReader, AttributeWriter, Batch, Connection, Errno, Message, Namespace, Protocol,
-};
-
-use crate::backend::Ipvs;
-use crate::connections::{ConnectionFilter, Connections};
-use crate::daemon::Daemon;
-use crate::error::{Error, InvalidOperation, Unavailable};
+use crate::daemon::{Daemon, DaemonRole};
+use crate::difference::Executed;
+use crate::error::Error;
 use crate::info::Info;
-use crate::listing::{Listing, Request};
 use crate::operation::Operation;
-use crate::real_server::TunnelKind;
+use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::reason::Reason;
-use crate::scheduler::Scheduler;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Consistency, RealServerSummary, Snapshot, SnapshotEntry};
 use crate::stats::{RealServerStatus, VirtualServerStatus};
-use crate::support::{Availability, ModuleLookup, Modules, Support};
-use crate::sysctl::{Setting, Value};
 use crate::timeouts::Timeouts;
-use crate::uapi::*;
-use crate::virtual_server::VirtualServerKey;
-use crate::wire;
+use crate::virtual_server::{VirtualServer, VirtualServerKey};
 
-/// The IPVS table of one network namespace of the running kernel.
+mod kernel;
+mod listing;
+
+pub use kernel::Client;
+pub(crate) use kernel::kernel_release;
+
+/// An IPVS table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature `fake`).
 ///
-/// A client holds one netlink socket and belongs to the network namespace it was opened in, whichever thread uses it.
-/// Clients do not share anything: give each thread its own, or move one between threads.
-#[derive(Debug)]
-pub struct Client {
-    connection: Connection,
-    family: u16,
-    /// Kept between calls for its memory.
-    batch: Batch,
-    /// Where the files of `/proc` are read.
-    namespace: Namespace,
-    /// Device and inode of the namespace, which tell whether a thread is in it.
-    identity: Option<(u64, u64)>,
-    /// The kernel's release, as far as it was needed.
-    release: Option<String>,
-    /// Whether the virtual servers were too many for one datagram when they were last listed.
-    has_many: bool,
-}
+/// Changes go through [`execute`](Self::execute); the single verbs are made of it.
+///
+/// Your own implementation needs four methods: [`execute`](Self::execute),
+/// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
+/// [`timeouts`](Self::timeouts). A wrapper around another implementation should forward [`snapshot`](Self::snapshot) too: the
+/// provided one lists the real servers of each virtual server separately. [`Error::custom`] is for errors that do not come
+/// from the kernel.
+///
+/// ```
+/// use kernlink_ipvs::{Error, Ipvs, Operation, RealServerStatus, Timeouts, VirtualServerKey, VirtualServerStatus};
+///
+/// /// Adds no virtual server on port 22.
+/// struct WithoutSsh<I>(I);
+///
+/// impl<I: Ipvs> Ipvs for WithoutSsh<I> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::AddVirtualServer(server) | Operation::EnsureVirtualServer(server)
+///                 if server.key.port() == Some(22) =>
+///             {
+///                 Err(Error::custom(operation.describe(), "port 22 is this host's own"))
+///             }
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+///         self.0.list_virtual_servers()
+///     }
+///
+///     fn list_real_servers(&mut self, key: &VirtualServerKey) -> Result<Vec<RealServerStatus>, Error> {
+///         self.0.list_real_servers(key)
+///     }
+///
+///     fn timeouts(&mut self) -> Result<Timeouts, Error> {
+///         self.0.timeouts()
+///     }
+/// }
+/// ```
+pub trait Ipvs: Send {
+    /// Executes operations in order, in as few system calls as possible, and returns one outcome for each, in order. A
+    /// failed operation does not stop those behind it.
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
-impl Client {
-    /// Opens the table of the calling thread's network namespace. The kernel loads the module `ip_vs` if it has it.
+    /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
     ///
-    /// Opening needs no privilege; everything else needs `CAP_NET_ADMIN` in the initial user namespace.
-    ///
-    /// # Errors
-    /// [`Error::is_unavailable`] if there is no IPVS in the kernel.
-    pub fn open() -> Result<Self, Error> {
-        let namespace = Namespace::current().map_err(Error::request("open the network namespace"))?;
-        let mut connection =
-            Connection::open(Protocol::Generic).map_err(Error::request("open a netlink socket"))?;
-        let family = match Family::resolve(&mut connection, IPVS_GENL_NAME) {
-            Ok(family) => family.id,
-            Err(kernlink_netlink::Error::UnknownFamily { .. }) => {
-                return Err(Unavailable::diagnose().into());
-            }
-            Err(error) => return Err(Error::request("look up the netlink family IPVS")(error)),
-        };
-        Ok(Self {
-            connection,
-            family,
-            batch: Batch::new(),
-            namespace,
-            identity: current_namespace(),
-            release: None,
-            has_many: false,
-        })
-    }
-
-    /// Opens the table of another network namespace; the calling thread stays where it is.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), and what hinders entering the namespace.
-    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
-        namespace
-            .run(Self::open)
-            .map_err(Error::request("open IPVS in another network namespace"))?
-    }
-
-    /// How long to wait for the kernel's answer; `None` waits for ever. 30 seconds unless set.
+    /// The list has every virtual server that exists from the beginning to the end of the call, once. A virtual server that is
+    /// added or deleted during the call may or may not be in it.
     ///
     /// # Errors
-    /// What the socket says to it.
-    pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) -> Result<(), Error> {
-        self.connection
-            .set_timeout(timeout)
-            .map_err(Error::request("set the timeout"))
-    }
+    /// [`Error::is_interrupted`] if ten attempts failed because the table changed too fast, in this network namespace or in
+    /// another.
+    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
-    /// What the running kernel's IPVS can do.
-    ///
-    /// # Errors
-    /// [`Error::is_permission_denied`] without the right to ask.
-    pub fn support(&mut self) -> Result<Support, Error> {
-        let info = self.info()?;
-        let modules = Modules::of_running_kernel();
-        let schedulers = Scheduler::KNOWN
-            .into_iter()
-            .map(|scheduler| {
-                (
-                    scheduler,
-                    Availability::of(&format!("ip_vs_{scheduler}"), &modules),
-                )
-            })
-            .collect();
-        Ok(Support {
-            release: modules.release,
-            info,
-            schedulers,
-        })
-    }
-
-    /// The connections of the client's network namespace that match a filter, read as the iterator goes on; the client is
-    /// free for other things meanwhile. `ipvsadm -L -n -c` shows them.
-    ///
-    /// # Errors
-    /// The table in `/proc` cannot be read.
-    pub fn connections(&mut self, filter: ConnectionFilter) -> Result<Connections, Error> {
-        self.inside(|| Connections::open(filter))?
-    }
-
-    /// Reads a setting of the client's network namespace.
-    ///
-    /// # Errors
-    /// [`Error::is_unsupported`] if the kernel does not have it: [`Error::is_kernel_too_old`], or a module is missing or an
-    /// option of the kernel's configuration.
-    pub fn setting<T: Value>(&mut self, setting: &Setting<T>) -> Result<T, Error> {
-        self.inside(|| setting.read())?
-    }
-
-    /// Writes a setting of the client's network namespace.
-    ///
-    /// # Errors
-    /// [`Error::is_invalid`] if the value is out of range, [`Error::is_unsupported`] if the kernel does not have the
-    /// setting, [`Error::is_permission_denied`] without the right.
-    pub fn set_setting<T: Value>(&mut self, setting: &Setting<T>, value: &T) -> Result<(), Error> {
-        self.inside(|| setting.write(value))?
-    }
-
-    /// The virtual servers, in the order of their keys.
-    pub(crate) fn read_virtual_servers(&mut self) -> Result<Listing<VirtualServerStatus>, Error> {
-        let attempt = "list the virtual servers";
-        let listing = self.list(
-            attempt,
-            self.has_many,
-            |writer| wire::write_header(writer, IPVS_CMD_GET_SERVICE),
-            |message| {
-                wire::body(message.payload, IPVS_CMD_NEW_SERVICE)
-                    .and_then(wire::read_virtual_server)
-                    .map(Some)
-            },
-            |status| status.server.key,
-        )?;
-        self.has_many = listing.items.len() > MANY;
-        Ok(listing)
-    }
-
-    /// The real servers of a virtual server, in the order of their keys.
-    pub(crate) fn read_real_servers(
-        &mut self,
-        virtual_server: &VirtualServerKey,
-    ) -> Result<Listing<RealServerStatus>, Error> {
-        let family = virtual_server.family();
-        self.list(
-            "list the real servers",
-            false,
-            |writer| {
-                wire::write_header(writer, IPVS_CMD_GET_DEST);
-                wire::write_service_key(writer, virtual_server);
-            },
-            |message| {
-                let body = wire::body(message.payload, IPVS_CMD_NEW_DEST)?;
-                wire::read_real_server(body, Some(family)).map(Some)
-            },
-            |status| status.server.key,
-        )
-    }
-
-    fn list<T, K: Ord>(
-        &mut self,
-        attempt: &'static str,
-        is_large: bool,
-        write: impl Fn(&mut AttributeWriter<'_>),
-        read: impl Fn(Message<'_>) -> Result<Option<T>, kernlink_netlink::Error>,
-        key: impl Fn(&T) -> K,
-    ) -> Result<Listing<T>, Error> {
-        let request = Request {
-            message_type: self.family,
-            write,
-            read,
-        };
-        let (namespace, identity) = (&self.namespace, self.identity);
-        let timeout = self.connection.timeout();
-        let second = || {
-            let open = || Connection::open(Protocol::Generic);
-            let mut connection = inside(namespace, identity, open)??;
-            connection.set_timeout(timeout)?;
-            Ok::<_, kernlink_netlink::Error>(connection)
-        };
-        request
-            .list(&mut self.connection, second, key, is_large)
-            .map_err(Error::request(attempt))
-    }
-
-    /// Does something in the client's network namespace: on this thread if it is there, else on one of its own.
-    pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        inside(&self.namespace, self.identity, work)
-            .map_err(Error::request("go to the network namespace of the client"))
-    }
-
-    /// What the kernel would ignore because it is too old for it.
-    fn check_age(&mut self, operation: &Operation) -> Result<(), InvalidOperation> {
-        let (Operation::AddRealServer { real_server, .. }
-        | Operation::UpdateRealServer { real_server, .. }
-        | Operation::EnsureRealServer { real_server, .. }) = operation
-        else {
-            return Ok(());
-        };
-        if real_server.tunnel.kind == TunnelKind::Ipip {
-            return Ok(());
-        }
-        let release = self.release.get_or_insert_with(kernel_release);
-        match release_number(release) {
-            Some(number) if number < (5, 3) => Err(InvalidOperation::TunnelKind {
-                release: release.clone(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
-    /// The error of a refused operation, explained with what the namespace and the kernel's modules show besides the
-    /// operation.
-    fn explain(
-        &self,
-        operation: &Operation,
-        error: kernlink_netlink::Error,
-        modules: &mut ModuleLookup,
-    ) -> Error {
-        let kernlink_netlink::Error::Refused(refusal) = error else {
-            return Error::Transport {
-                operation: Box::new(operation.clone()),
-                source: error,
-            };
-        };
-        let reason = match (Reason::of(operation, refusal.errno), operation) {
-            (
-                Reason::Unexplained,
-                Operation::AddRealServer { real_server, .. }
-                | Operation::UpdateRealServer { real_server, .. }
-                | Operation::EnsureRealServer { real_server, .. },
-            ) if refusal.errno == Errno::EINVAL && real_server.key.address.is_ipv4() => {
-                match self.inside(has_local_table) {
-                    Ok(Some(false)) => Reason::LoopbackDown,
-                    // All that is left of what the kernel takes for no unicast address.
-                    Ok(Some(true)) => Reason::ForbiddenAddress {
-                        address: real_server.key.address,
-                        kind: "a broadcast address of this network namespace",
-                    },
-                    Ok(None) | Err(_) => Reason::Unexplained,
-                }
-            }
-            (reason, _) => modules.refine(reason),
-        };
-        Error::refused(operation, refusal.errno, reason)
-    }
-}
-
-impl Ipvs for Client {
-    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        let mut outcomes = Vec::with_capacity(operations.len());
-        for chunk in operations.chunks(OPERATIONS_IN_ONE_SEND) {
-            if !self.execute_chunk(chunk, &mut outcomes) {
-                break;
-            }
-        }
-        let not_sent = operations.iter().skip(outcomes.len()).map(|operation| {
-            Err(Error::Transport {
-                operation: Box::new(operation.clone()),
-                source: kernlink_netlink::Error::NotSent,
-            })
-        });
-        outcomes.extend(not_sent);
-        outcomes
-    }
-
-    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-        complete(self.read_virtual_servers()?, "list the virtual servers")
-    }
-
+    /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
     fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
-        let found = self.connection.request(
-            self.family,
-            0,
-            |writer| {
-                wire::write_header(writer, IPVS_CMD_GET_SERVICE);
-                wire::write_service_key(writer, key);
-            },
-            |message| {
-                wire::body(message.payload, IPVS_CMD_NEW_SERVICE)
-                    .and_then(wire::read_virtual_server)
-                    .map(Some)
-            },
-        );
-        match found {
-            Ok(mut servers) => Ok(servers.pop()),
-            Err(error) if error.errno() == Some(Errno::ESRCH) => Ok(None),
-            Err(error) => Err(Error::request("read a virtual server")(error)),
-        }
+        let servers = self.list_virtual_servers()?;
+        Ok(servers.into_iter().find(|status| status.server.key == *key))
     }
 
+    /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
+    /// virtual server is absent: the kernel does not tell these apart.
+    ///
+    /// The list has every real server that exists from the beginning to the end of the call, once. A real server that is
+    /// added or deleted during the call may or may not be in it.
+    ///
+    /// # Errors
+    /// [`Error::is_interrupted`] if ten attempts failed because the real servers changed too fast.
     fn list_real_servers(
         &mut self,
         virtual_server: &VirtualServerKey,
-    ) -> Result<Vec<RealServerStatus>, Error> {
-        complete(self.read_real_servers(virtual_server)?, "list the real servers")
-    }
+    ) -> Result<Vec<RealServerStatus>, Error>;
 
+    /// All virtual servers with their real servers, the cheapest way there is, and whether some may be missing.
+    ///
+    /// The provided method lists the real servers of each virtual server, and fails where a list fails.
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
-        crate::snapshot::take(self)
+        let mut entries = Vec::new();
+        for status in self.list_virtual_servers()? {
+            let real_servers = self.list_real_servers(&status.server.key)?;
+            let summaries = real_servers.iter().map(RealServerSummary::from).collect();
+            entries.push(SnapshotEntry::new(status, summaries));
+        }
+        Ok(Snapshot::new(entries, Consistency::Verified))
     }
 
-    fn timeouts(&mut self) -> Result<Timeouts, Error> {
-        self.ask(
-            "read the time-outs",
-            [IPVS_CMD_GET_CONFIG, IPVS_CMD_SET_CONFIG],
-            wire::read_timeouts,
-        )
-    }
+    /// The timeouts of idle connections. `ipvsadm -L --timeout` shows them.
+    fn timeouts(&mut self) -> Result<Timeouts, Error>;
 
+    /// The connection-synchronisation daemons that run, the master first. `ipvsadm -L --daemon` shows them.
+    ///
+    /// # Errors
+    /// [`Error::Custom`] from an implementation that has no daemons.
     fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
-        let mut daemons = self
-            .connection
-            .dump_all(
-                self.family,
-                0,
-                |writer| wire::write_header(writer, IPVS_CMD_GET_DAEMON),
-                |message| {
-                    wire::body(message.payload, IPVS_CMD_NEW_DAEMON)
-                        .and_then(wire::read_daemon)
-                        .map(Some)
-                },
-            )
-            .map_err(Error::request("list the daemons"))?;
-        daemons.sort_by_key(|daemon| daemon.role);
-        Ok(daemons)
+        Err(Error::custom("list the daemons", NOT_IMPLEMENTED))
     }
 
+    /// Version and connection table size.
+    ///
+    /// # Errors
+    /// [`Error::Custom`] from an implementation that has neither.
     fn info(&mut self) -> Result<Info, Error> {
-        self.ask(
-            "read version and table size",
-            [IPVS_CMD_GET_INFO, IPVS_CMD_SET_INFO],
-            wire::read_info,
-        )
-    }
-}
-
-impl Client {
-    /// Whether the operations behind these may be sent: not after silence.
-    fn execute_chunk(&mut self, operations: &[Operation], outcomes: &mut Vec<Result<(), Error>>) -> bool {
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.clear();
-        let first = outcomes.len();
-        for operation in operations {
-            let outcome = match self.check_age(operation) {
-                Ok(()) => operation.encode(self.family, &mut batch),
-                Err(problem) => Err(Error::Invalid {
-                    operation: Box::new(operation.clone()),
-                    problem,
-                }),
-            };
-            outcomes.push(outcome);
-        }
-        if operations
-            .iter()
-            .any(|operation| matches!(operation, Operation::StopDaemon(_)))
-        {
-            let _an_empty_message_fits = batch.push(NLMSG_NOOP, 0, |_| {});
-        }
-        let answers = self.connection.execute(&mut batch);
-        self.batch = batch;
-        let may_go_on = !answers.iter().any(|answer| match answer {
-            Ok(()) | Err(kernlink_netlink::Error::Overrun) => false,
-            Err(error) => error.is_outcome_unknown() || *error == kernlink_netlink::Error::NotSent,
-        });
-        let mut answers = answers.into_iter();
-        let outcomes = outcomes.get_mut(first..).unwrap_or_default();
-        let sent = operations
-            .iter()
-            .zip(outcomes)
-            .filter(|(_, outcome)| outcome.is_ok());
-        let mut modules = ModuleLookup::default();
-        for (operation, outcome) in sent {
-            let Some(mut answer) = answers.next() else { break };
-            if operation.is_two_requests() {
-                let update = answers.next().unwrap_or(Ok(()));
-                answer = match answer {
-                    Err(error) if update.is_err() && error.errno() != Some(Errno::EEXIST) => Err(error),
-                    _ => update,
-                };
-            }
-            if let Err(error) = answer {
-                *outcome = Err(self.explain(operation, error, &mut modules));
-            }
-        }
-        may_go_on
+        Err(Error::custom("read version and table size", NOT_IMPLEMENTED))
     }
 
-    /// A request that is a bare command, with one message for an answer.
-    fn ask<T>(
+    /// Every virtual server with all settings of its real servers, in the order of the keys: what
+    /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
+    /// is cheaper and knows less. A virtual server that is deleted during the call may be in the list without real servers.
+    ///
+    /// # Errors
+    /// [`Error::is_interrupted`] if the table changed too fast, as for the single lists.
+    fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
+        let mut table = Vec::new();
+        for status in self.list_virtual_servers()? {
+            let real_servers = self.list_real_servers(&status.server.key)?;
+            table.push((
+                status.server,
+                real_servers.into_iter().map(|status| status.server).collect(),
+            ));
+        }
+        Ok(table)
+    }
+
+    /// Makes the table the desired one: lists it, executes the operations of [`difference`](crate::difference) and returns each
+    /// with its outcome. Virtual servers that are not desired are deleted if `is_owned` holds of them. May be repeated; without
+    /// differences nothing is executed.
+    ///
+    /// # Errors
+    /// Those of [`list_all`](Self::list_all); nothing was executed then.
+    fn converge(
         &mut self,
-        attempt: &'static str,
-        [command, answer]: [u8; 2],
-        read: fn(AttributeReader<'_>) -> Result<T, kernlink_netlink::Error>,
-    ) -> Result<T, Error> {
-        self.connection
-            .request(
-                self.family,
-                0,
-                |writer| wire::write_header(writer, command),
-                |message| wire::body(message.payload, answer).and_then(read).map(Some),
-            )
-            .and_then(|mut answers| {
-                answers.pop().ok_or(kernlink_netlink::Error::Malformed {
-                    what: "answer: an acknowledgement and nothing else",
-                })
-            })
-            .map_err(Error::request(attempt))
-    }
-}
-
-/// A message that does nothing and is acknowledged all the same; it goes behind the end of a daemon.
-///
-/// A daemon that ends before its thread has run makes the kernel say nothing at all: `kthread_stop` then returns `EINTR`
-/// ([`kthread.c`](https://github.com/torvalds/linux/blob/v6.1/kernel/kthread.c)), and for that error alone netlink sends no
-/// acknowledgement (`netlink_rcv_skb` in [`af_netlink.c`](https://github.com/torvalds/linux/blob/v6.1/net/netlink/af_netlink.c)).
-const NLMSG_NOOP: u16 = 1;
-
-/// As many operations are encoded before they are sent: mostly one send, as a socket takes 208 KiB at once and an operation has
-/// around 100 bytes. Encoding more ahead would gain no system call and miss the processor's caches.
-const OPERATIONS_IN_ONE_SEND: usize = 1500;
-
-/// More virtual servers than this never fit one datagram, of 32 KiB at most with 250 bytes each.
-const MANY: usize = 130;
-
-/// What was listed, if nothing is missing.
-fn complete<T>(listing: Listing<T>, attempt: &'static str) -> Result<Vec<T>, Error> {
-    if listing.is_complete {
-        return Ok(listing.items);
-    }
-    Err(Error::request(attempt)(
-        kernlink_netlink::Error::DumpInterrupted {
-            attempts: listing.attempts,
-        },
-    ))
-}
-
-/// Does something in a network namespace: on this thread if it is there, else on one of its own.
-fn inside<T: Send>(
-    namespace: &Namespace,
-    identity: Option<(u64, u64)>,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T, kernlink_netlink::Error> {
-    if identity.is_some() && identity == current_namespace() {
-        return Ok(work());
-    }
-    namespace.run(work)
-}
-
-/// Device and inode of the calling thread's network namespace.
-fn current_namespace() -> Option<(u64, u64)> {
-    let metadata = std::fs::metadata("/proc/thread-self/ns/net").ok()?;
-    Some((metadata.st_dev(), metadata.st_ino()))
-}
-
-/// Whether the thread's network namespace has a local routing table, which comes with the first interface that goes up.
-fn has_local_table() -> Option<bool> {
-    let mut file = std::fs::File::open("/proc/thread-self/net/fib_trie").ok()?;
-    let mut first = [0];
-    file.read(&mut first).ok().map(|length| length != 0)
-}
-
-/// The running kernel's release, as `uname -r` prints it; empty if `/proc` does not tell.
-pub(crate) fn kernel_release() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    text.trim().to_owned()
-}
-
-/// The first two numbers of a release: (6, 1) of `6.1.0-56-amd64`.
-pub(crate) fn release_number(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|digits| digits.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn releases_are_compared_by_their_numbers() {
-        assert_eq!(release_number("6.1.0-56-amd64"), Some((6, 1)));
-        assert_eq!(release_number("5.10.0"), Some((5, 10)));
-        assert_eq!(release_number("7.0-rc1"), Some((7, 0)));
-        assert_eq!(release_number("unknown"), None);
-    }
-
-    #[test]
-    fn nothing_is_sent_after_silence() {
-        // One send without an answer; another one would be off script.
-        let script = kernlink_netlink::Script::new().expect_anything();
-        let mut client = Client {
-            connection: script.connect().unwrap(),
-            family: 0x20,
-            batch: Batch::new(),
-            namespace: Namespace::current().unwrap(),
-            identity: None,
-            release: None,
-            has_many: false,
+        desired: &[(VirtualServer, Vec<RealServer>)],
+        is_owned: &dyn Fn(&VirtualServerKey) -> bool,
+    ) -> Result<Vec<Executed>, Error> {
+        let operations = crate::difference(desired, &self.list_all()?, is_owned);
+        let outcomes = if operations.is_empty() {
+            Vec::new()
+        } else {
+            self.execute(&operations)
         };
-        let operations = vec![Operation::Flush; OPERATIONS_IN_ONE_SEND + 10];
-        let outcomes = client.execute(&operations);
-        assert_eq!(outcomes.len(), operations.len());
-        for (index, outcome) in outcomes.into_iter().enumerate() {
-            let Error::Transport { source, .. } = outcome.unwrap_err() else {
-                panic!("{index}")
-            };
-            let is_sent = index < OPERATIONS_IN_ONE_SEND;
-            assert_eq!(source.is_outcome_unknown(), is_sent, "{index}: {source}");
-            assert_eq!(source == kernlink_netlink::Error::NotSent, !is_sent, "{index}");
-        }
+        let outcomes = outcomes
+            .into_iter()
+            .chain(std::iter::repeat_with(|| Err(Error::OutcomeMissing)));
+        let executed = operations
+            .into_iter()
+            .zip(outcomes)
+            .map(|(operation, outcome)| Executed { operation, outcome });
+        Ok(executed.collect())
     }
 
-    #[test]
-    fn clients_may_move_between_threads() {
-        fn is_send<T: Send>() {}
-        is_send::<Client>();
+    /// Adds a virtual server: `ipvsadm -A`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if it is there, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn add_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        self.execute_one(Operation::AddVirtualServer(server.clone()))
+    }
+
+    /// Replaces all settings of a virtual server and leaves its real servers and connections alone: `ipvsadm -E`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn update_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        self.execute_one(Operation::UpdateVirtualServer(server.clone()))
+    }
+
+    /// Adds a virtual server, or updates it if it is there. May be repeated.
+    ///
+    /// # Errors
+    /// [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    fn ensure_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
+        self.execute_one(Operation::EnsureVirtualServer(server.clone()))
+    }
+
+    /// Deletes a virtual server and its real servers: `ipvsadm -D`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent.
+    fn delete_virtual_server(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteVirtualServer(*key))
+    }
+
+    /// Adds a real server: `ipvsadm -a`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if it is there, [`Error::is_virtual_server_absent`] if its virtual server is not,
+    /// [`Error::is_invalid`] if the kernel takes no real server with these settings.
+    fn add_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::AddRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Replaces all settings of a real server and leaves its connections alone: `ipvsadm -e`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent, [`Error::is_invalid`] if the kernel takes no real server
+    /// with these settings.
+    fn update_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::UpdateRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Adds a real server, or updates it if it is there. May be repeated.
+    ///
+    /// # Errors
+    /// [`Error::is_virtual_server_absent`] if its virtual server is not there, [`Error::is_invalid`] if the kernel takes no
+    /// real server with these settings.
+    fn ensure_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        server: &RealServer,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::EnsureRealServer {
+            virtual_server: *virtual_server,
+            real_server: server.clone(),
+        })
+    }
+
+    /// Changes the weight of a real server and nothing else. Returns the weight it had.
+    ///
+    /// The kernel replaces all settings of a real server at once, so the present ones are listed first. A change that another
+    /// client makes to this real server between the list and the update is lost.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent, and those of
+    /// [`list_real_servers`](Self::list_real_servers).
+    fn set_weight(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        real_server: &RealServerKey,
+        weight: Weight,
+    ) -> Result<Weight, Error> {
+        let listed = self.list_real_servers(virtual_server)?;
+        let found = listed
+            .into_iter()
+            .find(|status| status.server.key == *real_server);
+        let Some(RealServerStatus { server, .. }) = found else {
+            let (errno, reason) = match self.find_virtual_server(virtual_server)? {
+                Some(_) => (Errno::ENOENT, Reason::RealServerAbsent),
+                None => (Errno::ESRCH, Reason::VirtualServerAbsent),
+            };
+            let operation = Operation::UpdateRealServer {
+                virtual_server: *virtual_server,
+                real_server: RealServer::new(*real_server).with_weight(weight),
+            };
+            return Err(Error::refused(&operation, errno, reason));
+        };
+        let before = server.weight;
+        if before != weight {
+            self.update_real_server(virtual_server, &server.with_weight(weight))?;
+        }
+        Ok(before)
+    }
+
+    /// Deletes a real server: `ipvsadm -d`. To let its connections end first, give it weight 0 and wait.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it or its virtual server is absent.
+    fn delete_real_server(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+        real_server: &RealServerKey,
+    ) -> Result<(), Error> {
+        self.execute_one(Operation::DeleteRealServer {
+            virtual_server: *virtual_server,
+            real_server: *real_server,
+        })
+    }
+
+    /// Deletes every virtual server: `ipvsadm -C`. May be repeated.
+    fn flush(&mut self) -> Result<(), Error> {
+        self.execute_one(Operation::Flush)
+    }
+
+    /// Zeroes the counters of a virtual server and its real servers: `ipvsadm -Z -t ADDRESS:PORT`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if it is absent.
+    fn zero(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
+        self.execute_one(Operation::Zero(*key))
+    }
+
+    /// Zeroes all counters: `ipvsadm -Z`.
+    fn zero_all(&mut self) -> Result<(), Error> {
+        self.execute_one(Operation::ZeroAll)
+    }
+
+    /// Sets time-outs; those of zero stay as they are: `ipvsadm --set`.
+    fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
+        self.execute_one(Operation::SetTimeouts(timeouts))
+    }
+
+    /// Starts a connection-synchronisation daemon: `ipvsadm --start-daemon`.
+    ///
+    /// # Errors
+    /// [`Error::is_already_exists`] if one of its role runs.
+    fn start_daemon(&mut self, daemon: &Daemon) -> Result<(), Error> {
+        self.execute_one(Operation::StartDaemon(daemon.clone()))
+    }
+
+    /// Stops a connection-synchronisation daemon: `ipvsadm --stop-daemon`.
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if none of this role runs.
+    fn stop_daemon(&mut self, role: DaemonRole) -> Result<(), Error> {
+        self.execute_one(Operation::StopDaemon(role))
+    }
+
+    /// Executes one operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        self.execute(&[operation])
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
     }
 }
+
+const NOT_IMPLEMENTED: &str = "not supported by this implementation of Ipvs";
+
+macro_rules! forward {
+    ($($pointer:ty),*) => {$(
+        /// The table behind the pointer.
+        impl<T: Ipvs + ?Sized> Ipvs for $pointer {
+            fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+                (**self).execute(operations)
+            }
+
+            fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+                (**self).list_virtual_servers()
+            }
+
+            fn find_virtual_server(
+                &mut self,
+                key: &VirtualServerKey,
+            ) -> Result<Option<VirtualServerStatus>, Error> {
+                (**self).find_virtual_server(key)
+            }
+
+            fn list_real_servers(
+                &mut self,
+                virtual_server: &VirtualServerKey,
+            ) -> Result<Vec<RealServerStatus>, Error> {
+                (**self).list_real_servers(virtual_server)
+            }
+
+            fn snapshot(&mut self) -> Result<Snapshot, Error> {
+                (**self).snapshot()
+            }
+
+            fn timeouts(&mut self) -> Result<Timeouts, Error> {
+                (**self).timeouts()
+            }
+
+            fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
+                (**self).list_daemons()
+            }
+
+            fn info(&mut self) -> Result<Info, Error> {
+                (**self).info()
+            }
+
+            fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
+                (**self).list_all()
+            }
+        }
+    )*};
+}
+
+forward!(Box<T>, &mut T);

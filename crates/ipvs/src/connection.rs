@@ -7,9 +7,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::proc_net::{parse_address, parse_port, parse_protocol};
 use crate::real_server::RealServerKey;
 use crate::scheduler::PersistenceEngine;
-use crate::table::{parse_address, parse_port, parse_protocol};
 use crate::virtual_server::Protocol;
 
 /// One connection, or a persistence template.

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 
 use crate::connection::{ConnectionEntry, ConnectionState, EngineData, parse};
 use crate::error::Error;
+use crate::proc_net::unreadable;
 use crate::real_server::RealServerKey;
-use crate::table::unreadable;
 use crate::virtual_server::{Family, Protocol, VirtualServerKey};
 
 /// The thread's own entry: the process's shows the namespace of its main thread.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kernlink_netlink::Errno;
 
-use crate::backend::Ipvs;
+use crate::client::Ipvs;
 use crate::daemon::{Daemon, DaemonRole, InterfaceName};
 use crate::error::Error;
 use crate::forwarding::ForwardingMethod;

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-mod backend;
+mod availability;
 mod client;
 mod connection;
 mod connections;
@@ -13,28 +13,26 @@ mod error;
 mod fake;
 mod forwarding;
 mod info;
-mod listing;
 mod name;
 pub mod notation;
 mod number;
 mod operation;
 #[cfg(feature = "netlink-packet")]
 pub mod packet;
+pub mod proc_net;
 mod real_server;
 mod reason;
 mod scheduler;
 mod snapshot;
 mod stats;
-mod support;
 pub mod sysctl;
-pub mod table;
 mod timeouts;
 pub mod uapi;
 mod virtual_server;
 mod wire;
 
-pub use backend::Ipvs;
-pub use client::Client;
+pub use availability::{Availability, Support};
+pub use client::{Client, Ipvs};
 pub use connection::{ConnectionEntry, ConnectionState, EngineData};
 pub use connections::{ConnectionFilter, Connections};
 pub use daemon::{Daemon, DaemonRole, InterfaceName};
@@ -54,7 +52,6 @@ pub use reason::Reason;
 pub use scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 pub use snapshot::{Consistency, ForwardingSummary, RealServerSummary, Snapshot, SnapshotEntry};
 pub use stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};
-pub use support::{Availability, Support};
 pub use timeouts::Timeouts;
 pub use virtual_server::{
     Family, Granularity, InvalidPersistence, Persistence, Protocol, VirtualServer, VirtualServerKey,

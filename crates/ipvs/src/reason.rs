@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use kernlink_netlink::Errno;
 
+use crate::availability::Availability;
 use crate::operation::Operation;
 use crate::scheduler::{PersistenceEngine, Scheduler};
-use crate::support::Availability;
 use crate::virtual_server::Family;
 
 /// Why the kernel refused an operation.

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::client::Client;
 use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
+use crate::proc_net::{self, RowKey};
 use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::stats::{ConnectionCounts, RealServerStatus, VirtualServerStatus};
-use crate::table::{self, RowKey};
 use crate::virtual_server::VirtualServerKey;
 
 /// All virtual servers of a network namespace with their real servers.
@@ -212,7 +212,7 @@ pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
 
 /// The rows of `/proc` that tell their virtual server.
 fn read_rows(client: &Client) -> Result<HashMap<VirtualServerKey, Vec<RealServerSummary>>, Error> {
-    let rows = match client.inside(table::read)? {
+    let rows = match client.inside(proc_net::read)? {
         Ok(rows) => rows,
         // Without its files in `/proc`, as in some sandboxes, everything is listed.
         Err(Error::File { .. }) => return Ok(HashMap::new()),
