@@ -6,11 +6,13 @@ use std::io::{BufRead, BufReader};
 use std::iter::FusedIterator;
 use std::net::SocketAddr;
 
+use kernlink_base::Family;
+
 use crate::connection::{ConnectionEntry, ConnectionState, EngineData, parse};
 use crate::error::Error;
 use crate::proc_net::unreadable;
 use crate::real_server::RealServerKey;
-use crate::virtual_server::{Family, Protocol, VirtualServerKey};
+use crate::virtual_server::{Protocol, VirtualServerKey};
 
 /// The thread's own entry: the process's shows the namespace of its main thread.
 const PATH: &str = "/proc/thread-self/net/ip_vs_conn";
@@ -233,12 +235,14 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::connection::tests::TABLE;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
     use std::io::{Read, Write};
     use std::num::NonZeroU32;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::connection::tests::TABLE;
 
     fn entries(filter: ConnectionFilter) -> Vec<ConnectionEntry> {
         Connections::over(TABLE.as_bytes(), filter)

@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use kernlink_base::Family;
 use kernlink_netlink::Errno;
 
 use crate::operation::Operation;
 use crate::reason::Reason;
-use crate::virtual_server::Family;
 
 /// What can go wrong. Tell the cases apart by the predicates; the text says what was attempted on what, and why it failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

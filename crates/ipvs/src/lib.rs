@@ -31,6 +31,8 @@ pub mod uapi;
 mod virtual_server;
 mod wire;
 
+pub use kernlink_base::Family;
+
 pub use availability::{Availability, Support};
 pub use client::{Client, Ipvs};
 pub use connection::{ConnectionEntry, ConnectionState, EngineData};
@@ -54,5 +56,5 @@ pub use snapshot::{Consistency, ForwardingSummary, RealServerSummary, Snapshot, 
 pub use stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};
 pub use timeouts::Timeouts;
 pub use virtual_server::{
-    Family, Granularity, InvalidPersistence, Persistence, Protocol, VirtualServer, VirtualServerKey,
+    Granularity, InvalidPersistence, Persistence, Protocol, VirtualServer, VirtualServerKey,
 };

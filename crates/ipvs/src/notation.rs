@@ -20,12 +20,14 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use kernlink_base::Family;
+
 use crate::daemon::Daemon;
 use crate::forwarding::ForwardingMethod;
 use crate::operation::Operation;
 use crate::real_server::{RealServer, Tunnel, TunnelFlags, TunnelKind};
 use crate::scheduler::{Scheduler, SchedulerFlags};
-use crate::virtual_server::{Family, Protocol, VirtualServer, VirtualServerKey};
+use crate::virtual_server::{Protocol, VirtualServer, VirtualServerKey};
 
 mod arguments;
 mod options;

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use kernlink_base::Family;
+
 use crate::forwarding::ForwardingMethod;
 use crate::number::by_number;
 use crate::uapi;
-use crate::virtual_server::Family;
 
 /// What tells one real server of a virtual server from another. Prints as `10.1.0.1:8080` or `[2001:db8::1]:80`.
 ///

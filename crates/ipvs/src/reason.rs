@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use kernlink_base::Family;
 use kernlink_netlink::Errno;
 
 use crate::availability::Availability;
 use crate::operation::Operation;
 use crate::scheduler::{PersistenceEngine, Scheduler};
-use crate::virtual_server::Family;
 
 /// Why the kernel refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

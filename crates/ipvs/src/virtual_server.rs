@@ -1,68 +1,14 @@
 //! Virtual servers: what clients connect to.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use kernlink_base::Family;
+
 use crate::number::by_number;
 use crate::scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
-use crate::uapi;
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    #[doc(alias = "AF_INET")]
-    Ipv4,
-    /// IPv6.
-    #[doc(alias = "AF_INET6")]
-    Ipv6,
-}
-
-impl Family {
-    /// The family of an address. An IPv4-mapped IPv6 address is IPv6, as it is for the kernel.
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::Ipv4,
-            IpAddr::V6(_) => Self::Ipv6,
-        }
-    }
-
-    /// The kernel's number, `AF_INET` or `AF_INET6`.
-    pub fn number(self) -> u16 {
-        match self {
-            Self::Ipv4 => uapi::AF_INET,
-            Self::Ipv6 => uapi::AF_INET6,
-        }
-    }
-
-    /// The family with the kernel's number.
-    pub fn from_number(number: u16) -> Option<Self> {
-        match number {
-            uapi::AF_INET => Some(Self::Ipv4),
-            uapi::AF_INET6 => Some(Self::Ipv6),
-            _ => None,
-        }
-    }
-
-    /// The address whose bits are all zero.
-    pub fn unspecified(self) -> IpAddr {
-        match self {
-            Self::Ipv4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            Self::Ipv6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ipv4 => "IPv4",
-            Self::Ipv6 => "IPv6",
-        })
-    }
-}
 
 /// A transport protocol. Two are equal if their numbers are.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use kernlink_base::Family;
 use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, generic};
 
 use crate::daemon::{Daemon, DaemonRole, InterfaceName};
@@ -20,7 +21,7 @@ use crate::scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 use crate::stats::{ConnectionCounts, Rates, RealServerStatus, Stats, VirtualServerStatus};
 use crate::timeouts::Timeouts;
 use crate::uapi::*;
-use crate::virtual_server::{Family, Granularity, Persistence, Protocol, VirtualServer, VirtualServerKey};
+use crate::virtual_server::{Granularity, Persistence, Protocol, VirtualServer, VirtualServerKey};
 
 /// The command that an operation is.
 pub(crate) fn command(operation: &Operation) -> u8 {
@@ -141,7 +142,7 @@ pub(crate) fn write_service_key(writer: &mut AttributeWriter<'_>, key: &VirtualS
 // Virtual servers.
 
 fn write_virtual_server_key(writer: &mut AttributeWriter<'_>, key: &VirtualServerKey) {
-    writer.ne_u16(IPVS_SVC_ATTR_AF, key.family().number());
+    writer.ne_u16(IPVS_SVC_ATTR_AF, family_number(key.family()));
     match key {
         VirtualServerKey::Address {
             address,
@@ -300,7 +301,7 @@ fn read_granularity(family: Family, netmask: Option<[u8; 4]>) -> Result<Granular
 fn write_real_server_key(writer: &mut AttributeWriter<'_>, key: &RealServerKey) {
     // Without its family the kernel would read an IPv6 address as an IPv4 one under an IPv4 virtual server.
     writer
-        .ne_u16(IPVS_DEST_ATTR_ADDR_FAMILY, key.family().number())
+        .ne_u16(IPVS_DEST_ATTR_ADDR_FAMILY, family_number(key.family()))
         .address(IPVS_DEST_ATTR_ADDR, key.address)
         .be_u16(IPVS_DEST_ATTR_PORT, key.port);
 }
@@ -632,7 +633,18 @@ pub(crate) fn body(payload: &[u8], expected: u8) -> Result<AttributeReader<'_>, 
 }
 
 fn read_family(attribute: &Attribute<'_>) -> Result<Family, Error> {
-    Family::from_number(attribute.ne_u16()?).ok_or(malformed("address family: neither IPv4 nor IPv6"))
+    match attribute.ne_u16()? {
+        AF_INET => Ok(Family::Ipv4),
+        AF_INET6 => Ok(Family::Ipv6),
+        _ => Err(malformed("address family: neither IPv4 nor IPv6")),
+    }
+}
+
+fn family_number(family: Family) -> u16 {
+    match family {
+        Family::Ipv4 => AF_INET,
+        Family::Ipv6 => AF_INET6,
+    }
 }
 
 /// The kernel sends 16 bytes for both families.

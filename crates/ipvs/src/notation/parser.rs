@@ -3,6 +3,8 @@
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
+use kernlink_base::Family;
+
 use super::arguments::Arguments;
 use super::options::{Command, Options, Service, argument};
 use super::{Problem, flag_names};
@@ -11,7 +13,7 @@ use crate::forwarding::ForwardingMethod;
 use crate::operation::Operation;
 use crate::real_server::{RealServer, RealServerKey, Thresholds, Tunnel, Weight};
 use crate::scheduler::Scheduler;
-use crate::virtual_server::{Family, Granularity, Persistence, VirtualServer, VirtualServerKey};
+use crate::virtual_server::{Granularity, Persistence, VirtualServer, VirtualServerKey};
 
 impl FromStr for Operation {
     type Err = Problem;
