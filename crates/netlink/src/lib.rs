@@ -3,6 +3,7 @@
 mod attributes;
 mod batch;
 mod connection;
+mod consistent;
 mod error;
 pub mod generic;
 mod message;
@@ -17,6 +18,7 @@ mod transport;
 pub use attributes::{Attribute, AttributeReader, AttributeWriter};
 pub use batch::{Batch, Reply};
 pub use connection::{Connection, Datagram, Dump};
+pub use consistent::{Listing, list_until_consistent};
 pub use error::{Errno, Error, Refusal};
 pub use message::Message;
 pub use namespace::Namespace;
