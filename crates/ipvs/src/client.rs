@@ -1,34 +1,44 @@
-//! What can be done with an IPVS table, the kernel's or another.
+//! The trait for IPVS tables, and the client of the kernel's table.
 
-use kernlink_netlink::Errno;
+use kernlink_base::KernelRelease;
+use kernlink_netlink::generic::Family;
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
 
+use self::namespace::ClientNamespace;
+use self::read::complete;
+use crate::availability::{Availability, Support};
+use crate::connections::{ConnectionFilter, Connections};
 use crate::daemon::{Daemon, DaemonRole};
 use crate::difference::Executed;
-use crate::error::Error;
+use crate::error::{Error, Unavailable};
 use crate::info::Info;
+use crate::modules::Modules;
 use crate::operation::Operation;
 use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::reason::Reason;
+use crate::scheduler::Scheduler;
 use crate::snapshot::{Consistency, RealServerSummary, Snapshot, SnapshotEntry};
 use crate::stats::{RealServerStatus, VirtualServerStatus};
+use crate::sysctl::{Setting, Value};
 use crate::timeouts::Timeouts;
+use crate::uapi::*;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
+use crate::wire;
 
-mod kernel;
+mod execute;
 mod listing;
-
-pub use kernel::Client;
-pub(crate) use kernel::kernel_release;
+mod namespace;
+mod read;
 
 /// An IPVS table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature `fake`).
 ///
-/// Changes go through [`execute`](Self::execute); the single verbs are made of it.
+/// All changes are made by [`execute`](Self::execute); the methods for single changes call it.
 ///
-/// Your own implementation needs four methods: [`execute`](Self::execute),
+/// An implementation has four required methods: [`execute`](Self::execute),
 /// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
-/// [`timeouts`](Self::timeouts). A wrapper around another implementation should forward [`snapshot`](Self::snapshot) too: the
-/// provided one lists the real servers of each virtual server separately. [`Error::custom`] is for errors that do not come
-/// from the kernel.
+/// [`timeouts`](Self::timeouts). A wrapper of another implementation should forward [`snapshot`](Self::snapshot) too, because the
+/// provided method lists the real servers of each virtual server separately. [`Error::custom`] makes errors that do not come from
+/// the kernel.
 ///
 /// ```
 /// use kernlink_ipvs::{Error, Ipvs, Operation, RealServerStatus, Timeouts, VirtualServerKey, VirtualServerStatus};
@@ -42,7 +52,7 @@ pub(crate) use kernel::kernel_release;
 ///             Operation::AddVirtualServer(server) | Operation::EnsureVirtualServer(server)
 ///                 if server.key.port() == Some(22) =>
 ///             {
-///                 Err(Error::custom(operation.describe(), "port 22 is this host's own"))
+///                 Err(Error::custom(operation.describe(), "port 22 is reserved for the host"))
 ///             }
 ///             operation => self.0.execute_one(operation.clone()),
 ///         };
@@ -63,28 +73,28 @@ pub(crate) use kernel::kernel_release;
 /// }
 /// ```
 pub trait Ipvs: Send {
-    /// Executes operations in order, in as few system calls as possible, and returns one outcome for each, in order. A
-    /// failed operation does not stop those behind it.
+    /// Executes operations in order, in as few system calls as possible, and returns one outcome for each, in order. The
+    /// operations after a failed one are executed.
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
-    /// All virtual servers, in the order of their keys. `ipvsadm -L -n` shows them.
+    /// All virtual servers, in the order of their keys: `ipvsadm -L -n`.
     ///
     /// The list has every virtual server that exists from the beginning to the end of the call, once. A virtual server that is
     /// added or deleted during the call may or may not be in it.
     ///
     /// # Errors
     /// [`Error::is_interrupted`] if ten attempts failed because the table changed too fast, in this network namespace or in
-    /// another.
+    /// another one.
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error>;
 
-    /// One virtual server; `None` if it is absent. `ipvsadm -L -n -t ADDRESS:PORT` shows it.
+    /// One virtual server; `None` if it does not exist: `ipvsadm -L -n -t ADDRESS:PORT`.
     fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
         let servers = self.list_virtual_servers()?;
         Ok(servers.into_iter().find(|status| status.server.key == *key))
     }
 
-    /// The real servers of a virtual server with all settings and counters, in the order of their keys. Empty also if the
-    /// virtual server is absent: the kernel does not tell these apart.
+    /// The real servers of a virtual server with their configuration and counters, in the order of their keys. The list is empty
+    /// also if the virtual server does not exist, because the kernel does not distinguish the two cases.
     ///
     /// The list has every real server that exists from the beginning to the end of the call, once. A real server that is
     /// added or deleted during the call may or may not be in it.
@@ -96,9 +106,10 @@ pub trait Ipvs: Send {
         virtual_server: &VirtualServerKey,
     ) -> Result<Vec<RealServerStatus>, Error>;
 
-    /// All virtual servers with their real servers, the cheapest way there is, and whether some may be missing.
+    /// All virtual servers with a summary of their real servers, and whether servers may be missing. This is the cheapest way to
+    /// read the whole table.
     ///
-    /// The provided method lists the real servers of each virtual server, and fails where a list fails.
+    /// The provided method lists the real servers of each virtual server, and fails if a listing fails.
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let mut entries = Vec::new();
         for status in self.list_virtual_servers()? {
@@ -109,31 +120,32 @@ pub trait Ipvs: Send {
         Ok(Snapshot::new(entries, Consistency::Verified))
     }
 
-    /// The timeouts of idle connections. `ipvsadm -L --timeout` shows them.
+    /// The timeouts of idle connections: `ipvsadm -L --timeout`.
     fn timeouts(&mut self) -> Result<Timeouts, Error>;
 
-    /// The connection-synchronisation daemons that run, the master first. `ipvsadm -L --daemon` shows them.
+    /// The running connection synchronization daemons, the master first: `ipvsadm -L --daemon`.
     ///
     /// # Errors
-    /// [`Error::Custom`] from an implementation that has no daemons.
+    /// [`Error::Custom`] from an implementation without daemons.
     fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
         Err(Error::custom("list the daemons", NOT_IMPLEMENTED))
     }
 
-    /// Version and connection table size.
+    /// The version of IPVS and the size of its connection table.
     ///
     /// # Errors
-    /// [`Error::Custom`] from an implementation that has neither.
+    /// [`Error::Custom`] from an implementation without them.
     fn info(&mut self) -> Result<Info, Error> {
-        Err(Error::custom("read version and table size", NOT_IMPLEMENTED))
+        Err(Error::custom("read the IPVS version", NOT_IMPLEMENTED))
     }
 
-    /// Every virtual server with all settings of its real servers, in the order of the keys: what
-    /// [`notation::save`](crate::notation::save) prints. One listing for each virtual server; [`snapshot`](Self::snapshot)
-    /// is cheaper and knows less. A virtual server that is deleted during the call may be in the list without real servers.
+    /// All virtual servers with the whole configuration of their real servers, in the order of the keys:
+    /// [`notation::save`](crate::notation::save) prints this. It takes one listing for each virtual server;
+    /// [`snapshot`](Self::snapshot) is cheaper and has fewer fields. A virtual server that is deleted during the call may be in the
+    /// list without real servers.
     ///
     /// # Errors
-    /// [`Error::is_interrupted`] if the table changed too fast, as for the single lists.
+    /// [`Error::is_interrupted`] if the table changed too fast, as for the single listings.
     fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
         let mut table = Vec::new();
         for status in self.list_virtual_servers()? {
@@ -146,12 +158,12 @@ pub trait Ipvs: Send {
         Ok(table)
     }
 
-    /// Makes the table the desired one: lists it, executes the operations of [`difference`](crate::difference) and returns each
-    /// with its outcome. Virtual servers that are not desired are deleted if `is_owned` holds of them. May be repeated; without
-    /// differences nothing is executed.
+    /// Makes the table equal to `desired`: lists it, executes the operations of [`difference`](crate::difference), and returns each
+    /// operation with its outcome. Virtual servers that are not desired are deleted only if `is_owned` returns true for them.
+    /// Without differences nothing is executed.
     ///
     /// # Errors
-    /// Those of [`list_all`](Self::list_all); nothing was executed then.
+    /// Those of [`list_all`](Self::list_all). Nothing was executed in this case.
     fn converge(
         &mut self,
         desired: &[(VirtualServer, Vec<RealServer>)],
@@ -176,20 +188,20 @@ pub trait Ipvs: Send {
     /// Adds a virtual server: `ipvsadm -A`.
     ///
     /// # Errors
-    /// [`Error::is_already_exists`] if it is there, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    /// [`Error::is_already_exists`], or [`Error::is_scheduler_unavailable`] without the scheduler's module.
     fn add_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
         self.execute_one(Operation::AddVirtualServer(server.clone()))
     }
 
-    /// Replaces all settings of a virtual server and leaves its real servers and connections alone: `ipvsadm -E`.
+    /// Replaces the configuration of a virtual server and keeps its real servers and connections: `ipvsadm -E`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it is absent, [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    /// [`Error::is_not_found`], or [`Error::is_scheduler_unavailable`] without the scheduler's module.
     fn update_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
         self.execute_one(Operation::UpdateVirtualServer(server.clone()))
     }
 
-    /// Adds a virtual server, or updates it if it is there. May be repeated.
+    /// Adds a virtual server, or updates it if it exists.
     ///
     /// # Errors
     /// [`Error::is_scheduler_unavailable`] without the scheduler's module.
@@ -200,7 +212,7 @@ pub trait Ipvs: Send {
     /// Deletes a virtual server and its real servers: `ipvsadm -D`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it is absent.
+    /// [`Error::is_not_found`].
     fn delete_virtual_server(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
         self.execute_one(Operation::DeleteVirtualServer(*key))
     }
@@ -208,8 +220,8 @@ pub trait Ipvs: Send {
     /// Adds a real server: `ipvsadm -a`.
     ///
     /// # Errors
-    /// [`Error::is_already_exists`] if it is there, [`Error::is_virtual_server_absent`] if its virtual server is not,
-    /// [`Error::is_invalid`] if the kernel takes no real server with these settings.
+    /// [`Error::is_already_exists`], [`Error::is_virtual_server_absent`], or [`Error::is_invalid`] if the kernel does not accept a real
+    /// server with this configuration.
     fn add_real_server(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -221,11 +233,11 @@ pub trait Ipvs: Send {
         })
     }
 
-    /// Replaces all settings of a real server and leaves its connections alone: `ipvsadm -e`.
+    /// Replaces the configuration of a real server and keeps its connections: `ipvsadm -e`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it or its virtual server is absent, [`Error::is_invalid`] if the kernel takes no real server
-    /// with these settings.
+    /// [`Error::is_not_found`] if it or its virtual server does not exist, or [`Error::is_invalid`] if the kernel does not accept a
+    /// real server with this configuration.
     fn update_real_server(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -237,11 +249,11 @@ pub trait Ipvs: Send {
         })
     }
 
-    /// Adds a real server, or updates it if it is there. May be repeated.
+    /// Adds a real server, or updates it if it exists.
     ///
     /// # Errors
-    /// [`Error::is_virtual_server_absent`] if its virtual server is not there, [`Error::is_invalid`] if the kernel takes no
-    /// real server with these settings.
+    /// [`Error::is_virtual_server_absent`], or [`Error::is_invalid`] if the kernel does not accept a real server with this
+    /// configuration.
     fn ensure_real_server(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -253,13 +265,13 @@ pub trait Ipvs: Send {
         })
     }
 
-    /// Changes the weight of a real server and nothing else. Returns the weight it had.
+    /// Changes only the weight of a real server. Returns the previous weight.
     ///
-    /// The kernel replaces all settings of a real server at once, so the present ones are listed first. A change that another
-    /// client makes to this real server between the list and the update is lost.
+    /// The kernel replaces the whole configuration of a real server at once, so the current one is listed first. A change that
+    /// another client makes to this real server between the listing and the update is lost.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it or its virtual server is absent, and those of
+    /// [`Error::is_not_found`] if it or its virtual server does not exist, and those of
     /// [`list_real_servers`](Self::list_real_servers).
     fn set_weight(
         &mut self,
@@ -289,10 +301,10 @@ pub trait Ipvs: Send {
         Ok(before)
     }
 
-    /// Deletes a real server: `ipvsadm -d`. To let its connections end first, give it weight 0 and wait.
+    /// Deletes a real server: `ipvsadm -d`. To let its connections end first, set weight 0 and wait.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it or its virtual server is absent.
+    /// [`Error::is_not_found`] if it or its virtual server does not exist.
     fn delete_real_server(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -304,7 +316,7 @@ pub trait Ipvs: Send {
         })
     }
 
-    /// Deletes every virtual server: `ipvsadm -C`. May be repeated.
+    /// Deletes all virtual servers: `ipvsadm -C`. Succeeds if there is none.
     fn flush(&mut self) -> Result<(), Error> {
         self.execute_one(Operation::Flush)
     }
@@ -312,7 +324,7 @@ pub trait Ipvs: Send {
     /// Zeroes the counters of a virtual server and its real servers: `ipvsadm -Z -t ADDRESS:PORT`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if it is absent.
+    /// [`Error::is_not_found`].
     fn zero(&mut self, key: &VirtualServerKey) -> Result<(), Error> {
         self.execute_one(Operation::Zero(*key))
     }
@@ -322,23 +334,23 @@ pub trait Ipvs: Send {
         self.execute_one(Operation::ZeroAll)
     }
 
-    /// Sets time-outs; those of zero stay as they are: `ipvsadm --set`.
+    /// Sets timeouts: `ipvsadm --set`. A timeout of zero is not changed.
     fn set_timeouts(&mut self, timeouts: Timeouts) -> Result<(), Error> {
         self.execute_one(Operation::SetTimeouts(timeouts))
     }
 
-    /// Starts a connection-synchronisation daemon: `ipvsadm --start-daemon`.
+    /// Starts a connection synchronization daemon: `ipvsadm --start-daemon`.
     ///
     /// # Errors
-    /// [`Error::is_already_exists`] if one of its role runs.
+    /// [`Error::is_already_exists`] if a daemon with this role is running.
     fn start_daemon(&mut self, daemon: &Daemon) -> Result<(), Error> {
         self.execute_one(Operation::StartDaemon(daemon.clone()))
     }
 
-    /// Stops a connection-synchronisation daemon: `ipvsadm --stop-daemon`.
+    /// Stops a connection synchronization daemon: `ipvsadm --stop-daemon`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if none of this role runs.
+    /// [`Error::is_not_found`] if no daemon with this role is running.
     fn stop_daemon(&mut self, role: DaemonRole) -> Result<(), Error> {
         self.execute_one(Operation::StopDaemon(role))
     }
@@ -353,53 +365,196 @@ pub trait Ipvs: Send {
 
 const NOT_IMPLEMENTED: &str = "not supported by this implementation of Ipvs";
 
-macro_rules! forward {
-    ($($pointer:ty),*) => {$(
-        /// The table behind the pointer.
-        impl<T: Ipvs + ?Sized> Ipvs for $pointer {
-            fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-                (**self).execute(operations)
-            }
-
-            fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-                (**self).list_virtual_servers()
-            }
-
-            fn find_virtual_server(
-                &mut self,
-                key: &VirtualServerKey,
-            ) -> Result<Option<VirtualServerStatus>, Error> {
-                (**self).find_virtual_server(key)
-            }
-
-            fn list_real_servers(
-                &mut self,
-                virtual_server: &VirtualServerKey,
-            ) -> Result<Vec<RealServerStatus>, Error> {
-                (**self).list_real_servers(virtual_server)
-            }
-
-            fn snapshot(&mut self) -> Result<Snapshot, Error> {
-                (**self).snapshot()
-            }
-
-            fn timeouts(&mut self) -> Result<Timeouts, Error> {
-                (**self).timeouts()
-            }
-
-            fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
-                (**self).list_daemons()
-            }
-
-            fn info(&mut self) -> Result<Info, Error> {
-                (**self).info()
-            }
-
-            fn list_all(&mut self) -> Result<Vec<(VirtualServer, Vec<RealServer>)>, Error> {
-                (**self).list_all()
-            }
-        }
-    )*};
+/// The IPVS table of one network namespace of the running kernel.
+///
+/// A client has one netlink socket. It uses the network namespace in which it was opened, regardless of the thread that calls it. Clients
+/// share no state; a client can be moved to another thread.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+    /// The number of the generic-netlink family `IPVS`.
+    family: u16,
+    /// Reused between calls to keep its allocation.
+    batch: Batch,
+    namespace: ClientNamespace,
+    /// The running kernel, once a request depended on it.
+    release: Option<KernelRelease>,
+    /// Whether the last listing had more virtual servers than fit into one datagram.
+    has_many: bool,
 }
 
-forward!(Box<T>, &mut T);
+impl Client {
+    /// Opens the table of the calling thread's network namespace. The kernel loads the module `ip_vs` if it is installed.
+    ///
+    /// Opening requires no privilege; all other methods require `CAP_NET_ADMIN` in the initial user namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_unavailable`] if the kernel has no IPVS.
+    pub fn open() -> Result<Self, Error> {
+        let namespace = ClientNamespace::current().map_err(Error::request("open the network namespace"))?;
+        let mut connection =
+            Connection::open(Protocol::Generic).map_err(Error::request("open a netlink socket"))?;
+        let family = match Family::resolve(&mut connection, IPVS_GENL_NAME) {
+            Ok(family) => family.id,
+            Err(kernlink_netlink::Error::UnknownFamily { .. }) => {
+                return Err(Unavailable::diagnose().into());
+            }
+            Err(error) => return Err(Error::request("look up the netlink family IPVS")(error)),
+        };
+        Ok(Self {
+            connection,
+            family,
+            batch: Batch::new(),
+            namespace,
+            release: None,
+            has_many: false,
+        })
+    }
+
+    /// Opens the table of another network namespace. The calling thread does not change its namespace.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and an error if the namespace cannot be entered.
+    pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
+        namespace
+            .run(Self::open)
+            .map_err(Error::request("open IPVS in another network namespace"))?
+    }
+
+    /// Sets how long to wait for an answer of the kernel. `None` is no limit. The default is 30 seconds.
+    ///
+    /// # Errors
+    /// The socket does not accept the timeout.
+    pub fn set_timeout(&mut self, timeout: Option<std::time::Duration>) -> Result<(), Error> {
+        self.connection
+            .set_timeout(timeout)
+            .map_err(Error::request("set the timeout"))
+    }
+
+    /// The release, IPVS version and schedulers of the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::is_permission_denied`].
+    pub fn support(&mut self) -> Result<Support, Error> {
+        let info = self.info()?;
+        let modules = Modules::of_running_kernel();
+        let schedulers = Scheduler::KNOWN
+            .into_iter()
+            .map(|scheduler| {
+                (
+                    scheduler,
+                    Availability::of(&format!("ip_vs_{scheduler}"), &modules),
+                )
+            })
+            .collect();
+        Ok(Support {
+            release: modules.release,
+            info,
+            schedulers,
+        })
+    }
+
+    /// The connections of the client's network namespace that match a filter: `ipvsadm -L -n -c`. They are read while the iterator
+    /// advances; it does not borrow the client.
+    ///
+    /// # Errors
+    /// The table in `/proc` cannot be opened.
+    pub fn connections(&mut self, filter: ConnectionFilter) -> Result<Connections, Error> {
+        self.in_namespace(|| Connections::open(filter))?
+    }
+
+    /// Reads a sysctl of the client's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_unsupported`] if the kernel does not have it: the kernel is older ([`Error::is_kernel_too_old`]), a module is not
+    /// loaded, or a configuration option is off.
+    pub fn setting<T: Value>(&mut self, setting: &Setting<T>) -> Result<T, Error> {
+        self.in_namespace(|| setting.read())?
+    }
+
+    /// Writes a sysctl of the client's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::is_invalid`] if the value is out of range, [`Error::is_unsupported`] if the kernel does not have the sysctl, or
+    /// [`Error::is_permission_denied`].
+    pub fn set_setting<T: Value>(&mut self, setting: &Setting<T>, value: &T) -> Result<(), Error> {
+        self.in_namespace(|| setting.write(value))?
+    }
+
+    /// Calls `work` in the client's network namespace.
+    fn in_namespace<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        self.namespace
+            .run(work)
+            .map_err(Error::request("enter the network namespace of the client"))
+    }
+}
+
+impl Ipvs for Client {
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+        self.execute_chunks(operations)
+    }
+
+    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
+        complete(self.read_virtual_servers()?, "list the virtual servers")
+    }
+
+    fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
+        self.read_virtual_server(key)
+    }
+
+    fn list_real_servers(
+        &mut self,
+        virtual_server: &VirtualServerKey,
+    ) -> Result<Vec<RealServerStatus>, Error> {
+        complete(self.read_real_servers(virtual_server)?, "list the real servers")
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        self.take_snapshot()
+    }
+
+    fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        self.request_one(
+            "read the timeouts",
+            [IPVS_CMD_GET_CONFIG, IPVS_CMD_SET_CONFIG],
+            wire::read_timeouts,
+        )
+    }
+
+    fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
+        let mut daemons = self
+            .connection
+            .dump_all(
+                self.family,
+                0,
+                |writer| wire::write_header(writer, IPVS_CMD_GET_DAEMON),
+                |message| {
+                    wire::body(message.payload, IPVS_CMD_NEW_DAEMON)
+                        .and_then(wire::read_daemon)
+                        .map(Some)
+                },
+            )
+            .map_err(Error::request("list the daemons"))?;
+        daemons.sort_by_key(|daemon| daemon.role);
+        Ok(daemons)
+    }
+
+    fn info(&mut self) -> Result<Info, Error> {
+        self.request_one(
+            "read the IPVS version",
+            [IPVS_CMD_GET_INFO, IPVS_CMD_SET_INFO],
+            wire::read_info,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_send() {
+        fn is_send<T: Send>() {}
+        is_send::<Client>();
+    }
+}

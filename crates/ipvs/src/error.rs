@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use kernlink_base::Family;
+use kernlink_base::{Family, KernelRelease};
 use kernlink_netlink::Errno;
 
 use crate::operation::Operation;
@@ -166,10 +166,10 @@ pub enum InvalidOperation {
         sync_id: u32,
     },
     /// The kernel ignores what it does not know: it would make an ordinary tunnel.
-    #[error("tunnels other than IPIP need Linux 5.3 or newer, and this is {release}")]
+    #[error("tunnels other than IPIP require Linux 5.3 or newer; this is Linux {release}")]
     TunnelKind {
         /// The running kernel.
-        release: String,
+        release: KernelRelease,
     },
 }
 

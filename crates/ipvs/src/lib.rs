@@ -11,8 +11,10 @@ mod difference;
 mod error;
 #[cfg(feature = "fake")]
 mod fake;
+mod forward;
 mod forwarding;
 mod info;
+mod modules;
 mod name;
 pub mod notation;
 mod number;
@@ -31,7 +33,7 @@ pub mod uapi;
 mod virtual_server;
 mod wire;
 
-pub use kernlink_base::Family;
+pub use kernlink_base::{Family, KernelRelease};
 
 pub use availability::{Availability, Support};
 pub use client::{Client, Ipvs};

@@ -1,11 +1,6 @@
 //! The whole table.
 
-use std::collections::HashMap;
-
-use crate::client::Client;
-use crate::error::Error;
 use crate::forwarding::ForwardingMethod;
-use crate::proc_net::{self, RowKey};
 use crate::real_server::{RealServer, RealServerKey, Weight};
 use crate::stats::{ConnectionCounts, RealServerStatus, VirtualServerStatus};
 use crate::virtual_server::VirtualServerKey;
@@ -173,54 +168,4 @@ impl From<ForwardingMethod> for ForwardingSummary {
             }
         }
     }
-}
-
-/// Takes a snapshot: virtual servers over netlink, their real servers from `/proc` in one pass.
-///
-/// The kernel prints a virtual server with all its real servers at once, while it goes along their list: that lacks none that
-/// stays ([`ip_vs_info_seq_show`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)). But whole
-/// virtual servers can be missing, as it prints a page at a time, and where the next page begins is counted over the virtual
-/// servers of all network namespaces and found by counting those of one. Nor does it tell the family of a mark. Real servers
-/// of a virtual server that is missing, or is by mark, are listed over netlink.
-pub(crate) fn take(client: &mut Client) -> Result<Snapshot, Error> {
-    let listing = client.read_virtual_servers()?;
-    let (mut is_complete, mut attempts) = (listing.is_complete, listing.attempts);
-    let mut rows = read_rows(client)?;
-    let mut entries = Vec::with_capacity(listing.items.len());
-    for virtual_server in listing.items {
-        let real_servers = match rows.remove(&virtual_server.server.key) {
-            Some(real_servers) => real_servers,
-            None => {
-                let listing = client.read_real_servers(&virtual_server.server.key)?;
-                is_complete &= listing.is_complete;
-                attempts = attempts.max(listing.attempts);
-                listing.items.iter().map(RealServerSummary::from).collect()
-            }
-        };
-        entries.push(SnapshotEntry::new(virtual_server, real_servers));
-    }
-    let consistency = if is_complete {
-        Consistency::Verified
-    } else {
-        Consistency::Torn { attempts }
-    };
-    Ok(Snapshot {
-        virtual_servers: entries,
-        consistency,
-    })
-}
-
-/// The rows of `/proc` that tell their virtual server.
-fn read_rows(client: &Client) -> Result<HashMap<VirtualServerKey, Vec<RealServerSummary>>, Error> {
-    let rows = match client.inside(proc_net::read)? {
-        Ok(rows) => rows,
-        // Without its files in `/proc`, as in some sandboxes, everything is listed.
-        Err(Error::File { .. }) => return Ok(HashMap::new()),
-        Err(error) => return Err(error),
-    };
-    let of_addresses = rows.into_iter().filter_map(|row| match row.key {
-        RowKey::Address(key) => Some((key, row.real_servers)),
-        RowKey::Mark(_) => None,
-    });
-    Ok(of_addresses.collect())
 }

@@ -32,11 +32,11 @@
 
 use std::collections::BTreeMap;
 
-use kernlink_netlink::{AttributeWriter, Connection, Error, Message};
+use kernlink_netlink::{AttributeWriter, Connection, Error, Message, list_until_consistent};
 
 /// How often a list is read whose parts do not overlap. A part skips the overlap only if more servers are deleted while one
 /// datagram is read than fit one page, so that a second attempt is rarely needed.
-pub(crate) const ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
 /// No message of a listing is longer, in bytes.
 const LONGEST_MESSAGE: usize = 420;
@@ -50,28 +50,28 @@ const SMALLEST_LARGE_DATAGRAM: usize = 15_872;
 
 /// A datagram of a listing.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<T> {
-    pub(crate) items: Vec<T>,
+pub(super) struct Part<T> {
+    pub(super) items: Vec<T>,
     /// In bytes.
-    pub(crate) length: usize,
+    pub(super) length: usize,
 }
 
 /// What was listed.
 #[derive(Clone, Debug)]
-pub(crate) struct Listing<T> {
+pub(super) struct Listing<T> {
     /// In the order of the keys, each key once.
-    pub(crate) items: Vec<T>,
+    pub(super) items: Vec<T>,
     /// Whether everything is there that was there from beginning to end.
-    pub(crate) is_complete: bool,
+    pub(super) is_complete: bool,
     /// How often it was tried.
-    pub(crate) attempts: u32,
+    pub(super) attempts: u32,
 }
 
 /// What to ask for, and how to read the answer.
-pub(crate) struct Request<W, R> {
-    pub(crate) message_type: u16,
-    pub(crate) write: W,
-    pub(crate) read: R,
+pub(super) struct Request<W, R> {
+    pub(super) message_type: u16,
+    pub(super) write: W,
+    pub(super) read: R,
 }
 
 impl<W, R, T> Request<W, R>
@@ -81,7 +81,7 @@ where
 {
     /// Lists over `first`, which was read from before, and where one datagram does not hold everything over a connection of
     /// `second` too, which must be a new one each time. `is_large` says that everything certainly needs more than one.
-    pub(crate) fn list<K: Ord, E: From<Error>>(
+    pub(super) fn list<K: Ord, E: From<Error>>(
         &self,
         first: &mut Connection,
         mut second: impl FnMut() -> Result<Connection, E>,
@@ -99,34 +99,30 @@ where
                 });
             }
         }
-        let mut before: Option<Vec<T>> = None;
-        let mut attempt = 1;
-        loop {
+        let listing = list_until_consistent(MAX_ATTEMPTS, |before: Option<&(Vec<T>, Coverage)>| {
             let (parts, first_length) = self.overlapping_parts(first, &mut second()?)?;
-            let cover = cover(&parts, first_length, &key);
+            let coverage = coverage_of(&parts, first_length, &key);
             let items = newest(parts, &key);
-            let is_complete = match cover {
-                Cover::Whole => true,
-                // The last datagrams of both dumps look full by chance. Two attempts that end at the same place are enough.
-                Cover::UpToAnEnd => before.as_ref().is_some_and(|before| {
-                    before.len() == items.len()
+            let is_complete = match coverage {
+                Coverage::Whole => true,
+                // The last datagrams of both dumps are full by chance. Two attempts that end at the same item are enough.
+                Coverage::UpToAnEnd => before.is_some_and(|(before, coverage)| {
+                    *coverage == Coverage::UpToAnEnd
+                        && before.len() == items.len()
                         && before
                             .iter()
                             .zip(&items)
                             .all(|(one, other)| key(one) == key(other))
                 }),
-                Cover::Gap => false,
+                Coverage::Gap => false,
             };
-            if is_complete || attempt == ATTEMPTS {
-                return Ok(Listing {
-                    items,
-                    is_complete,
-                    attempts: attempt,
-                });
-            }
-            before = (cover == Cover::UpToAnEnd).then_some(items);
-            attempt += 1;
-        }
+            Ok::<_, E>(((items, coverage), is_complete))
+        })?;
+        Ok(Listing {
+            items: listing.value.0,
+            is_complete: listing.is_consistent,
+            attempts: listing.attempts,
+        })
     }
 
     fn parts(&self, connection: &mut Connection) -> Result<Vec<Part<T>>, Error> {
@@ -177,7 +173,7 @@ where
 
 /// How much of a table parts show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cover {
+enum Coverage {
     /// All of it.
     Whole,
     /// All of it up to an end that may not be the table's.
@@ -188,7 +184,7 @@ enum Cover {
 
 /// How much of a table is in parts that were made one after the other, the first of them from the beginning. `first_length` is
 /// the length of a datagram that was sized like the smallest.
-fn cover<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) -> K) -> Cover {
+fn coverage_of<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) -> K) -> Coverage {
     let longest = parts.iter().map(|part| part.length).max().unwrap_or(0);
     let mut last: Option<&Part<T>> = None;
     for part in parts {
@@ -199,18 +195,18 @@ fn cover<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) ->
         if let Some(last) = last
             && !overlap(last, part, key)
         {
-            return Cover::Gap;
+            return Coverage::Gap;
         }
         if has_room(part.length, first_length, longest) {
-            return Cover::Whole;
+            return Coverage::Whole;
         }
         last = Some(part);
     }
     // A table without anything has no parts.
     if last.is_none() {
-        Cover::Whole
+        Coverage::Whole
     } else {
-        Cover::UpToAnEnd
+        Coverage::UpToAnEnd
     }
 }
 
@@ -273,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Lists on two sockets while `change` is called before each part is made, and returns what [`cover`] is given.
+    /// Lists on two sockets while `change` is called before each part is made, and returns what [`coverage_of`] is given.
     fn list_twice(table: &mut Table, mut change: impl FnMut(&mut Table)) -> (Vec<Part<u32>>, usize) {
         let (mut first, mut second) = (Cursor::default(), Cursor::default());
         let mut parts = vec![table.part(&mut first, LARGE)];
@@ -292,12 +288,12 @@ mod tests {
     fn a_table_that_stands_still_is_listed_whole_whatever_its_length() {
         for length in 0..400 {
             let (parts, first_length) = list_twice(&mut Table((0..length).collect()), |_| {});
-            let cover = cover(&parts, first_length, &|item| *item);
-            assert!(cover != Cover::Gap, "{length}");
+            let coverage = coverage_of(&parts, first_length, &|item| *item);
+            assert!(coverage != Coverage::Gap, "{length}");
             // Where the last datagrams of both listings look full, one more listing has to end there.
             let behind = (length as usize + LARGE - SMALL) % LARGE;
             assert!(
-                cover == Cover::Whole || [0, LARGE - 1].contains(&behind),
+                coverage == Coverage::Whole || [0, LARGE - 1].contains(&behind),
                 "{length}"
             );
             assert_eq!(newest(parts, &|item| *item), (0..length).collect::<Vec<_>>());
@@ -320,7 +316,7 @@ mod tests {
             };
         };
         let (parts, first_length) = list_twice(&mut table, change);
-        assert_eq!(cover(&parts, first_length, &|item| *item), Cover::Gap);
+        assert_eq!(coverage_of(&parts, first_length, &|item| *item), Coverage::Gap);
     }
 
     #[test]
@@ -393,7 +389,7 @@ mod tests {
                 }
                 step += 1;
             });
-            if cover(&parts, first_length, &|item| *item) == Cover::Whole {
+            if coverage_of(&parts, first_length, &|item| *item) == Coverage::Whole {
                 let listed: BTreeSet<u32> = newest(parts, &|item| *item).into_iter().collect();
                 prop_assert!(lasting.is_subset(&listed), "{:?}", lasting.difference(&listed));
             }

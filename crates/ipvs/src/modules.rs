@@ -1,0 +1,213 @@
+//! Kernel modules, loaded and installed.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::availability::Availability;
+use crate::error::Unavailable;
+use crate::reason::Reason;
+
+/// The kernel's modules, read once.
+pub(crate) struct Modules {
+    pub(crate) release: String,
+    pub(crate) directory: PathBuf,
+    /// `/proc/modules`: a module's name begins each line.
+    loaded: String,
+    /// `modules.builtin` and `modules.dep` of the module directory: paths. `None` if neither is there.
+    on_disk: Option<(String, String)>,
+}
+
+impl Modules {
+    pub(crate) fn of_running_kernel() -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let release = release.trim().to_owned();
+        let directory = Path::new("/lib/modules").join(&release);
+        Self::read(release, directory, Path::new("/proc/modules"))
+    }
+
+    fn read(release: String, directory: PathBuf, loaded: &Path) -> Self {
+        let built_in = std::fs::read_to_string(directory.join("modules.builtin"));
+        let loadable = std::fs::read_to_string(directory.join("modules.dep"));
+        let on_disk = match (built_in, loadable) {
+            (Err(_), Err(_)) => None,
+            (built_in, loadable) => Some((built_in.unwrap_or_default(), loadable.unwrap_or_default())),
+        };
+        let loaded = std::fs::read_to_string(loaded).unwrap_or_default();
+        Self {
+            release,
+            directory,
+            loaded,
+            on_disk,
+        }
+    }
+
+    pub(crate) fn is_loaded(&self, module: &str) -> bool {
+        let is_listed = self
+            .loaded
+            .lines()
+            .any(|line| line.split(' ').next() == Some(module));
+        // What is built in is not listed.
+        is_listed
+            || self
+                .on_disk
+                .as_ref()
+                .is_some_and(|(built_in, _)| names(built_in, module))
+    }
+
+    pub(crate) fn is_on_disk(&self, module: &str) -> Option<bool> {
+        self.on_disk
+            .as_ref()
+            .map(|(built_in, loadable)| names(built_in, module) || names(loadable, module))
+    }
+}
+
+/// Looks modules up for the refused operations of one batch: once each, and only if there are any.
+#[derive(Default)]
+pub(crate) struct ModuleLookup {
+    modules: Option<Modules>,
+    found: HashMap<String, Availability>,
+}
+
+impl ModuleLookup {
+    fn of(&mut self, module: String) -> Availability {
+        let modules = self.modules.get_or_insert_with(Modules::of_running_kernel);
+        let found = self.found.entry(module);
+        found
+            .or_insert_with_key(|module| Availability::of(module, modules))
+            .clone()
+    }
+
+    /// Says more of a missing scheduler or persistence engine: which of the two it is, and whether it can be had.
+    pub(crate) fn refine(&mut self, reason: Reason) -> Reason {
+        match reason {
+            Reason::SchedulerUnavailable { scheduler, .. } => Reason::SchedulerUnavailable {
+                module: self.of(format!("ip_vs_{scheduler}")),
+                scheduler,
+            },
+            Reason::PersistenceEngineUnavailable { engine, .. } => Reason::PersistenceEngineUnavailable {
+                module: self.of(format!("ip_vs_pe_{engine}")),
+                engine,
+            },
+            Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine } => {
+                let of_scheduler = self.of(format!("ip_vs_{scheduler}"));
+                match (of_scheduler, self.of(format!("ip_vs_pe_{engine}"))) {
+                    (Availability::Loaded, module) if module != Availability::Loaded => {
+                        Reason::PersistenceEngineUnavailable { engine, module }
+                    }
+                    (module, Availability::Loaded) if module != Availability::Loaded => {
+                        Reason::SchedulerUnavailable { scheduler, module }
+                    }
+                    _ => Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine },
+                }
+            }
+            reason => reason,
+        }
+    }
+}
+
+/// Whether a list of paths has a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
+fn names(list: &str, module: &str) -> bool {
+    list.lines().any(|line| {
+        let path = line.split(':').next().unwrap_or_default();
+        let file = path.rsplit('/').next().unwrap_or_default();
+        file.strip_prefix(module)
+            .is_some_and(|rest| rest.starts_with(".ko"))
+    })
+}
+
+impl Unavailable {
+    /// Why the running kernel has no netlink family `IPVS`, although it was asked for it and so tried to load the module.
+    pub(crate) fn diagnose() -> Self {
+        Self::of(&Modules::of_running_kernel())
+    }
+
+    fn of(modules: &Modules) -> Self {
+        let release = modules.release.clone();
+        let directory = modules.directory.display().to_string();
+        match modules.is_on_disk("ip_vs") {
+            Some(true) => Self::NotLoaded,
+            Some(false) => Self::NotInstalled { release, directory },
+            None => Self::Unknown { release, directory },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::{PersistenceEngine, Scheduler};
+
+    fn modules(loaded: &str, on_disk: Option<(&str, &str)>) -> Modules {
+        Modules {
+            release: "6.1.0-1-amd64".to_owned(),
+            directory: "/lib/modules/6.1.0-1-amd64".into(),
+            loaded: loaded.to_owned(),
+            on_disk: on_disk.map(|(built_in, loadable)| (built_in.to_owned(), loadable.to_owned())),
+        }
+    }
+
+    #[test]
+    fn kernel_without_the_family_says_what_to_do() {
+        let deps = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/libcrc32c.ko\n";
+        let texts = [
+            (
+                Some(("", deps)),
+                "the module ip_vs is not loaded and the kernel did not load it by itself: run `modprobe ip_vs` as root of the host",
+            ),
+            (
+                Some(("", "kernel/net/netfilter/ipvs/ip_vs_rr.ko:\n")),
+                "the kernel 6.1.0-1-amd64 has no IPVS: there is no module ip_vs for it in /lib/modules/6.1.0-1-amd64; install the kernel's full module package or take a kernel with CONFIG_IP_VS",
+            ),
+            (
+                None,
+                "the kernel 6.1.0-1-amd64 has no IPVS now, and /lib/modules/6.1.0-1-amd64 is not here to tell whether it has the module: run `modprobe ip_vs` as root of the host",
+            ),
+        ];
+        for (on_disk, text) in texts {
+            let error = crate::Error::from(Unavailable::of(&modules("", on_disk)));
+            assert_eq!(error.to_string(), text);
+            assert!(error.is_unavailable() && error.is_unsupported() && !error.is_permission_denied());
+        }
+    }
+
+    #[test]
+    fn modules_are_found_by_their_whole_name() {
+        let modules = modules(
+            "ip_vs_rr 16384 2 - Live 0x0\nip_vs 200704 4 ip_vs_rr, Live 0x0\n",
+            Some((
+                "kernel/net/netfilter/ipvs/ip_vs_lc.ko\n",
+                "kernel/net/netfilter/ipvs/ip_vs_wrr.ko.zst: kernel/x.ko\n",
+            )),
+        );
+        assert_eq!(Availability::of("ip_vs_rr", &modules), Availability::Loaded);
+        assert_eq!(Availability::of("ip_vs_lc", &modules), Availability::Loaded);
+        assert_eq!(Availability::of("ip_vs_wrr", &modules), Availability::Loadable);
+        assert_eq!(Availability::of("ip_vs_r", &modules), Availability::Missing);
+        assert_eq!(Availability::of("ip_vs_wr", &modules), Availability::Missing);
+    }
+
+    #[test]
+    fn of_scheduler_and_engine_the_one_that_is_not_loaded_is_named() {
+        let lookup = |loaded: &str| ModuleLookup {
+            modules: Some(modules(
+                loaded,
+                Some(("", "net/ip_vs_fo.ko.xz:\nnet/ip_vs_rr.ko.xz:\n")),
+            )),
+            found: HashMap::new(),
+        };
+        let (scheduler, engine) = (Scheduler::FO, PersistenceEngine::SIP);
+        let either = || Reason::SchedulerOrPersistenceEngineUnavailable { scheduler, engine };
+        let (fo, sip) = ("ip_vs_fo 1 0 - Live 0x0\n", "ip_vs_pe_sip 1 0 - Live 0x0\n");
+        assert_eq!(
+            lookup(fo).refine(either()).to_string(),
+            "the kernel has no persistence engine sip (module ip_vs_pe_sip); no such module is installed for this kernel"
+        );
+        assert_eq!(
+            lookup(sip).refine(either()).to_string(),
+            "the kernel has no scheduler fo (module ip_vs_fo), which is installed but was not loaded by itself: run \
+             `modprobe ip_vs_fo` as root of the host"
+        );
+        assert_eq!(lookup("").refine(either()), either());
+        assert_eq!(lookup(&format!("{fo}{sip}")).refine(either()), either());
+    }
+}
