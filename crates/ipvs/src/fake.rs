@@ -441,11 +441,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fake_keeps_the_contract() {
-        for check in crate::contract::CHECKS {
-            println!("{}", check.name);
-            (check.run)(&mut Fake::new());
-        }
+    fn the_fake_passes_the_contract() {
+        crate::contract::run(|check| (check.run)(&mut Fake::new())).unwrap();
     }
 
     #[test]
