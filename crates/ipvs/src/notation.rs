@@ -190,7 +190,7 @@ impl fmt::Display for VirtualServer {
     }
 }
 
-fn fmt_virtual_server(server: &VirtualServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn fmt_virtual_server(server: &VirtualServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{} -s {}", server.key, server.scheduler)?;
     if let Some(persistence) = server.persistence {
         write!(f, " -p {}", persistence.seconds())?;
@@ -305,61 +305,5 @@ impl fmt::Display for Daemon {
             write!(f, " --mcast-ttl {ttl}")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AddVirtualServer(server) => server.fmt(f),
-            Self::UpdateVirtualServer(server) => {
-                write!(f, "-E ")?;
-                fmt_virtual_server(server, f)
-            }
-            Self::EnsureVirtualServer(server) => {
-                write!(f, "{server} || -E ")?;
-                fmt_virtual_server(server, f)
-            }
-            Self::DeleteVirtualServer(key) => write!(f, "-D {key}"),
-            Self::AddRealServer {
-                virtual_server,
-                real_server,
-            } => write!(f, "-a {virtual_server} {real_server}"),
-            Self::UpdateRealServer {
-                virtual_server,
-                real_server,
-            } => {
-                write!(f, "-e {virtual_server} {real_server}")
-            }
-            Self::EnsureRealServer {
-                virtual_server,
-                real_server,
-            } => {
-                let options = format!("{virtual_server} {real_server}");
-                write!(f, "-a {options} || -e {options}")
-            }
-            Self::DeleteRealServer {
-                virtual_server,
-                real_server,
-            } => {
-                write!(f, "-d {virtual_server} -r {real_server}")
-            }
-            Self::Flush => write!(f, "-C"),
-            Self::Zero(key) => write!(f, "-Z {key}"),
-            Self::ZeroAll => write!(f, "-Z"),
-            Self::SetTimeouts(timeouts) => {
-                write!(f, "--set")?;
-                for timeout in [timeouts.tcp, timeouts.tcp_fin, timeouts.udp] {
-                    // A fraction is shown, so that nothing prints as what it is not; `ipvsadm` takes whole seconds.
-                    match timeout.subsec_nanos() {
-                        0 => write!(f, " {}", timeout.as_secs())?,
-                        _ => write!(f, " {}", timeout.as_secs_f64())?,
-                    }
-                }
-                Ok(())
-            }
-            Self::StartDaemon(daemon) => daemon.fmt(f),
-            Self::StopDaemon(role) => write!(f, "--stop-daemon {role}"),
-        }
     }
 }

@@ -1,9 +1,12 @@
 //! Everything that changes the kernel's state, as plain data.
 
+use std::fmt;
+
 use kernlink_netlink::Batch;
 
 use crate::daemon::{Daemon, DaemonRole};
 use crate::error::Error;
+use crate::notation::fmt_virtual_server;
 use crate::real_server::{RealServer, RealServerKey};
 use crate::timeouts::Timeouts;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
@@ -203,6 +206,62 @@ impl Operation {
             Self::SetTimeouts(_) => "set the time-outs".to_owned(),
             Self::StartDaemon(daemon) => format!("start the {} daemon on {}", daemon.role, daemon.interface),
             Self::StopDaemon(role) => format!("stop the {role} daemon"),
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddVirtualServer(server) => server.fmt(f),
+            Self::UpdateVirtualServer(server) => {
+                write!(f, "-E ")?;
+                fmt_virtual_server(server, f)
+            }
+            Self::EnsureVirtualServer(server) => {
+                write!(f, "{server} || -E ")?;
+                fmt_virtual_server(server, f)
+            }
+            Self::DeleteVirtualServer(key) => write!(f, "-D {key}"),
+            Self::AddRealServer {
+                virtual_server,
+                real_server,
+            } => write!(f, "-a {virtual_server} {real_server}"),
+            Self::UpdateRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                write!(f, "-e {virtual_server} {real_server}")
+            }
+            Self::EnsureRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                let options = format!("{virtual_server} {real_server}");
+                write!(f, "-a {options} || -e {options}")
+            }
+            Self::DeleteRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                write!(f, "-d {virtual_server} -r {real_server}")
+            }
+            Self::Flush => write!(f, "-C"),
+            Self::Zero(key) => write!(f, "-Z {key}"),
+            Self::ZeroAll => write!(f, "-Z"),
+            Self::SetTimeouts(timeouts) => {
+                write!(f, "--set")?;
+                for timeout in [timeouts.tcp, timeouts.tcp_fin, timeouts.udp] {
+                    // A fraction is shown, so that nothing prints as what it is not; `ipvsadm` takes whole seconds.
+                    match timeout.subsec_nanos() {
+                        0 => write!(f, " {}", timeout.as_secs())?,
+                        _ => write!(f, " {}", timeout.as_secs_f64())?,
+                    }
+                }
+                Ok(())
+            }
+            Self::StartDaemon(daemon) => daemon.fmt(f),
+            Self::StopDaemon(role) => write!(f, "--stop-daemon {role}"),
         }
     }
 }
