@@ -445,22 +445,22 @@ fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
     ));
 }
 
-/// Reads a setting, writes it back, and returns its name. `None` if the kernel does not have it.
+/// Reads a sysctl, writes the same value, and returns its name. `None` if the kernel does not have it.
 fn read_and_write_back<T: sysctl::Value + PartialEq + std::fmt::Debug>(
     client: &mut Client,
-    setting: &sysctl::Setting<T>,
+    sysctl: &sysctl::Sysctl<T>,
 ) -> Option<&'static str> {
-    let name = setting.about().name;
-    match client.setting(setting) {
+    let name = sysctl.description().name;
+    match client.sysctl(sysctl) {
         Ok(value) => {
             client
-                .set_setting(setting, &value)
+                .set_sysctl(sysctl, &value)
                 .unwrap_or_else(|error| panic!("{name} {value:?}: {error}"));
-            assert_eq!(client.setting(setting).unwrap(), value, "{name}");
+            assert_eq!(client.sysctl(sysctl).unwrap(), value, "{name}");
             Some(name)
         }
         Err(error) => {
-            let is_too_old = setting.about().needs.is_none();
+            let is_too_old = sysctl.description().requires.is_none();
             assert!(
                 error.is_unsupported() && error.is_kernel_too_old() == is_too_old,
                 "{name}: {error:?}"
@@ -471,7 +471,7 @@ fn read_and_write_back<T: sysctl::Value + PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn every_file_below_net_ipv4_vs_has_a_typed_setting() {
+fn every_file_below_net_ipv4_vs_has_a_typed_sysctl() {
     requires!(Feature::Ipvs);
     for module in ["ip_vs_lblc", "ip_vs_lblcr"] {
         tools::run("modprobe", &[module]).unwrap();
@@ -484,8 +484,8 @@ fn every_file_below_net_ipv4_vs_has_a_typed_setting() {
         .collect();
     assert!(files.len() >= 27, "{files:?}");
     macro_rules! walk {
-        ($($setting:ident)*) => {
-            [$(read_and_write_back(&mut client, &sysctl::$setting)),*]
+        ($($sysctl:ident)*) => {
+            [$(read_and_write_back(&mut client, &sysctl::$sysctl)),*]
         };
     }
     let walked = walk!(AM_DROPRATE AMEMTHRESH BACKUP_ONLY CACHE_BYPASS CONN_LFACTOR CONN_MAX CONN_REUSE_MODE CONNTRACK DEBUG_LEVEL DROP_ENTRY
@@ -499,39 +499,39 @@ fn every_file_below_net_ipv4_vs_has_a_typed_setting() {
 }
 
 #[test]
-fn a_setting_of_a_newer_kernel_is_named_with_that_kernel() {
+fn the_error_of_a_sysctl_of_a_newer_kernel_names_that_kernel() {
     requires!(Feature::Ipvs);
     let _inside = NetNs::new().enter();
-    let setting = Client::open().unwrap().setting(&sysctl::CONN_MAX);
+    let value = Client::open().unwrap().sysctl(&sysctl::CONN_MAX);
     if kernel::version() >= "7.2".parse().unwrap() {
-        assert!(setting.is_ok(), "{setting:?}");
+        assert!(value.is_ok(), "{value:?}");
         return;
     }
-    let error = setting.unwrap_err();
+    let error = value.unwrap_err();
     assert!(
         error.is_kernel_too_old() && error.is_unsupported() && !error.is_unavailable(),
         "{error:?}"
     );
     assert_eq!(
         error.to_string(),
-        "the kernel has no setting conn_max: it is there since Linux 7.2"
+        "unsupported sysctl net.ipv4.vs.conn_max; it requires Linux 7.2"
     );
 }
 
 #[test]
-fn settings_are_those_of_the_clients_namespace() {
+fn sysctls_are_those_of_the_clients_namespace() {
     requires!(Feature::Ipvs);
     let (home, other) = (NetNs::new(), NetNs::new());
     let mut client = home.run(|| Client::open().unwrap());
     other.run(|| {
-        assert!(!client.setting(&sysctl::CONNTRACK).unwrap());
-        client.set_setting(&sysctl::CONNTRACK, &true).unwrap();
-        assert!(client.setting(&sysctl::CONNTRACK).unwrap());
+        assert!(!client.sysctl(&sysctl::CONNTRACK).unwrap());
+        client.set_sysctl(&sysctl::CONNTRACK, &true).unwrap();
+        assert!(client.sysctl(&sysctl::CONNTRACK).unwrap());
         assert_eq!(tools::sysctl("net.ipv4.vs.conntrack"), "0");
     });
     assert_eq!(home.run(|| tools::sysctl("net.ipv4.vs.conntrack")), "1");
     // What the kernel refuses too is refused before, by name.
-    let error = client.set_setting(&sysctl::SYNC_PORTS, &3).unwrap_err();
+    let error = client.set_sysctl(&sysctl::SYNC_PORTS, &3).unwrap_err();
     assert!(
         error.is_invalid() && error.to_string().contains("sync_ports"),
         "{error}"

@@ -19,7 +19,7 @@ use crate::reason::Reason;
 use crate::scheduler::Scheduler;
 use crate::snapshot::{Consistency, RealServerSummary, Snapshot, SnapshotEntry};
 use crate::stats::{RealServerStatus, VirtualServerStatus};
-use crate::sysctl::{Setting, Value};
+use crate::sysctl::{Sysctl, Value};
 use crate::timeouts::Timeouts;
 use crate::uapi::*;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
@@ -468,8 +468,8 @@ impl Client {
     /// # Errors
     /// [`Error::is_unsupported`] if the kernel does not have it: the kernel is older ([`Error::is_kernel_too_old`]), a module is not
     /// loaded, or a configuration option is off.
-    pub fn setting<T: Value>(&mut self, setting: &Setting<T>) -> Result<T, Error> {
-        self.in_namespace(|| setting.read())?
+    pub fn sysctl<T: Value>(&mut self, sysctl: &Sysctl<T>) -> Result<T, Error> {
+        self.in_namespace(|| sysctl.read())?
     }
 
     /// Writes a sysctl of the client's network namespace.
@@ -477,8 +477,8 @@ impl Client {
     /// # Errors
     /// [`Error::is_invalid`] if the value is out of range, [`Error::is_unsupported`] if the kernel does not have the sysctl, or
     /// [`Error::is_permission_denied`].
-    pub fn set_setting<T: Value>(&mut self, setting: &Setting<T>, value: &T) -> Result<(), Error> {
-        self.in_namespace(|| setting.write(value))?
+    pub fn set_sysctl<T: Value>(&mut self, sysctl: &Sysctl<T>, value: &T) -> Result<(), Error> {
+        self.in_namespace(|| sysctl.write(value))?
     }
 
     /// Calls `work` in the client's network namespace.

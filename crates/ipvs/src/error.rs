@@ -82,25 +82,29 @@ pub enum Error {
         /// What was expected there.
         problem: &'static str,
     },
-    /// A kernel setting is outside its range; it was not written.
-    #[error("setting {name} is {value}, which is not {range}")]
-    SettingRange {
-        /// The file under `/proc/sys/net/ipv4/vs`.
+    /// The value of a sysctl is outside its range. A value to write was not written.
+    #[error("invalid value {value} of sysctl net.ipv4.vs.{name}; valid: {range}")]
+    SysctlOutOfRange {
+        /// The file below `/proc/sys/net/ipv4/vs`.
         name: &'static str,
-        /// The value asked for, or read.
+        /// The value to write, or the value that was read.
         value: String,
-        /// What it may be.
+        /// The valid values.
         range: String,
     },
-    /// The running kernel has no such setting.
-    #[error("the kernel has no setting {name}: it is there since {since}{}{}", if needs.is_some() { ", with " } else { "" }, needs.unwrap_or_default())]
-    NoSuchSetting {
-        /// The file under `/proc/sys/net/ipv4/vs`.
+    /// The running kernel does not have this sysctl.
+    #[error(
+        "unsupported sysctl net.ipv4.vs.{name}; it requires {since}{}{}",
+        if requires.is_some() { " and " } else { "" },
+        requires.unwrap_or_default()
+    )]
+    SysctlUnsupported {
+        /// The file below `/proc/sys/net/ipv4/vs`.
         name: &'static str,
-        /// Since which kernel it is there.
+        /// The first kernel release that has it.
         since: &'static str,
-        /// What must be there besides such a kernel: a module, or an option that the kernel was built with.
-        needs: Option<&'static str>,
+        /// What it requires in addition to this release: a module, or an option of the kernel's configuration.
+        requires: Option<&'static str>,
     },
     /// An implementation of [`Ipvs`](crate::Ipvs) other than the kernel's failed; see [`Error::custom`].
     #[error("cannot {attempt}")]
@@ -246,7 +250,7 @@ impl Error {
     pub fn is_unsupported(&self) -> bool {
         self.is_unavailable()
             || self.is_scheduler_unavailable()
-            || matches!(self, Self::NoSuchSetting { .. })
+            || matches!(self, Self::SysctlUnsupported { .. })
             || self.is_kernel_too_old()
             || matches!(
                 self.reason(),
@@ -273,7 +277,7 @@ impl Error {
     pub fn is_kernel_too_old(&self) -> bool {
         matches!(
             self,
-            Self::NoSuchSetting { needs: None, .. }
+            Self::SysctlUnsupported { requires: None, .. }
                 | Self::Invalid {
                     problem: InvalidOperation::TunnelKind { .. },
                     ..
@@ -296,7 +300,7 @@ impl Error {
 
     /// Whether what was asked for can never be done as it stands, on any kernel.
     pub fn is_invalid(&self) -> bool {
-        matches!(self, Self::Invalid { .. } | Self::SettingRange { .. })
+        matches!(self, Self::Invalid { .. } | Self::SysctlOutOfRange { .. })
             || matches!(
                 self.reason(),
                 Some(
