@@ -1,4 +1,4 @@
-//! Connection-synchronisation daemons: one load balancer tells others of its connections, so that they can take over.
+//! Connection synchronization daemons, which send the connections of one director to others, so that these can take over.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 use crate::name::{InvalidName, ShortName};
 use crate::uapi;
 
-/// What a daemon does. A network namespace has at most one of each.
+/// The role of a daemon. A network namespace has at most one daemon of each role.
 #[doc(alias = "IPVS_DAEMON_ATTR_STATE")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DaemonRole {
-    /// Sends this host's connections.
+    /// Sends the connections of this host.
     #[doc(alias = "IP_VS_STATE_MASTER")]
     Master,
-    /// Takes in connections of others.
+    /// Receives the connections of other hosts.
     #[doc(alias = "IP_VS_STATE_BACKUP")]
     Backup,
 }
@@ -52,15 +52,15 @@ impl fmt::Display for DaemonRole {
 pub struct InterfaceName(ShortName);
 
 impl InterfaceName {
-    /// An interface by name.
+    /// An interface name.
     ///
     /// # Errors
-    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    /// The name is empty, is longer than 15 bytes, or contains white space or a control character.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         ShortName::new("interface", "IP_VS_IFNAME_MAXLEN", name).map(Self)
     }
 
-    /// The name.
+    /// The name as a string slice.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -86,27 +86,28 @@ impl FromStr for InterfaceName {
     }
 }
 
-/// A connection-synchronisation daemon and its settings.
+/// A connection synchronization daemon and its configuration.
 ///
-/// A setting of `None` lets the kernel choose; a listed daemon has them all.
+/// For a field that is `None` the kernel chooses the value. A listed daemon has all fields.
 #[doc(alias = "--start-daemon")]
 #[doc(alias = "IPVS_CMD_ATTR_DAEMON")]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Daemon {
-    /// What it does.
+    /// The role.
     pub role: DaemonRole,
-    /// The interface it sends and receives on; it must exist, be up and have an address of the group's family.
+    /// The interface to send and receive on. It must exist, be up and have an address of the group's family.
     #[doc(alias = "IPVS_DAEMON_ATTR_MCAST_IFN")]
     #[doc(alias = "--mcast-interface")]
     pub interface: InterfaceName,
-    /// Tells groups of load balancers on one network apart: 0 to 255; a backup with 0 takes in every id.
+    /// Distinguishes groups of directors on one network: 0 to 255. A backup with 0 receives from all groups.
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_ID")]
     #[doc(alias = "--syncid")]
     pub sync_id: u32,
-    /// The largest UDP payload in bytes. `None` (or 0) is what fits 1500 bytes for a master, and for a backup what fits the
-    /// interface's MTU, at least 1500 and at most 65 535 bytes: 1472 of 1500 with an IPv4 group, 1452 with an IPv6 one. The
-    /// kernel lifts the value of a backup to 1024 and cuts it to what fits 65 535 bytes. Since Linux 4.3.
+    /// The largest UDP payload in bytes. With `None` (or 0) it is derived from a packet size by subtracting the headers (28 bytes with
+    /// an IPv4 group, 48 bytes with an IPv6 group). The packet size is 1500 bytes for a master, and the interface's MTU, but 1500 to
+    /// 65 535 bytes, for a backup. The kernel limits the value to what fits into a packet of 65 535 bytes, and raises the value of a
+    /// backup to at least 1024. Since Linux 4.3.
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_MAXLEN")]
     #[doc(alias = "--sync-maxlen")]
     pub max_length: Option<u16>,
@@ -126,7 +127,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon for which the kernel chooses group, port, time to live and packet size; sync id 0.
+    /// A daemon with sync id 0. The kernel chooses group, port, time to live and payload size.
     pub fn new(role: DaemonRole, interface: InterfaceName) -> Self {
         Self {
             role,
@@ -139,31 +140,31 @@ impl Daemon {
         }
     }
 
-    /// The same with another sync id, 0 to 255.
+    /// Sets the sync id, 0 to 255.
     pub fn with_sync_id(mut self, sync_id: u32) -> Self {
         self.sync_id = sync_id;
         self
     }
 
-    /// The same with another largest payload.
+    /// Sets the largest UDP payload, in bytes.
     pub fn with_max_length(mut self, max_length: u16) -> Self {
         self.max_length = Some(max_length);
         self
     }
 
-    /// The same with another multicast group.
+    /// Sets the multicast group.
     pub fn with_group(mut self, group: impl Into<IpAddr>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// The same with another port.
+    /// Sets the first UDP port.
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
-    /// The same with another time to live.
+    /// Sets the time to live.
     pub fn with_ttl(mut self, ttl: u8) -> Self {
         self.ttl = Some(ttl);
         self

@@ -1,4 +1,4 @@
-//! What has to be done so that a table is as desired.
+//! Differences between a desired and an observed table.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::real_server::{RealServer, RealServerKey, Thresholds, Tunnel};
 use crate::snapshot::{RealServerSummary, Snapshot};
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
 
-/// The operations that make a table, as [`Ipvs::list_all`](crate::Ipvs::list_all) returns it, the desired one.
+/// The operations that change the table `observed`, as returned by [`Ipvs::list_all`](crate::Ipvs::list_all), to `desired`.
 ///
-/// Virtual servers come in the order of `desired`, each with its real servers: first what is added, then what is updated,
-/// then what is deleted, so that none is without real servers meanwhile. Real servers that are not desired are deleted. Virtual
-/// servers that are not desired are deleted last, those alone of which `is_owned` holds. Of equal keys in `desired` the first
-/// counts. Nothing is done to what is as desired.
+/// Virtual servers are in the order of `desired`, each followed by its real servers. Real servers are first added, then updated, then
+/// deleted, so that a virtual server is not without real servers in between. Real servers that are not desired are deleted. Virtual
+/// servers that are not desired are deleted last, and only if `is_owned` returns true. If `desired` contains a key more than once,
+/// the first value is used. There is no operation for an object that is equal in both tables.
 ///
 /// ```
 /// use kernlink_ipvs::{RealServer, RealServerKey, Scheduler, VirtualServer, VirtualServerKey, Weight, difference};
@@ -49,23 +49,22 @@ pub fn difference(
     compare(desired, observed, is_owned)
 }
 
-/// An operation of [`Ipvs::converge`](crate::Ipvs::converge) and what came of it.
+/// An operation of [`Ipvs::converge`](crate::Ipvs::converge) and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Executed {
-    /// What was executed.
+    /// The operation.
     pub operation: Operation,
-    /// Whether it succeeded.
+    /// The outcome of the operation.
     pub outcome: Result<(), Error>,
 }
 
 impl Snapshot {
-    /// The operations that make the table of this snapshot the desired one, as [`difference`] has them.
+    /// The operations that change the table of this snapshot to `desired`, as [`difference`] returns them.
     ///
-    /// A snapshot tells neither thresholds nor tunnels. A real server that is desired with other ones than
-    /// [`Thresholds::NONE`] and [`Tunnel::IPIP`] is therefore updated every time, and one that has them in the kernel and is
-    /// desired without is taken for as desired. Where these are in use, compare with
-    /// [`Ipvs::list_all`](crate::Ipvs::list_all).
+    /// A snapshot contains neither thresholds nor tunnels. So a real server that is desired with other values than
+    /// [`Thresholds::NONE`] and [`Tunnel::IPIP`] is updated every time, and a real server that has other values in the kernel but
+    /// should not is not updated. If thresholds or tunnels are in use, compare with [`Ipvs::list_all`](crate::Ipvs::list_all).
     pub fn difference(
         &self,
         desired: &[(VirtualServer, Vec<RealServer>)],
@@ -80,7 +79,7 @@ impl Snapshot {
     }
 }
 
-/// A real server, as far as it is known.
+/// A real server of a listing or of a snapshot.
 #[derive(Clone, Copy)]
 enum ObservedReal<'o> {
     Listed(&'o RealServer),
@@ -88,7 +87,7 @@ enum ObservedReal<'o> {
 }
 
 impl ObservedReal<'_> {
-    fn is(self, desired: &RealServer) -> bool {
+    fn is_equal_to(self, desired: &RealServer) -> bool {
         match self {
             Self::Listed(real) => real == desired,
             Self::Summary(real) => {
@@ -111,7 +110,7 @@ fn compare<'o>(
     let mut operations = Vec::new();
     for (server, real_servers) in desired {
         let mut observed_reals = match observed.insert(server.key, None) {
-            // The same key once more.
+            // The same key again.
             Some(None) => continue,
             Some(Some((observed, real_servers))) => {
                 if observed != server {
@@ -137,10 +136,12 @@ fn compare<'o>(
                     virtual_server,
                     real_server,
                 }),
-                Some(observed) if !observed.is(&real_server) => updates.push(Operation::UpdateRealServer {
-                    virtual_server,
-                    real_server,
-                }),
+                Some(observed) if !observed.is_equal_to(&real_server) => {
+                    updates.push(Operation::UpdateRealServer {
+                        virtual_server,
+                        real_server,
+                    })
+                }
                 Some(_) => {}
             }
         }

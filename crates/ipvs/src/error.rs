@@ -1,4 +1,4 @@
-//! What can go wrong, and why.
+//! Errors.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -9,40 +9,41 @@ use kernlink_netlink::Errno;
 use crate::operation::Operation;
 use crate::reason::Reason;
 
-/// What can go wrong. Tell the cases apart by the predicates; the text says what was attempted on what, and why it failed.
+/// An error. The predicates distinguish the cases. The text contains what was attempted on which object; the cause is in the text or
+/// in the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused an operation.
     #[error("cannot {}: {reason}", operation.describe())]
     Refused {
-        /// What was asked of it.
+        /// The refused operation.
         operation: Box<Operation>,
         /// The kernel's error number.
         #[source]
         errno: Errno,
-        /// What the number means for this operation. The kernel sends no text, so this is worked out from what was sent.
+        /// The meaning of the number for this operation. The kernel sends no text, so it is derived from the operation.
         reason: Reason,
     },
-    /// An operation that the kernel would take for something else or cut in silence; it was not sent.
+    /// An operation that the kernel would execute differently without an error. It was not sent.
     #[error("cannot {}", operation.describe())]
     Invalid {
-        /// What was asked for.
+        /// The operation.
         operation: Box<Operation>,
-        /// What is wrong with it.
+        /// Why it is invalid.
         #[source]
         problem: InvalidOperation,
     },
-    /// There is no IPVS to talk to.
+    /// The kernel has no IPVS.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The caller may not do this: IPVS wants `CAP_NET_ADMIN` in the initial user namespace, for reading too.
-    #[error("not permitted to {attempt}: IPVS needs CAP_NET_ADMIN in the initial user namespace")]
+    /// The caller lacks `CAP_NET_ADMIN` in the initial user namespace, which IPVS requires also for reading.
+    #[error("not permitted to {attempt}; IPVS requires CAP_NET_ADMIN in the initial user namespace")]
     NotPermitted {
         /// What was attempted.
         attempt: &'static str,
     },
-    /// A request that changes nothing failed.
+    /// A request that does not change the table failed.
     #[error("cannot {attempt}")]
     Request {
         /// What was attempted.
@@ -51,13 +52,13 @@ pub enum Error {
         #[source]
         source: kernlink_netlink::Error,
     },
-    /// An operation did not get through, or its outcome did not: see
+    /// An operation was not sent, or its outcome was not received; see
     /// [`is_outcome_unknown`](kernlink_netlink::Error::is_outcome_unknown).
     #[error("cannot {}", operation.describe())]
     Transport {
-        /// What was asked for.
+        /// The operation.
         operation: Box<Operation>,
-        /// What happened to it.
+        /// The error of the netlink connection.
         #[source]
         source: kernlink_netlink::Error,
     },
@@ -72,14 +73,14 @@ pub enum Error {
         #[source]
         errno: Errno,
     },
-    /// A file of `/proc` does not read as its kernel documentation says.
+    /// A file of `/proc` has unexpected content.
     #[error("{path}, line {line}: {problem}")]
     Syntax {
         /// The file.
         path: &'static str,
         /// The line, from 1.
         line: usize,
-        /// What was expected there.
+        /// What is wrong in the line.
         problem: &'static str,
     },
     /// The value of a sysctl is outside its range. A value to write was not written.
@@ -106,17 +107,17 @@ pub enum Error {
         /// What it requires in addition to this release: a module, or an option of the kernel's configuration.
         requires: Option<&'static str>,
     },
-    /// An implementation of [`Ipvs`](crate::Ipvs) other than the kernel's failed; see [`Error::custom`].
+    /// An implementation of [`Ipvs`](crate::Ipvs) other than the kernel client failed; see [`Error::custom`].
     #[error("cannot {attempt}")]
     Custom {
-        /// What was attempted on what: `add virtual server -t 10.96.0.10:80`.
+        /// What was attempted on which object: `add virtual server -t 10.96.0.10:80`.
         attempt: String,
         /// Why it failed.
         #[source]
         cause: Cause,
     },
-    /// An implementation of [`Ipvs`](crate::Ipvs) returned fewer outcomes than it was given operations.
-    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    /// An implementation of [`Ipvs`](crate::Ipvs) returned fewer outcomes than operations.
+    #[error("the implementation returned no outcome for the operation; it may have been executed")]
     OutcomeMissing,
 }
 
@@ -125,51 +126,51 @@ pub enum Error {
 #[error("{0}")]
 pub struct Cause(pub String);
 
-/// Why an operation is not sent.
+/// Why an operation is invalid. It is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidOperation {
-    /// A persistence mask of IPv4 for an IPv6 virtual server, or the other way round.
-    #[error("the persistence granularity is not one of {family}")]
+    /// A mask of IPv4 for an IPv6 virtual server, or a prefix length of IPv6 for an IPv4 virtual server.
+    #[error("invalid persistence granularity for {family}; valid: a mask for IPv4, a prefix length for IPv6")]
     Granularity {
         /// Family of the virtual server.
         family: Family,
     },
-    /// A time-out that is no whole number of seconds, or too long.
+    /// A timeout with a fraction of a second, or one that is too long.
     #[error(
-        "the {name} time-out {timeout:?} is not a whole number of seconds up to {}",
+        "invalid {name} timeout {timeout:?}; valid: whole seconds from 0 to {}",
         crate::Timeouts::MAX_SECONDS
     )]
     Timeout {
         /// `tcp`, `tcp-fin` or `udp`.
         name: &'static str,
-        /// The time asked for.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The kernel keeps three bits of the forwarding method.
+    /// A forwarding method above 7. The kernel uses three bits of it.
     #[error("invalid forwarding method {number}; valid: 0 to 7")]
     ForwardingMethod {
-        /// The kernel's number of the method asked for.
+        /// The number of the method.
         number: u32,
     },
-    /// The kernel takes an IPv4-mapped address for no unicast address.
+    /// An IPv4-mapped IPv6 address, which is not a unicast address for the kernel.
     #[error("invalid real server address {address}: it is IPv4-mapped; use {ipv4}")]
     MappedAddress {
-        /// The address asked for.
+        /// The address of the real server.
         address: Ipv6Addr,
         /// The IPv4 address in it.
         ipv4: Ipv4Addr,
     },
-    /// An operation that ensures something is an addition and an update, and cannot be one message.
-    #[error("it takes two messages: an addition and an update")]
+    /// An `Ensure` operation consists of an addition and an update, so it cannot be one message.
+    #[error("the operation requires two messages: an addition and an update")]
     TwoMessages,
-    /// The packets hold eight bits of it.
-    #[error("the sync id {sync_id} is more than 255")]
+    /// A sync id above 255. The synchronization messages have eight bits for it.
+    #[error("invalid sync id {sync_id}; valid: 0 to 255")]
     SyncId {
-        /// The sync id asked for.
+        /// The sync id.
         sync_id: u32,
     },
-    /// The kernel ignores what it does not know: it would make an ordinary tunnel.
+    /// A tunnel other than IPIP on an older kernel, which would ignore the kind and use IPIP.
     #[error("tunnels other than IPIP require Linux 5.3 or newer; this is Linux {release}")]
     TunnelKind {
         /// The running kernel.
@@ -177,43 +178,42 @@ pub enum InvalidOperation {
     },
 }
 
-/// Why there is no IPVS.
+/// Why the kernel has no IPVS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unavailable {
-    /// A module for the running kernel is on disk, but not in the kernel.
+    /// The module is installed but not loaded.
     #[error(
-        "the module ip_vs is not loaded and the kernel did not load it by itself: run `modprobe ip_vs` as root of the host"
+        "the module ip_vs is installed but was not loaded automatically; run `modprobe ip_vs` as root of the host"
     )]
     NotLoaded,
-    /// The running kernel has no IPVS and its module directory has no module for it.
+    /// The kernel was built without IPVS, or the module is not installed.
     #[error(
-        "the kernel {release} has no IPVS: there is no module ip_vs for it in {directory}; install the kernel's full module \
-         package or take a kernel with CONFIG_IP_VS"
+        "kernel {release} has no IPVS: {directory} does not contain the module ip_vs; install the kernel's full module package or \
+         use a kernel with CONFIG_IP_VS"
     )]
     NotInstalled {
         /// The running kernel.
         release: String,
-        /// Where its modules would be.
+        /// The directory of its modules.
         directory: String,
     },
-    /// The running kernel has no IPVS, and this file system (a container's, say) does not show its modules.
+    /// IPVS is not loaded, and the module directory is not visible, for example in a container.
     #[error(
-        "the kernel {release} has no IPVS now, and {directory} is not here to tell whether it has the module: run \
-         `modprobe ip_vs` as root of the host"
+        "kernel {release} has not loaded IPVS, and {directory} does not exist here, so it is unknown whether the module ip_vs is \
+         installed; run `modprobe ip_vs` as root of the host"
     )]
     Unknown {
         /// The running kernel.
         release: String,
-        /// Where its modules would be.
+        /// The directory of its modules.
         directory: String,
     },
 }
 
 impl Error {
-    /// An error of an implementation of [`Ipvs`](crate::Ipvs) other than the kernel's. `attempt` says what was attempted on what
-    /// and is printed after "cannot": [`Operation::describe`] for an operation. `cause` is the source. All predicates are false
-    /// for this error.
+    /// An error of an implementation of [`Ipvs`](crate::Ipvs) other than the kernel client. `attempt` is printed after "cannot": use
+    /// [`Operation::describe`] for an operation. `cause` is the source. All predicates are false for this error.
     ///
     /// ```
     /// let error = kernlink_ipvs::Error::custom("add virtual server -t 10.96.0.10:80", "the address is reserved");
@@ -227,7 +227,7 @@ impl Error {
         }
     }
 
-    /// Whether the virtual server, real server or daemon named is not there.
+    /// Whether the virtual server, real server or daemon of the operation does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.reason(),
@@ -235,18 +235,18 @@ impl Error {
         )
     }
 
-    /// Whether the virtual server is not there. The real servers of an absent virtual server are not found for this reason.
+    /// Whether the virtual server does not exist. True also for operations on its real servers.
     pub fn is_virtual_server_absent(&self) -> bool {
         matches!(self.reason(), Some(Reason::VirtualServerAbsent))
     }
 
-    /// Whether what was to be added is there already.
+    /// Whether the object to add already exists.
     pub fn is_already_exists(&self) -> bool {
         matches!(self.reason(), Some(Reason::AlreadyExists | Reason::DaemonRunning))
     }
 
-    /// Whether the running kernel cannot do it: no IPVS, no such scheduler, persistence engine, setting or address family,
-    /// too old.
+    /// Whether the running kernel does not support it: no IPVS, an unknown scheduler, persistence engine, sysctl or address family,
+    /// or an older release.
     pub fn is_unsupported(&self) -> bool {
         self.is_unavailable()
             || self.is_scheduler_unavailable()
@@ -258,12 +258,12 @@ impl Error {
             )
     }
 
-    /// Whether there is no IPVS at all; [`Unavailable`] says what to do.
+    /// Whether the kernel has no IPVS; [`Unavailable`] contains the remedy.
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 
-    /// Whether the scheduler is missing (or, if a persistence engine was named too, perhaps that).
+    /// Whether the scheduler is missing. If the operation has a persistence engine too, it may be missing instead.
     pub fn is_scheduler_unavailable(&self) -> bool {
         matches!(
             self.reason(),
@@ -273,7 +273,7 @@ impl Error {
         )
     }
 
-    /// Whether a newer kernel could do it.
+    /// Whether a newer kernel release is required.
     pub fn is_kernel_too_old(&self) -> bool {
         matches!(
             self,
@@ -285,7 +285,7 @@ impl Error {
         )
     }
 
-    /// Whether the caller lacks the right.
+    /// Whether the caller lacks a privilege.
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::NotPermitted { .. }
@@ -298,7 +298,7 @@ impl Error {
         }
     }
 
-    /// Whether what was asked for can never be done as it stands, on any kernel.
+    /// Whether the request is invalid on every kernel.
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::SysctlOutOfRange { .. })
             || matches!(
@@ -313,8 +313,8 @@ impl Error {
             )
     }
 
-    /// Whether a list is not returned because the table changed so fast in every attempt that servers may be missing. The call
-    /// can be repeated.
+    /// Whether a listing failed because the table changed too fast in every attempt, so that servers may be missing. The call can be
+    /// repeated.
     pub fn is_interrupted(&self) -> bool {
         matches!(
             self,
@@ -325,7 +325,7 @@ impl Error {
         )
     }
 
-    /// Whether the operation may have been executed although it failed: its answer was lost.
+    /// Whether the operation may have been executed although it failed, because its answer was lost.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Transport { source, .. } | Self::Request { source, .. } => source.is_outcome_unknown(),
@@ -334,7 +334,7 @@ impl Error {
         }
     }
 
-    /// Why the kernel refused, if it did.
+    /// Why the kernel refused the operation. `None` for all errors other than [`Error::Refused`].
     pub fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Refused { reason, .. } => Some(reason),
@@ -350,7 +350,7 @@ impl Error {
         }
     }
 
-    /// For a request that changes nothing.
+    /// The error of a request that does not change the table.
     pub(crate) fn request(attempt: &'static str) -> impl Fn(kernlink_netlink::Error) -> Self {
         move |source| match source.errno() {
             Some(Errno::EPERM | Errno::EACCES) => Self::NotPermitted { attempt },

@@ -1,45 +1,44 @@
-//! How a packet gets from the virtual server's host to the real server.
+//! Forwarding methods.
 
 use crate::number::by_number;
 use crate::uapi;
 
-/// The packet-forwarding method of a real server. Two are equal if their kernel numbers are.
+/// How the director forwards packets to a real server. Values with equal numbers are equal.
 #[doc(alias = "IPVS_DEST_ATTR_FWD_METHOD")]
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum ForwardingMethod {
-    /// Network address translation; the real server's answers must pass this host again. The only method that may
-    /// change the port.
+    /// Network address translation. The replies of the real server must be routed through this host. Only this method can change the
+    /// port.
     #[doc(alias = "IP_VS_CONN_F_MASQ")]
     #[doc(alias = "NAT")]
     #[doc(alias = "-m")]
     #[default]
     Masquerade,
-    /// Deliver on this host.
+    /// Local delivery on this host.
     #[doc(alias = "IP_VS_CONN_F_LOCALNODE")]
     Local,
-    /// Encapsulate, as [`Tunnel`](crate::Tunnel) says; the real server answers the client itself.
+    /// Encapsulation, configured by [`Tunnel`](crate::Tunnel). The real server replies to the client directly.
     #[doc(alias = "IP_VS_CONN_F_TUNNEL")]
     #[doc(alias = "-i")]
     Tunnel,
-    /// Change only the link-layer address; the real server answers the client itself.
+    /// Only the link-layer address is changed. The real server replies to the client directly.
     #[doc(alias = "IP_VS_CONN_F_DROUTE")]
     #[doc(alias = "gatewaying")]
     #[doc(alias = "DSR")]
     #[doc(alias = "-g")]
     DirectRoute,
-    /// Send to the packet's own destination, past IPVS. Meant for transparent caches.
+    /// The packet is sent to its original destination. For transparent caches.
     #[doc(alias = "IP_VS_CONN_F_BYPASS")]
     Bypass,
-    /// A method that this crate does not know: 5 to 7, as the kernel keeps three bits. A real server with a larger number is
-    /// not sent.
+    /// Another method: 5 to 7, because the kernel uses three bits. A real server with a greater number is refused before it is sent.
     Unknown(u8),
 }
 
 by_number!(ForwardingMethod);
 
 impl ForwardingMethod {
-    /// The method with the kernel's number; only the three bits of `IP_VS_CONN_F_FWD_MASK` count.
+    /// The method with the kernel's number. Only the three bits of `IP_VS_CONN_F_FWD_MASK` are used.
     pub fn from_number(number: u32) -> Self {
         match number & uapi::IP_VS_CONN_F_FWD_MASK {
             uapi::IP_VS_CONN_F_MASQ => Self::Masquerade,
@@ -52,7 +51,7 @@ impl ForwardingMethod {
         }
     }
 
-    /// The same, as a variant with a name if it has one.
+    /// The same value, never as `Unknown` with the number of another variant.
     pub(crate) fn named(self) -> Self {
         match self.number() {
             number @ ..=uapi::IP_VS_CONN_F_FWD_MASK => Self::from_number(number),

@@ -1,13 +1,13 @@
-//! What the kernel says about its IPVS.
+//! Version and table size of IPVS.
 
 use std::fmt;
 
-/// Version and size of the kernel's IPVS.
+/// The version of IPVS and the size of its connection table.
 #[doc(alias = "IPVS_CMD_GET_INFO")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Info {
-    /// The version of IPVS, 1.2.1 for many years. It says nothing about features: ask for the kernel's release.
+    /// The version of IPVS, 1.2.1 for many years. It does not indicate features; use the kernel release for this.
     #[doc(alias = "IPVS_INFO_ATTR_VERSION")]
     #[doc(alias = "IP_VS_VERSION_CODE")]
     pub version: Version,
@@ -17,7 +17,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// A version and a table size.
+    /// A version and the size of the connection table.
     pub fn new(version: Version, connection_table_size: u32) -> Self {
         Self {
             version,
@@ -38,7 +38,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version from the kernel's number, one byte a part; the highest byte is always zero.
+    /// The version of a kernel number (`IP_VS_VERSION_CODE`): one byte for each part, the highest byte is not used.
     pub fn from_code(code: u32) -> Self {
         let [_, major, minor, patch] = code.to_be_bytes();
         Self { major, minor, patch }

@@ -7,13 +7,15 @@ use crate::availability::Availability;
 use crate::error::Unavailable;
 use crate::reason::Reason;
 
-/// The kernel's modules, read once.
+/// The kernel's modules at one time.
 pub(crate) struct Modules {
+    /// As `uname -r` prints it; empty if `/proc` is not readable.
     pub(crate) release: String,
+    /// `/lib/modules/RELEASE`.
     pub(crate) directory: PathBuf,
-    /// `/proc/modules`: a module's name begins each line.
+    /// `/proc/modules`: each line begins with the name of a module.
     loaded: String,
-    /// `modules.builtin` and `modules.dep` of the module directory: paths. `None` if neither is there.
+    /// `modules.builtin` and `modules.dep` of the module directory: paths. `None` if neither file exists.
     on_disk: Option<(String, String)>,
 }
 
@@ -46,7 +48,7 @@ impl Modules {
             .loaded
             .lines()
             .any(|line| line.split(' ').next() == Some(module));
-        // What is built in is not listed.
+        // Built-in modules are not in `/proc/modules`.
         is_listed
             || self
                 .on_disk
@@ -61,7 +63,7 @@ impl Modules {
     }
 }
 
-/// Looks modules up for the refused operations of one batch: once each, and only if there are any.
+/// Looks up modules for the refused operations of one batch. The files are read at most once.
 #[derive(Default)]
 pub(crate) struct ModuleLookup {
     modules: Option<Modules>,
@@ -77,7 +79,7 @@ impl ModuleLookup {
             .clone()
     }
 
-    /// Says more of a missing scheduler or persistence engine: which of the two it is, and whether it can be had.
+    /// Adds whether a missing scheduler or persistence engine is installed, and which of the two is missing.
     pub(crate) fn refine(&mut self, reason: Reason) -> Reason {
         match reason {
             Reason::SchedulerUnavailable { scheduler, .. } => Reason::SchedulerUnavailable {
@@ -105,7 +107,7 @@ impl ModuleLookup {
     }
 }
 
-/// Whether a list of paths has a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
+/// Whether a list of paths contains a module's file, compressed or not: `kernel/net/netfilter/ipvs/ip_vs.ko.xz: ...`.
 fn names(list: &str, module: &str) -> bool {
     list.lines().any(|line| {
         let path = line.split(':').next().unwrap_or_default();
@@ -116,7 +118,7 @@ fn names(list: &str, module: &str) -> bool {
 }
 
 impl Unavailable {
-    /// Why the running kernel has no netlink family `IPVS`, although it was asked for it and so tried to load the module.
+    /// Why the running kernel has no netlink family `IPVS` after a request for it, on which the kernel tries to load the module.
     pub(crate) fn diagnose() -> Self {
         Self::of(&Modules::of_running_kernel())
     }
@@ -147,20 +149,20 @@ mod tests {
     }
 
     #[test]
-    fn kernel_without_the_family_says_what_to_do() {
+    fn the_error_of_a_kernel_without_the_family_has_the_remedy() {
         let deps = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/lib/libcrc32c.ko\n";
         let texts = [
             (
                 Some(("", deps)),
-                "the module ip_vs is not loaded and the kernel did not load it by itself: run `modprobe ip_vs` as root of the host",
+                "the module ip_vs is installed but was not loaded automatically; run `modprobe ip_vs` as root of the host",
             ),
             (
                 Some(("", "kernel/net/netfilter/ipvs/ip_vs_rr.ko:\n")),
-                "the kernel 6.1.0-1-amd64 has no IPVS: there is no module ip_vs for it in /lib/modules/6.1.0-1-amd64; install the kernel's full module package or take a kernel with CONFIG_IP_VS",
+                "kernel 6.1.0-1-amd64 has no IPVS: /lib/modules/6.1.0-1-amd64 does not contain the module ip_vs; install the kernel's full module package or use a kernel with CONFIG_IP_VS",
             ),
             (
                 None,
-                "the kernel 6.1.0-1-amd64 has no IPVS now, and /lib/modules/6.1.0-1-amd64 is not here to tell whether it has the module: run `modprobe ip_vs` as root of the host",
+                "kernel 6.1.0-1-amd64 has not loaded IPVS, and /lib/modules/6.1.0-1-amd64 does not exist here, so it is unknown whether the module ip_vs is installed; run `modprobe ip_vs` as root of the host",
             ),
         ];
         for (on_disk, text) in texts {
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_scheduler_and_engine_the_one_that_is_not_loaded_is_named() {
+    fn the_error_names_the_scheduler_or_engine_that_is_not_loaded() {
         let lookup = |loaded: &str| ModuleLookup {
             modules: Some(modules(
                 loaded,
@@ -200,11 +202,11 @@ mod tests {
         let (fo, sip) = ("ip_vs_fo 1 0 - Live 0x0\n", "ip_vs_pe_sip 1 0 - Live 0x0\n");
         assert_eq!(
             lookup(fo).refine(either()).to_string(),
-            "the kernel has no persistence engine sip (module ip_vs_pe_sip); no such module is installed for this kernel"
+            "persistence engine sip is not available (module ip_vs_pe_sip); the module is not installed for this kernel"
         );
         assert_eq!(
             lookup(sip).refine(either()).to_string(),
-            "the kernel has no scheduler fo (module ip_vs_fo), which is installed but was not loaded by itself: run \
+            "scheduler fo is not available (module ip_vs_fo); the module is installed but was not loaded automatically; run \
              `modprobe ip_vs_fo` as root of the host"
         );
         assert_eq!(lookup("").refine(either()), either());

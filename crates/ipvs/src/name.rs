@@ -2,45 +2,45 @@
 
 use std::fmt;
 
-/// A name of 1 to 15 bytes without white space, control characters or NUL, held in place so that it is `Copy`.
+/// A name of 1 to 15 bytes without white space, control characters or NUL, stored inline so that it is `Copy`.
 ///
-/// All three C constants for such names (`IP_VS_SCHEDNAME_MAXLEN`, `IP_VS_PENAME_MAXLEN`, `IP_VS_IFNAME_MAXLEN`) are 16,
-/// the closing NUL included.
+/// The C constants for such names (`IP_VS_SCHEDNAME_MAXLEN`, `IP_VS_PENAME_MAXLEN`, `IP_VS_IFNAME_MAXLEN`) are 16, including the
+/// terminating NUL.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ShortName {
     bytes: [u8; 16],
 }
 
-/// A name that the kernel could not take.
+/// A name that is not valid for the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
-    /// The name has no characters.
-    #[error("{what} name is empty")]
+    /// The name is empty.
+    #[error("empty {what} name; valid: 1 to 15 bytes")]
     Empty {
-        /// What is named: "scheduler", "persistence engine" or "interface".
+        /// The kind of object: "scheduler", "persistence engine" or "interface".
         what: &'static str,
     },
-    /// The name does not fit.
-    #[error("{what} name {name:?} has {length} bytes, but {limit} leaves room for 15")]
+    /// The name has more than 15 bytes.
+    #[error("invalid {what} name {name:?} of {length} bytes; valid: 1 to 15 bytes ({limit})")]
     TooLong {
-        /// What is named.
+        /// The kind of object.
         what: &'static str,
-        /// The name as given.
+        /// The name.
         name: String,
         /// Its length in bytes.
         length: usize,
-        /// The header constant that sets the limit.
+        /// The C constant of the limit.
         limit: &'static str,
     },
-    /// White space, a control character or NUL, none of which the kernel's names or the operator's notation can hold.
-    #[error("{what} name {name:?} holds the character {character:?}")]
+    /// The name contains white space, a control character or NUL.
+    #[error("invalid {what} name {name:?}; it must not contain {character:?}")]
     Character {
-        /// What is named.
+        /// The kind of object.
         what: &'static str,
-        /// The name as given.
+        /// The name.
         name: String,
-        /// The first character that cannot be.
+        /// The first invalid character.
         character: char,
     },
 }
@@ -72,7 +72,7 @@ impl ShortName {
         Ok(Self { bytes })
     }
 
-    /// For the names this crate knows; a longer one does not compile, as every use is in a constant.
+    /// For constants of this crate. A name of more than 15 bytes does not compile.
     pub(crate) const fn known(name: &'static str) -> Self {
         let mut bytes = [0; 16];
         let from = name.as_bytes();
@@ -91,7 +91,7 @@ impl ShortName {
             .iter()
             .position(|b| *b == 0)
             .unwrap_or(self.bytes.len());
-        // Both constructors copied a whole `str`, so neither fallback is ever taken.
+        // Both constructors copied a whole `str`, so the fallbacks are not reachable.
         std::str::from_utf8(self.bytes.get(..used).unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -119,7 +119,7 @@ mod tests {
         let error = name("abcdefghijklmnop").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "scheduler name \"abcdefghijklmnop\" has 16 bytes, but IP_VS_SCHEDNAME_MAXLEN leaves room for 15"
+            "invalid scheduler name \"abcdefghijklmnop\" of 16 bytes; valid: 1 to 15 bytes (IP_VS_SCHEDNAME_MAXLEN)"
         );
     }
 

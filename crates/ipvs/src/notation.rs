@@ -1,21 +1,21 @@
 //! The notation of `ipvsadm -S -n` and `ipvsadm -R`, printed and parsed.
 //!
-//! Every noun prints in it ([`VirtualServer`], [`RealServer`], [`Operation`]), [`save`] prints a whole table and [`parse`]
-//! reads one. Addresses and ports are numbers: names of hosts and services, which `ipvsadm` looks up, are refused.
+//! [`VirtualServer`], [`RealServer`] and [`Operation`] print in this notation, [`save`] prints a whole table, and [`parse`] parses one.
+//! Addresses and ports are numbers. Names of hosts and services, which `ipvsadm` looks up, are refused.
 //!
-//! It holds what `ipvsadm` prints, and besides:
-//! - thresholds, as `-x` and `-y`, which `ipvsadm -R` takes although `ipvsadm -S` leaves them out;
-//! - what `ipvsadm` has no option for, in options of our own that it refuses: `--ip-protocol N ADDRESS:PORT`,
-//!   `--forwarding local`, `--forwarding bypass`, `--forwarding N`, and `--tun-type N`, `--tun-port` and `--tun-flags N`
-//!   where it would not take them.
+//! In addition to the output of `ipvsadm -S -n` it contains:
 //!
-//! - the third flag of the schedulers `sh` and `mh`, as `flag-3`, which `ipvsadm -R` takes although `ipvsadm -S` leaves it out.
+//! - thresholds, as `-x` and `-y`, which `ipvsadm -R` accepts but `ipvsadm -S` does not print;
+//! - the third flag of the schedulers `sh` and `mh`, as `flag-3`, which `ipvsadm -R` accepts but `ipvsadm -S` does not print;
+//! - values without an option of `ipvsadm`, in options that `ipvsadm` refuses: `--ip-protocol N ADDRESS:PORT`, `--forwarding local`,
+//!   `--forwarding bypass`, `--forwarding N`, and `--tun-type N`, `--tun-port` and `--tun-flags N` in combinations that `ipvsadm` does
+//!   not accept.
 //!
-//! One line is read differently: `ipvsadm` gives a real server that is not masqueraded the port of its virtual server, whatever
-//! the line says. The kernel keeps any port, and so does this.
+//! One option is parsed differently: `ipvsadm` replaces the port of a real server that is not masqueraded by the port of its virtual
+//! server. The kernel stores any port, and [`parse`] keeps the port of the line.
 //!
-//! So whatever the kernel can hold can be saved, compared and restored without loss, and whatever `ipvsadm` can restore is
-//! printed in a form that it reads.
+//! So every state of the kernel's table can be saved, compared and restored without loss, and everything that `ipvsadm` supports is
+//! printed in a form that `ipvsadm -R` accepts.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -33,8 +33,8 @@ mod arguments;
 mod options;
 mod parser;
 
-/// Prints virtual servers, each followed by its real servers, one a line, in the order given: what `ipvsadm -S -n` prints,
-/// thresholds added.
+/// Prints virtual servers, each followed by its real servers, one per line, in the order of `table`: the output of `ipvsadm -S -n`
+/// with thresholds.
 pub fn save<'a, R>(table: impl IntoIterator<Item = (&'a VirtualServer, R)>) -> String
 where
     R: IntoIterator<Item = &'a RealServer>,
@@ -51,11 +51,11 @@ where
     text
 }
 
-/// Reads what `ipvsadm -R` reads: one operation a line, with or without `ipvsadm` in front. Empty lines and lines that begin
-/// with `#` say nothing.
+/// Parses the input of `ipvsadm -R`: one operation per line, with or without the word `ipvsadm` at the start. Empty lines and lines
+/// that begin with `#` are ignored.
 ///
 /// # Errors
-/// The first line that is wrong. To go on behind it, as `ipvsadm -R` does not, take the lines one by one with
+/// The first invalid line. To continue after an invalid line, parse each line with
 /// [`Operation::from_str`](std::str::FromStr::from_str).
 pub fn parse(text: &str) -> Result<Vec<Operation>, ParseError> {
     let mut operations = Vec::new();
@@ -77,80 +77,78 @@ pub fn parse(text: &str) -> Result<Vec<Operation>, ParseError> {
     Ok(operations)
 }
 
-/// Where a text stops being in the notation, and why.
+/// The first invalid line of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 #[non_exhaustive]
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Why it is invalid.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// Why a line is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// The line has no command, such as `-A` or `-a`.
-    #[error(
-        "no command: expected one of -A, -E, -D, -a, -e, -d, -C, -Z, --set, --start-daemon, --stop-daemon"
-    )]
+    /// The line has no command such as `-A` or `-a`.
+    #[error("missing command; valid: -A, -E, -D, -a, -e, -d, -C, -Z, --set, --start-daemon, --stop-daemon")]
     NoCommand,
-    /// A second command.
-    #[error("{option} is a second command")]
+    /// The line has more than one command.
+    #[error("unexpected command {option}; a line has only one command")]
     SecondCommand {
-        /// The option.
+        /// The second command.
         option: String,
     },
-    /// An option that is neither `ipvsadm`'s nor ours, or one that changes nothing, as `-L`.
+    /// An option that is not part of the notation, or that does not change the table, such as `-L`.
     #[error("unknown option {option}")]
     UnknownOption {
         /// The option.
         option: String,
     },
     /// An argument where an option was expected.
-    #[error("{argument:?} is not an option")]
+    #[error("unexpected argument {argument:?}; expected an option")]
     NotAnOption {
         /// The argument.
         argument: String,
     },
-    /// An option that the command does not take.
-    #[error("{option} does not go with {command}")]
+    /// An option that the command does not accept.
+    #[error("{option} is not valid with {command}")]
     Misplaced {
         /// The option.
         option: &'static str,
         /// The command.
         command: &'static str,
     },
-    /// An option that may be there once is there twice.
-    #[error("{option} is there twice")]
-    Twice {
+    /// An option that is given more than once.
+    #[error("{option} is given more than once")]
+    Repeated {
         /// The option.
         option: &'static str,
     },
     /// An option without its argument.
-    #[error("{option} needs an argument")]
+    #[error("{option} requires an argument")]
     NoArgument {
         /// The option.
         option: String,
     },
-    /// A command without an option that it needs.
-    #[error("{command} needs {option}")]
-    Missing {
+    /// A command without a required option.
+    #[error("{command} requires {option}")]
+    MissingOption {
         /// The option.
         option: &'static str,
         /// The command.
         command: &'static str,
     },
-    /// An argument that does not read as what the option takes.
-    #[error("{option} {argument:?} is not {expected}")]
+    /// An invalid argument of an option.
+    #[error("invalid argument {argument:?} of {option}; expected {expected}")]
     Argument {
         /// The option.
         option: &'static str,
         /// Its argument.
         argument: String,
-        /// What it takes.
+        /// The valid arguments.
         expected: String,
     },
 }
@@ -219,7 +217,7 @@ pub(crate) fn fmt_virtual_server(server: &VirtualServer, f: &mut fmt::Formatter<
     Ok(())
 }
 
-/// The names of a scheduler's flags, in the order in which `ipvsadm` prints them.
+/// The names of a scheduler's flags, in the order of the output of `ipvsadm`.
 fn flag_names(scheduler: Scheduler) -> [(SchedulerFlags, &'static str); 3] {
     let [first, second] = match scheduler {
         Scheduler::SH => ["sh-fallback", "sh-port"],
@@ -257,7 +255,7 @@ impl fmt::Display for RealServer {
 
 fn fmt_tunnel(server: &RealServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Tunnel { kind, port, flags } = server.tunnel;
-    // `ipvsadm` says even the default, but only of real servers that are reached by a tunnel.
+    // `ipvsadm` prints the default too, but only for the forwarding method tunnel.
     if server.tunnel == Tunnel::IPIP && server.forwarding != ForwardingMethod::Tunnel {
         return Ok(());
     }
@@ -270,7 +268,7 @@ fn fmt_tunnel(server: &RealServer, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if port != 0 {
         write!(f, " --tun-port {port}")?;
     }
-    // `ipvsadm` always says which checksum, except for IPIP, which has none.
+    // `ipvsadm` always prints the kind of checksum, except for IPIP, which has none.
     if flags.is_empty() && !matches!(kind, TunnelKind::Ipip) {
         write!(f, " --tun-nocsum")
     } else if flags == TunnelFlags::CHECKSUM {

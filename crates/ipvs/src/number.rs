@@ -1,6 +1,7 @@
-//! Enums over the kernel's numbers.
+//! Enums of kernel numbers.
 
-/// Compares, orders and hashes an enum by its kernel number, so that a known number in `Unknown` is the same as its variant.
+/// Compares, orders and hashes an enum by its kernel number, so that `Unknown` with a known number is equal to the variant of the
+/// number.
 macro_rules! by_number {
     ($name:ident) => {
         impl PartialEq for $name {

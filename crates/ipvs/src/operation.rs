@@ -1,4 +1,4 @@
-//! Everything that changes the kernel's state, as plain data.
+//! Changes of the table, as plain data.
 
 use std::fmt;
 
@@ -12,8 +12,8 @@ use crate::timeouts::Timeouts;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
 use crate::wire;
 
-/// One change, as [`Ipvs::execute`](crate::Ipvs::execute) takes it. Prints as the options of the `ipvsadm` command that
-/// does the same; the two that ensure something, for which there is none, as two commands.
+/// One change, executed by [`Ipvs::execute`](crate::Ipvs::execute). Prints as the options of the equivalent `ipvsadm` command. The
+/// `Ensure` operations have no equivalent command; they print as two commands.
 ///
 /// ```
 /// use kernlink_ipvs::{Operation, RealServer, RealServerKey, VirtualServerKey};
@@ -30,71 +30,70 @@ use crate::wire;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Adds a virtual server without real servers; fails if it is there.
+    /// Adds a virtual server without real servers; fails if it exists.
     #[doc(alias = "IPVS_CMD_NEW_SERVICE")]
     AddVirtualServer(VirtualServer),
-    /// Replaces all settings of a virtual server; fails if it is absent. Connections and real servers stay.
+    /// Replaces the configuration of a virtual server; fails if it does not exist. Connections and real servers are kept.
     #[doc(alias = "IPVS_CMD_SET_SERVICE")]
     UpdateVirtualServer(VirtualServer),
-    /// Adds a virtual server, or replaces all its settings if it is there. May be repeated.
+    /// Adds a virtual server, or replaces its configuration if it exists.
     EnsureVirtualServer(VirtualServer),
-    /// Deletes a virtual server together with its real servers; fails if it is absent.
+    /// Deletes a virtual server with its real servers; fails if it does not exist.
     #[doc(alias = "IPVS_CMD_DEL_SERVICE")]
     DeleteVirtualServer(VirtualServerKey),
-    /// Adds a real server; fails if it is there or the virtual server is absent. One that was deleted while it had
-    /// connections comes back with its old counters.
+    /// Adds a real server; fails if it exists or if the virtual server does not exist. If it was deleted while it had connections, it
+    /// gets its previous counters.
     #[doc(alias = "IPVS_CMD_NEW_DEST")]
     AddRealServer {
-        /// The virtual server it belongs to.
+        /// Its virtual server.
         virtual_server: VirtualServerKey,
         /// The real server.
         real_server: RealServer,
     },
-    /// Replaces all settings of a real server; fails if it or the virtual server is absent.
+    /// Replaces the configuration of a real server; fails if it or the virtual server does not exist.
     #[doc(alias = "IPVS_CMD_SET_DEST")]
     UpdateRealServer {
-        /// The virtual server it belongs to.
+        /// Its virtual server.
         virtual_server: VirtualServerKey,
         /// The real server.
         real_server: RealServer,
     },
-    /// Adds a real server, or replaces all its settings if it is there; fails if the virtual server is absent. May be
-    /// repeated.
+    /// Adds a real server, or replaces its configuration if it exists; fails if the virtual server does not exist.
     EnsureRealServer {
-        /// The virtual server it belongs to.
+        /// Its virtual server.
         virtual_server: VirtualServerKey,
         /// The real server.
         real_server: RealServer,
     },
-    /// Deletes a real server; fails if it or the virtual server is absent. Its connections end.
+    /// Deletes a real server; fails if it or the virtual server does not exist. Its connections end.
     #[doc(alias = "IPVS_CMD_DEL_DEST")]
     DeleteRealServer {
-        /// The virtual server it belongs to.
+        /// Its virtual server.
         virtual_server: VirtualServerKey,
-        /// Which real server.
+        /// The real server.
         real_server: RealServerKey,
     },
-    /// Deletes every virtual server of the network namespace. Does nothing if there is none.
+    /// Deletes all virtual servers of the network namespace. Succeeds if there is none.
     #[doc(alias = "IPVS_CMD_FLUSH")]
     Flush,
-    /// Zeroes the counters of a virtual server and of its real servers; fails if it is absent.
+    /// Zeroes the counters of a virtual server and of its real servers; fails if it does not exist.
     #[doc(alias = "IPVS_CMD_ZERO")]
     Zero(VirtualServerKey),
     /// Zeroes all counters of the network namespace.
     ZeroAll,
-    /// Sets time-outs; those of zero stay as they are.
+    /// Sets timeouts. A timeout of zero is not changed.
     #[doc(alias = "IPVS_CMD_SET_CONFIG")]
     SetTimeouts(Timeouts),
-    /// Starts a connection-synchronisation daemon; fails if one of its role runs.
+    /// Starts a connection synchronization daemon; fails if one with this role is running.
     #[doc(alias = "IPVS_CMD_NEW_DAEMON")]
     StartDaemon(Daemon),
-    /// Stops the daemon of a role; fails if none runs.
+    /// Stops the daemon with a role; fails if none is running.
     #[doc(alias = "IPVS_CMD_DEL_DAEMON")]
     StopDaemon(DaemonRole),
 }
 
 impl Operation {
-    /// The virtual server that it is about, if it is about one.
+    /// The virtual server that the operation changes, or whose real server it changes. `None` for operations on the whole table.
     pub fn virtual_server(&self) -> Option<VirtualServerKey> {
         match self {
             Self::AddVirtualServer(server)
@@ -113,9 +112,8 @@ impl Operation {
         }
     }
 
-    /// What an operation that ensures something is made of: an addition, which fails with [`Error::is_already_exists`] if it
-    /// is there, and an update. In this order the outcome of the update says whether it is as wanted. `None` for other
-    /// operations.
+    /// The two operations of an `Ensure` operation: an addition, which fails with [`Error::is_already_exists`] if the object exists,
+    /// and an update, whose outcome is the outcome of the `Ensure` operation. `None` for other operations.
     pub fn add_and_update(&self) -> Option<[Self; 2]> {
         match self {
             Self::EnsureVirtualServer(server) => Some([
@@ -139,25 +137,26 @@ impl Operation {
         }
     }
 
-    /// Whether it is an addition and an update.
+    /// Whether [`add_and_update`](Self::add_and_update) returns two operations.
     pub(crate) fn is_two_requests(&self) -> bool {
         matches!(self, Self::EnsureVirtualServer(_) | Self::EnsureRealServer { .. })
     }
 
-    /// Appends the operation to a batch, for connections of one's own; [`Client`](crate::Client) does it by itself. `family` is the
-    /// number of the generic-netlink family `IPVS`, see [`kernlink_netlink::generic::Family`]. Allocates only as the batch grows.
+    /// Appends the operation to a batch, for callers with their own [`Connection`](kernlink_netlink::Connection); callers of
+    /// [`Client`](crate::Client) do not need it. `family` is the number of the generic-netlink family `IPVS`, see
+    /// [`kernlink_netlink::generic::Family`]. It allocates only if the batch grows.
     ///
-    /// It is one request, and two for an operation that ensures something: those of [`add_and_update`](Self::add_and_update).
+    /// An operation is one request. An `Ensure` operation is two requests: those of [`add_and_update`](Self::add_and_update).
     ///
     /// # Errors
-    /// [`Error::is_invalid`] if the kernel would take it for something else; the batch is then as it was.
+    /// [`Error::is_invalid`] if the kernel would execute it differently. The batch is not changed then.
     pub fn encode(&self, family: u16, batch: &mut Batch) -> Result<(), Error> {
         wire::check(self).map_err(|problem| Error::Invalid {
             operation: Box::new(self.clone()),
             problem,
         })?;
         if let Some([add, update]) = self.add_and_update() {
-            // Of the same length, so that neither or both fit.
+            // Both have the same length, so either both fit into the batch or neither.
             add.encode(family, batch)?;
             return update.encode(family, batch);
         }
@@ -169,7 +168,7 @@ impl Operation {
             })
     }
 
-    /// What is attempted on what, for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.
+    /// A description for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.
     pub fn describe(&self) -> String {
         match self {
             Self::AddVirtualServer(server) => format!("add virtual server {}", server.key),
@@ -203,7 +202,7 @@ impl Operation {
             Self::Flush => "delete all virtual servers".to_owned(),
             Self::Zero(key) => format!("zero the counters of {key}"),
             Self::ZeroAll => "zero all counters".to_owned(),
-            Self::SetTimeouts(_) => "set the time-outs".to_owned(),
+            Self::SetTimeouts(_) => "set the timeouts".to_owned(),
             Self::StartDaemon(daemon) => format!("start the {} daemon on {}", daemon.role, daemon.interface),
             Self::StopDaemon(role) => format!("stop the {role} daemon"),
         }
@@ -252,7 +251,7 @@ impl fmt::Display for Operation {
             Self::SetTimeouts(timeouts) => {
                 write!(f, "--set")?;
                 for timeout in [timeouts.tcp, timeouts.tcp_fin, timeouts.udp] {
-                    // A fraction is shown, so that nothing prints as what it is not; `ipvsadm` takes whole seconds.
+                    // A fraction is invalid for `ipvsadm`, but printing it truncated would hide it.
                     match timeout.subsec_nanos() {
                         0 => write!(f, " {}", timeout.as_secs())?,
                         _ => write!(f, " {}", timeout.as_secs_f64())?,

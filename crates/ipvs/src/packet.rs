@@ -1,5 +1,5 @@
-//! IPVS messages for the netlink-packet ecosystem (feature `netlink-packet`): one type that its connections can send and
-//! receive, for callers who have a connection of their own, an asynchronous one for example.
+//! IPVS messages for the netlink-packet crates (feature `netlink-packet`): one type that their connections can send and receive, for
+//! callers with their own connection, for example an asynchronous one.
 //!
 //! `examples/async_list.rs` lists the virtual servers over `netlink-proto`.
 //!
@@ -20,26 +20,26 @@ use crate::uapi::*;
 use crate::virtual_server::VirtualServerKey;
 use crate::wire;
 
-/// What is behind the generic header of a message of the family `IPVS`: the payload of a
+/// The content of a message of the family `IPVS` after the generic header: the payload of a
 /// [`GenlMessage`](netlink_packet_generic::GenlMessage).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IpvsMessage {
-    /// A change. Made by [`operation`](Self::operation), which refuses what the kernel would take for something else.
+    /// A change. [`operation`](Self::operation) makes it, and refuses invalid operations.
     #[non_exhaustive]
     Operation(Operation),
-    /// Asks for all virtual servers; send it with the dump flag. Answered by [`VirtualServer`](Self::VirtualServer)s.
+    /// Requests all virtual servers; requires the dump flag. The answers are [`VirtualServer`](Self::VirtualServer)s.
     ListVirtualServers,
-    /// Asks for one virtual server. Answered by a [`VirtualServer`](Self::VirtualServer), or refused with `ESRCH`.
+    /// Requests one virtual server. The answer is a [`VirtualServer`](Self::VirtualServer), or the error `ESRCH`.
     FindVirtualServer(VirtualServerKey),
-    /// Asks for the real servers of a virtual server; send it with the dump flag. Answered by
+    /// Requests the real servers of a virtual server; requires the dump flag. The answers are
     /// [`RealServer`](Self::RealServer)s.
     ListRealServers(VirtualServerKey),
-    /// Asks for the daemons; send it with the dump flag. Answered by [`Daemon`](Self::Daemon)s.
+    /// Requests the daemons; requires the dump flag. The answers are [`Daemon`](Self::Daemon)s.
     ListDaemons,
-    /// Asks for the time-outs. Answered by [`Timeouts`](Self::Timeouts).
+    /// Requests the timeouts. The answer is [`Timeouts`](Self::Timeouts).
     ReadTimeouts,
-    /// Asks for version and table size. Answered by [`Info`](Self::Info).
+    /// Requests version and table size. The answer is [`Info`](Self::Info).
     ReadInfo,
     /// An answer: a virtual server.
     VirtualServer(VirtualServerStatus),
@@ -47,7 +47,7 @@ pub enum IpvsMessage {
     RealServer(RealServerStatus),
     /// An answer: a daemon.
     Daemon(Daemon),
-    /// An answer: the time-outs.
+    /// An answer: the timeouts.
     Timeouts(Timeouts),
     /// An answer: version and table size.
     Info(Info),
@@ -57,7 +57,7 @@ impl IpvsMessage {
     /// A change.
     ///
     /// # Errors
-    /// [`Error::is_invalid`] if the kernel would take it for something else, or if it is two messages: send those of
+    /// [`Error::is_invalid`] if the kernel would execute it differently, or if it is an `Ensure` operation: send the two operations of
     /// [`Operation::add_and_update`].
     pub fn operation(operation: Operation) -> Result<Self, Error> {
         let checked = match &operation {
@@ -75,7 +75,7 @@ impl IpvsMessage {
         }
     }
 
-    /// Everything behind the netlink header.
+    /// Writes everything after the netlink header.
     fn write(&self, writer: &mut AttributeWriter<'_>) {
         match self {
             Self::Operation(operation) => wire::write_operation(writer, operation),
@@ -109,7 +109,7 @@ impl IpvsMessage {
         }
     }
 
-    /// The attributes alone, without the generic header.
+    /// The attributes without the generic header.
     fn body(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.write(&mut AttributeWriter::new(&mut bytes));
@@ -149,7 +149,7 @@ impl Emitable for IpvsMessage {
         self.body().len()
     }
 
-    /// Writes as much as the buffer has room for: all, if it has [`buffer_len`](Emitable::buffer_len) bytes.
+    /// Writes everything if the buffer has [`buffer_len`](Emitable::buffer_len) bytes; otherwise as much as fits.
     fn emit(&self, buffer: &mut [u8]) {
         for (place, byte) in buffer.iter_mut().zip(self.body()) {
             *place = byte;
@@ -158,7 +158,7 @@ impl Emitable for IpvsMessage {
 }
 
 impl ParseableParametrized<[u8], GenlHeader> for IpvsMessage {
-    /// Reads what the kernel sends: answers.
+    /// Parses an answer of the kernel.
     fn parse_with_param(body: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
         let body = AttributeReader::new(body);
         let parsed = match header.cmd {
@@ -169,7 +169,7 @@ impl ParseableParametrized<[u8], GenlHeader> for IpvsMessage {
             IPVS_CMD_SET_INFO => wire::read_info(body).map(Self::Info),
             other => {
                 return Err(DecodeError::from(format!(
-                    "IPVS command {other} is no answer of the kernel"
+                    "unknown IPVS command {other} in an answer"
                 )));
             }
         };

@@ -1,10 +1,10 @@
-//! The kernel's table as `/proc/net/ip_vs` prints it: real servers of all virtual servers in one pass.
+//! The file `/proc/net/ip_vs`: the real servers of all virtual servers in one pass.
 //!
-//! [`Ipvs::snapshot`](crate::Ipvs::snapshot) is made of it; [`parse`] reads a copy, such as one in a support bundle.
+//! [`Ipvs::snapshot`](crate::Ipvs::snapshot) reads it; [`parse`] parses a copy, for example from a support bundle.
 //!
 //! Source: [`ip_vs_info_seq_show` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c).
-//! Only keys and real servers are read: the settings of virtual servers, which it prints by halves (persistence in jiffies,
-//! one-packet scheduling for IPv4 only), come over netlink.
+//! Only keys and real servers are parsed. The configuration of virtual servers is incomplete in this file (persistence in jiffies,
+//! one-packet scheduling for IPv4 only) and is read over netlink.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,25 +17,25 @@ use crate::real_server::{RealServerKey, Weight};
 use crate::snapshot::{ForwardingSummary, RealServerSummary};
 use crate::virtual_server::{Protocol, VirtualServerKey};
 
-/// The thread's own entry: the process's shows the namespace of its main thread.
+/// The file of the calling thread. `/proc/self` has the network namespace of the main thread.
 pub(crate) const PATH: &str = "/proc/thread-self/net/ip_vs";
 
-/// A virtual server's key as far as its row tells it.
+/// The key of a virtual server, as its row contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKey {
     /// By address, port and protocol.
     Address(VirtualServerKey),
-    /// A mark, of either family.
+    /// By mark. The row does not contain the family.
     Mark(u32),
 }
 
-/// A virtual server's row with the real servers below it.
+/// The row of a virtual server with the rows of its real servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Row {
-    /// The virtual server.
+    /// The key of the virtual server.
     pub key: RowKey,
-    /// Its real servers, in the kernel's order.
+    /// The real servers, in the kernel's order.
     pub real_servers: Vec<RealServerSummary>,
 }
 
@@ -53,10 +53,10 @@ pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> Error {
     }
 }
 
-/// Reads a table with its three lines of headings.
+/// Parses the content of the file, which begins with three lines of headings.
 ///
 /// # Errors
-/// The first row that does not read as the kernel prints it, or what the reader says.
+/// [`Error::Syntax`] for the first invalid row, or the error of the reader as [`Error::File`].
 pub fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
     let mut rows: Vec<Row> = Vec::new();
     let mut line = String::new();
@@ -77,7 +77,7 @@ pub fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
             Some(rest) => parse_real_server(rest).and_then(|real_server| {
                 let row = rows
                     .last_mut()
-                    .ok_or("a real server before the first virtual server")?;
+                    .ok_or("real server before the first virtual server")?;
                 row.real_servers.push(real_server);
                 Ok(())
             }),
@@ -100,38 +100,36 @@ pub fn parse(mut reader: impl BufRead) -> Result<Vec<Row>, Error> {
 fn parse_virtual_server(line: &str) -> Result<RowKey, &'static str> {
     let mut words = line.split_ascii_whitespace();
     let (Some(protocol), Some(place)) = (words.next(), words.next()) else {
-        return Err("a virtual server's row has no protocol or no address");
+        return Err("virtual server without protocol or address");
     };
     if protocol == "FWM" {
-        let mark = u32::from_str_radix(place, 16).map_err(|_| "a firewall mark is not hexadecimal")?;
+        let mark = u32::from_str_radix(place, 16)
+            .map_err(|_| "invalid firewall mark; expected a hexadecimal number")?;
         return Ok(RowKey::Mark(mark));
     }
-    let protocol = parse_protocol(protocol).ok_or("the protocol is none that the kernel prints")?;
+    let protocol = parse_protocol(protocol).ok_or("unknown protocol")?;
     let (address, port) = parse_socket(place)?;
     Ok(RowKey::Address(VirtualServerKey::new(address, port, protocol)))
 }
 
 fn parse_real_server(rest: &str) -> Result<RealServerSummary, &'static str> {
     let mut words = rest.split_ascii_whitespace();
-    let mut next = || words.next().ok_or("a real server's row is cut");
+    let mut next = || words.next().ok_or("truncated row of a real server");
     let (address, port) = parse_socket(next()?)?;
     let forwarding = match next()? {
         "Masq" => ForwardingSummary::MasqueradeOrOther,
         "Local" => ForwardingSummary::Local,
         "Tunnel" => ForwardingSummary::Tunnel,
         "Route" => ForwardingSummary::DirectRoute,
-        _ => return Err("the forwarding method is none that the kernel prints"),
+        _ => return Err("unknown forwarding method"),
     };
-    let number = |word: &str| {
-        word.parse::<u32>()
-            .map_err(|_| "a number of a real server is none")
-    };
-    let weight = Weight::new(number(next()?)?).map_err(|_| "a weight is negative")?;
-    // An `atomic_t`, which can be below zero for a moment.
+    let weight = next()?.parse().map_err(|_| "invalid weight; expected a number")?;
+    let weight = Weight::new(weight).map_err(|_| "invalid weight; valid: 0 to 2147483647")?;
+    // An `atomic_t`, which can be negative temporarily.
     let count = |word: &str| {
         word.parse::<i32>()
             .map(|count| u32::try_from(count).unwrap_or(0))
-            .map_err(|_| "a number of connections is none")
+            .map_err(|_| "invalid number of connections")
     };
     Ok(RealServerSummary {
         key: RealServerKey::new(address, port),
@@ -142,7 +140,7 @@ fn parse_real_server(rest: &str) -> Result<RealServerSummary, &'static str> {
     })
 }
 
-/// `TCP`, `UDP`, `SCTP`, and for what IPVS does not balance `IP`, `ICMP`, `ICMPv6` or `IP_` and the number.
+/// `TCP`, `UDP`, `SCTP`, and for protocols that IPVS does not schedule `IP`, `ICMP`, `ICMPv6`, or `IP_` and the number.
 pub(crate) fn parse_protocol(name: &str) -> Option<Protocol> {
     Some(match name {
         "TCP" => Protocol::Tcp,
@@ -157,27 +155,27 @@ pub(crate) fn parse_protocol(name: &str) -> Option<Protocol> {
 
 /// `0A000001:0050` or `[2001:0db8:0000:0000:0000:0000:0000:0001]:0050`.
 fn parse_socket(word: &str) -> Result<(IpAddr, u16), &'static str> {
-    let (address, port) = word.rsplit_once(':').ok_or("an address has no port")?;
+    let (address, port) = word.rsplit_once(':').ok_or("address without a port")?;
     Ok((parse_address(address)?, parse_port(port)?))
 }
 
-/// `0A000001`, `2001:0db8:...` or the same in brackets.
+/// `0A000001` or `2001:0db8:...`; the latter with or without brackets.
 pub(crate) fn parse_address(word: &str) -> Result<IpAddr, &'static str> {
     if !word.contains(':') {
         return u32::from_str_radix(word, 16)
             .map(|bits| Ipv4Addr::from(bits).into())
-            .map_err(|_| "an IPv4 address is not hexadecimal");
+            .map_err(|_| "invalid IPv4 address; expected a hexadecimal number");
     }
     word.strip_prefix('[')
         .and_then(|inner| inner.strip_suffix(']'))
         .unwrap_or(word)
         .parse::<Ipv6Addr>()
         .map(IpAddr::from)
-        .map_err(|_| "an IPv6 address does not read as one")
+        .map_err(|_| "invalid IPv6 address")
 }
 
 pub(crate) fn parse_port(word: &str) -> Result<u16, &'static str> {
-    u16::from_str_radix(word, 16).map_err(|_| "a port is not hexadecimal")
+    u16::from_str_radix(word, 16).map_err(|_| "invalid port; expected a hexadecimal number")
 }
 
 #[cfg(test)]
@@ -198,7 +196,7 @@ FWM  B2D05E00 rr\x20
 ";
 
     #[test]
-    fn rows_are_read() {
+    fn rows_are_parsed() {
         let rows = parse(TABLE.as_bytes()).unwrap();
         let shown: Vec<_> = rows.iter().map(|row| (row.key, row.real_servers.len())).collect();
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
@@ -232,7 +230,7 @@ FWM  B2D05E00 rr\x20
     }
 
     #[test]
-    fn a_count_below_zero_is_none() {
+    fn a_negative_count_is_zero() {
         let table = TABLE.replace("1      1          23 ", "1      -1         -23");
         let rows = parse(table.as_bytes()).unwrap();
         let first = rows[0].real_servers[0];
@@ -241,18 +239,18 @@ FWM  B2D05E00 rr\x20
     }
 
     #[test]
-    fn a_row_that_is_wrong_is_named() {
-        let wrong = TABLE.replace("Route", "Detour");
+    fn the_error_of_an_invalid_row_names_the_line() {
+        let invalid = TABLE.replace("Route", "Detour");
         assert_eq!(
-            parse(wrong.as_bytes()).unwrap_err().to_string(),
-            "/proc/thread-self/net/ip_vs, line 8: the forwarding method is none that the kernel prints"
+            parse(invalid.as_bytes()).unwrap_err().to_string(),
+            "/proc/thread-self/net/ip_vs, line 8: unknown forwarding method"
         );
         let headless = TABLE.replace("TCP  0A600001:0050 rr  persistent 25000 FFFFFFFF\n", "");
         assert!(
             parse(headless.as_bytes())
                 .unwrap_err()
                 .to_string()
-                .contains("line 4: a real server before")
+                .contains("line 4: real server before")
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Real servers: what answers.
+//! Real servers.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,23 +9,22 @@ use crate::forwarding::ForwardingMethod;
 use crate::number::by_number;
 use crate::uapi;
 
-/// What tells one real server of a virtual server from another. Prints as `10.1.0.1:8080` or `[2001:db8::1]:80`.
+/// The address and port that identify a real server of a virtual server. Prints as `10.1.0.1:8080` or `[2001:db8::1]:80`.
 ///
 /// The family may differ from the virtual server's only with [`ForwardingMethod::Tunnel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RealServerKey {
-    /// The address; unicast. Not an IPv4-mapped IPv6 address, which the kernel takes for no unicast address: use the IPv4
-    /// address.
+    /// A unicast address. Not an IPv4-mapped IPv6 address, which the kernel refuses: use the IPv4 address.
     #[doc(alias = "IPVS_DEST_ATTR_ADDR")]
     #[doc(alias = "IPVS_DEST_ATTR_ADDR_FAMILY")]
     pub address: IpAddr,
-    /// The port; 0 under a virtual server by mark or with port 0 means the port the client asked for.
+    /// The port. 0, for a virtual server by mark or with port 0, is the port that the client connects to.
     #[doc(alias = "IPVS_DEST_ATTR_PORT")]
     pub port: u16,
 }
 
 impl RealServerKey {
-    /// A real server at an address and port.
+    /// The key of an address and a port.
     pub fn new(address: impl Into<IpAddr>, port: u16) -> Self {
         Self {
             address: address.into(),
@@ -40,7 +39,7 @@ impl RealServerKey {
 }
 
 impl From<SocketAddr> for RealServerKey {
-    /// The flow label and scope of an IPv6 socket address have no place in IPVS and are left out.
+    /// Flow label and scope of an IPv6 socket address are dropped: IPVS does not support them.
     fn from(socket: SocketAddr) -> Self {
         Self::new(socket.ip(), socket.port())
     }
@@ -52,27 +51,27 @@ impl fmt::Display for RealServerKey {
     }
 }
 
-/// A real server and all its settings. Prints as `ipvsadm` options: `-r 10.1.0.1:8080 -m -w 1`.
+/// A real server and its configuration. Prints as `ipvsadm` options: `-r 10.1.0.1:8080 -m -w 1`.
 #[doc(alias = "destination")]
 #[doc(alias = "IPVS_CMD_ATTR_DEST")]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct RealServer {
-    /// Which real server it is; an update cannot change it.
+    /// Identifies the real server; an update cannot change it.
     pub key: RealServerKey,
     /// How packets reach it.
     pub forwarding: ForwardingMethod,
-    /// Its share of new connections; 0 drains it.
+    /// Its share of new connections; 0 is none.
     pub weight: Weight,
-    /// When it is too busy for more connections.
+    /// Connection counts at which it stops and resumes getting new connections.
     pub thresholds: Thresholds,
-    /// The encapsulation, read only with [`ForwardingMethod::Tunnel`] but kept with every method. Kernels before 5.3 know
-    /// only the default.
+    /// The encapsulation. The kernel stores it with every forwarding method and uses it only with [`ForwardingMethod::Tunnel`].
+    /// Kernels before 5.3 support only the default.
     pub tunnel: Tunnel,
 }
 
 impl RealServer {
-    /// A real server of weight 1 without thresholds, behind network address translation.
+    /// A real server with weight 1, without thresholds, with network address translation.
     pub fn new(key: impl Into<RealServerKey>) -> Self {
         Self {
             key: key.into(),
@@ -83,25 +82,25 @@ impl RealServer {
         }
     }
 
-    /// The same with another forwarding method.
+    /// Sets the forwarding method.
     pub fn with_forwarding(mut self, forwarding: ForwardingMethod) -> Self {
         self.forwarding = forwarding;
         self
     }
 
-    /// The same with another weight.
+    /// Sets the weight.
     pub fn with_weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
         self
     }
 
-    /// The same with connection thresholds.
+    /// Sets the connection thresholds.
     pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
         self.thresholds = thresholds;
         self
     }
 
-    /// The same, reached through this tunnel: sets [`ForwardingMethod::Tunnel`] too.
+    /// Sets the tunnel, and [`ForwardingMethod::Tunnel`].
     pub fn with_tunnel(mut self, tunnel: Tunnel) -> Self {
         self.forwarding = ForwardingMethod::Tunnel;
         self.tunnel = tunnel;
@@ -111,8 +110,8 @@ impl RealServer {
 
 /// The share of new connections, relative to the other real servers of the virtual server: 0 to 2 147 483 647.
 ///
-/// 0 is "draining": no new connections, while present ones go on (and persistence may still bring new ones, unless
-/// `net.ipv4.vs.expire_quiescent_template` is on). It is never "absent".
+/// A real server with weight 0 is draining: it gets no new connections and keeps the existing ones. Persistence templates still
+/// direct new connections to it, unless `net.ipv4.vs.expire_quiescent_template` is on.
 #[doc(alias = "IPVS_DEST_ATTR_WEIGHT")]
 #[doc(alias = "--weight")]
 #[doc(alias = "-w")]
@@ -120,18 +119,18 @@ impl RealServer {
 pub struct Weight(u32);
 
 impl Weight {
-    /// No new connections.
+    /// 0: no new connections.
     #[doc(alias = "quiescent")]
     pub const DRAINING: Self = Self(0);
-    /// The same share as every other real server of weight 1.
+    /// 1, the default.
     pub const ONE: Self = Self(1);
-    /// The largest weight: the kernel keeps it in an `int`.
+    /// The largest weight: the kernel stores it as an `int`.
     pub const MAX: Self = Self(i32::MAX as u32);
 
     /// A weight.
     ///
     /// # Errors
-    /// More than [`Weight::MAX`], which the kernel reads as negative and refuses.
+    /// The weight is greater than [`Weight::MAX`]. The kernel would refuse it as negative.
     pub fn new(weight: u32) -> Result<Self, InvalidWeight> {
         if weight > Self::MAX.0 {
             Err(InvalidWeight { weight })
@@ -179,17 +178,14 @@ impl fmt::Display for Weight {
 
 /// A weight above [`Weight::MAX`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "weight {weight} is more than {}, the largest that the kernel's int holds",
-    Weight::MAX
-)]
+#[error("invalid weight {weight}; valid: 0 to {}", Weight::MAX)]
 pub struct InvalidWeight {
-    /// The weight asked for.
+    /// The weight.
     pub weight: u32,
 }
 
-/// When a real server gets no more connections, and when it gets them again. Connections are active ones, inactive ones
-/// and persistence templates together.
+/// The connection counts at which a real server stops getting new connections and at which it resumes. They apply to the sum of
+/// active connections, inactive connections and persistence templates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thresholds {
     upper: u32,
@@ -202,10 +198,10 @@ impl Thresholds {
     /// The largest threshold; the kernel compares them as `int`.
     pub const MAX: u32 = i32::MAX as u32;
 
-    /// Stop at `upper` connections (0: never), go on below `lower` (0: at three quarters of `upper`).
+    /// The real server stops at `upper` connections (0: never) and resumes below `lower` (0: below three quarters of `upper`).
     ///
     /// # Errors
-    /// `lower` is above `upper`, or `upper` above [`Thresholds::MAX`].
+    /// `lower` is greater than `upper`, or `upper` is greater than [`Thresholds::MAX`].
     pub fn new(upper: u32, lower: u32) -> Result<Self, InvalidThresholds> {
         if upper > Self::MAX {
             return Err(InvalidThresholds::TooLarge { upper });
@@ -216,14 +212,14 @@ impl Thresholds {
         Ok(Self { upper, lower })
     }
 
-    /// The number of connections at which the real server gets no more; 0 is no limit.
+    /// The number of connections at which the real server stops getting new ones; 0 is no limit.
     #[doc(alias = "IPVS_DEST_ATTR_U_THRESH")]
     #[doc(alias = "-x")]
     pub fn upper(self) -> u32 {
         self.upper
     }
 
-    /// The number below which it gets connections again; 0 is three quarters of the upper one.
+    /// The number of connections below which it resumes; 0 is three quarters of the upper threshold.
     #[doc(alias = "IPVS_DEST_ATTR_L_THRESH")]
     #[doc(alias = "-y")]
     pub fn lower(self) -> u32 {
@@ -231,27 +227,27 @@ impl Thresholds {
     }
 }
 
-/// Thresholds that the kernel refuses.
+/// Thresholds that are not valid for the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidThresholds {
-    /// The real server would never get connections again.
-    #[error("lower threshold {lower} is above upper threshold {upper}")]
+    /// The lower threshold is greater than the upper one.
+    #[error("invalid lower threshold {lower}; valid: 0 to the upper threshold {upper}")]
     LowerAboveUpper {
-        /// The upper threshold asked for.
+        /// The upper threshold.
         upper: u32,
-        /// The lower threshold asked for.
+        /// The lower threshold.
         lower: u32,
     },
-    /// The kernel compares as `int`.
-    #[error("upper threshold {upper} is more than {}", Thresholds::MAX)]
+    /// The upper threshold is greater than [`Thresholds::MAX`].
+    #[error("invalid upper threshold {upper}; valid: 0 to {}", Thresholds::MAX)]
     TooLarge {
-        /// The upper threshold asked for.
+        /// The upper threshold.
         upper: u32,
     },
 }
 
-/// How packets are wrapped for [`ForwardingMethod::Tunnel`].
+/// How packets are encapsulated for [`ForwardingMethod::Tunnel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Tunnel {
@@ -259,7 +255,7 @@ pub struct Tunnel {
     #[doc(alias = "IPVS_DEST_ATTR_TUN_TYPE")]
     #[doc(alias = "--tun-type")]
     pub kind: TunnelKind,
-    /// The UDP port of [`TunnelKind::Gue`], which must not be 0; 0 for the others.
+    /// The UDP port of [`TunnelKind::Gue`], 1 to 65535; 0 for the other kinds.
     #[doc(alias = "IPVS_DEST_ATTR_TUN_PORT")]
     #[doc(alias = "--tun-port")]
     pub port: u16,
@@ -276,7 +272,7 @@ impl Tunnel {
         flags: TunnelFlags::empty(),
     };
 
-    /// Generic UDP encapsulation to a port, which must not be 0.
+    /// Generic UDP encapsulation to a port from 1 to 65535.
     pub fn gue(port: u16, flags: TunnelFlags) -> Self {
         Self {
             kind: TunnelKind::Gue,
@@ -294,7 +290,7 @@ impl Tunnel {
         }
     }
 
-    /// Any combination of settings. The kernel checks only that the port of GUE is not 0.
+    /// Any combination. The kernel checks only that the port of GUE is not 0.
     pub fn new(kind: TunnelKind, port: u16, flags: TunnelFlags) -> Self {
         Self { kind, port, flags }
     }
@@ -320,7 +316,7 @@ pub enum TunnelKind {
     /// Generic routing encapsulation, since Linux 5.3.
     #[doc(alias = "IP_VS_CONN_F_TUNNEL_TYPE_GRE")]
     Gre,
-    /// A kind that this crate does not know; the kernel stores any. Build it with [`from_number`](Self::from_number).
+    /// Another kind; the kernel stores any number. [`from_number`](Self::from_number) returns this only for unknown numbers.
     Unknown(u8),
 }
 
@@ -360,7 +356,7 @@ bitflags::bitflags! {
         #[doc(alias = "IP_VS_TUNNEL_ENCAP_FLAG_REMCSUM")]
         #[doc(alias = "--tun-remcsum")]
         const REMOTE_CHECKSUM = uapi::IP_VS_TUNNEL_ENCAP_FLAG_REMCSUM;
-        // Bits of later kernels are kept.
+        // Bits of newer kernels are kept.
         const _ = !0;
     }
 }
@@ -368,22 +364,22 @@ bitflags::bitflags! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::virtual_server::Protocol;
 
     #[test]
-    fn numbers_the_kernel_refuses_cannot_be_made() {
+    fn invalid_numbers_are_errors() {
         assert!(Weight::new(i32::MAX as u32).is_ok());
         assert!(Weight::new(1 << 31).is_err());
         assert!(Thresholds::new(1 << 31, 0).is_err());
         assert_eq!(
             Thresholds::new(10, 11).unwrap_err().to_string(),
-            "lower threshold 11 is above upper threshold 10"
+            "invalid lower threshold 11; valid: 0 to the upper threshold 10"
         );
         assert!(Thresholds::new(0, 0).is_ok());
     }
 
     #[test]
-    fn a_number_is_one_value_however_it_was_made() {
-        use crate::virtual_server::Protocol;
+    fn values_with_equal_numbers_are_equal() {
         assert_eq!(TunnelKind::Unknown(1), TunnelKind::Gue);
         assert_eq!(ForwardingMethod::Unknown(2), ForwardingMethod::Tunnel);
         assert_ne!(ForwardingMethod::Unknown(10), ForwardingMethod::Tunnel);
@@ -400,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_numbers_go_both_ways() {
+    fn a_value_of_a_number_has_this_number() {
         for number in 0..=255 {
             assert_eq!(TunnelKind::from_number(number).number(), number);
         }

@@ -1,4 +1,4 @@
-//! Why the kernel refused an operation, worked out from what was sent: it gives a bare number.
+//! Why the kernel refused an operation. The kernel sends only an error number, so the reason is derived from the operation.
 
 use std::net::IpAddr;
 
@@ -6,124 +6,128 @@ use kernlink_base::Family;
 use kernlink_netlink::Errno;
 
 use crate::availability::Availability;
+use crate::forwarding::ForwardingMethod;
 use crate::operation::Operation;
+use crate::real_server::TunnelKind;
 use crate::scheduler::{PersistenceEngine, Scheduler};
 
 /// Why the kernel refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The virtual server is not there.
+    /// The virtual server does not exist.
     #[error("the virtual server does not exist")]
     VirtualServerAbsent,
-    /// The virtual server is there, the real server is not.
+    /// The virtual server exists, the real server does not.
     #[error("the real server does not exist")]
     RealServerAbsent,
-    /// It is there already.
-    #[error("it exists already")]
+    /// The object to add already exists.
+    #[error("it already exists")]
     AlreadyExists,
-    /// The kernel has no such scheduler and did not load a module for it.
-    #[error("the kernel has no scheduler {scheduler} (module ip_vs_{scheduler}){}", remedy(.module, "ip_vs_", scheduler))]
+    /// The scheduler is not loaded, and the kernel did not load a module for it.
+    #[error("scheduler {scheduler} is not available (module ip_vs_{scheduler}){}", remedy(.module, "ip_vs_", scheduler))]
     SchedulerUnavailable {
-        /// The scheduler asked for.
+        /// The scheduler.
         scheduler: Scheduler,
-        /// Whether its module can be had, as far as the caller's file system tells.
+        /// Whether its module is installed, according to the caller's file system.
         module: Availability,
     },
-    /// The kernel has no such persistence engine and did not load a module for it.
-    #[error("the kernel has no persistence engine {engine} (module ip_vs_pe_{engine}){}", remedy(.module, "ip_vs_pe_", engine))]
+    /// The persistence engine is not loaded, and the kernel did not load a module for it.
+    #[error("persistence engine {engine} is not available (module ip_vs_pe_{engine}){}", remedy(.module, "ip_vs_pe_", engine))]
     PersistenceEngineUnavailable {
-        /// The persistence engine asked for.
+        /// The persistence engine.
         engine: PersistenceEngine,
-        /// Whether its module can be had, as far as the caller's file system tells.
+        /// Whether its module is installed, according to the caller's file system.
         module: Availability,
     },
-    /// The kernel lacks one of the two and does not say which; neither is known to be loaded.
+    /// One of the two is missing. The kernel does not report which, and neither is known to be loaded.
     #[error(
-        "the kernel has no scheduler {scheduler} (module ip_vs_{scheduler}) or no persistence engine {engine} \
+        "scheduler {scheduler} is not available (module ip_vs_{scheduler}) or persistence engine {engine} is not available \
          (module ip_vs_pe_{engine})"
     )]
     SchedulerOrPersistenceEngineUnavailable {
-        /// The scheduler asked for.
+        /// The scheduler.
         scheduler: Scheduler,
-        /// The persistence engine asked for.
+        /// The persistence engine.
         engine: PersistenceEngine,
     },
     /// The caller lacks `CAP_NET_ADMIN` in the initial user namespace.
-    #[error("not permitted: IPVS needs CAP_NET_ADMIN in the initial user namespace")]
+    #[error("not permitted; IPVS requires CAP_NET_ADMIN in the initial user namespace")]
     NotPermitted,
-    /// The address can be no real server's.
-    #[error("{address} is {kind}, which no real server can have")]
+    /// The address is not valid for a real server.
+    #[error("invalid real server address {address}: it is {kind}")]
     ForbiddenAddress {
         /// The address.
         address: IpAddr,
-        /// What kind of address it is, with its article.
+        /// The kind of address, with its article: "a multicast address".
         kind: &'static str,
     },
-    /// The network namespace has no local routing table yet, and so no address is a unicast one.
+    /// The network namespace has no local routing table yet, so no IPv4 address is a unicast address for the kernel.
     #[error(
-        "the interface lo of this network namespace was never up, so that the kernel takes no address for unicast"
+        "the interface lo of this network namespace has never been up; IPVS rejects every IPv4 real server until `ip link set lo up`"
     )]
     LoopbackDown,
-    /// Virtual server and real server of different families without a tunnel.
-    #[error("an {real} real server of an {virtual_} virtual server must be reached by a tunnel")]
+    /// Virtual server and real server have different families, and the forwarding method is not tunnel.
+    #[error(
+        "an {real_server} real server of an {virtual_server} virtual server requires the forwarding method tunnel"
+    )]
     MixedFamilies {
         /// Family of the virtual server.
-        virtual_: Family,
+        virtual_server: Family,
         /// Family of the real server.
-        real: Family,
+        real_server: Family,
     },
-    /// Virtual server and real server of different families cannot be while a synchronisation daemon runs.
+    /// The operation would result in a running synchronization daemon and a real server of another family than its virtual server.
     #[error(
-        "real server and virtual server of different families exclude connection-synchronisation daemons"
+        "connection synchronization daemons do not support real servers of another address family than their virtual server"
     )]
     MixedFamiliesWithDaemon,
     /// GUE without a port.
-    #[error("a GUE tunnel needs a port other than 0")]
+    #[error("invalid port 0 of a GUE tunnel; valid: 1 to 65535")]
     TunnelPortMissing,
-    /// Thresholds that the kernel does not take.
-    #[error("the thresholds are out of range")]
+    /// The kernel refused the thresholds.
+    #[error("invalid thresholds; the lower one must not exceed the upper one")]
     Thresholds,
-    /// The kernel is built without this address family.
-    #[error("the kernel's IPVS is built without {family}")]
+    /// The kernel was built without this address family.
+    #[error("the kernel was built without IPVS for {family}")]
     FamilyUnsupported {
-        /// The family asked for.
+        /// The family.
         family: Family,
     },
-    /// A synchronisation daemon of this role runs already.
-    #[error("a daemon of this role runs already")]
+    /// A synchronization daemon with this role is already running.
+    #[error("a daemon with this role is already running")]
     DaemonRunning,
-    /// No synchronisation daemon of this role runs.
-    #[error("no daemon of this role runs")]
+    /// No synchronization daemon with this role is running.
+    #[error("no daemon with this role is running")]
     DaemonAbsent,
-    /// There is no such interface.
-    #[error("there is no interface {interface}")]
+    /// The interface does not exist.
+    #[error("interface {interface} does not exist")]
     InterfaceAbsent {
-        /// The interface asked for.
+        /// The interface.
         interface: String,
     },
-    /// The interface has no address that the daemon could send from.
-    #[error("the interface {interface} has no address of the group's family")]
+    /// The interface has no source address for the daemon.
+    #[error("interface {interface} has no address of the multicast group's family")]
     InterfaceWithoutAddress {
-        /// The interface asked for.
+        /// The interface.
         interface: String,
     },
-    /// The daemon's multicast group is not a multicast address.
-    #[error("the group {group} is not a multicast address")]
+    /// The multicast group of the daemon is not a multicast address.
+    #[error("invalid multicast group {group}: it is not a multicast address")]
     GroupNotMulticast {
-        /// The group asked for.
+        /// The group.
         group: IpAddr,
     },
-    /// The kernel is short of memory.
-    #[error("the kernel is short of memory")]
+    /// The kernel could not allocate memory (`ENOMEM`).
+    #[error("the kernel is out of memory")]
     OutOfMemory,
-    /// Nothing that this crate has an explanation for; see the error number.
-    #[error("the kernel gave no reason")]
+    /// The meaning of the error number is not known for this operation. The number is the source of the error.
+    #[error("the kernel returned an error number of unknown meaning")]
     Unexplained,
 }
 
 impl Reason {
-    /// What an error number means for an operation, as far as the operation alone tells.
+    /// The meaning of an error number, derived from the operation alone.
     pub(crate) fn of(operation: &Operation, errno: Errno) -> Self {
         match errno {
             Errno::EPERM | Errno::EACCES => return Self::NotPermitted,
@@ -171,19 +175,21 @@ impl Reason {
                 virtual_server,
                 real_server,
             } => {
-                let (virtual_, real) = (virtual_server.family(), real_server.key.family());
+                let (virtual_family, real_family) = (virtual_server.family(), real_server.key.family());
                 match errno {
                     Errno::EEXIST => Self::AlreadyExists,
                     Errno::ESRCH => Self::VirtualServerAbsent,
                     Errno::ENOENT => Self::RealServerAbsent,
                     Errno::ERANGE => Self::Thresholds,
-                    Errno::EAFNOSUPPORT => Self::FamilyUnsupported { family: real },
+                    Errno::EAFNOSUPPORT => Self::FamilyUnsupported { family: real_family },
                     Errno::EINVAL => {
-                        use crate::forwarding::ForwardingMethod;
-                        use crate::real_server::TunnelKind;
-                        // In the order in which the kernel looks at them.
-                        if virtual_ != real && real_server.forwarding != ForwardingMethod::Tunnel {
-                            Self::MixedFamilies { virtual_, real }
+                        // In the order of the checks in the kernel.
+                        if virtual_family != real_family && real_server.forwarding != ForwardingMethod::Tunnel
+                        {
+                            Self::MixedFamilies {
+                                virtual_server: virtual_family,
+                                real_server: real_family,
+                            }
                         } else if real_server.tunnel.kind == TunnelKind::Gue && real_server.tunnel.port == 0 {
                             Self::TunnelPortMissing
                         } else if let Some(kind) = forbidden_address(real_server.key.address) {
@@ -191,7 +197,7 @@ impl Reason {
                                 address: real_server.key.address,
                                 kind,
                             }
-                        } else if virtual_ != real {
+                        } else if virtual_family != real_family {
                             Self::MixedFamiliesWithDaemon
                         } else {
                             Self::Unexplained
@@ -231,21 +237,22 @@ impl Reason {
     }
 }
 
-/// What to do about a module that the kernel did not load, as far as it is known.
+/// The remedy for a module that the kernel did not load; empty if it is unknown.
 fn remedy(module: &Availability, prefix: &str, name: &impl std::fmt::Display) -> String {
     match module {
         Availability::Loadable => format!(
-            ", which is installed but was not loaded by itself: run `modprobe {prefix}{name}` as root of the host"
+            "; the module is installed but was not loaded automatically; run `modprobe {prefix}{name}` as root of the host"
         ),
-        Availability::Missing => "; no such module is installed for this kernel".to_owned(),
+        Availability::Missing => "; the module is not installed for this kernel".to_owned(),
         Availability::Loaded | Availability::Unknown => String::new(),
     }
 }
 
-/// What keeps an address from being a real server's on every host, if anything does. On one host its own broadcast
-/// addresses come in addition.
+/// The kind of an address that is not valid for a real server on any host. In addition, the broadcast addresses of a host's own
+/// networks are not valid on this host.
 ///
-/// IPv4: all that `inet_addr_type` calls neither unicast nor local. IPv6: all but unicast, and link-local addresses.
+/// IPv4: all addresses whose type in `inet_addr_type` is neither unicast nor local. IPv6: all except unicast addresses, and
+/// link-local addresses.
 /// Source: [`ip_vs_new_dest` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c).
 pub(crate) fn forbidden_address(address: IpAddr) -> Option<&'static str> {
     match address {

@@ -1,4 +1,4 @@
-//! Virtual servers: what clients connect to.
+//! Virtual servers.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,10 @@ use kernlink_base::Family;
 use crate::number::by_number;
 use crate::scheduler::{PersistenceEngine, Scheduler, SchedulerFlags};
 
-/// A transport protocol. Two are equal if their numbers are.
+/// The transport protocol of a virtual server. Values with equal numbers are equal.
+///
+/// This is an enum and not [`kernlink_base::Protocol`], because IPVS schedules only these three protocols, and because the kernel's
+/// attribute `IPVS_SVC_ATTR_PROTOCOL` has 16 bits, while an IP protocol number has 8.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -23,8 +26,8 @@ pub enum Protocol {
     /// SCTP, number 132.
     #[doc(alias = "--sctp-service")]
     Sctp,
-    /// Another IP protocol. The kernel accepts a virtual server for it and balances nothing.
-    /// [`from_number`](Self::from_number) makes it of unknown numbers only, so that it can be matched.
+    /// Another number. The kernel accepts such a virtual server but schedules no connections to it.
+    /// [`from_number`](Self::from_number) returns this only for unknown numbers.
     Unknown(u16),
 }
 
@@ -63,27 +66,27 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What tells one virtual server from another. Prints as in `ipvsadm`: `-t 10.0.0.1:80`, `-f 7`, `-f 7 -6`.
+/// Identifies a virtual server. Prints as options of `ipvsadm`: `-t 10.0.0.1:80`, `-f 7`, `-f 7 -6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VirtualServerKey {
     /// By address, port and protocol.
     Address {
-        /// The address clients connect to.
+        /// The address that clients connect to.
         #[doc(alias = "IPVS_SVC_ATTR_ADDR")]
         address: IpAddr,
         /// The transport protocol.
         #[doc(alias = "IPVS_SVC_ATTR_PROTOCOL")]
         protocol: Protocol,
-        /// The port; 0 means every port of the address, which works only together with persistence.
+        /// The port. 0 is all ports of the address and requires persistence.
         #[doc(alias = "IPVS_SVC_ATTR_PORT")]
         port: u16,
     },
-    /// By the mark that a firewall rule gave the packet. One mark can name an IPv4 and an IPv6 virtual server.
+    /// By the firewall mark of the packets. The same mark can identify an IPv4 and an IPv6 virtual server.
     Mark {
         /// The family of the packets.
         #[doc(alias = "IPVS_SVC_ATTR_AF")]
         family: Family,
-        /// The mark. Never 0: the kernel stores mark 0 as TCP `0.0.0.0:0`.
+        /// The mark. Not 0, which the kernel stores as TCP `0.0.0.0:0`.
         #[doc(alias = "IPVS_SVC_ATTR_FWMARK")]
         #[doc(alias = "--fwmark-service")]
         mark: NonZeroU32,
@@ -91,7 +94,7 @@ pub enum VirtualServerKey {
 }
 
 impl VirtualServerKey {
-    /// A virtual server at an address, port and protocol.
+    /// The key of an address, port and protocol.
     pub fn new(address: impl Into<IpAddr>, port: u16, protocol: Protocol) -> Self {
         Self::Address {
             address: address.into(),
@@ -100,22 +103,22 @@ impl VirtualServerKey {
         }
     }
 
-    /// A TCP virtual server.
+    /// The key of a TCP virtual server.
     pub fn tcp(address: impl Into<IpAddr>, port: u16) -> Self {
         Self::new(address, port, Protocol::Tcp)
     }
 
-    /// A UDP virtual server.
+    /// The key of a UDP virtual server.
     pub fn udp(address: impl Into<IpAddr>, port: u16) -> Self {
         Self::new(address, port, Protocol::Udp)
     }
 
-    /// An SCTP virtual server.
+    /// The key of an SCTP virtual server.
     pub fn sctp(address: impl Into<IpAddr>, port: u16) -> Self {
         Self::new(address, port, Protocol::Sctp)
     }
 
-    /// A virtual server for packets with a firewall mark.
+    /// The key of a virtual server for packets with a firewall mark.
     pub fn mark(family: Family, mark: NonZeroU32) -> Self {
         Self::Mark { family, mark }
     }
@@ -128,7 +131,7 @@ impl VirtualServerKey {
         }
     }
 
-    /// The address, if it is by address.
+    /// The address; `None` if it is by mark.
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Address { address, .. } => Some(*address),
@@ -136,7 +139,7 @@ impl VirtualServerKey {
         }
     }
 
-    /// The port, if it is by address.
+    /// The port; `None` if it is by mark.
     pub fn port(&self) -> Option<u16> {
         match self {
             Self::Address { port, .. } => Some(*port),
@@ -144,7 +147,7 @@ impl VirtualServerKey {
         }
     }
 
-    /// The protocol, if it is by address.
+    /// The protocol; `None` if it is by mark.
     pub fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Address { protocol, .. } => Some(*protocol),
@@ -153,7 +156,7 @@ impl VirtualServerKey {
     }
 }
 
-/// A virtual server and all its settings. Prints as a line of `ipvsadm -S -n`.
+/// A virtual server and its configuration. Prints as a line of `ipvsadm -S -n`.
 ///
 /// ```
 /// use kernlink_ipvs::{Persistence, Scheduler, VirtualServer, VirtualServerKey};
@@ -169,20 +172,20 @@ impl VirtualServerKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct VirtualServer {
-    /// Which virtual server it is; an update cannot change it.
+    /// Identifies the virtual server; an update cannot change it.
     pub key: VirtualServerKey,
-    /// How a real server is picked.
+    /// Selects the real server of a new connection.
     pub scheduler: Scheduler,
-    /// Flags for the scheduler; empty for most.
+    /// Flags of the scheduler; most schedulers have none.
     pub scheduler_flags: SchedulerFlags,
-    /// Schedule every UDP datagram by itself, remembering no connection.
+    /// One-packet scheduling: every UDP datagram is scheduled separately, without a connection entry.
     #[doc(alias = "IP_VS_SVC_F_ONEPACKET")]
     #[doc(alias = "--ops")]
     #[doc(alias = "-o")]
     pub one_packet: bool,
-    /// Send one client to one real server for a time; `None` turns persistence off.
+    /// Directs all connections of a client to one real server for some time; `None` is no persistence.
     pub persistence: Option<Persistence>,
-    /// The module that finds the persistence key; `None` is the client's address.
+    /// The module that provides the persistence key; `None` is the client's address.
     pub persistence_engine: Option<PersistenceEngine>,
 }
 
@@ -199,32 +202,32 @@ impl VirtualServer {
         }
     }
 
-    /// The same with flags for the scheduler.
+    /// Sets the flags of the scheduler.
     pub fn with_scheduler_flags(mut self, flags: SchedulerFlags) -> Self {
         self.scheduler_flags = flags;
         self
     }
 
-    /// The same with every datagram scheduled by itself.
+    /// Enables one-packet scheduling.
     pub fn with_one_packet_scheduling(mut self) -> Self {
         self.one_packet = true;
         self
     }
 
-    /// The same with persistence.
+    /// Enables persistence.
     pub fn with_persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
         self
     }
 
-    /// The same with a persistence engine.
+    /// Sets the persistence engine.
     pub fn with_persistence_engine(mut self, engine: PersistenceEngine) -> Self {
         self.persistence_engine = Some(engine);
         self
     }
 }
 
-/// How long, and for which group of clients, the first choice of a real server is kept.
+/// How long, and for which group of clients, connections are directed to the same real server.
 #[doc(alias = "--persistent")]
 #[doc(alias = "IP_VS_SVC_F_PERSISTENT")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,15 +237,15 @@ pub struct Persistence {
 }
 
 impl Persistence {
-    /// The longest time-out, in seconds: 49 days. The kernel counts it in jiffies in 32 bits and wraps without a word;
-    /// this much fits at 1000 jiffies a second, the most a kernel is built with.
+    /// The longest timeout, in seconds: 49 days. The kernel stores it in jiffies in 32 bits, without a check for overflow. This value
+    /// fits at 1000 jiffies per second, the maximum of the kernel's configuration.
     pub const MAX_SECONDS: u32 = u32::MAX / 1000;
 
-    /// Persistence of this many seconds for each client address: 0 to [`MAX_SECONDS`](Self::MAX_SECONDS). With 0 an
-    /// entry ends with its last connection.
+    /// Persistence for each client address, 0 to [`MAX_SECONDS`](Self::MAX_SECONDS) seconds. With 0 a template ends with its last
+    /// connection.
     ///
     /// # Errors
-    /// More than [`MAX_SECONDS`](Self::MAX_SECONDS).
+    /// The timeout is longer than [`MAX_SECONDS`](Self::MAX_SECONDS).
     pub fn from_seconds(seconds: u32) -> Result<Self, InvalidPersistence> {
         if seconds > Self::MAX_SECONDS {
             return Err(InvalidPersistence::TooLong {
@@ -252,10 +255,10 @@ impl Persistence {
         Ok(Self::from_kernel(seconds, Granularity::ADDRESS))
     }
 
-    /// Persistence of this time, which must be whole seconds, for each client address.
+    /// Persistence for each client address. The timeout must be whole seconds.
     ///
     /// # Errors
-    /// The time has a fraction of a second or is longer than [`MAX_SECONDS`](Self::MAX_SECONDS).
+    /// The timeout has a fraction of a second or is longer than [`MAX_SECONDS`](Self::MAX_SECONDS).
     pub fn new(timeout: Duration) -> Result<Self, InvalidPersistence> {
         if timeout.subsec_nanos() != 0 {
             return Err(InvalidPersistence::NotWholeSeconds { timeout });
@@ -268,42 +271,42 @@ impl Persistence {
             })
     }
 
-    /// Whatever the kernel says, without the limit.
+    /// A value of the kernel, without a check of the limit.
     pub(crate) fn from_kernel(seconds: u32, granularity: Granularity) -> Self {
         Self { seconds, granularity }
     }
 
-    /// The same for groups of clients.
+    /// Sets the granularity.
     pub fn with_granularity(mut self, granularity: Granularity) -> Self {
         self.granularity = granularity;
         self
     }
 
-    /// How long after its last connection a client's choice is kept.
+    /// How long a persistence template is kept after its last connection.
     #[doc(alias = "IPVS_SVC_ATTR_TIMEOUT")]
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.seconds))
     }
 
-    /// The same in seconds.
+    /// The timeout in seconds.
     pub fn seconds(&self) -> u32 {
         self.seconds
     }
 
-    /// Which clients count as one.
+    /// Which clients share a persistence template.
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }
 }
 
-/// Which clients count as one for persistence: those whose addresses agree under a mask.
+/// Which clients share a persistence template: those whose addresses are equal after a mask is applied.
 #[doc(alias = "IPVS_SVC_ATTR_NETMASK")]
 #[doc(alias = "--netmask")]
 #[doc(alias = "-M")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granularity(Mask);
 
-/// The whole address has one form only, so that equal means equal: no constructor makes `Ipv4(255.255.255.255)` or
+/// The whole address has only one representation, so that comparison works: no constructor returns `Ipv4(255.255.255.255)` or
 /// `Ipv6(128)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Mask {
@@ -313,10 +316,10 @@ enum Mask {
 }
 
 impl Granularity {
-    /// Every client address by itself, of either family.
+    /// Each client address separately, for both families.
     pub const ADDRESS: Self = Self(Mask::Whole);
 
-    /// IPv4 clients that agree under this mask. It may have holes; 0.0.0.0 puts all clients together.
+    /// An IPv4 mask. Its bits need not be contiguous; with 0.0.0.0 all clients share one template.
     pub fn from_mask(mask: Ipv4Addr) -> Self {
         Self(if mask == Ipv4Addr::BROADCAST {
             Mask::Whole
@@ -325,7 +328,7 @@ impl Granularity {
         })
     }
 
-    /// IPv6 clients that agree in this many leading bits, 1 to 128.
+    /// The number of leading bits of IPv6 addresses to compare, 1 to 128.
     ///
     /// # Errors
     /// The length is 0 or more than 128.
@@ -355,7 +358,7 @@ impl Granularity {
         }
     }
 
-    /// Whether every address is by itself.
+    /// Whether each client address is separate.
     pub fn is_address(&self) -> bool {
         self.0 == Mask::Whole
     }
@@ -377,29 +380,29 @@ impl fmt::Debug for Granularity {
     }
 }
 
-/// Persistence that the kernel could not keep as asked.
+/// Persistence that is not valid for the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPersistence {
-    /// The kernel counts whole seconds.
-    #[error("persistence time-out {timeout:?} is not a whole number of seconds")]
+    /// The timeout has a fraction of a second.
+    #[error("invalid persistence timeout {timeout:?}; valid: whole seconds")]
     NotWholeSeconds {
-        /// The time asked for.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The kernel would wrap it.
+    /// The timeout is longer than [`Persistence::MAX_SECONDS`].
     #[error(
-        "persistence time-out of {seconds} seconds is more than {} seconds",
+        "invalid persistence timeout of {seconds} seconds; valid: 0 to {}",
         Persistence::MAX_SECONDS
     )]
     TooLong {
-        /// The time asked for, in seconds.
+        /// The timeout in seconds.
         seconds: u64,
     },
-    /// The kernel takes 1 to 128.
-    #[error("persistence prefix length {length} is not between 1 and 128")]
+    /// The prefix length is 0 or greater than 128.
+    #[error("invalid persistence prefix length {length}; valid: 1 to 128")]
     PrefixLength {
-        /// The length asked for.
+        /// The length.
         length: u8,
     },
 }
@@ -409,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_address_has_one_form() {
+    fn the_whole_address_has_one_representation() {
         assert_eq!(Granularity::from_mask(Ipv4Addr::BROADCAST), Granularity::ADDRESS);
         assert_eq!(Granularity::from_prefix_length(128), Ok(Granularity::ADDRESS));
         assert_eq!(Granularity::ADDRESS.mask(), Some(Ipv4Addr::BROADCAST));
@@ -417,14 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn persistence_that_would_change_on_its_way_is_refused() {
+    fn persistence_that_the_kernel_would_store_differently_is_an_error() {
         assert!(Persistence::new(Duration::from_millis(1500)).is_err());
         assert!(Persistence::from_seconds(Persistence::MAX_SECONDS).is_ok());
         assert_eq!(
             Persistence::from_seconds(Persistence::MAX_SECONDS + 1)
                 .unwrap_err()
                 .to_string(),
-            "persistence time-out of 4294968 seconds is more than 4294967 seconds"
+            "invalid persistence timeout of 4294968 seconds; valid: 0 to 4294967"
         );
         assert!(Persistence::new(Duration::from_secs(1 << 40)).is_err());
         for length in [0, 129, 255] {

@@ -1,14 +1,14 @@
-//! A line to options and arguments.
+//! Splitting a line into options and arguments.
 
 use super::Problem;
 
-/// The words of a line, options told from arguments as `popt` does for `ipvsadm`.
+/// The words of a line, split into options and arguments as `popt` does for `ipvsadm`.
 pub(super) struct Arguments<'a> {
     words: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
-    /// What is stuck to the last option: `80` of `-w80`, `rr` of `--scheduler=rr`.
+    /// The text attached to the last option: `80` of `-w80`, `rr` of `--scheduler=rr`.
     attached: Option<&'a str>,
-    /// Options stuck together behind the last one: `n` of `-Sn`.
-    stuck: Option<&'a str>,
+    /// One-letter options that follow the last one in the same word: `n` of `-Sn`.
+    grouped: Option<&'a str>,
 }
 
 impl<'a> Arguments<'a> {
@@ -18,18 +18,18 @@ impl<'a> Arguments<'a> {
         Self {
             words,
             attached: None,
-            stuck: None,
+            grouped: None,
         }
     }
 
-    /// The next option in its long or its one-letter form, dashes included.
+    /// The next option in its long or one-letter form, with its dashes.
     pub(super) fn next_option(&mut self) -> Result<Option<String>, Problem> {
         if let Some(argument) = self.attached.take() {
-            // The option took no argument: what is stuck to it are further options.
-            self.stuck = Some(argument);
+            // The option took no argument, so the attached text is further options.
+            self.grouped = Some(argument);
         }
-        if let Some(stuck) = self.stuck.take() {
-            let mut letters = stuck.chars();
+        if let Some(grouped) = self.grouped.take() {
+            let mut letters = grouped.chars();
             if let Some(letter) = letters.next() {
                 self.attached = Some(letters.as_str()).filter(|rest| !rest.is_empty());
                 return Ok(Some(format!("-{letter}")));
@@ -67,7 +67,7 @@ impl<'a> Arguments<'a> {
             })
     }
 
-    /// An argument that may be left out: a word that begins with a dash is the next option.
+    /// An optional argument. A word that begins with a dash is the next option.
     pub(super) fn optional_argument(&mut self) -> Option<&'a str> {
         self.attached
             .take()

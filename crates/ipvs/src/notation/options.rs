@@ -1,4 +1,4 @@
-//! Options and their arguments to values.
+//! Parsing options and their arguments.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::scheduler::{PersistenceEngine, Scheduler};
 use crate::timeouts::Timeouts;
 use crate::virtual_server::{Persistence, Protocol, VirtualServerKey};
 
-/// What a line says, before its command is known.
+/// The options of a line, collected before its command is known.
 #[derive(Default)]
 pub(super) struct Options {
     pub(super) command: Option<Command>,
@@ -82,8 +82,12 @@ impl Command {
 }
 
 impl Options {
-    /// Takes in one option with its arguments.
-    pub(super) fn take(&mut self, option: String, arguments: &mut Arguments<'_>) -> Result<(), Problem> {
+    /// Parses one option with its arguments.
+    pub(super) fn parse_option(
+        &mut self,
+        option: String,
+        arguments: &mut Arguments<'_>,
+    ) -> Result<(), Problem> {
         match option.as_str() {
             "-A" | "--add-service" => self.command(Command::AddVirtualServer, &option),
             "-E" | "--edit-service" => self.command(Command::UpdateVirtualServer, &option),
@@ -122,7 +126,7 @@ impl Options {
             }
             "-f" | "--fwmark-service" => {
                 let word = arguments.argument(&option)?;
-                // `ipvsadm` prints marks from 2^31 on as negative numbers.
+                // `ipvsadm` prints marks of 2^31 and above as negative numbers.
                 let mark = word
                     .parse::<u32>()
                     .ok()
@@ -256,7 +260,7 @@ impl Options {
                 &mut self.ttl,
                 number("--mcast-ttl", arguments.argument(&option)?, u8::MAX)?,
             ),
-            // Numeric output, which `-S -n` carries; it changes nothing here.
+            // Numeric output, which has no effect here.
             "-n" | "--numeric" => Ok(()),
             _ => Err(Problem::UnknownOption { option }),
         }
@@ -278,8 +282,8 @@ impl Options {
         once(option, &mut self.service, Service::Address(key))
     }
 
-    /// An option that the command did not take.
-    pub(super) fn left_over(&self) -> Option<&'static str> {
+    /// An option that the command did not use.
+    pub(super) fn unused(&self) -> Option<&'static str> {
         let Self {
             command: _,
             service,
@@ -330,18 +334,18 @@ impl Options {
             (ttl.is_some(), "--mcast-ttl"),
         ]
         .into_iter()
-        .find_map(|(is_left, option)| is_left.then_some(option))
+        .find_map(|(is_set, option)| is_set.then_some(option))
     }
 }
 
 const NAME: &str = "a name of 1 to 15 bytes";
 
-/// Seconds that `ipvsadm` takes for `-p` without an argument; its manual page says 300.
+/// The value that `ipvsadm` uses for `-p` without an argument, in seconds. Its manual page contains 300.
 const DEFAULT_PERSISTENCE: u32 = 360;
 
 fn once<T>(option: &'static str, place: &mut Option<T>, value: T) -> Result<(), Problem> {
     if place.is_some() {
-        return Err(Problem::Twice { option });
+        return Err(Problem::Repeated { option });
     }
     *place = Some(value);
     Ok(())
@@ -376,7 +380,7 @@ fn role(option: &'static str, word: &str) -> Result<DaemonRole, Problem> {
 
 fn socket(option: &'static str, word: &str) -> Result<(IpAddr, Option<u16>), Problem> {
     if let Ok(socket) = word.parse::<SocketAddr>() {
-        // A scope has no place in IPVS.
+        // IPVS does not support scopes.
         if matches!(socket, SocketAddr::V6(v6) if v6.scope_id() != 0) {
             return Err(argument(option, word, "an address without a scope"));
         }

@@ -1,4 +1,4 @@
-//! Reading a line: its options to an operation.
+//! Parsing a line to an operation.
 
 use std::net::Ipv4Addr;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ impl FromStr for Operation {
         let mut arguments = Arguments::new(line);
         let mut options = Options::default();
         while let Some(option) = arguments.next_option()? {
-            options.take(option, &mut arguments)?;
+            options.parse_option(option, &mut arguments)?;
         }
         options.operation()
     }
@@ -63,13 +63,13 @@ impl Options {
             Command::SetTimeouts(timeouts) => Operation::SetTimeouts(timeouts),
             Command::StartDaemon(role) => Operation::StartDaemon(self.daemon(name, role)?),
             Command::StopDaemon(role) => {
-                // `ipvsadm` takes them here and ignores them.
+                // `ipvsadm` accepts and ignores them here.
                 self.interface = None;
                 self.sync_id = None;
                 Operation::StopDaemon(role)
             }
         };
-        match self.left_over() {
+        match self.unused() {
             Some(option) => Err(Problem::Misplaced {
                 option,
                 command: name,
@@ -80,7 +80,7 @@ impl Options {
 
     fn key(&mut self, command: &'static str) -> Result<VirtualServerKey, Problem> {
         match self.service.take() {
-            None => Err(Problem::Missing {
+            None => Err(Problem::MissingOption {
                 option: "-t, -u, --sctp-service or -f",
                 command,
             }),
@@ -132,7 +132,7 @@ impl Options {
         command: &'static str,
         virtual_server: VirtualServerKey,
     ) -> Result<RealServerKey, Problem> {
-        let (address, port) = self.real_server.take().ok_or(Problem::Missing {
+        let (address, port) = self.real_server.take().ok_or(Problem::MissingOption {
             option: "-r",
             command,
         })?;
@@ -169,7 +169,7 @@ impl Options {
     }
 
     fn daemon(&mut self, command: &'static str, role: DaemonRole) -> Result<Daemon, Problem> {
-        let interface = self.interface.take().ok_or(Problem::Missing {
+        let interface = self.interface.take().ok_or(Problem::MissingOption {
             option: "--mcast-interface",
             command,
         })?;
@@ -183,7 +183,7 @@ impl Options {
     }
 }
 
-/// What `ipvsadm -A` takes without `-s`.
+/// The scheduler that `ipvsadm -A` uses without `-s`.
 const DEFAULT_SCHEDULER: Scheduler = Scheduler::WLC;
 
 fn granularity(family: Family, word: &str) -> Result<Granularity, Problem> {
@@ -205,74 +205,83 @@ mod tests {
     use super::*;
     use crate::notation;
 
-    fn refused(line: &str) -> String {
+    fn error_of(line: &str) -> String {
         line.parse::<Operation>().unwrap_err().to_string()
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_error_names_the_invalid_option() {
         for (line, text) in [
             (
                 "-t 1.2.3.4:1 -s rr",
-                "no command: expected one of -A, -E, -D, -a, -e, -d, -C, -Z, --set, --start-daemon, --stop-daemon",
+                "missing command; valid: -A, -E, -D, -a, -e, -d, -C, -Z, --set, --start-daemon, --stop-daemon",
             ),
-            ("-A -t 1.2.3.4:1 -D", "-D is a second command"),
+            (
+                "-A -t 1.2.3.4:1 -D",
+                "unexpected command -D; a line has only one command",
+            ),
             ("-L", "unknown option -L"),
-            ("-A web", "\"web\" is not an option"),
+            ("-A web", "unexpected argument \"web\"; expected an option"),
             (
                 "-A -t web:80",
-                "-t \"web:80\" is not a numeric ADDRESS or ADDRESS:PORT, IPv6 addresses in brackets",
+                "invalid argument \"web:80\" of -t; expected a numeric ADDRESS or ADDRESS:PORT, IPv6 addresses in brackets",
             ),
             (
                 "-A -t 1.2.3.4:http",
-                "-t \"1.2.3.4:http\" is not a numeric ADDRESS or ADDRESS:PORT, IPv6 addresses in brackets",
+                "invalid argument \"1.2.3.4:http\" of -t; expected a numeric ADDRESS or ADDRESS:PORT, IPv6 addresses in brackets",
             ),
-            ("-A -t 1.2.3.4:1 -w 1", "-w does not go with -A"),
+            ("-A -t 1.2.3.4:1 -w 1", "-w is not valid with -A"),
             (
                 "-A -t 1.2.3.4:1 -M 255.0.0.0",
-                "-M without -p does not go with -A",
+                "-M without -p is not valid with -A",
             ),
-            ("-A -t 1.2.3.4:1 -s rr -s rr", "-s is there twice"),
+            ("-A -t 1.2.3.4:1 -s rr -s rr", "-s is given more than once"),
             (
                 "-A -t 1.2.3.4:1 -s weighted-round-robin",
-                "-s \"weighted-round-robin\" is not a name of 1 to 15 bytes",
+                "invalid argument \"weighted-round-robin\" of -s; expected a name of 1 to 15 bytes",
             ),
             (
                 "-A -t 1.2.3.4:1 -p 4294968",
-                "-p \"4294968\" is not a number from 0 to 4294967",
+                "invalid argument \"4294968\" of -p; expected a number from 0 to 4294967",
             ),
-            ("-A -t", "-t needs an argument"),
-            ("-a -t 1.2.3.4:1", "-a needs -r"),
-            ("-a -r 1.2.3.4:1", "-a needs -t, -u, --sctp-service or -f"),
-            ("-A -f 0", "-f \"0\" is not a firewall mark from 1 to 4294967295"),
+            ("-A -t", "-t requires an argument"),
+            ("-a -t 1.2.3.4:1", "-a requires -r"),
+            ("-a -r 1.2.3.4:1", "-a requires -t, -u, --sctp-service or -f"),
+            (
+                "-A -f 0",
+                "invalid argument \"0\" of -f; expected a firewall mark from 1 to 4294967295",
+            ),
             (
                 "-A -t 1.2.3.4:1 -s rr -b sh-port",
-                "-b \"sh-port\" is not a flag of the scheduler rr",
+                "invalid argument \"sh-port\" of -b; expected a flag of the scheduler rr",
             ),
             (
                 "-A -t [2001:db8::1]:1 -p 5 -M 129",
-                "-M \"129\" is not a prefix length from 1 to 128",
+                "invalid argument \"129\" of -M; expected a prefix length from 1 to 128",
             ),
             (
                 "-a -t 1.2.3.4:1 -r 1.2.3.5 -w 2147483648",
-                "-w \"2147483648\" is not a number from 0 to 2147483647",
+                "invalid argument \"2147483648\" of -w; expected a number from 0 to 2147483647",
             ),
             (
                 "-a -t 1.2.3.4:1 -r 1.2.3.5 -x 5 -y 6",
-                "-y \"6\" is not a number from 0 to the upper threshold 5",
+                "invalid argument \"6\" of -y; expected a number from 0 to the upper threshold 5",
             ),
-            ("--set 1 2", "--set needs an argument"),
-            ("--start-daemon master", "--start-daemon needs --mcast-interface"),
+            ("--set 1 2", "--set requires an argument"),
+            (
+                "--start-daemon master",
+                "--start-daemon requires --mcast-interface",
+            ),
         ] {
-            assert_eq!(refused(line), text, "{line}");
+            assert_eq!(error_of(line), text, "{line}");
         }
-        let error = notation::parse("-C\n\n# all gone\n-A\n").unwrap_err();
+        let error = notation::parse("-C\n\n# deleted\n-A\n").unwrap_err();
         assert_eq!(error.line, 4);
     }
 
     #[test]
     fn defaults_and_short_forms_are_those_of_ipvsadm() {
-        // What `ipvsadm -R` (1.31) made of these lines, as `ipvsadm -Sn` printed it.
+        // The output of `ipvsadm -Sn` after `ipvsadm -R` (1.31) has read these lines.
         for (line, printed) in [
             ("-A -t 1.2.3.4:1", "-A -t 1.2.3.4:1 -s wlc"),
             ("-A -t 1.2.3.4:2 -p", "-A -t 1.2.3.4:2 -s wlc -p 360"),
