@@ -1,4 +1,4 @@
-//! Lists the virtual servers over a connection of the netlink-packet ecosystem, asynchronously.
+//! Lists the virtual servers asynchronously, over a connection of `netlink-proto`.
 //!
 //!     cargo run --example async_list --features netlink-packet
 
@@ -12,7 +12,7 @@ use netlink_proto::sys::SocketAddr;
 use netlink_proto::sys::protocols::NETLINK_GENERIC;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // The kernel numbers its families at boot. An asynchronous program asks once, when it starts.
+    // The kernel assigns the number of a family when its module is loaded. One blocking request at the start is enough.
     let family = Family::resolve(&mut Connection::open(Protocol::Generic)?, "IPVS")?.id;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

@@ -1,7 +1,7 @@
-//! The connection table: which client is on which real server.
+//! Entries of the connection table.
 //!
 //! Source: [`ip_vs_conn_seq_show` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c). The
-//! kernel offers it in `/proc/net/ip_vs_conn` only.
+//! kernel provides the table only in `/proc/net/ip_vs_conn`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,49 +12,48 @@ use crate::real_server::RealServerKey;
 use crate::scheduler::PersistenceEngine;
 use crate::virtual_server::Protocol;
 
-/// One connection, or a persistence template.
+/// A connection or a persistence template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionEntry {
-    /// The protocol. Number 0 in a template of a virtual server by mark, which is for all protocols.
+    /// The protocol. Number 0 for a template of a virtual server by mark, which applies to all protocols.
     pub protocol: Protocol,
-    /// The client. In a template its network, with port 0. Port 0 also in a connection that waits for its first packet.
+    /// The address and port of the client. For a template, the client network with port 0. The port is also 0 for a connection without
+    /// a packet yet.
     pub client: SocketAddr,
-    /// The address and port that the client connects to. In a template of a virtual server by mark the mark stands in
-    /// place of the address.
+    /// The address and port that the client connects to. For a template of a virtual server by mark, the address contains the mark.
     pub virtual_server: SocketAddr,
-    /// The real server; its family may differ from the client's.
+    /// The real server. Its family may be different from the client's.
     pub real_server: RealServerKey,
-    /// The state of the protocol.
+    /// The protocol state.
     pub state: ConnectionState,
-    /// When the entry ends unless packets come, in whole seconds.
+    /// The remaining time until the entry expires, in whole seconds. Packets of the connection restart it.
     pub expires: Duration,
-    /// What the persistence engine found in the packet, if one did.
+    /// The key of the persistence engine, if one is used.
     pub engine: Option<EngineData>,
 }
 
 impl ConnectionEntry {
-    /// Whether it is a persistence template, as far as the table tells: the client port is 0 and the state is one that only
-    /// templates have after their first use.
+    /// Whether this is probably a persistence template: the client port is 0, and the state is one of a template.
     pub fn is_template(&self) -> bool {
         self.client.port() == 0 && matches!(self.state, ConnectionState::None | ConnectionState::Assured)
     }
 }
 
-/// A persistence engine and the key it found: for `sip` the Call-ID.
+/// A persistence engine and the key that it has read from a packet: for `sip` the Call-ID.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct EngineData {
     /// The engine.
     pub engine: PersistenceEngine,
-    /// The key: up to 255 bytes (`IP_VS_PEDATA_MAXLEN`), of whatever came in the packet. May be empty.
+    /// The key: 0 to 255 bytes (`IP_VS_PEDATA_MAXLEN`) with arbitrary values.
     pub data: Box<[u8]>,
 }
 
-/// The state of a connection, by the name that the kernel prints.
+/// The state of a connection, by its name in the kernel's table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the names of the protocols' own states")]
+#[expect(missing_docs, reason = "the names of protocol states")]
 pub enum ConnectionState {
     None,
     Established,
@@ -67,11 +66,11 @@ pub enum ConnectionState {
     LastAck,
     Listen,
     SynAck,
-    /// UDP has one state.
+    /// The only state of UDP.
     Udp,
-    /// A persistence template that a connection has been established with.
+    /// A persistence template of which a connection has been established.
     Assured,
-    /// Any other, most of them SCTP's.
+    /// Another state, mostly of SCTP.
     Other(Box<str>),
 }
 
@@ -111,26 +110,30 @@ const KNOWN: [(ConnectionState, &str); 13] = [
     (ConnectionState::Assured, "ASSURED"),
 ];
 
-/// Reads a row of the table, with or without the end of its line.
+/// Parses a row of the table, with or without a line feed.
 pub(crate) fn parse(line: &[u8]) -> Result<ConnectionEntry, &'static str> {
     let mut rest = line.strip_suffix(b"\n").unwrap_or(line);
     let mut next = || {
         let start = rest
             .iter()
             .position(|byte| *byte != b' ')
-            .ok_or("a connection's row is cut")?;
+            .ok_or("truncated row of a connection")?;
         let word = rest.get(start..).unwrap_or_default();
         let end = word.iter().position(|byte| *byte == b' ').unwrap_or(word.len());
-        let (word, behind) = word.split_at_checked(end).ok_or("a connection's row is cut")?;
-        rest = behind;
-        std::str::from_utf8(word).map_err(|_| "a connection's row is not text")
+        let (word, remainder) = word
+            .split_at_checked(end)
+            .ok_or("truncated row of a connection")?;
+        rest = remainder;
+        std::str::from_utf8(word).map_err(|_| "invalid UTF-8 in the row of a connection")
     };
-    let protocol = parse_protocol(next()?).ok_or("the protocol is none that the kernel prints")?;
+    let protocol = parse_protocol(next()?).ok_or("unknown protocol")?;
     let client = SocketAddr::new(parse_address(next()?)?, parse_port(next()?)?);
     let virtual_server = SocketAddr::new(parse_address(next()?)?, parse_port(next()?)?);
     let real_server = RealServerKey::new(parse_address(next()?)?, parse_port(next()?)?);
     let state = ConnectionState::from_name(next()?);
-    let seconds = next()?.parse().map_err(|_| "the time left is not a number")?;
+    let seconds = next()?
+        .parse()
+        .map_err(|_| "invalid remaining time; expected a number")?;
     Ok(ConnectionEntry {
         protocol,
         client,
@@ -142,7 +145,7 @@ pub(crate) fn parse(line: &[u8]) -> Result<ConnectionEntry, &'static str> {
     })
 }
 
-/// ` sip a84b4c76e66710`, the data being any bytes.
+/// ` sip a84b4c76e66710`. The data can be any bytes.
 fn parse_engine(rest: &[u8]) -> Result<Option<EngineData>, &'static str> {
     let Some(rest) = rest.strip_prefix(b" ") else {
         return Ok(None);
@@ -155,7 +158,7 @@ fn parse_engine(rest: &[u8]) -> Result<Option<EngineData>, &'static str> {
     let engine = std::str::from_utf8(name)
         .ok()
         .and_then(|name| PersistenceEngine::new(name).ok())
-        .ok_or("the persistence engine's name cannot be")?;
+        .ok_or("invalid persistence engine name")?;
     Ok(Some(EngineData {
         engine,
         data: parts.next().unwrap_or_default().into(),
@@ -178,7 +181,7 @@ SCTP 0A600001 A39A 0A600001 0050 [2001:0db8:0000:0000:0000:0000:0000:0007] 1F90 
 ";
 
     #[test]
-    fn rows_are_read() {
+    fn rows_are_parsed() {
         let rows = TABLE.lines().skip(1);
         let all: Vec<_> = rows.map(|row| parse(row.as_bytes()).unwrap()).collect();
         let [sip, tcp, six, template, sctp] = &all[..] else {

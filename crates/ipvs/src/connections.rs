@@ -1,4 +1,4 @@
-//! Listing the connection table: which connections, and one after the other.
+//! Listing the connection table.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,63 +14,63 @@ use crate::proc_net::unreadable;
 use crate::real_server::RealServerKey;
 use crate::virtual_server::{Protocol, VirtualServerKey};
 
-/// The thread's own entry: the process's shows the namespace of its main thread.
+/// The file of the calling thread. `/proc/self` has the network namespace of the main thread.
 const PATH: &str = "/proc/thread-self/net/ip_vs_conn";
 
-/// Which connections to list; the default is all.
+/// Which connections to list. A field that is `None` matches all; the default matches all connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionFilter {
-    /// Of clients of this family.
+    /// The family of the client.
     pub family: Option<Family>,
-    /// Of this protocol.
+    /// The protocol.
     pub protocol: Option<Protocol>,
-    /// To this virtual server, by address. The table does not tell by which mark a connection came: with a virtual server by
-    /// mark only its templates are listed.
+    /// The virtual server. The table does not contain the mark of a connection: with a virtual server by mark, only its persistence
+    /// templates match.
     pub virtual_server: Option<VirtualServerKey>,
-    /// On this real server.
+    /// The real server.
     pub real_server: Option<RealServerKey>,
-    /// In this state.
+    /// The state.
     pub state: Option<ConnectionState>,
 }
 
 impl ConnectionFilter {
-    /// All connections.
+    /// Matches all connections.
     pub fn all() -> Self {
         Self::default()
     }
 
-    /// The same, of clients of this family only.
+    /// Sets the family of the client.
     pub fn with_family(mut self, family: Family) -> Self {
         self.family = Some(family);
         self
     }
 
-    /// The same, of this protocol only.
+    /// Sets the protocol.
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = Some(protocol);
         self
     }
 
-    /// The same, to this virtual server only.
+    /// Sets the virtual server.
     pub fn with_virtual_server(mut self, key: VirtualServerKey) -> Self {
         self.virtual_server = Some(key);
         self
     }
 
-    /// The same, on this real server only.
+    /// Sets the real server.
     pub fn with_real_server(mut self, key: RealServerKey) -> Self {
         self.real_server = Some(key);
         self
     }
 
-    /// The same, in this state only.
+    /// Sets the state.
     pub fn with_state(mut self, state: ConnectionState) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Whether a connection is one of these.
+    /// Whether a connection matches all fields.
     pub fn matches(&self, entry: &ConnectionEntry) -> bool {
         let to = |key: VirtualServerKey| match key {
             VirtualServerKey::Address {
@@ -79,12 +79,12 @@ impl ConnectionFilter {
                 port,
             } => entry.protocol == protocol && entry.virtual_server == SocketAddr::new(address, port),
             VirtualServerKey::Mark { family, mark } => {
-                let place = match entry.virtual_server {
+                let is_mark = match entry.virtual_server {
                     SocketAddr::V4(v4) => u32::from(*v4.ip()) == mark.get(),
                     // The mark is in the first four bytes.
                     SocketAddr::V6(v6) => u128::from(*v6.ip()) == u128::from(mark.get()) << 96,
                 };
-                place && entry.is_template() && Family::of(entry.client.ip()) == family
+                is_mark && entry.is_template() && Family::of(entry.client.ip()) == family
             }
         };
         self.family
@@ -96,22 +96,21 @@ impl ConnectionFilter {
     }
 }
 
-/// The connections of a network namespace, read from the kernel as the iterator goes on. An error ends it.
+/// An iterator over the connections of a network namespace. It reads from the kernel while it advances, and ends after an error.
 ///
-/// The kernel hands its table out a page at a time, some 60 rows of IPv4, and finds where the next page begins by counting
-/// rows from the start, those of other network namespaces included (`ip_vs_conn_array` in
-/// [`ip_vs_conn.c` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). What comes or goes
-/// anywhere on the host between two pages shifts the rest of the table:
+/// The kernel returns its table in pages of about 60 rows of IPv4. It finds the start of the next page by counting the rows from the
+/// start of the table, including those of other network namespaces (`ip_vs_conn_array` in
+/// [`ip_vs_conn.c` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So connections that are
+/// created or end between two pages, anywhere on the host, shift the rest of the table:
 ///
-/// - A connection that came pushes rows into the next page that were in the last one. They are recognised and left out, by
-///   their protocol, addresses, ports and engine data, so that no connection is there twice. For this the last 1024 to 2048
-///   rows are remembered, of those that the filter lets through: only if more connections than that came between two pages
-///   could a row come again.
-/// - A connection that went pulls rows into the page that is over, unseen: a connection that was there all the time can be
-///   missing, and the kernel does not say so. A second listing will seldom lack the same ones. To know how many there are,
-///   take the counters: [`ConnectionCounts`](crate::ConnectionCounts) of a real server do not depend on this table.
-/// - A connection that comes or goes meanwhile may or may not be among them, with the state and time left that it had when
-///   its page was read.
+/// - After a connection was created, the next page can repeat rows of the previous one. The iterator skips repeated rows, which it
+///   recognises by protocol, addresses, ports and engine data. It keeps the last 1024 to 2048 rows that match the filter for this. A row
+///   is repeated only if more connections than that were created between two pages.
+/// - After a connection ended, the next page can skip rows. So a connection that exists during the whole listing can be missing, and the
+///   kernel does not report this. A second listing rarely skips the same rows. For the number of connections use
+///   [`ConnectionCounts`](crate::ConnectionCounts) of a real server, which do not depend on this table.
+/// - A connection that is created or ends during the listing may or may not be included. Its state and remaining time are those at the
+///   time when its page was read.
 #[derive(Debug)]
 pub struct Connections<R = BufReader<File>> {
     reader: Option<R>,
@@ -122,17 +121,19 @@ pub struct Connections<R = BufReader<File>> {
 }
 
 impl Connections {
-    /// Opens the table of the calling thread's network namespace; from then on the iterator belongs to that namespace.
+    /// Opens the table of the calling thread's network namespace. The iterator reads this table on any thread.
     pub(crate) fn open(filter: ConnectionFilter) -> Result<Self, Error> {
         let file = File::open(PATH).map_err(|error| unreadable(PATH, &error))?;
-        Ok(Self::over(BufReader::with_capacity(64 << 10, file), filter))
+        Ok(Self::from_reader(
+            BufReader::with_capacity(64 << 10, file),
+            filter,
+        ))
     }
 }
 
 impl<R: BufRead> Connections<R> {
-    /// Reads a table that was copied from `/proc/net/ip_vs_conn`; a copy has the same gaps and repeats, and the repeats are left
-    /// out of it too.
-    pub fn over(reader: R, filter: ConnectionFilter) -> Self {
+    /// Reads a copy of `/proc/net/ip_vs_conn`. A copy has the same skipped and repeated rows; repeated rows are skipped.
+    pub fn from_reader(reader: R, filter: ConnectionFilter) -> Self {
         Self {
             reader: Some(reader),
             filter,
@@ -152,7 +153,7 @@ impl<R: BufRead> Connections<R> {
             if length == 0 {
                 break;
             }
-            // The headings.
+            // The first line has the headings.
             if self.number == 1 {
                 continue;
             }
@@ -183,26 +184,26 @@ impl<R: BufRead> Iterator for Connections<R> {
 
 impl<R: BufRead> FusedIterator for Connections<R> {}
 
-/// The rows that came lately, to know them when they come again: the last [`ROWS`](Self::ROWS) at least, twice as many at most.
+/// The last rows, to recognise repeated ones: at least [`ROWS`](Self::ROWS), and less than twice as many.
 #[derive(Debug, Default)]
 struct Recent {
-    /// Fewer than [`ROWS`](Self::ROWS).
+    /// Fewer than [`ROWS`](Self::ROWS) rows.
     latest: HashSet<Identity>,
-    /// None, or as many, from before those.
+    /// The [`ROWS`](Self::ROWS) rows before `latest`; empty at first.
     earlier: HashSet<Identity>,
 }
 
 impl Recent {
     const ROWS: usize = 1024;
 
-    /// Whether it is not among them; it is from now on.
+    /// Adds a row, and returns whether it was not contained.
     fn is_new(&mut self, entry: &ConnectionEntry) -> bool {
         let identity = Identity::of(entry);
         if self.earlier.contains(&identity) || !self.latest.insert(identity) {
             return false;
         }
         if self.latest.len() == Self::ROWS {
-            // Both keep their memory.
+            // Both sets keep their allocations.
             std::mem::swap(&mut self.latest, &mut self.earlier);
             self.latest.clear();
         }
@@ -210,8 +211,7 @@ impl Recent {
     }
 }
 
-/// What tells a connection from all others: its row without state and time left. Templates of a persistence engine differ by
-/// its data alone.
+/// Identifies a connection: its row without state and remaining time. Templates of a persistence engine differ only by its data.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Identity {
     protocol: Protocol,
@@ -245,13 +245,13 @@ mod tests {
     use crate::connection::tests::TABLE;
 
     fn entries(filter: ConnectionFilter) -> Vec<ConnectionEntry> {
-        Connections::over(TABLE.as_bytes(), filter)
+        Connections::from_reader(TABLE.as_bytes(), filter)
             .map(Result::unwrap)
             .collect()
     }
 
     #[test]
-    fn filters_let_through_what_they_name() {
+    fn a_filter_matches_its_fields() {
         let count = |filter: ConnectionFilter| entries(filter).len();
         let all = ConnectionFilter::all;
         assert_eq!(count(all().with_family(Family::Ipv6)), 1);
@@ -267,50 +267,50 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_line_and_ends_the_iterator() {
-        let wrong = TABLE.replace("4658", "soon");
-        let mut connections = Connections::over(wrong.as_bytes(), ConnectionFilter::all());
+    fn an_error_contains_the_line_and_ends_the_iterator() {
+        let invalid = TABLE.replace("4658", "soon");
+        let mut connections = Connections::from_reader(invalid.as_bytes(), ConnectionFilter::all());
         assert!(connections.next().unwrap().is_ok());
         assert_eq!(
             connections.next().unwrap().unwrap_err().to_string(),
-            "/proc/thread-self/net/ip_vs_conn, line 3: the time left is not a number"
+            "/proc/thread-self/net/ip_vs_conn, line 3: invalid remaining time; expected a number"
         );
         assert!(connections.next().is_none());
     }
 
-    /// The kernel's file: rows, some of them other namespaces', of which each read gives a page from where the last one ended by
-    /// position, the table having changed since.
+    /// A model of the kernel's file. Some rows belong to other namespaces. Each read applies a change and returns the page that starts
+    /// at the position where the last page ended.
     struct Table {
         rows: Vec<Row>,
         position: usize,
-        /// One taken off before each read.
+        /// One is applied before each read.
         changes: Vec<Change>,
         next_port: u16,
         has_headings: bool,
-        /// Of the page, what the buffer of the last read was too small for.
+        /// The part of the page that did not fit into the buffer of the last read.
         rest: Vec<u8>,
     }
 
     #[derive(Clone, Debug)]
     struct Row {
         port: u16,
-        is_ours: bool,
+        is_listed: bool,
     }
 
-    /// What comes and goes between two reads: where, and whether it is ours.
+    /// The connections that are created and end between two reads: their positions, and whether this namespace lists them.
     #[derive(Clone, Debug, Default)]
     struct Change {
-        come: Vec<(usize, bool)>,
-        go: Vec<usize>,
+        created: Vec<(usize, bool)>,
+        ended: Vec<usize>,
     }
 
     impl Table {
-        /// Those there at first have ports from 1, those that come have ports from 20000.
-        fn new(are_ours: impl IntoIterator<Item = bool>, mut changes: Vec<Change>) -> Self {
+        /// The rows at the start have ports from 1, those that are created later have ports from 20000.
+        fn new(are_listed: impl IntoIterator<Item = bool>, mut changes: Vec<Change>) -> Self {
             changes.reverse();
-            let rows = (1..).zip(are_ours);
+            let rows = (1..).zip(are_listed);
             Self {
-                rows: rows.map(|(port, is_ours)| Row { port, is_ours }).collect(),
+                rows: rows.map(|(port, is_listed)| Row { port, is_listed }).collect(),
                 position: 0,
                 changes,
                 next_port: 20_000,
@@ -321,7 +321,7 @@ mod tests {
 
         /// The client ports in the order of the listing.
         fn listed(self) -> Vec<u16> {
-            Connections::over(BufReader::with_capacity(64 << 10, self), ConnectionFilter::all())
+            Connections::from_reader(BufReader::with_capacity(64 << 10, self), ConnectionFilter::all())
                 .map(|entry| entry.unwrap().client.port())
                 .collect()
         }
@@ -341,78 +341,90 @@ mod tests {
     impl Table {
         fn page(&mut self) -> String {
             let change = self.changes.pop().unwrap_or_default();
-            for place in change.go {
-                if let Some(place) = place.checked_rem(self.rows.len()) {
-                    self.rows.remove(place);
+            for position in change.ended {
+                if let Some(position) = position.checked_rem(self.rows.len()) {
+                    self.rows.remove(position);
                 }
             }
-            for (place, is_ours) in change.come {
+            for (position, is_listed) in change.created {
                 let port = self.next_port;
                 self.next_port += 1;
                 self.rows
-                    .insert(place % (self.rows.len() + 1), Row { port, is_ours });
+                    .insert(position % (self.rows.len() + 1), Row { port, is_listed });
             }
-            let mut given = String::new();
+            let mut page = String::new();
             if !std::mem::replace(&mut self.has_headings, true) {
-                given += TABLE.split_inclusive('\n').next().unwrap();
+                page += TABLE.split_inclusive('\n').next().unwrap();
             }
             while let Some(row) = self.rows.get(self.position) {
                 let text = format!(
                     "TCP 0A600001 {:04X} 0A600001 0050 7F000002 1F90 ESTABLISHED    {:4}\n",
                     row.port, self.position
                 );
-                if row.is_ours {
-                    if given.len() + text.len() > 4096 {
+                if row.is_listed {
+                    if page.len() + text.len() > 4096 {
                         break;
                     }
-                    given += &text;
+                    page += &text;
                 }
                 self.position += 1;
             }
-            given
+            page
         }
     }
 
-    fn ours(number: usize) -> impl Iterator<Item = bool> {
+    fn listed_rows(number: usize) -> impl Iterator<Item = bool> {
         std::iter::repeat_n(true, number)
     }
 
-    /// Others' connections that come to the top of the table.
-    fn push(number: usize) -> Change {
+    /// Connections of other namespaces that are created at the start of the table.
+    fn insert_foreign(number: usize) -> Change {
         Change {
-            come: vec![(0, false); number],
-            go: Vec::new(),
+            created: vec![(0, false); number],
+            ended: Vec::new(),
         }
     }
 
     #[test]
-    fn rows_that_others_push_into_the_next_page_are_not_listed_again() {
-        // Ten rows in the first read; the second, which would find the end, finds the last row again.
-        let table = Table::new(ours(10), vec![push(0), push(1)]);
+    fn rows_that_the_next_page_repeats_are_listed_once() {
+        // Ten rows in the first read. The second read would be empty, but repeats the last row.
+        let table = Table::new(listed_rows(10), vec![insert_foreign(0), insert_foreign(1)]);
         assert_eq!(table.listed(), Vec::from_iter(1..=10));
-        // More of them than a page has.
-        let table = Table::new(ours(1000), vec![push(0), push(1), push(200), push(0), push(7)]);
+        // More rows than fit into a page.
+        let table = Table::new(
+            listed_rows(1000),
+            vec![
+                insert_foreign(0),
+                insert_foreign(1),
+                insert_foreign(200),
+                insert_foreign(0),
+                insert_foreign(7),
+            ],
+        );
         assert_eq!(table.listed(), Vec::from_iter(1..=1000));
-        // In a copy, where pages no longer show.
+        // In a copy, which has no page boundaries.
         let mut copy = String::new();
-        Table::new(ours(300), vec![push(0), push(9), push(30)])
-            .read_to_string(&mut copy)
-            .unwrap();
+        Table::new(
+            listed_rows(300),
+            vec![insert_foreign(0), insert_foreign(9), insert_foreign(30)],
+        )
+        .read_to_string(&mut copy)
+        .unwrap();
         assert!(copy.lines().count() > 301);
-        let listed = Connections::over(copy.as_bytes(), ConnectionFilter::all());
+        let listed = Connections::from_reader(copy.as_bytes(), ConnectionFilter::all());
         assert_eq!(listed.count(), 300);
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let table = Table::new(ours(60_000), Vec::new());
-        let mut connections = Connections::over(BufReader::new(table), ConnectionFilter::all());
+    fn the_number_of_kept_rows_is_bounded() {
+        let table = Table::new(listed_rows(60_000), Vec::new());
+        let mut connections = Connections::from_reader(BufReader::new(table), ConnectionFilter::all());
         let mut count = 0;
         while let Some(entry) = connections.next() {
             entry.unwrap();
             count += 1;
-            let remembered = connections.recent.latest.len() + connections.recent.earlier.len();
-            assert!(remembered >= count.min(Recent::ROWS) && remembered < 2 * Recent::ROWS);
+            let kept = connections.recent.latest.len() + connections.recent.earlier.len();
+            assert!(kept >= count.min(Recent::ROWS) && kept < 2 * Recent::ROWS);
         }
         assert_eq!(count, 60_000);
     }
@@ -421,34 +433,37 @@ mod tests {
     fn templates_of_a_persistence_engine_differ_by_its_data() {
         let row = TABLE.lines().nth(1).unwrap();
         let text = format!("headings\n{row}\n{row}1\n{row}\n");
-        let all: Vec<_> = Connections::over(text.as_bytes(), ConnectionFilter::all())
+        let all: Vec<_> = Connections::from_reader(text.as_bytes(), ConnectionFilter::all())
             .map(|entry| entry.unwrap().engine.unwrap().data)
             .collect();
         assert_eq!(all, [b"a84b4c76e66710"[..].into(), b"a84b4c76e667101"[..].into()]);
     }
 
-    fn changes(most_going: usize) -> impl Strategy<Value = Vec<Change>> {
-        let come = vec(any::<(usize, bool)>(), 0..40);
-        let go = vec(any::<usize>(), 0..=most_going);
-        vec((come, go).prop_map(|(come, go)| Change { come, go }), 0..20)
+    fn changes(max_ended: usize) -> impl Strategy<Value = Vec<Change>> {
+        let created = vec(any::<(usize, bool)>(), 0..40);
+        let ended = vec(any::<usize>(), 0..=max_ended);
+        vec(
+            (created, ended).prop_map(|(created, ended)| Change { created, ended }),
+            0..20,
+        )
     }
 
     proptest! {
         #[test]
-        fn whoever_comes_meanwhile_nobody_is_missing_or_there_twice(
+        fn connections_that_are_created_cause_no_missing_and_no_repeated_rows(
             rows in vec(any::<bool>(), 0..500),
             changes in changes(0),
         ) {
             let listed = Table::new(rows.clone(), changes).listed();
             let distinct: HashSet<u16> = listed.iter().copied().collect();
             prop_assert_eq!(distinct.len(), listed.len());
-            for (port, is_ours) in (1..).zip(rows) {
-                prop_assert_eq!(distinct.contains(&port), is_ours);
+            for (port, is_listed) in (1..).zip(rows) {
+                prop_assert_eq!(distinct.contains(&port), is_listed);
             }
         }
 
         #[test]
-        fn whoever_comes_and_goes_meanwhile_nobody_is_there_twice(
+        fn connections_that_are_created_and_end_cause_no_repeated_rows(
             rows in vec(any::<bool>(), 0..500),
             changes in changes(20),
         ) {

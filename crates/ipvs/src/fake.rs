@@ -1,4 +1,4 @@
-//! The kernel's table, in memory.
+//! An in-memory implementation of [`Ipvs`] for tests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,21 +21,21 @@ use crate::timeouts::Timeouts;
 use crate::virtual_server::{VirtualServer, VirtualServerKey};
 use crate::wire;
 
-/// An IPVS table in memory that refuses what the kernel refuses, with the same errors, for tests without a kernel.
+/// An in-memory IPVS table for tests without a kernel. It refuses the same operations as the kernel, with the same errors.
 ///
-/// A new one is like a new network namespace with `lo` up: empty, with every scheduler of [`Scheduler::KNOWN`] and the
-/// persistence engine `sip`, and an interface `lo`. Nothing connects to it unless [`set_connections`](Self::set_connections)
-/// says so.
+/// A new fake is like a new network namespace with `lo` up: it is empty, has all schedulers of [`Scheduler::KNOWN`] and the persistence
+/// engine `sip`, and has an interface `lo`. Real servers have no connections except those of
+/// [`set_connections`](Self::set_connections).
 #[derive(Debug)]
 pub struct Fake {
     servers: BTreeMap<VirtualServerKey, Entry>,
-    /// Deleted real servers with connections: they come back as they were.
+    /// Deleted real servers with connections, as in the kernel's `dest_trash`. When they are added again, they get their counters.
     trash: HashMap<(VirtualServerKey, RealServerKey), RealServerStatus>,
     timeouts: Timeouts,
     daemons: BTreeMap<DaemonRole, Daemon>,
     schedulers: BTreeSet<Scheduler>,
     engines: BTreeSet<PersistenceEngine>,
-    /// Interfaces with their MTU.
+    /// Interfaces with their MTU in bytes.
     interfaces: BTreeMap<InterfaceName, u32>,
     is_permitted: bool,
     is_loopback_up: bool,
@@ -75,51 +75,51 @@ impl Fake {
         fake
     }
 
-    /// The same with only these schedulers, as on a kernel without the other modules.
+    /// Sets the schedulers, as on a kernel without the other modules. [`Scheduler::NONE`] always exists.
     pub fn with_schedulers(mut self, schedulers: impl IntoIterator<Item = Scheduler>) -> Self {
         self.schedulers = schedulers.into_iter().chain([Scheduler::NONE]).collect();
         self
     }
 
-    /// The same for a caller without `CAP_NET_ADMIN`.
+    /// Makes all methods fail as for a caller without `CAP_NET_ADMIN`.
     pub fn without_permission(mut self) -> Self {
         self.is_permitted = false;
         self
     }
 
-    /// The same in a network namespace whose `lo` was never up: no IPv4 real server can be added.
+    /// Makes the fake behave like a network namespace whose `lo` has never been up: no IPv4 real server can be added.
     pub fn with_loopback_down(mut self) -> Self {
         self.is_loopback_up = false;
         self
     }
 
-    /// The same with one more interface for daemons.
+    /// Adds an interface for daemons, with its MTU in bytes.
     pub fn with_interface(mut self, name: InterfaceName, mtu: u32) -> Self {
         self.interfaces.insert(name, mtu);
         self
     }
 
-    /// From now on refuses exactly this operation with this error number, for tests of what a caller does then.
+    /// Refuses operations that are equal to this one with this error number, until [`refuse_nothing`](Self::refuse_nothing).
     pub fn refuse(&mut self, operation: Operation, errno: Errno) {
         self.refusals.insert(operation, errno);
     }
 
-    /// Ends every [`refuse`](Self::refuse).
+    /// Removes all refusals of [`refuse`](Self::refuse).
     pub fn refuse_nothing(&mut self) {
         self.refusals.clear();
     }
 
-    /// What was executed with success so far, in order.
+    /// The operations that were executed successfully, in order.
     pub fn executed(&self) -> &[Operation] {
         &self.executed
     }
 
-    /// Forgets what was executed so far.
+    /// Clears the list of executed operations.
     pub fn forget_executed(&mut self) {
         self.executed.clear();
     }
 
-    /// Gives a real server connections. False if there is no such real server.
+    /// Sets the numbers of connections of a real server. Returns false if it does not exist.
     pub fn set_connections(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -157,7 +157,7 @@ impl Fake {
                 if self.servers.contains_key(&server.key) {
                     return Err(Errno::EEXIST);
                 }
-                self.find_modules(server)?;
+                self.check_modules(server)?;
                 let entry = Entry {
                     status: VirtualServerStatus::new(server.clone()),
                     real_servers: BTreeMap::new(),
@@ -166,13 +166,13 @@ impl Fake {
             }
             Operation::UpdateVirtualServer(server) => {
                 self.entry(&server.key)?;
-                self.find_modules(server)?;
+                self.check_modules(server)?;
                 self.entry(&server.key)?.status.server = server.clone();
             }
             Operation::DeleteVirtualServer(key) => {
                 let entry = self.servers.remove(key).ok_or(Errno::ESRCH)?;
                 for status in entry.real_servers.into_values() {
-                    self.throw_away(*key, status);
+                    self.move_to_trash(*key, status);
                 }
             }
             Operation::AddRealServer {
@@ -219,25 +219,25 @@ impl Fake {
             } => {
                 let entry = self.entry(virtual_server)?;
                 let status = entry.real_servers.remove(real_server).ok_or(Errno::ENOENT)?;
-                self.throw_away(*virtual_server, status);
+                self.move_to_trash(*virtual_server, status);
             }
             Operation::Flush => {
                 for (key, entry) in std::mem::take(&mut self.servers) {
                     for status in entry.real_servers.into_values() {
-                        self.throw_away(key, status);
+                        self.move_to_trash(key, status);
                     }
                 }
             }
             Operation::Zero(key) => self.entry(key)?.zero(),
             Operation::ZeroAll => self.servers.values_mut().for_each(Entry::zero),
             Operation::SetTimeouts(timeouts) => {
-                for (place, timeout) in [
+                for (current, timeout) in [
                     (&mut self.timeouts.tcp, timeouts.tcp),
                     (&mut self.timeouts.tcp_fin, timeouts.tcp_fin),
                     (&mut self.timeouts.udp, timeouts.udp),
                 ] {
                     if !timeout.is_zero() {
-                        *place = timeout;
+                        *current = timeout;
                     }
                 }
             }
@@ -245,7 +245,7 @@ impl Fake {
             Operation::StopDaemon(role) => {
                 self.daemons.remove(role).ok_or(Errno::ESRCH)?;
             }
-            // Done above.
+            // Handled above.
             Operation::EnsureVirtualServer(_) | Operation::EnsureRealServer { .. } => {}
         }
         Ok(())
@@ -255,7 +255,7 @@ impl Fake {
         self.servers.get_mut(key).ok_or(Errno::ESRCH)
     }
 
-    fn find_modules(&self, server: &VirtualServer) -> Result<(), Errno> {
+    fn check_modules(&self, server: &VirtualServer) -> Result<(), Errno> {
         let has_engine = server
             .persistence_engine
             .is_none_or(|engine| self.engines.contains(&engine));
@@ -268,8 +268,8 @@ impl Fake {
 
     fn check_family(&self, virtual_server: &VirtualServerKey, server: &RealServer) -> Result<(), Errno> {
         let is_mixed = virtual_server.family() != server.key.family();
-        let may_be = server.forwarding == ForwardingMethod::Tunnel && self.daemons.is_empty();
-        if is_mixed && !may_be {
+        let is_allowed = server.forwarding == ForwardingMethod::Tunnel && self.daemons.is_empty();
+        if is_mixed && !is_allowed {
             Err(Errno::EINVAL)
         } else {
             Ok(())
@@ -282,7 +282,7 @@ impl Fake {
         if is_forbidden { Err(Errno::EINVAL) } else { Ok(()) }
     }
 
-    fn throw_away(&mut self, virtual_server: VirtualServerKey, status: RealServerStatus) {
+    fn move_to_trash(&mut self, virtual_server: VirtualServerKey, status: RealServerStatus) {
         if status.connections.total() > 0 {
             self.trash.insert((virtual_server, status.server.key), status);
         }
@@ -305,7 +305,7 @@ impl Fake {
             return Err(Errno::EEXIST);
         }
         let mtu = *self.interfaces.get(&daemon.interface).ok_or(Errno::ENODEV)?;
-        // What the kernel chooses: start_sync_thread in net/netfilter/ipvs/ip_vs_sync.c.
+        // The defaults of start_sync_thread in net/netfilter/ipvs/ip_vs_sync.c.
         let group = daemon.group.unwrap_or(IpAddr::V4(Ipv4Addr::new(224, 0, 0, 81)));
         let headers = if group.is_ipv4() { 20 + 8 } else { 40 + 8 };
         let (mtu, least) = match daemon.role {
@@ -328,7 +328,7 @@ impl Fake {
         Ok(())
     }
 
-    fn may_read(&self, attempt: &'static str) -> Result<(), Error> {
+    fn check_permission(&self, attempt: &'static str) -> Result<(), Error> {
         if self.is_permitted {
             Ok(())
         } else {
@@ -376,12 +376,12 @@ impl Ipvs for Fake {
     }
 
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
-        self.may_read("list the virtual servers")?;
+        self.check_permission("list the virtual servers")?;
         Ok(self.servers.values().map(|entry| entry.status.clone()).collect())
     }
 
     fn find_virtual_server(&mut self, key: &VirtualServerKey) -> Result<Option<VirtualServerStatus>, Error> {
-        self.may_read("read a virtual server")?;
+        self.check_permission("read a virtual server")?;
         Ok(self.servers.get(key).map(|entry| entry.status.clone()))
     }
 
@@ -389,7 +389,7 @@ impl Ipvs for Fake {
         &mut self,
         virtual_server: &VirtualServerKey,
     ) -> Result<Vec<RealServerStatus>, Error> {
-        self.may_read("list the real servers")?;
+        self.check_permission("list the real servers")?;
         let entry = self.servers.get(virtual_server);
         Ok(entry
             .map(|entry| entry.real_servers.values().cloned().collect())
@@ -397,7 +397,7 @@ impl Ipvs for Fake {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
-        self.may_read("list the virtual servers")?;
+        self.check_permission("list the virtual servers")?;
         let entries = self.servers.values().map(|entry| {
             let real_servers = entry.real_servers.values().map(RealServerSummary::from).collect();
             SnapshotEntry::new(entry.status.clone(), real_servers)
@@ -406,17 +406,17 @@ impl Ipvs for Fake {
     }
 
     fn timeouts(&mut self) -> Result<Timeouts, Error> {
-        self.may_read("read the time-outs")?;
+        self.check_permission("read the timeouts")?;
         Ok(self.timeouts)
     }
 
     fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {
-        self.may_read("list the daemons")?;
+        self.check_permission("list the daemons")?;
         Ok(self.daemons.values().cloned().collect())
     }
 
     fn info(&mut self) -> Result<Info, Error> {
-        self.may_read("read version and table size")?;
+        self.check_permission("read the IPVS version")?;
         Ok(Info::new(
             Version {
                 major: 1,
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_end_where_they_should() {
+    fn refuse_nothing_removes_the_refusals() {
         let mut fake = Fake::new();
         fake.refuse(Operation::Flush, Errno::ENOMEM);
         assert_eq!(fake.flush().unwrap_err().reason(), Some(&Reason::OutOfMemory));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_real_server_with_connections_comes_back_with_them() {
+    fn a_real_server_that_is_deleted_and_added_again_keeps_its_connections() {
         let mut fake = Fake::new();
         let key = VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80);
         let real = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 0, 0, 2), 80));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_without_the_right_is_told_so() {
+    fn without_permission_all_methods_fail() {
         let mut fake = Fake::new().without_permission();
         for error in [fake.flush().unwrap_err(), fake.info().unwrap_err()] {
             assert!(error.is_permission_denied() && !error.is_unsupported(), "{error}");
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_that_was_never_up_is_named() {
+    fn the_error_with_loopback_down_names_it() {
         let mut fake = Fake::new().with_loopback_down();
         let key = VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80);
         fake.add_virtual_server(&VirtualServer::new(key, Scheduler::RR))

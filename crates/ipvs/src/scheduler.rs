@@ -6,10 +6,10 @@ use std::str::FromStr;
 use crate::name::{InvalidName, ShortName};
 use crate::uapi;
 
-/// The rule by which a virtual server picks a real server for a new connection.
+/// The algorithm that selects a real server for a new connection.
 ///
-/// The set is open: a scheduler `x` is the kernel module `ip_vs_x`, which the kernel loads when the first virtual server
-/// asks for it. A name that no module answers to is refused by the kernel, which shows as
+/// Any name is possible: the scheduler `x` is the kernel module `ip_vs_x`, which the kernel loads for the first virtual server that uses
+/// it. The kernel refuses a name without a module, see
 /// [`Error::is_scheduler_unavailable`](crate::Error::is_scheduler_unavailable).
 ///
 /// ```
@@ -52,10 +52,10 @@ impl Scheduler {
     pub const OVF: Self = Self(ShortName::known("ovf"));
     /// Power of two random choices.
     pub const TWOS: Self = Self(ShortName::known("twos"));
-    /// No scheduler: the virtual server exists and takes no connections.
+    /// No scheduler: the virtual server accepts no connections.
     pub const NONE: Self = Self(ShortName::known("none"));
 
-    /// Every scheduler that is a module of its own in the mainline kernel, by name. [`NONE`](Self::NONE) is not one.
+    /// The schedulers of the mainline kernel, in the order of their names, without [`NONE`](Self::NONE).
     pub const KNOWN: [Self; 14] = [
         Self::DH,
         Self::FO,
@@ -76,17 +76,17 @@ impl Scheduler {
     /// A scheduler by name.
     ///
     /// # Errors
-    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    /// The name is empty, is longer than 15 bytes, or contains white space or a control character.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         ShortName::new("scheduler", "IP_VS_SCHEDNAME_MAXLEN", name).map(Self)
     }
 
-    /// The name as the kernel and `ipvsadm -s` know it.
+    /// The name in the kernel and for `ipvsadm -s`.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// The kernel module that brings it, for example `ip_vs_rr`; `None` for [`NONE`](Self::NONE).
+    /// Its kernel module, for example `ip_vs_rr`; `None` for [`NONE`](Self::NONE).
     pub fn module(&self) -> Option<String> {
         (*self != Self::NONE).then(|| format!("ip_vs_{self}"))
     }
@@ -113,9 +113,9 @@ impl FromStr for Scheduler {
 }
 
 bitflags::bitflags! {
-    /// Flags that a scheduler gives its own meaning to. Empty is the usual case.
+    /// Flags of a scheduler. Most virtual servers have none.
     ///
-    /// The kernel keeps them for every scheduler; only [`Scheduler::SH`] and [`Scheduler::MH`] read them.
+    /// The kernel stores them for every scheduler; only [`Scheduler::SH`] and [`Scheduler::MH`] use them.
     #[doc(alias = "--sched-flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct SchedulerFlags: u32 {
@@ -131,14 +131,14 @@ bitflags::bitflags! {
         #[doc(alias = "sh-port")]
         #[doc(alias = "mh-port")]
         const PORT = uapi::IP_VS_SVC_F_SCHED2;
-        /// The third flag; no mainline scheduler reads it.
+        /// The third flag; no mainline scheduler uses it.
         #[doc(alias = "IP_VS_SVC_F_SCHED3")]
         const THIRD = uapi::IP_VS_SVC_F_SCHED3;
     }
 }
 
-/// A module that finds a persistence key in the packet itself. The mainline kernel has `sip`, which keeps one SIP call on
-/// one real server; it works for UDP virtual servers with [`Persistence`](crate::Persistence).
+/// A module that reads the persistence key from packets. The mainline kernel has `sip`, which directs one SIP call to one real server.
+/// It requires a UDP virtual server with [`Persistence`](crate::Persistence).
 #[doc(alias = "IPVS_SVC_ATTR_PE_NAME")]
 #[doc(alias = "--pe")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,12 +151,12 @@ impl PersistenceEngine {
     /// A persistence engine by name.
     ///
     /// # Errors
-    /// The name is empty, longer than 15 bytes or holds white space or a control character.
+    /// The name is empty, is longer than 15 bytes, or contains white space or a control character.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         ShortName::new("persistence engine", "IP_VS_PENAME_MAXLEN", name).map(Self)
     }
 
-    /// The name as the kernel and `ipvsadm --pe` know it.
+    /// The name in the kernel and for `ipvsadm --pe`.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

@@ -1,4 +1,4 @@
-//! The whole table.
+//! Snapshots of the whole table.
 
 use crate::forwarding::ForwardingMethod;
 use crate::real_server::{RealServer, RealServerKey, Weight};
@@ -9,14 +9,14 @@ use crate::virtual_server::VirtualServerKey;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Every virtual server once, in the order of the keys.
+    /// Each virtual server once, in the order of the keys.
     pub virtual_servers: Vec<SnapshotEntry>,
     /// Whether servers may be missing.
     pub consistency: Consistency,
 }
 
 impl Snapshot {
-    /// A snapshot of these virtual servers, which are put in order.
+    /// A snapshot of these virtual servers, which are sorted by key.
     pub fn new(mut virtual_servers: Vec<SnapshotEntry>, consistency: Consistency) -> Self {
         virtual_servers.sort_by_key(|entry| entry.virtual_server.server.key);
         Self {
@@ -25,7 +25,7 @@ impl Snapshot {
         }
     }
 
-    /// A virtual server by key.
+    /// The virtual server with a key.
     pub fn get(&self, key: &VirtualServerKey) -> Option<&SnapshotEntry> {
         let found = self
             .virtual_servers
@@ -33,7 +33,7 @@ impl Snapshot {
         self.virtual_servers.get(found.ok()?)
     }
 
-    /// Number of all real servers.
+    /// The number of real servers of all virtual servers.
     pub fn real_server_count(&self) -> usize {
         self.virtual_servers
             .iter()
@@ -44,18 +44,18 @@ impl Snapshot {
 
 /// Whether a snapshot is complete.
 ///
-/// The kernel lists by position: if a server is deleted between two datagrams of a list, another one can be skipped, and the
-/// kernel does not report it. This crate reads overlapping parts and so detects whether a server was skipped.
+/// The kernel lists by position: if a server is deleted between two datagrams of a listing, another one can be skipped, and the kernel
+/// does not report this. This crate reads overlapping parts to detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consistency {
-    /// The snapshot has every virtual server and every real server that existed from the beginning to the end of the call,
-    /// once. One that was added, changed or deleted during the call is in it with its state before or after, so that the
-    /// snapshot as a whole need not show one single moment.
+    /// The snapshot contains each virtual server and real server that existed during the whole call once. A server that was added,
+    /// changed or deleted during the call is contained in its previous or its new state. So the snapshot may not be the state at one
+    /// moment.
     Verified,
-    /// The table changed too fast in every attempt: servers that exist may be missing.
-    Torn {
-        /// How often it was tried.
+    /// The table changed too fast in every attempt. Existing servers may be missing.
+    Unverified {
+        /// The number of attempts.
         attempts: u32,
     },
 }
@@ -71,7 +71,7 @@ pub struct SnapshotEntry {
 }
 
 impl SnapshotEntry {
-    /// A virtual server with these real servers, which are put in order, the first of each key.
+    /// A virtual server with these real servers, which are sorted by key. Of equal keys the first real server is kept.
     pub fn new(virtual_server: VirtualServerStatus, mut real_servers: Vec<RealServerSummary>) -> Self {
         real_servers.sort_by_key(|server| server.key);
         real_servers.dedup_by_key(|server| server.key);
@@ -81,27 +81,27 @@ impl SnapshotEntry {
         }
     }
 
-    /// A real server by key.
+    /// The real server with a key.
     pub fn get(&self, key: &RealServerKey) -> Option<&RealServerSummary> {
         let found = self.real_servers.binary_search_by_key(key, |server| server.key);
         self.real_servers.get(found.ok()?)
     }
 }
 
-/// What one pass over the kernel's table tells of a real server. For thresholds, tunnel and statistics ask for the real
-/// servers of its virtual server: [`Ipvs::list_real_servers`](crate::Ipvs::list_real_servers).
+/// The fields of a real server that one pass over the kernel's table contains. [`Ipvs::list_real_servers`](crate::Ipvs::list_real_servers)
+/// returns thresholds, tunnel and statistics too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RealServerSummary {
-    /// Which real server.
+    /// Identifies the real server.
     pub key: RealServerKey,
-    /// How packets reach it.
+    /// How packets are forwarded to it.
     pub forwarding: ForwardingSummary,
     /// Its share of new connections.
     pub weight: Weight,
-    /// Active connections now; see [`ConnectionCounts::active`]. 0 where the kernel shows a negative number.
+    /// The number of active connections; see [`ConnectionCounts::active`]. 0 if the kernel prints a negative number.
     pub active_connections: u32,
-    /// Other connections now; see [`ConnectionCounts::inactive`]. 0 where the kernel shows a negative number.
+    /// The number of other connections; see [`ConnectionCounts::inactive`]. 0 if the kernel prints a negative number.
     pub inactive_connections: u32,
 }
 
@@ -117,14 +117,14 @@ impl RealServerSummary {
         }
     }
 
-    /// Whether nothing that the summary tells speaks against these settings. Thresholds and tunnel it does not tell.
+    /// Whether key, weight and forwarding method are equal. The summary does not contain thresholds and tunnel.
     pub fn agrees_with(&self, server: &RealServer) -> bool {
         self.key == server.key
             && self.weight == server.weight
             && self.forwarding == ForwardingSummary::from(server.forwarding)
     }
 
-    /// Active and inactive connections together: 0 means that nothing is lost when the real server goes.
+    /// The sum of active and inactive connections. If it is 0, no connection is lost when the real server is deleted.
     pub fn total_connections(&self) -> u64 {
         u64::from(self.active_connections) + u64::from(self.inactive_connections)
     }
@@ -143,11 +143,11 @@ impl From<&RealServerStatus> for RealServerSummary {
     }
 }
 
-/// The forwarding method, as far as the kernel's table in `/proc` tells it: it prints `Masq` for all but three methods.
+/// The forwarding method in `/proc/net/ip_vs`, which contains `Masq` for all methods except three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ForwardingSummary {
-    /// [`ForwardingMethod::Masquerade`], or the rare [`ForwardingMethod::Bypass`] or an unknown method.
+    /// [`ForwardingMethod::Masquerade`], [`ForwardingMethod::Bypass`] or an unknown method.
     MasqueradeOrOther,
     /// [`ForwardingMethod::Local`].
     Local,

@@ -1,41 +1,40 @@
-//! Counters and rates, apart from the settings, so that equal settings compare equal.
+//! Counters and rates. They are separate from the configuration, so that configurations can be compared.
 
 use crate::real_server::RealServer;
 use crate::virtual_server::VirtualServer;
 
-/// What went through a virtual server or real server since it was made or its counters were last zeroed.
+/// The counters of a virtual server or real server since it was added or its counters were zeroed.
 ///
-/// The kernel brings its counters together every two seconds: a listing can be that much behind.
+/// The kernel sums its per-CPU counters every two seconds, so a listing can be two seconds old.
 ///
-/// All 64-bit where the kernel offers it (`IPVS_*_ATTR_STATS64`, since Linux 4.1). Older kernels count connections and
-/// packets in 32 bits, which wrap.
+/// The counters have 64 bits since Linux 4.1 (`IPVS_*_ATTR_STATS64`). Older kernels count connections and packets in 32 bits, which
+/// overflow.
 #[doc(alias = "IPVS_SVC_ATTR_STATS64")]
 #[doc(alias = "IPVS_DEST_ATTR_STATS64")]
 #[doc(alias = "--stats")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Connections scheduled; with one-packet scheduling, datagrams.
+    /// Scheduled connections; with one-packet scheduling, datagrams.
     #[doc(alias = "IPVS_STATS_ATTR_CONNS")]
     pub connections: u64,
     /// Packets from clients.
     #[doc(alias = "IPVS_STATS_ATTR_INPKTS")]
     pub incoming_packets: u64,
-    /// Packets from real servers; 0 where they answer the client themselves.
+    /// Packets from real servers; 0 if they reply to the client directly.
     #[doc(alias = "IPVS_STATS_ATTR_OUTPKTS")]
     pub outgoing_packets: u64,
-    /// Bytes from clients, network header included.
+    /// Bytes from clients, including the network header.
     #[doc(alias = "IPVS_STATS_ATTR_INBYTES")]
     pub incoming_bytes: u64,
-    /// Bytes from real servers, network header included.
+    /// Bytes from real servers, including the network header.
     #[doc(alias = "IPVS_STATS_ATTR_OUTBYTES")]
     pub outgoing_bytes: u64,
-    /// What goes through now.
+    /// The current rates.
     pub rates: Rates,
 }
 
-/// Averages that the kernel renews every two seconds. All zero where the kernel's estimator is off
-/// (`net.ipv4.vs.run_estimation`).
+/// Averages that the kernel updates every two seconds. All are zero if the kernel's estimator is off (`net.ipv4.vs.run_estimation`).
 #[doc(alias = "--rate")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -57,18 +56,17 @@ pub struct Rates {
     pub outgoing_bytes: u64,
 }
 
-/// The connections that a real server has now.
+/// The current numbers of connections of a real server.
 ///
-/// The kernel counts in signed numbers and on several processors, so that a count can be below zero for a moment. It is 0 here
-/// then.
+/// The kernel counts with signed numbers on several CPUs, so a count can be negative temporarily. It is 0 here then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionCounts {
-    /// In a state that the scheduler counts as busy: for TCP established, for others none.
+    /// Connections in an active state: for TCP `ESTABLISHED`, for other protocols none.
     #[doc(alias = "IPVS_DEST_ATTR_ACTIVE_CONNS")]
     #[doc(alias = "ActiveConn")]
     pub active: u32,
-    /// All others.
+    /// All other connections.
     #[doc(alias = "IPVS_DEST_ATTR_INACT_CONNS")]
     #[doc(alias = "InActConn")]
     pub inactive: u32,
@@ -78,17 +76,17 @@ pub struct ConnectionCounts {
 }
 
 impl ConnectionCounts {
-    /// Active and inactive connections together: 0 means that nothing is lost when the real server goes.
+    /// The sum of active and inactive connections. If it is 0, no connection is lost when the real server is deleted.
     pub fn total(&self) -> u64 {
         u64::from(self.active) + u64::from(self.inactive)
     }
 }
 
-/// A virtual server as the kernel has it, with its counters.
+/// A virtual server of a listing, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct VirtualServerStatus {
-    /// The settings.
+    /// The configuration.
     pub server: VirtualServer,
     /// The counters.
     pub stats: Stats,
@@ -104,13 +102,13 @@ impl VirtualServerStatus {
     }
 }
 
-/// A real server as the kernel has it, with its counters.
+/// A real server of a listing, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RealServerStatus {
-    /// The settings.
+    /// The configuration.
     pub server: RealServer,
-    /// Its connections now.
+    /// The current numbers of connections.
     pub connections: ConnectionCounts,
     /// The counters.
     pub stats: Stats,

@@ -1,14 +1,11 @@
-//! Numbers of the kernel's generic-netlink family `IPVS`, under their C names.
+//! Constants of the kernel's generic-netlink family `IPVS`, with their C names.
 //!
-//! Source: [`include/uapi/linux/ip_vs.h` at v6.1][header]. The scheduler flags of `mh` are only in the kernel's internal
+//! Source: [`include/uapi/linux/ip_vs.h` at v6.1][header]. The scheduler flags of `mh` are only in the kernel's internal header
 //! [`include/net/ip_vs.h`][internal].
 //!
 //! [header]: https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/ip_vs.h
 //! [internal]: https://github.com/torvalds/linux/blob/v6.1/include/net/ip_vs.h
-#![allow(
-    missing_docs,
-    reason = "the C header is the documentation; the names are its names"
-)]
+#![allow(missing_docs, reason = "the C header documents these names")]
 
 pub const IPVS_GENL_NAME: &str = "IPVS";
 pub const IPVS_GENL_VERSION: u8 = 1;
@@ -116,13 +113,13 @@ pub const IP_VS_STATE_NONE: u32 = 0;
 pub const IP_VS_STATE_MASTER: u32 = 1;
 pub const IP_VS_STATE_BACKUP: u32 = 2;
 
-/// Room for a scheduler name with its closing NUL.
+/// Size of a scheduler name in bytes, including the terminating NUL.
 pub const IP_VS_SCHEDNAME_MAXLEN: usize = 16;
-/// Room for a persistence engine's name with its closing NUL.
+/// Size of a persistence engine name in bytes, including the terminating NUL.
 pub const IP_VS_PENAME_MAXLEN: usize = 16;
-/// Room for an interface name with its closing NUL.
+/// Size of an interface name in bytes, including the terminating NUL.
 pub const IP_VS_IFNAME_MAXLEN: usize = 16;
-/// Longest data of a persistence engine, in bytes.
+/// Maximum size of the data of a persistence engine, in bytes.
 pub const IP_VS_PEDATA_MAXLEN: usize = 255;
 
 /// Linux `AF_INET`.

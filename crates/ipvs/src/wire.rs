@@ -33,10 +33,10 @@ pub(crate) use self::virtual_server::read_virtual_server;
 #[cfg(feature = "netlink-packet")]
 pub(crate) use self::virtual_server::write_virtual_server_status;
 
-/// The command that an operation is.
+/// The command of an operation.
 pub(crate) fn command(operation: &Operation) -> u8 {
     match operation {
-        // The first of two requests of those that ensure something.
+        // The first of the two requests of an `Ensure` operation.
         Operation::AddVirtualServer(_) | Operation::EnsureVirtualServer(_) => IPVS_CMD_NEW_SERVICE,
         Operation::UpdateVirtualServer(_) => IPVS_CMD_SET_SERVICE,
         Operation::DeleteVirtualServer(_) => IPVS_CMD_DEL_SERVICE,
@@ -51,7 +51,7 @@ pub(crate) fn command(operation: &Operation) -> u8 {
     }
 }
 
-/// What the kernel would take for something else in silence.
+/// Refuses operations that the kernel would execute differently without an error.
 pub(crate) fn check(operation: &Operation) -> Result<(), InvalidOperation> {
     match operation {
         Operation::AddVirtualServer(server)
@@ -88,7 +88,7 @@ pub(crate) fn check(operation: &Operation) -> Result<(), InvalidOperation> {
     }
 }
 
-/// Writes everything behind the netlink header. [`check`] comes before.
+/// Writes everything after the netlink header. The operation must have passed [`check`].
 pub(crate) fn write_operation(writer: &mut AttributeWriter<'_>, operation: &Operation) {
     write_header(writer, command(operation));
     match operation {
@@ -137,12 +137,12 @@ pub(crate) fn write_operation(writer: &mut AttributeWriter<'_>, operation: &Oper
     }
 }
 
-/// Writes the generic header alone: a whole request for dumps and for information.
+/// Writes the generic header, which is the whole request for dumps and for version and timeouts.
 pub(crate) fn write_header(writer: &mut AttributeWriter<'_>, command: u8) {
     writer.header(&generic::header(command, IPVS_GENL_VERSION));
 }
 
-/// Writes the attribute that names a virtual server.
+/// Writes the attribute that identifies a virtual server.
 pub(crate) fn write_service_key(writer: &mut AttributeWriter<'_>, key: &VirtualServerKey) {
     writer.nested(IPVS_CMD_ATTR_SERVICE, |writer| {
         write_virtual_server_key(writer, key)
@@ -150,7 +150,7 @@ pub(crate) fn write_service_key(writer: &mut AttributeWriter<'_>, key: &VirtualS
 }
 
 pub(crate) fn write_timeouts(writer: &mut AttributeWriter<'_>, timeouts: &Timeouts) {
-    // `check` made sure of a change that they fit; of an answer the kernel did.
+    // Timeouts of an operation have passed `check`; timeouts of an answer come from the kernel.
     let [tcp, tcp_fin, udp] = [timeouts.tcp, timeouts.tcp_fin, timeouts.udp]
         .map(|timeout| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
     writer
@@ -171,7 +171,7 @@ pub(crate) fn read_timeouts(body: AttributeReader<'_>) -> Result<Timeouts, Error
         };
         *place = Some(Duration::from_secs(u64::from(attribute.ne_u32()?)));
     }
-    // A kernel built without TCP or UDP in IPVS leaves its time-outs out.
+    // A kernel built without TCP or UDP in IPVS does not send its timeouts.
     Ok(Timeouts::new(
         tcp.unwrap_or_default(),
         tcp_fin.unwrap_or_default(),
@@ -206,11 +206,11 @@ pub(crate) fn read_info(body: AttributeReader<'_>) -> Result<Info, Error> {
     }
 }
 
-/// The attributes of a message that should be an answer of this command.
+/// The attributes of a message, which must be an answer with this command.
 pub(crate) fn body(payload: &[u8], expected: u8) -> Result<AttributeReader<'_>, Error> {
     match *payload {
         [command, ..] if command == expected => AttributeReader::behind(payload, generic::HEADER_LENGTH),
-        _ => Err(malformed("answer: not of the command expected")),
+        _ => Err(malformed("answer: unexpected command")),
     }
 }
 
@@ -229,7 +229,7 @@ fn family_number(family: Family) -> u16 {
     }
 }
 
-/// The kernel sends 16 bytes for both families.
+/// The kernel sends 16 bytes for both families. An IPv4 address is in the first 4.
 fn read_address(family: Family, bytes: &[u8]) -> Result<IpAddr, Error> {
     let too_short = malformed("address: too short for its family");
     match family {

@@ -1,19 +1,18 @@
-//! The README's table of the kernel's interface against the header.
+//! Compares the README's table of the kernel's interface with the header.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 const README: &str = include_str!("../README.md");
 const UAPI: &str = include_str!("../src/uapi.rs");
-/// Every command and attribute of `linux/ip_vs.h` at v6.1 with its number, one a line.
+/// All commands and attributes of `linux/ip_vs.h` at v6.1 with their numbers, one per line.
 const HEADER: &str = include_str!("golden/ip_vs.h.names");
 
 fn is_name(word: &str) -> bool {
     word.starts_with("IPVS_CMD_") || (word.starts_with("IPVS_") && word.contains("_ATTR_"))
 }
 
-/// The names of a header's `enum`s with their numbers. Markers of the end (`__..._MAX`) and of nothing (`..._UNSPEC`) name
-/// nothing.
+/// The names in a header's `enum`s with their numbers, without `__..._MAX` and `..._UNSPEC`.
 fn names_of_header(text: &str) -> BTreeMap<String, u32> {
     let mut names = BTreeMap::new();
     let mut next = None;
@@ -34,7 +33,7 @@ fn names_of_header(text: &str) -> BTreeMap<String, u32> {
     names
 }
 
-fn checked_in_names() -> BTreeMap<String, u32> {
+fn stored_names() -> BTreeMap<String, u32> {
     HEADER
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -46,7 +45,7 @@ fn checked_in_names() -> BTreeMap<String, u32> {
 }
 
 #[test]
-fn every_command_and_attribute_has_a_place_in_the_readme() {
+fn the_readme_has_a_row_for_every_command_and_attribute() {
     let rows: BTreeMap<&str, &str> = README
         .lines()
         .filter_map(|line| {
@@ -56,9 +55,9 @@ fn every_command_and_attribute_has_a_place_in_the_readme() {
         })
         .collect();
     let named: BTreeSet<String> = rows.keys().map(|name| format!("IPVS_{name}")).collect();
-    let wanted: BTreeSet<String> = checked_in_names().into_keys().collect();
-    assert_eq!(named, wanted);
-    // Each place is an item of the crate: type and member are in its source.
+    let expected: BTreeSet<String> = stored_names().into_keys().collect();
+    assert_eq!(named, expected);
+    // Each row names items of the crate: type and member are in its source.
     let mut source = String::new();
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
         let path = entry.unwrap().path();
@@ -66,8 +65,8 @@ fn every_command_and_attribute_has_a_place_in_the_readme() {
             source += &std::fs::read_to_string(path).unwrap();
         }
     }
-    for (name, place) in rows {
-        for item in place.split('`').skip(1).step_by(2) {
+    for (name, items) in rows {
+        for item in items.split('`').skip(1).step_by(2) {
             let (owner, member) = match item.split_once("::") {
                 Some((owner, member)) => (owner, Some(member)),
                 None => (item, None),
@@ -94,8 +93,8 @@ fn every_command_and_attribute_has_a_place_in_the_readme() {
 }
 
 #[test]
-fn our_numbers_are_those_of_the_header() {
-    for (name, number) in checked_in_names() {
+fn the_constants_are_those_of_the_header() {
+    for (name, number) in stored_names() {
         let is_same = ["u8", "u16"]
             .iter()
             .any(|kind| UAPI.contains(&format!("pub const {name}: {kind} = {number};")));
@@ -103,12 +102,12 @@ fn our_numbers_are_those_of_the_header() {
     }
 }
 
-/// On a machine with the kernel's headers, they are asked; a newer header may have more, which then needs a place.
+/// Runs on a machine with the kernel's headers. A newer header may have more names; the README must then be extended.
 #[test]
-fn the_checked_in_names_are_those_of_the_installed_header() {
+fn the_stored_names_are_those_of_the_installed_header() {
     let Ok(header) = std::fs::read_to_string("/usr/include/linux/ip_vs.h") else {
-        println!("no /usr/include/linux/ip_vs.h here");
+        println!("/usr/include/linux/ip_vs.h does not exist");
         return;
     };
-    assert_eq!(names_of_header(&header), checked_in_names());
+    assert_eq!(names_of_header(&header), stored_names());
 }

@@ -1,8 +1,8 @@
-//! Bytes captured from a real kernel against values, in both directions.
+//! Encoding and decoding, compared with bytes captured from a kernel.
 //!
-//! `tests/golden/*.hex` are from Linux 6.1.0-56-amd64 (x86-64, so little-endian). Each names, in its first line, the command
-//! whose traffic on a `nlmon` device it is: `request` is what `ipvsadm` 1.31 sent and the kernel accepted, `answer` what the kernel
-//! sent. Netlink and generic headers are left out of neither: the bytes begin with the generic header.
+//! `tests/golden/*.hex` are from Linux 6.1.0-56-amd64 (x86-64, so little-endian), captured on a `nlmon` device. The first line is the
+//! command. `request` is the message that `ipvsadm` 1.31 sent and the kernel accepted, `answer` a message of the kernel. The bytes
+//! begin with the generic header, after the netlink header.
 #![cfg(target_endian = "little")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -70,12 +70,12 @@ fn emit(message: &IpvsMessage) -> Vec<u8> {
     bytes
 }
 
-/// Attributes by their types from the outermost in, `NLA_F_NESTED` aside: order and padding mean nothing to either side.
+/// Attributes by their path of types, without `NLA_F_NESTED`. Order and padding are ignored.
 fn attributes(bytes: &[u8]) -> BTreeMap<Vec<u16>, Vec<u8>> {
     let mut found = BTreeMap::new();
     for outer in AttributeReader::new(&bytes[4..]) {
         let outer = outer.unwrap();
-        // Time-outs are alone; virtual server, real server and daemon are nested.
+        // Timeouts are not nested; virtual servers, real servers and daemons are.
         if outer.kind() > 3 || bytes[0] == 14 {
             found.insert(vec![outer.kind()], outer.bytes().to_vec());
             continue;
@@ -88,39 +88,39 @@ fn attributes(bytes: &[u8]) -> BTreeMap<Vec<u16>, Vec<u8>> {
     found
 }
 
-/// What `ipvsadm` sent and we send for the same operation must agree in every attribute that we send, and what only `ipvsadm`
-/// sends must be of no consequence: settings in a key, an empty engine name, zeroes of a tunnel.
+/// Compares the encoded operation with the captured request. All encoded attributes must be equal to the captured ones. Attributes that
+/// are only in the capture must have no effect: configuration in a key, an empty engine name, zeros of a tunnel.
 #[track_caller]
 fn same_request(name: &str, operation: Operation) {
     let capture = capture(name);
-    // The command itself says which operation it is.
+    // The command parses to the operation.
     let line = capture.command.strip_prefix("ipvsadm ").unwrap();
     assert_eq!(line.parse::<Operation>(), Ok(operation.clone()), "{name}");
-    let ours = emit(&IpvsMessage::operation(operation.clone()).unwrap());
-    assert_eq!(ours[..2], capture.request[..2], "{name}: command and version");
-    let (ours, theirs) = (attributes(&ours), attributes(&capture.request));
+    let encoded = emit(&IpvsMessage::operation(operation.clone()).unwrap());
+    assert_eq!(encoded[..2], capture.request[..2], "{name}: command and version");
+    let (encoded, captured) = (attributes(&encoded), attributes(&capture.request));
     let is_key_only = |nest: u16| match operation {
         Operation::AddVirtualServer(_) | Operation::UpdateVirtualServer(_) => false,
         Operation::AddRealServer { .. } | Operation::UpdateRealServer { .. } => nest == 1,
         _ => true,
     };
-    for (path, value) in &ours {
-        let their_value = theirs
+    for (path, value) in &encoded {
+        let captured_value = captured
             .get(path)
             .unwrap_or_else(|| panic!("{name}: ipvsadm does not send {path:?}"));
-        // `ipvsadm` fills an address up to 16 bytes, as the kernel does.
+        // `ipvsadm` pads an address to 16 bytes, as the kernel does.
         let is_address = matches!(path[..], [1, 3] | [2, 1]);
         if is_address {
-            assert_eq!(value[..], their_value[..value.len()], "{name}: {path:?}");
-            assert!(their_value[value.len()..].iter().all(|byte| *byte == 0));
+            assert_eq!(value[..], captured_value[..value.len()], "{name}: {path:?}");
+            assert!(captured_value[value.len()..].iter().all(|byte| *byte == 0));
         } else {
-            assert_eq!(value, their_value, "{name}: {path:?}");
+            assert_eq!(value, captured_value, "{name}: {path:?}");
         }
     }
-    for (path, value) in &theirs {
+    for (path, value) in &captured {
         let is_zero = value.iter().all(|byte| *byte == 0);
         assert!(
-            ours.contains_key(path) || is_zero || is_key_only(path[0]),
+            encoded.contains_key(path) || is_zero || is_key_only(path[0]),
             "{name}: {path:?} {value:02x?}"
         );
     }
@@ -196,7 +196,7 @@ fn backup() -> Daemon {
 }
 
 #[test]
-fn requests_are_those_of_ipvsadm() {
+fn requests_are_equal_to_those_of_ipvsadm() {
     let add = |server: &VirtualServer, real_server| Operation::AddRealServer {
         virtual_server: server.key,
         real_server,
@@ -249,8 +249,8 @@ fn requests_are_those_of_ipvsadm() {
     same_request("flush", Operation::Flush);
 }
 
-/// The answers read as these values, and the values written in the kernel's place carry the same attributes, of those that say
-/// something: the kernel sends each counter a second time in 32 bits, and the flag that the virtual server is in its table.
+/// Compares the decoded answers with values, and the encoded values with the answers. The kernel additionally sends the counters in 32
+/// bits, and a flag that the virtual server is in its table.
 #[track_caller]
 fn same_answers(name: &str, expected: &[IpvsMessage]) {
     let answers = capture(name).answers;
@@ -262,28 +262,25 @@ fn same_answers(name: &str, expected: &[IpvsMessage]) {
     for (bytes, message) in answers.iter().zip(expected) {
         let written = emit(message);
         assert_eq!(parse(&written), *message);
-        let (ours, mut theirs) = (attributes(&written), attributes(bytes));
-        for (path, value) in &ours {
-            let their_value = theirs
+        let (encoded, mut captured) = (attributes(&written), attributes(bytes));
+        for (path, value) in &encoded {
+            let captured_value = captured
                 .remove(path)
                 .unwrap_or_else(|| panic!("{name}: the kernel does not send {path:?}"));
             match (&path[..], bytes[0]) {
                 ([1, 3], 1) | ([2, 1], 5) => {
-                    assert_eq!(value[..], their_value[..value.len()], "{name}: {path:?}")
+                    assert_eq!(value[..], captured_value[..value.len()], "{name}: {path:?}")
                 }
-                // The flags: theirs have IP_VS_SVC_F_HASHED.
-                ([1, 7], 1) => assert_eq!(value[0] | 2, their_value[0], "{name}: {path:?}"),
-                // 64-bit statistics: the kernel's have padding before each.
-                ([1, 12], 1) | ([2, 12], 5) => assert!(their_value.len() >= value.len()),
-                _ => assert_eq!(*value, their_value, "{name}: {path:?}"),
+                // The captured flags have IP_VS_SVC_F_HASHED.
+                ([1, 7], 1) => assert_eq!(value[0] | 2, captured_value[0], "{name}: {path:?}"),
+                // The kernel pads 64-bit statistics.
+                ([1, 12], 1) | ([2, 12], 5) => assert!(captured_value.len() >= value.len()),
+                _ => assert_eq!(*value, captured_value, "{name}: {path:?}"),
             }
         }
-        for path in theirs.into_keys() {
+        for path in captured.into_keys() {
             let is_known = matches!((&path[..], bytes[0]), ([1 | 2, 10], 1 | 5) | ([2, 13..=15], 5));
-            assert!(
-                is_known,
-                "{name}: the kernel sends {path:?}, which no field holds"
-            );
+            assert!(is_known, "{name}: the kernel sends {path:?}, which has no field");
         }
     }
 }
@@ -297,7 +294,7 @@ fn shown_real(server: RealServer) -> IpvsMessage {
 }
 
 #[test]
-fn answers_of_the_kernel_are_read_whole() {
+fn answers_of_the_kernel_are_decoded_completely() {
     same_answers(
         "info",
         &[IpvsMessage::Info(Info::new(
@@ -329,9 +326,9 @@ fn answers_of_the_kernel_are_read_whole() {
     );
 }
 
-/// The numbers are those that `ipvsadm -Ln --stats --exact` printed at the time: `3 15 14 1254 2852`.
+/// The numbers are the output of `ipvsadm -Ln --stats --exact` at the time: `3 15 14 1254 2852`.
 #[test]
-fn counters_are_read_in_64_bits() {
+fn counters_have_64_bits() {
     let [bytes] = &capture("counters").answers[..] else {
         panic!("not one answer")
     };
@@ -353,7 +350,7 @@ fn counters_are_read_in_64_bits() {
     }
     assert!(status.stats.rates.outgoing_bytes > status.stats.rates.incoming_bytes);
 
-    // Without the 64-bit statistics, as from kernels before 4.1, the 32-bit ones say the same.
+    // Without the 64-bit statistics, as from kernels before 4.1, the 32-bit ones are used.
     let stats_64 = bytes
         .windows(4)
         .position(|window| window == [0x7c, 0, 12, 0])

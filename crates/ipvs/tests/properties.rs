@@ -1,4 +1,4 @@
-//! What must hold for all values and all bytes.
+//! Properties of all values and all bytes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -229,7 +229,7 @@ fn parse(command: u8, bytes: &[u8]) -> Option<IpvsMessage> {
 }
 
 #[test]
-fn what_takes_two_messages_is_not_one() {
+fn an_ensure_operation_is_two_messages() {
     let server = VirtualServer::new(VirtualServerKey::tcp([10, 0, 0, 1], 80), Scheduler::RR);
     let ensure = Operation::EnsureVirtualServer(server);
     assert_eq!(
@@ -247,7 +247,7 @@ fn what_takes_two_messages_is_not_one() {
 }
 
 #[test]
-fn a_count_of_connections_below_zero_is_none() {
+fn a_negative_number_of_connections_is_zero() {
     let mut status = RealServerStatus::new(RealServer::new(RealServerKey::new([10, 0, 0, 1], 80)));
     let expected = IpvsMessage::RealServer(status.clone());
     status.connections.active = u32::MAX;
@@ -258,13 +258,13 @@ fn a_count_of_connections_below_zero_is_none() {
 
 proptest! {
     #[test]
-    fn answers_come_back_from_their_bytes(answer in answers()) {
+    fn an_encoded_answer_decodes_to_itself(answer in answers()) {
         prop_assert_eq!(parse(answer.command(), &body(&answer)), Some(answer));
     }
 
-    /// The kernel's listing has the attributes of the request that made what it lists.
+    /// A listing of the kernel has the attributes of the request that added the object.
     #[test]
-    fn what_is_added_reads_as_what_is_listed(virtual_server in virtual_servers(), real_server in real_servers()) {
+    fn a_request_to_add_decodes_as_a_listed_object(virtual_server in virtual_servers(), real_server in real_servers()) {
         let key = virtual_server.key;
         let add = IpvsMessage::operation(Operation::AddVirtualServer(virtual_server.clone())).unwrap();
         prop_assert_eq!(
@@ -280,12 +280,12 @@ proptest! {
     }
 
     #[test]
-    fn operations_come_back_from_their_notation(operation in operations()) {
+    fn a_printed_operation_parses_to_itself(operation in operations()) {
         prop_assert_eq!(operation.to_string().parse(), Ok(operation));
     }
 
     #[test]
-    fn tables_come_back_from_their_notation(
+    fn a_saved_table_parses_to_itself(
         table in vec((virtual_servers(), vec(real_servers(), 0..4)), 0..4)
     ) {
         let text = notation::save(table.iter().map(|(server, real_servers)| (server, real_servers)));
@@ -301,36 +301,36 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,60}", line in "(-[A-Za-z0-9] ?|--[a-z-]{2,12} |[0-9.:\\[\\]]{1,12} ){0,8}") {
+    fn any_text_is_parsed_or_refused(text in "\\PC{0,60}", line in "(-[A-Za-z0-9] ?|--[a-z-]{2,12} |[0-9.:\\[\\]]{1,12} ){0,8}") {
         let _ = notation::parse(&text);
         let _ = notation::parse(&line);
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(command in 0..20_u8, bytes in vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_decoded_or_refused(command in 0..20_u8, bytes in vec(any::<u8>(), 0..300)) {
         let _ = parse(command, &bytes);
     }
 
     #[test]
-    fn damaged_answers_are_read_or_refused(
+    fn damaged_answers_are_decoded_or_refused(
         answer in answers(),
         damage in vec((any::<proptest::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<proptest::sample::Index>(),
     ) {
         let mut bytes = body(&answer);
-        for (place, byte) in damage {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+        for (position, byte) in damage {
+            let position = position.index(bytes.len());
+            bytes[position] = byte;
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
         let _ = parse(answer.command(), &bytes);
     }
 
     #[test]
-    fn any_connection_table_is_read_or_refused(text in vec(any::<u8>(), 0..300)) {
+    fn any_connection_table_is_parsed_or_refused(text in vec(any::<u8>(), 0..300)) {
         let mut table = b"headings\n".to_vec();
         table.extend_from_slice(&text);
-        for entry in Connections::over(&table[..], ConnectionFilter::all()) {
+        for entry in Connections::from_reader(&table[..], ConnectionFilter::all()) {
             let _ = entry;
         }
     }
@@ -366,7 +366,7 @@ fn encoding_allocates_nothing() {
             }
         }
     };
-    // The first time the batch grows to its size.
+    // The first run allocates the memory of the batch.
     encode();
     assert_eq!(allocation_counter::measure(encode).count_total, 0);
 }

@@ -1,17 +1,17 @@
-//! Lists that are complete although the table changes.
+//! Complete listings of a table that changes during the listing.
 //!
 //! The kernel sends a list of virtual servers, or of the real servers of one virtual server, in several datagrams. It fills each
-//! datagram under one lock, so a datagram shows a part of the table at one moment. The next datagram starts at a position that
-//! is counted from the head of the table again. If `n` servers before this position are deleted in between, the kernel skips
+//! datagram under one lock, so a datagram is a part of the table at one moment. The next datagram starts at a position that is
+//! counted from the head of the table again. If `n` servers before this position are deleted in between, the kernel skips
 //! `n` others and does not report it (`ip_vs_genl_dump_services` and `ip_vs_genl_dump_dests` in [`ip_vs_ctl.c`][source]). Two
 //! equal lists do not prove that a list is complete: a client that adds and deletes the same servers repeatedly can make both
 //! skip the same one.
 //!
 //! An overlap proves it. The kernel inserts at the head of a list (of a hash bucket, for virtual servers) and does not move
-//! what is in it. Let `x` be in a part, and in a second part that the kernel made later. A server that was behind `x` when the
-//! first part was made, and still exists, is behind `x` when the second is made. So no server is missing between the two
-//! parts. It does not matter whether the kernel walks the list under a lock or under RCU: within a part it misses no server that
-//! stays. This holds even if `x` was deleted and added again in between, because that moves it towards the head only.
+//! what is in it. Let `x` be in a part, and in a second part that the kernel made later. A server that was after `x` when the
+//! first part was made, and still exists, is after `x` when the second is made. So no server is missing between the two
+//! parts. It does not matter whether the kernel walks the list under a lock or under RCU: within a part it does not skip a server
+//! that stays. This holds even if `x` was deleted and added again in between, because that moves it towards the head only.
 //! (Exception: Linux 7.1 and newer move virtual servers when they resize the hash table, see `net.ipv4.vs.svc_lfactor`.)
 //!
 //! To get overlapping parts, two dumps run at the same time on two sockets. The kernel makes the first part of a dump when it
@@ -34,18 +34,18 @@ use std::collections::BTreeMap;
 
 use kernlink_netlink::{AttributeWriter, Connection, Error, Message, list_until_consistent};
 
-/// How often a list is read whose parts do not overlap. A part skips the overlap only if more servers are deleted while one
-/// datagram is read than fit one page, so that a second attempt is rarely needed.
+/// The maximum number of attempts. An attempt fails if parts do not overlap, which requires that more servers than fit into one page
+/// are deleted while one datagram is read. So a second attempt is rare.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// No message of a listing is longer, in bytes.
+/// The maximum length of a message of a listing, in bytes.
 const LONGEST_MESSAGE: usize = 420;
 
-/// Every datagram has room for so many bytes: a page of 4096 less what the kernel keeps for itself (`NLMSG_GOODSIZE`).
+/// The minimum capacity of a datagram, in bytes: a page of 4096 minus the kernel's overhead (`NLMSG_GOODSIZE`).
 const SMALLEST_DATAGRAM: usize = 3500;
 
-/// Datagrams that are sized by the reader's buffer have room for at least so many: 16 384 less what the kernel keeps for
-/// itself, since Linux 4.4; 32 768 since 4.11.
+/// The minimum capacity of a datagram that is sized by the reader's buffer, in bytes: 16 384 minus the kernel's overhead since Linux
+/// 4.4, 32 768 since 4.11.
 const SMALLEST_LARGE_DATAGRAM: usize = 15_872;
 
 /// A datagram of a listing.
@@ -56,18 +56,18 @@ pub(super) struct Part<T> {
     pub(super) length: usize,
 }
 
-/// What was listed.
+/// The result of a listing.
 #[derive(Clone, Debug)]
 pub(super) struct Listing<T> {
     /// In the order of the keys, each key once.
     pub(super) items: Vec<T>,
-    /// Whether everything is there that was there from beginning to end.
+    /// Whether all items that existed during the whole listing are contained.
     pub(super) is_complete: bool,
-    /// How often it was tried.
+    /// The number of attempts, at least 1.
     pub(super) attempts: u32,
 }
 
-/// What to ask for, and how to read the answer.
+/// A dump request, and the decoder of its messages.
 pub(super) struct Request<W, R> {
     pub(super) message_type: u16,
     pub(super) write: W,
@@ -79,8 +79,8 @@ where
     W: Fn(&mut AttributeWriter<'_>),
     R: Fn(Message<'_>) -> Result<Option<T>, Error>,
 {
-    /// Lists over `first`, which was read from before, and where one datagram does not hold everything over a connection of
-    /// `second` too, which must be a new one each time. `is_large` says that everything certainly needs more than one.
+    /// Lists over `first`, a connection that was read from before. If one datagram does not contain everything, it also lists over a
+    /// connection from `second`, which must return a new one each time. With `is_large` the listing starts with two connections.
     pub(super) fn list<K: Ord, E: From<Error>>(
         &self,
         first: &mut Connection,
@@ -138,8 +138,8 @@ where
         Ok(parts)
     }
 
-    /// The parts of two listings in the order in which the kernel made them, and the length of the small part that the second
-    /// listing begins with, which is left out.
+    /// The parts of two dumps in the order in which the kernel made them, without the first part of the second dump, and the length of
+    /// that part.
     fn overlapping_parts(
         &self,
         first: &mut Connection,
@@ -171,24 +171,24 @@ where
     }
 }
 
-/// How much of a table parts show.
+/// How much of a table is contained in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coverage {
-    /// All of it.
+    /// Everything.
     Whole,
-    /// All of it up to an end that may not be the table's.
+    /// Everything up to the last item, which may not be the end of the table.
     UpToAnEnd,
-    /// Something may be missing between two parts.
+    /// Items between two parts may be missing.
     Gap,
 }
 
-/// How much of a table is in parts that were made one after the other, the first of them from the beginning. `first_length` is
-/// the length of a datagram that was sized like the smallest.
+/// The coverage of parts that were made one after the other, the first of them at the start of the table. `first_length` is the length
+/// of a datagram with the minimum capacity.
 fn coverage_of<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) -> K) -> Coverage {
     let longest = parts.iter().map(|part| part.length).max().unwrap_or(0);
     let mut last: Option<&Part<T>> = None;
     for part in parts {
-        // The end of one listing; the other may go further.
+        // The end of one dump; the other dump may continue.
         if part.items.is_empty() {
             continue;
         }
@@ -202,7 +202,7 @@ fn coverage_of<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(
         }
         last = Some(part);
     }
-    // A table without anything has no parts.
+    // An empty table has no parts with items.
     if last.is_none() {
         Coverage::Whole
     } else {
@@ -211,19 +211,19 @@ fn coverage_of<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(
 }
 
 fn overlap<T, K: Ord>(one: &Part<T>, other: &Part<T>, key: &impl Fn(&T) -> K) -> bool {
-    // Mostly the second begins with something near the end of the first.
+    // The first items of the second part are usually near the end of the first part.
     other.items.iter().any(|item| {
         let key_of_item = key(item);
         one.items.iter().rev().any(|earlier| key(earlier) == key_of_item)
     })
 }
 
-/// Whether a datagram of this length certainly has room for one more message. It is either as large as the smallest (where the
-/// kernel is short of memory, too) or sized by the reader's buffer, as was the `longest`.
+/// Whether a datagram of this length certainly has room for one more message. Its capacity is either the minimum (also if the kernel is
+/// short of memory) or sized by the reader's buffer, as for the `longest` datagram.
 fn has_room(length: usize, first_length: usize, longest: usize) -> bool {
     let small = SMALLEST_DATAGRAM.max(first_length);
     let large = SMALLEST_LARGE_DATAGRAM.max(longest);
-    // With pages of more than 4 KiB the smallest have up to 8 KiB; where it is not known which, both are thought of.
+    // With pages larger than 4 KiB the minimum capacity is up to 8 KiB. Unless `first_length` decides, assume 8 KiB.
     let no_longer_small = if (1..=4096).contains(&first_length) {
         4096
     } else {
@@ -232,7 +232,7 @@ fn has_room(length: usize, first_length: usize, longest: usize) -> bool {
     length + LONGEST_MESSAGE <= small || (length > no_longer_small && length + LONGEST_MESSAGE <= large)
 }
 
-/// Everything in the parts, in the order of the keys; of what is in several, what was listed last.
+/// The items of all parts, in the order of the keys. Of items with equal keys the last one is used.
 fn newest<T, K: Ord>(parts: impl IntoIterator<Item = Part<T>>, key: &impl Fn(&T) -> K) -> Vec<T> {
     let items = parts.into_iter().flat_map(|part| part.items);
     let by_key: BTreeMap<K, T> = items.map(|item| (key(&item), item)).collect();
@@ -247,16 +247,16 @@ mod tests {
 
     use super::*;
 
-    /// Length of a message.
+    /// Length of a message in bytes.
     const MESSAGE: usize = 400;
     /// Messages of the smallest datagrams and of the others: 3 600 and 20 000 bytes.
     const SMALL: usize = 9;
     const LARGE: usize = 50;
 
-    /// The kernel's list: what is added comes first.
+    /// A model of the kernel's list, which inserts at the head.
     struct Table(Vec<u32>);
 
-    /// How far a listing is.
+    /// The position of a dump.
     #[derive(Default)]
     struct Cursor(usize);
 
@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// Lists on two sockets while `change` is called before each part is made, and returns what [`coverage_of`] is given.
+    /// Lists on two sockets, calls `change` before each part is made, and returns the arguments of [`coverage_of`].
     fn list_twice(table: &mut Table, mut change: impl FnMut(&mut Table)) -> (Vec<Part<u32>>, usize) {
         let (mut first, mut second) = (Cursor::default(), Cursor::default());
         let mut parts = vec![table.part(&mut first, LARGE)];
@@ -285,15 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_stands_still_is_listed_whole_whatever_its_length() {
+    fn an_unchanged_table_of_any_length_is_listed_completely() {
         for length in 0..400 {
             let (parts, first_length) = list_twice(&mut Table((0..length).collect()), |_| {});
             let coverage = coverage_of(&parts, first_length, &|item| *item);
             assert!(coverage != Coverage::Gap, "{length}");
-            // Where the last datagrams of both listings look full, one more listing has to end there.
-            let behind = (length as usize + LARGE - SMALL) % LARGE;
+            // If the last datagrams of both dumps are full, a second attempt must end at the same item.
+            let remainder = (length as usize + LARGE - SMALL) % LARGE;
             assert!(
-                coverage == Coverage::Whole || [0, LARGE - 1].contains(&behind),
+                coverage == Coverage::Whole || [0, LARGE - 1].contains(&remainder),
                 "{length}"
             );
             assert_eq!(newest(parts, &|item| *item), (0..length).collect::<Vec<_>>());
@@ -301,15 +301,15 @@ mod tests {
     }
 
     #[test]
-    fn one_who_deletes_and_adds_the_same_again_makes_equal_listings_but_no_overlap() {
-        // Sixty of these come before each part and are gone before the next: one listing, and each like it, skips sixty.
+    fn deleting_and_adding_the_same_items_causes_equal_listings_without_overlap() {
+        // Sixty items are added before a part and deleted before the next one, so each dump skips sixty items.
         let lasting: Vec<u32> = (0..300).collect();
         let churn: Vec<u32> = (1000..1060).collect();
-        let mut is_there = false;
+        let mut is_added = false;
         let mut table = Table(lasting.clone());
         let change = |table: &mut Table| {
-            is_there = !is_there;
-            table.0 = if is_there {
+            is_added = !is_added;
+            table.0 = if is_added {
                 [&churn[..], &lasting].concat()
             } else {
                 lasting.clone()
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_has_room_only_if_it_could_not_be_full() {
+    fn a_datagram_has_room_only_if_it_cannot_be_full() {
         for (length, expected) in [
             (20, true),
             (3080, true),
@@ -333,7 +333,7 @@ mod tests {
         ] {
             assert_eq!(has_room(length, 0, 0), expected, "{length}");
         }
-        // Knowing how long the smallest and the largest are.
+        // With known lengths of the first and the longest datagram.
         for (length, expected) in [
             (3300, true),
             (3700, false),
@@ -361,13 +361,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_whole_listing_lacks_nothing_that_lasted(
+        fn a_complete_listing_contains_all_items_that_existed_throughout(
             length in 0_u32..300,
             changes in prop::collection::vec(changes(), 0..30),
             (large_change, at) in (0_usize..200, 0_usize..30),
         ) {
             let mut table = Table((0..length).collect());
-            // What is deleted lasts no longer; what is added again later does not last either.
+            // Items that were not deleted at any time.
             let mut lasting: BTreeSet<u32> = table.0.iter().copied().collect();
             let mut step = 0;
             let (parts, first_length) = list_twice(&mut table, |table| {

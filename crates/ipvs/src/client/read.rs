@@ -155,7 +155,7 @@ impl Client {
         let consistency = if is_complete {
             Consistency::Verified
         } else {
-            Consistency::Torn { attempts }
+            Consistency::Unverified { attempts }
         };
         Ok(Snapshot {
             virtual_servers: entries,

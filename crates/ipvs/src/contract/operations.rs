@@ -67,12 +67,12 @@ pub(super) fn each_operation_has_one_outcome_in_order(ipvs: &mut Tested) {
         [
             "cannot delete virtual server -t 10.96.0.1:4660: the virtual server does not exist",
             "done",
-            "cannot add virtual server -t 10.96.0.1:4660: it exists already",
+            "cannot add virtual server -t 10.96.0.1:4660: it already exists",
             "done",
-            "cannot add real server 10.1.2.1:80 of -t 10.96.0.1:4660: it exists already",
+            "cannot add real server 10.1.2.1:80 of -t 10.96.0.1:4660: it already exists",
             "done",
             "cannot delete real server 10.1.2.1:80 of -t 10.96.0.1:4660: the real server does not exist",
-            "cannot set the time-outs",
+            "cannot set the timeouts",
             "done",
         ]
     );

@@ -95,7 +95,7 @@ pub(super) fn forbidden_addresses_are_refused_with_their_kind(ipvs: &mut Tested)
         assert!(
             error
                 .to_string()
-                .ends_with(&format!("{address} is {kind}, which no real server can have"))
+                .ends_with(&format!("invalid real server address {address}: it is {kind}"))
         );
     }
 }

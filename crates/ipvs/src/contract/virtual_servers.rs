@@ -57,7 +57,7 @@ pub(super) fn an_unknown_scheduler_is_not_an_absent_virtual_server(ipvs: &mut Te
     );
     assert!(
         error.to_string().starts_with(
-            "cannot add virtual server -t 10.96.0.1:4660: the kernel has no scheduler nosuch (module ip_vs_nosuch)"
+            "cannot add virtual server -t 10.96.0.1:4660: scheduler nosuch is not available (module ip_vs_nosuch)"
         ),
         "{error}"
     );
@@ -77,7 +77,7 @@ pub(super) fn an_unknown_persistence_engine_is_in_the_error(ipvs: &mut Tested) {
     assert!(
         error
             .to_string()
-            .contains("persistence engine nosuch (module ip_vs_pe_nosuch)"),
+            .contains("persistence engine nosuch is not available (module ip_vs_pe_nosuch)"),
         "{error}"
     );
     server.scheduler = Scheduler::NONE;

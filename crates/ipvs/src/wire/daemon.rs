@@ -43,13 +43,13 @@ pub(crate) fn read_daemon(body: AttributeReader<'_>) -> Result<Daemon, Error> {
     for attribute in body {
         let attribute = attribute?;
         if attribute.kind() == IPVS_CMD_ATTR_DAEMON {
-            return read_daemon_settings(attribute.nested());
+            return read_daemon_fields(attribute.nested());
         }
     }
-    Err(malformed("answer about a daemon: nothing in it"))
+    Err(malformed("daemon: no attribute IPVS_CMD_ATTR_DAEMON"))
 }
 
-fn read_daemon_settings(attributes: AttributeReader<'_>) -> Result<Daemon, Error> {
+fn read_daemon_fields(attributes: AttributeReader<'_>) -> Result<Daemon, Error> {
     let (mut role, mut interface, mut sync_id) = (None, None, 0);
     let (mut max_length, mut group, mut port, mut ttl) = (None, None, None, None);
     for attribute in attributes {
@@ -64,7 +64,7 @@ fn read_daemon_settings(attributes: AttributeReader<'_>) -> Result<Daemon, Error
             IPVS_DAEMON_ATTR_MCAST_IFN => {
                 interface = Some(
                     InterfaceName::new(attribute.string()?)
-                        .map_err(|_| malformed("daemon: an interface name that cannot be"))?,
+                        .map_err(|_| malformed("daemon: invalid interface name"))?,
                 );
             }
             IPVS_DAEMON_ATTR_SYNC_ID => sync_id = attribute.ne_u32()?,

@@ -13,7 +13,7 @@ use crate::stats::{ConnectionCounts, RealServerStatus};
 use crate::uapi::*;
 
 pub(super) fn write_real_server_key(writer: &mut AttributeWriter<'_>, key: &RealServerKey) {
-    // Without its family the kernel would read an IPv6 address as an IPv4 one under an IPv4 virtual server.
+    // Without the family the kernel uses the family of the virtual server.
     writer
         .ne_u16(IPVS_DEST_ATTR_ADDR_FAMILY, family_number(key.family()))
         .address(IPVS_DEST_ATTR_ADDR, key.address)
@@ -27,7 +27,7 @@ pub(super) fn write_real_server(writer: &mut AttributeWriter<'_>, server: &RealS
         .ne_u32(IPVS_DEST_ATTR_WEIGHT, server.weight.get())
         .ne_u32(IPVS_DEST_ATTR_U_THRESH, server.thresholds.upper())
         .ne_u32(IPVS_DEST_ATTR_L_THRESH, server.thresholds.lower());
-    // Absent is the default for the kernel too, also in an update, and saves a fifth of the message.
+    // The default of the kernel, also in an update. Omitting it saves a fifth of the message.
     if server.tunnel != Tunnel::IPIP {
         writer
             .u8(IPVS_DEST_ATTR_TUN_TYPE, server.tunnel.kind.number())
@@ -36,7 +36,7 @@ pub(super) fn write_real_server(writer: &mut AttributeWriter<'_>, server: &RealS
     }
 }
 
-/// Writes a message as the kernel's destination listing has it.
+/// Writes the content of a message of a destination listing.
 #[cfg(feature = "netlink-packet")]
 pub(crate) fn write_real_server_status(writer: &mut AttributeWriter<'_>, status: &RealServerStatus) {
     writer.nested(IPVS_CMD_ATTR_DEST, |writer| {
@@ -49,7 +49,7 @@ pub(crate) fn write_real_server_status(writer: &mut AttributeWriter<'_>, status:
     });
 }
 
-/// Reads a message of a destination listing. `service_family` is for kernels before 3.18, which do not tell the real server's.
+/// Reads a message of a destination listing. `service_family` is for kernels before 3.18, which do not send the real server's family.
 pub(crate) fn read_real_server(
     body: AttributeReader<'_>,
     service_family: Option<Family>,
@@ -60,10 +60,10 @@ pub(crate) fn read_real_server(
             return read_destination(attribute.nested(), service_family);
         }
     }
-    Err(malformed("answer about a real server: nothing in it"))
+    Err(malformed("real server: no attribute IPVS_CMD_ATTR_DEST"))
 }
 
-/// A number of connections: the kernel's `atomic_t`, which can be below zero for a moment.
+/// A number of connections. The kernel's `atomic_t` can be negative temporarily; this is 0.
 fn read_count(attribute: &Attribute<'_>) -> Result<u32, Error> {
     let count = attribute.ne_u32()?;
     Ok(if count > i32::MAX as u32 { 0 } else { count })
@@ -89,7 +89,7 @@ fn read_destination(
             IPVS_DEST_ATTR_FWD_METHOD => forwarding = ForwardingMethod::from_number(attribute.ne_u32()?),
             IPVS_DEST_ATTR_WEIGHT => {
                 weight = Weight::new(attribute.ne_u32()?)
-                    .map_err(|_| malformed("real server: a negative weight"))?;
+                    .map_err(|_| malformed("real server: negative weight"))?;
             }
             IPVS_DEST_ATTR_U_THRESH => upper = attribute.ne_u32()?,
             IPVS_DEST_ATTR_L_THRESH => lower = attribute.ne_u32()?,
@@ -111,7 +111,7 @@ fn read_destination(
     server.forwarding = forwarding;
     server.weight = weight;
     server.thresholds =
-        Thresholds::new(upper, lower).map_err(|_| malformed("real server: thresholds that cannot be"))?;
+        Thresholds::new(upper, lower).map_err(|_| malformed("real server: invalid thresholds"))?;
     server.tunnel = tunnel;
     Ok(RealServerStatus {
         server,

@@ -1,4 +1,4 @@
-//! Counters, which virtual servers and real servers have alike.
+//! Counters, in the same format for virtual servers and real servers.
 
 #[cfg(feature = "netlink-packet")]
 use kernlink_netlink::AttributeWriter;
@@ -7,7 +7,7 @@ use kernlink_netlink::{Attribute, Error};
 use crate::stats::{Rates, Stats};
 use crate::uapi::*;
 
-/// 64-bit counters win over 32-bit ones, whichever come first.
+/// The counters of a message. 64-bit counters have precedence over 32-bit counters, regardless of their order.
 #[derive(Default)]
 pub(super) struct Counters {
     narrow: Stats,
@@ -69,7 +69,7 @@ fn read_stats(
             IPVS_STATS_ATTR_OUTPPS => &mut rates.outgoing_packets,
             IPVS_STATS_ATTR_INBPS => &mut rates.incoming_bytes,
             IPVS_STATS_ATTR_OUTBPS => &mut rates.outgoing_bytes,
-            // Also IPVS_STATS_ATTR_PAD, which aligns the 64-bit values and says nothing.
+            // Unknown attributes, and the padding IPVS_STATS_ATTR_PAD.
             _ => continue,
         };
         *place = counter(&attribute)?;

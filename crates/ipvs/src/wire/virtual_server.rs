@@ -56,8 +56,8 @@ pub(super) fn write_virtual_server(writer: &mut AttributeWriter<'_>, server: &Vi
     }
 }
 
-/// The persistence mask as the kernel takes it: a mask for IPv4, a number of bits in host order for IPv6. `None` if it is
-/// one of the other family.
+/// The value of `IPVS_SVC_ATTR_NETMASK`: a mask for IPv4, a number of bits in host byte order for IPv6. `None` if the granularity is
+/// for the other family.
 pub(super) fn netmask(server: &VirtualServer) -> Option<[u8; 4]> {
     let granularity = server
         .persistence
@@ -71,7 +71,7 @@ pub(super) fn netmask(server: &VirtualServer) -> Option<[u8; 4]> {
     }
 }
 
-/// Writes a message as the kernel's service listing has it.
+/// Writes the content of a message of a service listing.
 #[cfg(feature = "netlink-packet")]
 pub(crate) fn write_virtual_server_status(writer: &mut AttributeWriter<'_>, status: &VirtualServerStatus) {
     writer.nested(IPVS_CMD_ATTR_SERVICE, |writer| {
@@ -88,7 +88,7 @@ pub(crate) fn read_virtual_server(body: AttributeReader<'_>) -> Result<VirtualSe
             return read_service(attribute.nested());
         }
     }
-    Err(malformed("answer about a virtual server: nothing in it"))
+    Err(malformed("virtual server: no attribute IPVS_CMD_ATTR_SERVICE"))
 }
 
 fn read_service(attributes: AttributeReader<'_>) -> Result<VirtualServerStatus, Error> {
@@ -106,7 +106,7 @@ fn read_service(attributes: AttributeReader<'_>) -> Result<VirtualServerStatus, 
             IPVS_SVC_ATTR_SCHED_NAME => {
                 scheduler = Some(
                     Scheduler::new(attribute.string()?)
-                        .map_err(|_| malformed("virtual server: a scheduler name that cannot be"))?,
+                        .map_err(|_| malformed("virtual server: invalid scheduler name"))?,
                 );
             }
             IPVS_SVC_ATTR_FLAGS => {
@@ -116,10 +116,10 @@ fn read_service(attributes: AttributeReader<'_>) -> Result<VirtualServerStatus, 
             IPVS_SVC_ATTR_TIMEOUT => timeout = attribute.ne_u32()?,
             IPVS_SVC_ATTR_NETMASK => netmask = Some(attribute.array::<4>()?),
             IPVS_SVC_ATTR_PE_NAME => {
-                engine =
-                    Some(PersistenceEngine::new(attribute.string()?).map_err(|_| {
-                        malformed("virtual server: a persistence engine name that cannot be")
-                    })?);
+                engine = Some(
+                    PersistenceEngine::new(attribute.string()?)
+                        .map_err(|_| malformed("virtual server: invalid persistence engine name"))?,
+                );
             }
             IPVS_SVC_ATTR_STATS => stats.read_32(&attribute)?,
             IPVS_SVC_ATTR_STATS64 => stats.read_64(&attribute)?,
@@ -164,8 +164,6 @@ fn read_granularity(family: Family, netmask: Option<[u8; 4]>) -> Result<Granular
         (Family::Ipv6, Some(length)) => u8::try_from(u32::from_ne_bytes(length))
             .ok()
             .and_then(|length| Granularity::from_prefix_length(length).ok())
-            .ok_or(malformed(
-                "virtual server: a persistence prefix length that cannot be",
-            )),
+            .ok_or(malformed("virtual server: invalid persistence prefix length")),
     }
 }

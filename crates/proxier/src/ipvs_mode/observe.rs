@@ -88,7 +88,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         }
     }
     let snapshot = kernel.ipvs.snapshot()?;
-    if let Consistency::Torn { attempts } = snapshot.consistency {
+    if let Consistency::Unverified { attempts } = snapshot.consistency {
         let text =
             format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
         events.push(Event::host("TornListing", text));
