@@ -1,5 +1,5 @@
-//! Writing and reading whole IPVS tables: this crate, the floor below it, and `ipvsadm`. Each case in a network namespace of its
-//! own: what a namespace's earlier tables leave behind makes later ones slower.
+//! Writing and reading whole IPVS tables with `kernlink-ipvs`, with a replay of encoded messages, and with `ipvsadm`. Each case runs in
+//! its own network namespace, because earlier tables of a namespace make later ones slower.
 
 use std::fs::File;
 use std::io::Write;
@@ -50,18 +50,18 @@ fn operations(virtual_servers: u32) -> Vec<Operation> {
 fn write(name: &str, virtual_servers: u32, runs: usize) -> Result<()> {
     let operations = operations(virtual_servers);
     let (mut batches, mut floors) = (Vec::new(), Vec::new());
-    // Turn by turn, so that whatever changes in the machine meanwhile hits both; the first turn is for warming up.
+    // The two cases alternate, so that changes of the machine's load affect both. The first run is a warm-up.
     for run in 0..=runs {
-        let batch = alone(|| batched(&operations))?;
-        let floor = alone(|| replayed(&operations))?;
+        let batch = in_new_namespace(|| batched(&operations))?;
+        let floor = in_new_namespace(|| replayed(&operations))?;
         if run > 0 {
             batches.push(batch);
             floors.push(floor);
         }
     }
-    let (batch, floor) = (middle(batches), middle(floors));
-    let single = alone(|| one_by_one(&operations))?;
-    let tool = alone(|| by_ipvsadm(&operations))?;
+    let (batch, floor) = (median(batches), median(floors));
+    let single = in_new_namespace(|| one_by_one(&operations))?;
+    let tool = in_new_namespace(|| by_ipvsadm(&operations))?;
     println!("{name}, {} operations:", operations.len());
     for (what, time) in [
         ("batch", batch),
@@ -94,7 +94,7 @@ fn write(name: &str, virtual_servers: u32, runs: usize) -> Result<()> {
 }
 
 fn read(name: &str, virtual_servers: u32) -> Result<()> {
-    let (snapshot, tool) = alone(|| {
+    let (snapshot, tool) = in_new_namespace(|| {
         let mut client = Client::open()?;
         for outcome in client.execute(&operations(virtual_servers)) {
             outcome?;
@@ -106,11 +106,11 @@ fn read(name: &str, virtual_servers: u32) -> Result<()> {
             let time = start.elapsed();
             check(
                 snapshot.consistency == Consistency::Verified,
-                "the snapshot is torn",
+                "the snapshot is not verified",
             )?;
             check(
                 snapshot.real_server_count() == (virtual_servers * REAL_SERVERS) as usize,
-                "the snapshot is not whole",
+                "the snapshot is incomplete",
             )?;
             let start = Instant::now();
             let output = programs::command("ipvsadm").arg("-Sn").output()?;
@@ -118,14 +118,14 @@ fn read(name: &str, virtual_servers: u32) -> Result<()> {
             let lines = output.stdout.split(|byte| *byte == b'\n').count() - 1;
             check(
                 lines == (virtual_servers * (REAL_SERVERS + 1)) as usize,
-                "ipvsadm -Sn is not whole",
+                "the output of ipvsadm -Sn is incomplete",
             )?;
             if run > 0 {
                 snapshots.push(time);
                 tools.push(tool);
             }
         }
-        Ok((middle(snapshots), middle(tools)))
+        Ok((median(snapshots), median(tools)))
     })?;
     println!("{name}: verified snapshot {snapshot:?}, ipvsadm -Sn {tool:?}");
     figure(
@@ -136,12 +136,12 @@ fn read(name: &str, virtual_servers: u32) -> Result<()> {
     Ok(())
 }
 
-/// In a network namespace of its own, which is gone afterwards.
-fn alone<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+/// Runs `work` in a new network namespace and drops the namespace.
+fn in_new_namespace<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let namespace = NetNs::new();
     let result = namespace.run(work);
     drop(namespace);
-    // The kernel takes it apart in the background, which would slow down the next one.
+    // The kernel deletes the namespace in the background, which would slow down the next case.
     std::thread::sleep(Duration::from_millis(1500));
     result
 }
@@ -161,10 +161,10 @@ fn batched(operations: &[Operation]) -> Result<Duration> {
     Ok(time)
 }
 
-/// The least that the kernel can be asked for it: bytes ready beforehand, in as few sends as the socket takes, of each send only the
-/// last request acknowledged.
+/// The lower bound of the time: encoded messages are sent in as few sends as the socket accepts, and only the last request of a send is
+/// acknowledged.
 fn replayed(operations: &[Operation]) -> Result<Duration> {
-    // What a socket with the default send buffer takes at once.
+    // The capacity of a socket with the default send buffer.
     const BYTES_IN_ONE_SEND: usize = 212_992 - 32;
     let family = Family::resolve(&mut Connection::open(Protocol::Generic)?, "IPVS")?;
     let mut batch = Batch::new();
@@ -176,7 +176,7 @@ fn replayed(operations: &[Operation]) -> Result<Duration> {
     for message in batch.messages() {
         let send = sends.last_mut().ok_or("no send")?;
         if send.len() + message.len() > BYTES_IN_ONE_SEND {
-            acknowledge(send, last_start);
+            request_acknowledgement(send, last_start);
             last_start = 0;
             sends.push(message.to_vec());
         } else {
@@ -184,7 +184,7 @@ fn replayed(operations: &[Operation]) -> Result<Duration> {
             send.extend_from_slice(message);
         }
     }
-    acknowledge(sends.last_mut().ok_or("no send")?, last_start);
+    request_acknowledgement(sends.last_mut().ok_or("no send")?, last_start);
     let mut socket = Socket::new(netlink_sys::protocols::NETLINK_GENERIC)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -203,8 +203,8 @@ fn replayed(operations: &[Operation]) -> Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// Asks for an acknowledgement of the message that starts here: flags at offset 6, NLM_F_REQUEST and NLM_F_ACK.
-fn acknowledge(send: &mut Vec<u8>, start: usize) {
+/// Requests an acknowledgement of the message at `start`: sets its flags (at offset 6) to NLM_F_REQUEST and NLM_F_ACK.
+fn request_acknowledgement(send: &mut Vec<u8>, start: usize) {
     send.splice(start + 6..start + 8, 5_u16.to_ne_bytes());
 }
 
@@ -238,7 +238,7 @@ fn by_ipvsadm(operations: &[Operation]) -> Result<Duration> {
     Ok(time)
 }
 
-fn middle(mut times: Vec<Duration>) -> Duration {
+fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
@@ -247,6 +247,6 @@ fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
 }
 
-fn check(holds: bool, problem: &str) -> Result<()> {
-    if holds { Ok(()) } else { Err(problem.into()) }
+fn check(condition: bool, problem: &str) -> Result<()> {
+    if condition { Ok(()) } else { Err(problem.into()) }
 }

@@ -1,4 +1,4 @@
-//! IPVS: this crate against the kernel and `ipvsadm`.
+//! `kernlink-ipvs` compared with the kernel and `ipvsadm`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -19,24 +19,24 @@ use kernlink_kernel_tests::{
 };
 use kernlink_netlink::Namespace;
 
-/// Held by the tests that add and delete many virtual servers and by those that list many: the kernel finds where a listing goes
-/// on by counting the virtual servers of all namespaces, so that those that come and go tear the listings of others.
-fn alone() -> MutexGuard<'static, ()> {
+/// A lock for tests that add, delete or list many virtual servers. The kernel finds the position of the next part of a listing by
+/// counting the virtual servers of all namespaces, so changes in one test would interrupt the listings of another one.
+fn lock_table() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    // A test that failed has said so itself.
+    // A poisoned lock is ignored: the failed test is reported by itself.
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends what another thread does until then, also if this one panics.
-struct Over<'a>(&'a AtomicBool);
+/// Sets the flag that stops another thread, also after a panic.
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Virtual servers of all kinds with real servers of all kinds: every setting that `ipvsadm` can express, in combination.
+/// Virtual servers and real servers of all kinds, with combinations of all options of `ipvsadm`.
 fn wide_range() -> Vec<(VirtualServer, Vec<RealServer>)> {
     let v4 = |n: u16| IpAddr::V4(Ipv4Addr::from(0x0a60_0000 + u32::from(n)));
     let v6 = |n: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0x12, n));
@@ -69,7 +69,7 @@ fn wide_range() -> Vec<(VirtualServer, Vec<RealServer>)> {
         let mut server = VirtualServer::new(key, schedulers[usize::from(n) % schedulers.len()]);
         if n % 3 == 0 {
             server.scheduler_flags = SchedulerFlags::from_bits_truncate(u32::from(n / 3) << 3);
-            // `ipvsadm -S` leaves out the third flag of these two.
+            // `ipvsadm -S` does not print the third flag of these two.
             if [Scheduler::SH, Scheduler::MH].contains(&server.scheduler) {
                 server.scheduler_flags.remove(SchedulerFlags::THIRD);
             }
@@ -97,7 +97,7 @@ fn wide_range() -> Vec<(VirtualServer, Vec<RealServer>)> {
                 } else {
                     v6(0x1000 + r)
                 };
-                // `ipvsadm -R` gives real servers that are not masqueraded the port of their virtual server.
+                // `ipvsadm -R` uses the port of the virtual server for real servers that are not masqueraded.
                 let is_free = matches!((n + r) % 7, 0 | 6) || key.port().is_none();
                 let port = if is_free { port.wrapping_add(r) } else { port };
                 let real = RealServer::new(RealServerKey::new(address, port))
@@ -136,7 +136,7 @@ fn lines(text: &str) -> BTreeSet<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-/// `ipvsadm -S` leaves thresholds out.
+/// `ipvsadm -S` does not print thresholds.
 fn without_thresholds(table: &[(VirtualServer, Vec<RealServer>)]) -> Vec<(VirtualServer, Vec<RealServer>)> {
     let mut table = table.to_vec();
     for (_, real_servers) in &mut table {
@@ -160,9 +160,9 @@ fn sorted(mut table: Vec<(VirtualServer, Vec<RealServer>)>) -> Vec<(VirtualServe
 }
 
 #[test]
-fn what_we_write_ipvsadm_prints() {
+fn ipvsadm_prints_the_added_table() {
     requires!(Feature::Ipvs);
-    let _alone = alone();
+    let _lock = lock_table();
     let _inside = NetNs::new().enter();
     let table = wide_range();
     let mut client = Client::open().unwrap();
@@ -173,14 +173,14 @@ fn what_we_write_ipvsadm_prints() {
     {
         outcome.unwrap_or_else(|error| panic!("{operation}: {error:?}"));
     }
-    // Line by line, in the order of sorted text: the kernel lists by hash.
+    // Sorted lines, because the kernel lists in the order of hashes.
     assert_eq!(
         lines(&tools::ipvsadm_save()),
         lines(&save(&without_thresholds(&table)))
     );
     assert_eq!(client.list_all().unwrap(), sorted(table.clone()));
 
-    // Thresholds, by the one listing that has them.
+    // Thresholds are only in this listing.
     let shown: BTreeSet<(String, String, String)> = tools::ipvsadm_list(&["-Ln", "--thresholds"])
         .lines()
         .filter_map(|line| line.trim().strip_prefix("-> "))
@@ -206,16 +206,16 @@ fn what_we_write_ipvsadm_prints() {
 }
 
 #[test]
-fn what_ipvsadm_writes_we_read() {
+fn a_table_of_ipvsadm_is_listed() {
     requires!(Feature::Ipvs);
-    let _alone = alone();
+    let _lock = lock_table();
     let _inside = NetNs::new().enter();
     let table = wide_range();
     tools::run_with_input("ipvsadm", &["-R"], &save(&table)).unwrap();
     let mut client = Client::open().unwrap();
     assert_eq!(client.list_all().unwrap(), sorted(table.clone()));
 
-    // What it prints, we parse; and what that says, written again, is the same.
+    // The output of `ipvsadm` can be parsed and executed, and results in the same output.
     let printed = tools::ipvsadm_save();
     let parsed = notation::parse(&printed).unwrap();
     client.flush().unwrap();
@@ -227,7 +227,7 @@ fn what_ipvsadm_writes_we_read() {
 }
 
 #[test]
-fn errors_of_the_kernel_are_told_apart() {
+fn a_broadcast_address_of_the_host_is_refused_with_its_kind() {
     requires!(Feature::Ipvs);
     let namespace = NetNs::new();
     let _inside = namespace.enter();
@@ -237,7 +237,7 @@ fn errors_of_the_kernel_are_told_apart() {
         Scheduler::RR,
     );
     client.add_virtual_server(&server).unwrap();
-    // A broadcast address of this host, which only the host knows to be one.
+    // A broadcast address of a network of this host.
     tools::ip(&["link", "add", "net0", "type", "dummy"]);
     tools::ip(&["addr", "add", "10.9.8.7/24", "brd", "+", "dev", "net0"]);
     tools::ip(&["link", "set", "net0", "up"]);
@@ -246,16 +246,16 @@ fn errors_of_the_kernel_are_told_apart() {
     assert!(error.is_invalid(), "{error:?}");
     assert!(
         error.to_string().ends_with(
-            "10.9.8.255 is a broadcast address of this network namespace, which no real server can have"
+            "invalid real server address 10.9.8.255: it is a broadcast address of this network namespace"
         ),
         "{error}"
     );
 }
 
 #[test]
-fn loopback_that_was_never_up_is_named() {
+fn the_error_in_a_namespace_without_loopback_names_it() {
     requires!(Feature::Ipvs);
-    // `unshare` makes a namespace whose `lo` nobody has brought up.
+    // `unshare` creates a namespace in which `lo` is down.
     let error = std::thread::spawn(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         let mut client = Client::open().unwrap();
@@ -273,25 +273,29 @@ fn loopback_that_was_never_up_is_named() {
     assert!(
         error
             .to_string()
-            .contains("interface lo of this network namespace was never up"),
+            .contains("interface lo of this network namespace has never been up"),
         "{error}"
     );
 }
 
 #[test]
-fn an_unprivileged_user_is_told_so() {
+fn without_the_capability_the_error_names_it() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
-        return refused_for_want_of_privilege();
+        return assert_not_permitted();
     }
     requires!(Feature::Ipvs);
     let this = std::env::current_exe().unwrap();
     let this = this.to_str().unwrap();
     for lowered in [
-        // Nobody, and root of a user namespace, which is nobody to IPVS.
+        // An unprivileged user, and root of a user namespace, which has no capability in the initial user namespace.
         &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"][..],
         &["unshare", "--user", "--map-root-user", "--net"],
     ] {
-        let test = ["--exact", "an_unprivileged_user_is_told_so", "--nocapture"];
+        let test = [
+            "--exact",
+            "without_the_capability_the_error_names_it",
+            "--nocapture",
+        ];
         let output = programs::command(lowered[0])
             .args(&lowered[1..])
             .arg(this)
@@ -299,9 +303,9 @@ fn an_unprivileged_user_is_told_so() {
             .env(UNPRIVILEGED, "1")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let stdout = String::from_utf8_lossy(&output.stdout);
         assert!(
-            output.status.success() && said.contains("refused three times"),
+            output.status.success() && stdout.contains("refused three times"),
             "{lowered:?}: {output:?}"
         );
     }
@@ -309,7 +313,7 @@ fn an_unprivileged_user_is_told_so() {
 
 const UNPRIVILEGED: &str = "KERNLINK_TEST_IS_UNPRIVILEGED";
 
-fn refused_for_want_of_privilege() {
+fn assert_not_permitted() {
     let server = VirtualServer::new(
         VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80),
         Scheduler::RR,
@@ -333,7 +337,7 @@ fn refused_for_want_of_privilege() {
 }
 
 #[test]
-fn support_names_every_scheduler() {
+fn support_contains_every_scheduler() {
     requires!(Feature::Ipvs);
     let _inside = NetNs::new().enter();
     let mut client = Client::open().unwrap();
@@ -349,7 +353,7 @@ fn support_names_every_scheduler() {
             .schedulers
             .contains(&(Scheduler::RR, Availability::Loaded))
     );
-    // What it says of a scheduler, the kernel says too.
+    // The kernel accepts exactly the schedulers that are reported as usable.
     for (scheduler, availability) in &support.schedulers {
         let outcome = client.update_virtual_server(&VirtualServer::new(key, *scheduler));
         assert_eq!(
@@ -375,7 +379,7 @@ fn a_client_stays_in_its_namespace() {
         .unwrap();
     let real = RealServer::new(RealServerKey::new(Ipv4Addr::new(10, 0, 0, 2), 53));
     client.add_real_server(&key, &real).unwrap();
-    // Moved to a thread elsewhere, it reads the files of `/proc` of its own namespace too.
+    // On a thread in another namespace, it reads the files of `/proc` of its own namespace.
     other.run(|| {
         let snapshot = client.snapshot().unwrap();
         assert!(snapshot.get(&key).unwrap().real_servers[0].agrees_with(&real));
@@ -384,9 +388,9 @@ fn a_client_stays_in_its_namespace() {
 }
 
 #[test]
-fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
+fn clients_on_ten_threads_receive_their_own_answers() {
     requires!(Feature::Ipvs);
-    let _alone = alone();
+    let _lock = lock_table();
     let namespace = NetNs::new();
     let finished: Vec<Client> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..10_u8)
@@ -399,7 +403,7 @@ fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
                         let keys: Vec<_> = (1..=60)
                             .map(|port| VirtualServerKey::tcp(Ipv4Addr::new(10, 0, thread, round), port))
                             .collect();
-                        // Every second one twice: its second outcome is a refusal.
+                        // Every second virtual server is added twice; the second time it is refused.
                         let operations: Vec<_> = keys
                             .iter()
                             .flat_map(|key| {
@@ -426,7 +430,7 @@ fn ten_threads_with_ten_clients_do_not_mix_their_answers() {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // One client moved through ten threads.
+    // One client is moved through ten threads.
     let mut moved = finished.into_iter().next().unwrap();
     for thread in 0..10_u8 {
         moved = std::thread::spawn(move || {
@@ -530,7 +534,7 @@ fn sysctls_are_those_of_the_clients_namespace() {
         assert_eq!(tools::sysctl("net.ipv4.vs.conntrack"), "0");
     });
     assert_eq!(home.run(|| tools::sysctl("net.ipv4.vs.conntrack")), "1");
-    // What the kernel refuses too is refused before, by name.
+    // An invalid value is refused before it is written.
     let error = client.set_sysctl(&sysctl::SYNC_PORTS, &3).unwrap_err();
     assert!(
         error.is_invalid() && error.to_string().contains("sync_ports"),
@@ -539,9 +543,9 @@ fn sysctls_are_those_of_the_clients_namespace() {
 }
 
 #[test]
-fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
+fn a_verified_snapshot_is_complete() {
     requires!(Feature::Ipvs);
-    let _alone = alone();
+    let _lock = lock_table();
     let namespace = NetNs::new();
     let _inside = namespace.enter();
     let fixed = |n: u16| VirtualServerKey::tcp(Ipv4Addr::new(10, 1, (n >> 8) as u8, n as u8), 80);
@@ -563,18 +567,18 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
     for outcome in client.execute(&operations) {
         outcome.unwrap();
     }
-    let is_over = AtomicBool::new(false);
-    let (mut verified, mut torn) = (0, 0);
+    let is_stopped = AtomicBool::new(false);
+    let (mut verified, mut unverified) = (0, 0);
     std::thread::scope(|scope| {
-        let _over = Over(&is_over);
-        // Others come and go meanwhile, in this namespace and in another: the kernel's cursor counts both.
+        let _stop = StopOnDrop(&is_stopped);
+        // Other virtual servers are added and deleted in this namespace and in another one; the kernel's position counts both.
         for place in [namespace.clone(), NetNs::new()] {
-            let is_over = &is_over;
+            let is_stopped = &is_stopped;
             scope.spawn(move || {
                 let _inside = place.enter();
                 let mut client = Client::open().unwrap();
                 for round in (0..=u8::MAX).cycle() {
-                    if is_over.load(Ordering::Relaxed) {
+                    if is_stopped.load(Ordering::Relaxed) {
                         break;
                     }
                     let keys =
@@ -596,7 +600,7 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
         for _ in 0..25 {
             let snapshot = client.snapshot().unwrap();
             if snapshot.consistency != Consistency::Verified {
-                torn += 1;
+                unverified += 1;
                 continue;
             }
             verified += 1;
@@ -608,22 +612,22 @@ fn a_snapshot_that_says_it_is_verified_lacks_nothing() {
             }
         }
     });
-    println!("{verified} verified, {torn} torn");
-    // With nobody about, it is of one moment: once the other namespace is taken apart, and tests beside this one pause.
+    println!("{verified} verified, {unverified} unverified");
+    // Without changes a snapshot is verified. The kernel deletes the other namespace in the background, and other tests may run.
     wait::until(|| match client.snapshot().unwrap().consistency {
         Consistency::Verified => Ok(()),
-        torn => Err(format!("{torn:?}")),
+        unverified => Err(format!("{unverified:?}")),
     });
 }
 
 #[test]
-fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() {
+fn listings_are_complete_while_another_client_changes_the_same_virtual_server() {
     requires!(Feature::Ipvs);
-    let _alone = alone();
+    let _lock = lock_table();
     let namespace = NetNs::new();
     let _inside = namespace.enter();
     let mut client = Client::open().unwrap();
-    // By address, and by one mark of both families, which a snapshot reads in another way.
+    // By address, and by one mark of both families, which a snapshot reads over netlink.
     let mark = NonZeroU32::new(7).unwrap();
     let keys = [
         VirtualServerKey::tcp(Ipv4Addr::new(10, 1, 0, 1), 80),
@@ -656,18 +660,18 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
             outcome.unwrap();
         }
     }
-    let is_over = AtomicBool::new(false);
+    let is_stopped = AtomicBool::new(false);
     let rounds = AtomicU32::new(0);
     let (mut complete, mut interrupted) = (0, 0);
     std::thread::scope(|scope| {
-        let _over = Over(&is_over);
-        let (is_over, rounds, place) = (&is_over, &rounds, namespace.clone());
+        let _stop = StopOnDrop(&is_stopped);
+        let (is_stopped, rounds, place) = (&is_stopped, &rounds, namespace.clone());
         scope.spawn(move || {
             let _inside = place.enter();
             let mut client = Client::open().unwrap();
-            // Real servers that come before the lasting ones in the kernel's list, more with each round.
+            // The kernel lists these real servers before the lasting ones. Their number increases with each round.
             for round in (1..=60_u16).cycle() {
-                if is_over.load(Ordering::Relaxed) {
+                if is_stopped.load(Ordering::Relaxed) {
                     break;
                 }
                 for key in keys {
@@ -687,7 +691,7 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
         let check = |key: VirtualServerKey, what: &str, mut listed: Vec<RealServerKey>| {
             let length = listed.len();
             listed.dedup();
-            assert_eq!(listed.len(), length, "{what} of {key}: one is there twice");
+            assert_eq!(listed.len(), length, "{what} of {key}: repeated real server");
             let missing: Vec<_> = (1..=LASTING)
                 .map(|n| real(key, n).key)
                 .filter(|real| listed.binary_search(real).is_err())
@@ -733,7 +737,7 @@ fn listings_lack_nothing_while_another_client_changes_the_same_virtual_server() 
         "{complete} complete, {interrupted} interrupted, {} rounds of changes",
         rounds.into_inner()
     );
-    // With nobody about, everything is listed at once.
+    // Without changes every listing is complete.
     for (server, real_servers) in client.list_all().unwrap() {
         assert_eq!(real_servers.len(), usize::from(LASTING), "{server}");
     }

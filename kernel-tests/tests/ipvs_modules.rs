@@ -1,6 +1,6 @@
-//! IPVS where its modules are not loaded and cannot be: each case has its own error, which says what to do.
+//! IPVS without its modules: the error of each case contains the remedy.
 //!
-//! One test in a file of its own: it takes the modules away from the whole machine.
+//! The file has only one test, because the test unloads the modules of the whole machine.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use kernlink_kernel_tests::{
     requires, tools, wait,
 };
 
-/// The program by which the kernel loads modules, until dropped one that loads none.
+/// Disables automatic loading of modules until it is dropped.
 struct NoAutoload {
     before: String,
 }
@@ -34,7 +34,7 @@ impl Drop for NoAutoload {
     }
 }
 
-/// The modules of IPVS that are in the kernel, and the one of `iptables` that uses it.
+/// The loaded modules of IPVS, and the module of `iptables` that uses it.
 fn loaded() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/modules").unwrap();
     let names = text.lines().filter_map(|line| line.split(' ').next());
@@ -44,10 +44,10 @@ fn loaded() -> Vec<String> {
         .collect()
 }
 
-/// Takes them out. The namespaces of earlier tests, taken apart in the background, may hold them for a while.
+/// Unloads them. The kernel deletes the namespaces of earlier tests in the background, so the modules may be in use for some time.
 fn unload() {
     wait::until(|| {
-        // What another uses goes after that one, in a later round.
+        // A module that another module uses is unloaded in a later round.
         for module in loaded() {
             let _is_in_use = tools::run("rmmod", &[&module]);
         }
@@ -65,14 +65,14 @@ fn server(scheduler: Scheduler) -> VirtualServer {
 }
 
 #[test]
-fn modules_that_are_not_loaded_are_named_with_what_to_do() {
+fn the_errors_of_missing_modules_contain_the_remedy() {
     if !kernel::may_change_the_machine() {
         return;
     }
     requires!(Feature::Ipvs);
     let _inside = NetNs::new().enter();
     unload();
-    let forbidden = NoAutoload::new();
+    let no_autoload = NoAutoload::new();
 
     // IPVS itself.
     let error = Client::open().unwrap_err();
@@ -86,13 +86,13 @@ fn modules_that_are_not_loaded_are_named_with_what_to_do() {
         "{error}"
     );
 
-    // The same call, once the kernel may load it.
-    drop(forbidden);
+    // The same call with automatic loading.
+    drop(no_autoload);
     let mut client = Client::open().unwrap();
     client.add_virtual_server(&server(Scheduler::RR)).unwrap();
 
-    // A scheduler that is installed but not loaded, and one that nobody has.
-    let forbidden = NoAutoload::new();
+    // A scheduler that is installed but not loaded, and one that does not exist.
+    let no_autoload = NoAutoload::new();
     let installed = client.update_virtual_server(&server(Scheduler::FO)).unwrap_err();
     let unknown = client
         .update_virtual_server(&server(Scheduler::new("nosuch").unwrap()))
@@ -109,8 +109,8 @@ fn modules_that_are_not_loaded_are_named_with_what_to_do() {
     }
     assert_eq!(
         installed.to_string(),
-        "cannot update virtual server -t 10.0.0.1:80: the kernel has no scheduler fo (module ip_vs_fo), which is installed but \
-         was not loaded by itself: run `modprobe ip_vs_fo` as root of the host"
+        "cannot update virtual server -t 10.0.0.1:80: scheduler fo is not available (module ip_vs_fo); the module is installed \
+         but was not loaded automatically; run `modprobe ip_vs_fo` as root of the host"
     );
     let support = client.support().unwrap();
     assert!(
@@ -124,7 +124,7 @@ fn modules_that_are_not_loaded_are_named_with_what_to_do() {
             .contains(&(Scheduler::RR, Availability::Loaded))
     );
 
-    // The kernel does not say which of two is missing; what is loaded does.
+    // The kernel does not report which of the two is missing; the loaded modules decide.
     let sip = server(Scheduler::RR).with_persistence_engine(PersistenceEngine::SIP);
     let error = client.update_virtual_server(&sip).unwrap_err();
     assert_eq!(
@@ -139,12 +139,12 @@ fn modules_that_are_not_loaded_are_named_with_what_to_do() {
         "{error}"
     );
 
-    // Nothing was changed by all that, and all of it works once the kernel may load the modules.
+    // The failed operations changed nothing, and they succeed with automatic loading.
     assert_eq!(
         client.list_virtual_servers().unwrap()[0].server,
         server(Scheduler::RR)
     );
-    drop(forbidden);
+    drop(no_autoload);
     client.update_virtual_server(&server(Scheduler::FO)).unwrap();
     let support = client.support().unwrap();
     assert!(

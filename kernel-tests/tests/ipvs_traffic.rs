@@ -1,4 +1,4 @@
-//! IPVS with real packets: balanced, counted, listed, and nothing more for a real server that was taken out.
+//! IPVS with real packets: scheduling, counters, the connection table, and draining of real servers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::IpAddr;
@@ -14,12 +14,11 @@ use kernlink_kernel_tests::{
     wait,
 };
 
-/// The connections under a filter, of which there are so many.
+/// The connections that match a filter. Lists until there are `count`.
 ///
-/// The kernel's table is of all namespaces, and a reader of `/proc/net/ip_vs_conn` finds where its next read goes on by counting
-/// rows from the start ([`ip_vs_conn_array`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So a
-/// connection that comes or goes elsewhere between two reads, as in the tests beside this one, makes a row come twice or not at
-/// all. Then the table is read again.
+/// The kernel has one table for all namespaces, and finds the position of the next read of `/proc/net/ip_vs_conn` by counting rows from
+/// the start ([`ip_vs_conn_array`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So connections of
+/// other tests that are created or end between two reads can cause missing rows.
 fn connections(client: &mut Client, filter: &ConnectionFilter, count: usize) -> Vec<ConnectionEntry> {
     wait::until(|| {
         let listed: Vec<_> = client
@@ -31,7 +30,7 @@ fn connections(client: &mut Client, filter: &ConnectionFilter, count: usize) -> 
             Ok(listed)
         } else {
             Err(format!(
-                "{} connections and not {count}: {listed:#?}",
+                "{} connections instead of {count}: {listed:#?}",
                 listed.len()
             ))
         }
@@ -68,9 +67,7 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     let target = std::net::SocketAddr::new(address, 8080);
     ask_many(&network.client, protocol, target, 30).assert_balanced(&["pod0", "pod1", "pod2"], 0);
 
-    // Counted, in the kernel's words.
-    // The kernel brings its counters together every two seconds, those of each server at its own time; until then a listing has
-    // old ones.
+    // The kernel sums its counters every two seconds, for each server at a different time.
     let real_servers = wait::until(|| {
         let whole = client.find_virtual_server(&key).unwrap().unwrap();
         let parts = client.list_real_servers(&key).unwrap();
@@ -91,7 +88,7 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
             "{status:?}"
         );
     }
-    // Listed: every connection that the counters know, and under the filter its own.
+    // All counted connections are listed, and the filter of a real server matches its connections.
     let listed = connections(&mut client, &ConnectionFilter::all().with_virtual_server(key), 30);
     for number in 0..3 {
         let filter = ConnectionFilter::all().with_real_server(pod(number));
@@ -105,7 +102,7 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     let other = ConnectionFilter::all().with_protocol(Protocol::Sctp);
     assert_eq!(client.connections(other).unwrap().count(), 0);
 
-    // Taken out, it receives nothing more: drained at first, then deleted.
+    // A draining or deleted real server gets no new connections.
     client
         .update_real_server(&key, &RealServer::new(pod(0)).with_weight(Weight::DRAINING))
         .unwrap();
@@ -128,7 +125,7 @@ fn traffic(address: &str, protocol: traffic::Protocol) {
     if protocol == traffic::Protocol::Tcp {
         let mut open = traffic::Connection::open(&network.client, protocol, target).unwrap();
         let server = open.ask().unwrap().server;
-        // Once the last of those before has ended.
+        // The previous connections must have ended.
         let established = ConnectionFilter::all().with_state(ConnectionState::Established);
         let listed = connections(&mut client, &established, 1);
         let [entry] = &listed[..] else { panic!() };

@@ -16,8 +16,9 @@ use crate::wire;
 /// `Ensure` operations have no equivalent command; they print as two commands.
 ///
 /// ```
-/// use kernlink_ipvs::{Operation, RealServer, RealServerKey, VirtualServerKey};
 /// use std::net::Ipv4Addr;
+///
+/// use kernlink_ipvs::{Operation, RealServer, RealServerKey, VirtualServerKey};
 ///
 /// let operation = Operation::AddRealServer {
 ///     virtual_server: VirtualServerKey::tcp(Ipv4Addr::new(10, 96, 0, 10), 80),

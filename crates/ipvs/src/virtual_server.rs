@@ -159,8 +159,9 @@ impl VirtualServerKey {
 /// A virtual server and its configuration. Prints as a line of `ipvsadm -S -n`.
 ///
 /// ```
-/// use kernlink_ipvs::{Persistence, Scheduler, VirtualServer, VirtualServerKey};
 /// use std::net::Ipv4Addr;
+///
+/// use kernlink_ipvs::{Persistence, Scheduler, VirtualServer, VirtualServerKey};
 ///
 /// let web = VirtualServer::new(VirtualServerKey::tcp(Ipv4Addr::new(10, 96, 0, 10), 80), Scheduler::WRR)
 ///     .with_persistence(Persistence::from_seconds(10_800)?);
