@@ -32,6 +32,7 @@ pub enum Availability {
 
 impl Availability {
     /// Whether it is loaded or can be loaded.
+    #[must_use]
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Loaded | Self::Loadable)
     }

@@ -37,7 +37,7 @@ mod read;
 /// An implementation has four required methods: [`execute`](Self::execute),
 /// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
 /// [`timeouts`](Self::timeouts). A wrapper of another implementation should forward [`snapshot`](Self::snapshot) too, because the
-/// provided method lists the real servers of each virtual server separately. [`Error::custom`] makes errors that do not come from
+/// provided method lists the real servers of each virtual server separately. [`Error::custom`] is for errors that do not come from
 /// the kernel.
 ///
 /// ```

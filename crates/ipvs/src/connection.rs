@@ -35,6 +35,7 @@ pub struct ConnectionEntry {
 
 impl ConnectionEntry {
     /// Whether this is probably a persistence template: the client port is 0, and the state is one of a template.
+    #[must_use]
     pub fn is_template(&self) -> bool {
         self.client.port() == 0 && matches!(self.state, ConnectionState::None | ConnectionState::Assured)
     }

@@ -36,41 +36,48 @@ pub struct ConnectionFilter {
 
 impl ConnectionFilter {
     /// Matches all connections.
+    #[must_use]
     pub fn all() -> Self {
         Self::default()
     }
 
     /// Sets the family of the client.
+    #[must_use]
     pub fn with_family(mut self, family: Family) -> Self {
         self.family = Some(family);
         self
     }
 
     /// Sets the protocol.
+    #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = Some(protocol);
         self
     }
 
     /// Sets the virtual server.
+    #[must_use]
     pub fn with_virtual_server(mut self, key: VirtualServerKey) -> Self {
         self.virtual_server = Some(key);
         self
     }
 
     /// Sets the real server.
+    #[must_use]
     pub fn with_real_server(mut self, key: RealServerKey) -> Self {
         self.real_server = Some(key);
         self
     }
 
     /// Sets the state.
+    #[must_use]
     pub fn with_state(mut self, state: ConnectionState) -> Self {
         self.state = Some(state);
         self
     }
 
     /// Whether a connection matches all fields.
+    #[must_use]
     pub fn matches(&self, entry: &ConnectionEntry) -> bool {
         let to = |key: VirtualServerKey| match key {
             VirtualServerKey::Address {

@@ -21,6 +21,7 @@ pub enum DaemonRole {
 
 impl DaemonRole {
     /// The kernel's number.
+    #[must_use]
     pub fn number(self) -> u32 {
         match self {
             Self::Master => uapi::IP_VS_STATE_MASTER,
@@ -29,6 +30,7 @@ impl DaemonRole {
     }
 
     /// The role with the kernel's number.
+    #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         match number {
             uapi::IP_VS_STATE_MASTER => Some(Self::Master),
@@ -61,6 +63,7 @@ impl InterfaceName {
     }
 
     /// The name as a string slice.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -128,6 +131,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// A daemon with sync id 0. The kernel chooses group, port, time to live and payload size.
+    #[must_use]
     pub fn new(role: DaemonRole, interface: InterfaceName) -> Self {
         Self {
             role,
@@ -141,30 +145,35 @@ impl Daemon {
     }
 
     /// Sets the sync id, 0 to 255.
+    #[must_use]
     pub fn with_sync_id(mut self, sync_id: u32) -> Self {
         self.sync_id = sync_id;
         self
     }
 
     /// Sets the largest UDP payload, in bytes.
+    #[must_use]
     pub fn with_max_length(mut self, max_length: u16) -> Self {
         self.max_length = Some(max_length);
         self
     }
 
     /// Sets the multicast group.
+    #[must_use]
     pub fn with_group(mut self, group: impl Into<IpAddr>) -> Self {
         self.group = Some(group.into());
         self
     }
 
     /// Sets the first UDP port.
+    #[must_use]
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = Some(port);
         self
     }
 
     /// Sets the time to live.
+    #[must_use]
     pub fn with_ttl(mut self, ttl: u8) -> Self {
         self.ttl = Some(ttl);
         self

@@ -35,6 +35,7 @@ use crate::virtual_server::{VirtualServer, VirtualServerKey};
 ///     ]
 /// );
 /// ```
+#[must_use]
 pub fn difference(
     desired: &[(VirtualServer, Vec<RealServer>)],
     observed: &[(VirtualServer, Vec<RealServer>)],
@@ -65,6 +66,7 @@ impl Snapshot {
     /// A snapshot contains neither thresholds nor tunnels. So a real server that is desired with other values than
     /// [`Thresholds::NONE`] and [`Tunnel::IPIP`] is updated every time, and a real server that has other values in the kernel but
     /// should not is not updated. If thresholds or tunnels are in use, compare with [`Ipvs::list_all`](crate::Ipvs::list_all).
+    #[must_use]
     pub fn difference(
         &self,
         desired: &[(VirtualServer, Vec<RealServer>)],

@@ -228,6 +228,7 @@ impl Error {
     }
 
     /// Whether the virtual server, real server or daemon of the operation does not exist.
+    #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.reason(),
@@ -236,17 +237,20 @@ impl Error {
     }
 
     /// Whether the virtual server does not exist. True also for operations on its real servers.
+    #[must_use]
     pub fn is_virtual_server_absent(&self) -> bool {
         matches!(self.reason(), Some(Reason::VirtualServerAbsent))
     }
 
     /// Whether the object to add already exists.
+    #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self.reason(), Some(Reason::AlreadyExists | Reason::DaemonRunning))
     }
 
     /// Whether the running kernel does not support it: no IPVS, an unknown scheduler, persistence engine, sysctl or address family,
     /// or an older release.
+    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.is_unavailable()
             || self.is_scheduler_unavailable()
@@ -259,11 +263,13 @@ impl Error {
     }
 
     /// Whether the kernel has no IPVS; [`Unavailable`] contains the remedy.
+    #[must_use]
     pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 
-    /// Whether the scheduler is missing. If the operation has a persistence engine too, it may be missing instead.
+    /// Whether the scheduler is not available. If the operation has a persistence engine too, the engine may be the missing one.
+    #[must_use]
     pub fn is_scheduler_unavailable(&self) -> bool {
         matches!(
             self.reason(),
@@ -274,6 +280,7 @@ impl Error {
     }
 
     /// Whether a newer kernel release is required.
+    #[must_use]
     pub fn is_kernel_too_old(&self) -> bool {
         matches!(
             self,
@@ -286,6 +293,7 @@ impl Error {
     }
 
     /// Whether the caller lacks a privilege.
+    #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         match self {
             Self::NotPermitted { .. }
@@ -299,6 +307,7 @@ impl Error {
     }
 
     /// Whether the request is invalid on every kernel.
+    #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(self, Self::Invalid { .. } | Self::SysctlOutOfRange { .. })
             || matches!(
@@ -315,6 +324,7 @@ impl Error {
 
     /// Whether a listing failed because the table changed too fast in every attempt, so that servers may be missing. The call can be
     /// repeated.
+    #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(
             self,
@@ -326,6 +336,7 @@ impl Error {
     }
 
     /// Whether the operation may have been executed although it failed, because its answer was lost.
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Self::Transport { source, .. } | Self::Request { source, .. } => source.is_outcome_unknown(),
@@ -335,6 +346,7 @@ impl Error {
     }
 
     /// Why the kernel refused the operation. `None` for all errors other than [`Error::Refused`].
+    #[must_use]
     pub fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Refused { reason, .. } => Some(reason),

@@ -51,6 +51,7 @@ struct Entry {
 
 impl Fake {
     /// An empty table.
+    #[must_use]
     pub fn new() -> Self {
         let mut fake = Self {
             servers: BTreeMap::new(),
@@ -76,24 +77,28 @@ impl Fake {
     }
 
     /// Sets the schedulers, as on a kernel without the other modules. [`Scheduler::NONE`] always exists.
+    #[must_use]
     pub fn with_schedulers(mut self, schedulers: impl IntoIterator<Item = Scheduler>) -> Self {
         self.schedulers = schedulers.into_iter().chain([Scheduler::NONE]).collect();
         self
     }
 
     /// Makes all methods fail as for a caller without `CAP_NET_ADMIN`.
+    #[must_use]
     pub fn without_permission(mut self) -> Self {
         self.is_permitted = false;
         self
     }
 
     /// Makes the fake behave like a network namespace whose `lo` has never been up: no IPv4 real server can be added.
+    #[must_use]
     pub fn with_loopback_down(mut self) -> Self {
         self.is_loopback_up = false;
         self
     }
 
     /// Adds an interface for daemons, with its MTU in bytes.
+    #[must_use]
     pub fn with_interface(mut self, name: InterfaceName, mtu: u32) -> Self {
         self.interfaces.insert(name, mtu);
         self
@@ -110,6 +115,7 @@ impl Fake {
     }
 
     /// The operations that were executed successfully, in order.
+    #[must_use]
     pub fn executed(&self) -> &[Operation] {
         &self.executed
     }

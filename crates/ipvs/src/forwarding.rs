@@ -39,6 +39,7 @@ by_number!(ForwardingMethod);
 
 impl ForwardingMethod {
     /// The method with the kernel's number. Only the three bits of `IP_VS_CONN_F_FWD_MASK` are used.
+    #[must_use]
     pub fn from_number(number: u32) -> Self {
         match number & uapi::IP_VS_CONN_F_FWD_MASK {
             uapi::IP_VS_CONN_F_MASQ => Self::Masquerade,
@@ -60,6 +61,7 @@ impl ForwardingMethod {
     }
 
     /// The kernel's number.
+    #[must_use]
     pub fn number(self) -> u32 {
         match self {
             Self::Masquerade => uapi::IP_VS_CONN_F_MASQ,

@@ -18,6 +18,7 @@ pub struct Info {
 
 impl Info {
     /// A version and the size of the connection table.
+    #[must_use]
     pub fn new(version: Version, connection_table_size: u32) -> Self {
         Self {
             version,
@@ -39,6 +40,7 @@ pub struct Version {
 
 impl Version {
     /// The version of a kernel number (`IP_VS_VERSION_CODE`): one byte for each part, the highest byte is not used.
+    #[must_use]
     pub fn from_code(code: u32) -> Self {
         let [_, major, minor, patch] = code.to_be_bytes();
         Self { major, minor, patch }

@@ -35,6 +35,7 @@ mod parser;
 
 /// Prints virtual servers, each followed by its real servers, one per line, in the order of `table`: the output of `ipvsadm -S -n`
 /// with thresholds.
+#[must_use]
 pub fn save<'a, R>(table: impl IntoIterator<Item = (&'a VirtualServer, R)>) -> String
 where
     R: IntoIterator<Item = &'a RealServer>,

@@ -95,6 +95,7 @@ pub enum Operation {
 
 impl Operation {
     /// The virtual server that the operation changes, or whose real server it changes. `None` for operations on the whole table.
+    #[must_use]
     pub fn virtual_server(&self) -> Option<VirtualServerKey> {
         match self {
             Self::AddVirtualServer(server)
@@ -115,6 +116,7 @@ impl Operation {
 
     /// The two operations of an `Ensure` operation: an addition, which fails with [`Error::is_already_exists`] if the object exists,
     /// and an update, whose outcome is the outcome of the `Ensure` operation. `None` for other operations.
+    #[must_use]
     pub fn add_and_update(&self) -> Option<[Self; 2]> {
         match self {
             Self::EnsureVirtualServer(server) => Some([
@@ -170,6 +172,7 @@ impl Operation {
     }
 
     /// A description for error texts: `add real server 10.1.0.1:80 of -t 10.0.0.1:80`.
+    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::AddVirtualServer(server) => format!("add virtual server {}", server.key),

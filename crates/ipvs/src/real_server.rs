@@ -33,6 +33,7 @@ impl RealServerKey {
     }
 
     /// The address family.
+    #[must_use]
     pub fn family(&self) -> Family {
         Family::of(self.address)
     }
@@ -59,7 +60,7 @@ impl fmt::Display for RealServerKey {
 pub struct RealServer {
     /// Identifies the real server; an update cannot change it.
     pub key: RealServerKey,
-    /// How packets reach it.
+    /// How packets are forwarded to it.
     pub forwarding: ForwardingMethod,
     /// Its share of new connections; 0 is none.
     pub weight: Weight,
@@ -83,24 +84,28 @@ impl RealServer {
     }
 
     /// Sets the forwarding method.
+    #[must_use]
     pub fn with_forwarding(mut self, forwarding: ForwardingMethod) -> Self {
         self.forwarding = forwarding;
         self
     }
 
     /// Sets the weight.
+    #[must_use]
     pub fn with_weight(mut self, weight: Weight) -> Self {
         self.weight = weight;
         self
     }
 
     /// Sets the connection thresholds.
+    #[must_use]
     pub fn with_thresholds(mut self, thresholds: Thresholds) -> Self {
         self.thresholds = thresholds;
         self
     }
 
     /// Sets the tunnel, and [`ForwardingMethod::Tunnel`].
+    #[must_use]
     pub fn with_tunnel(mut self, tunnel: Tunnel) -> Self {
         self.forwarding = ForwardingMethod::Tunnel;
         self.tunnel = tunnel;
@@ -140,11 +145,13 @@ impl Weight {
     }
 
     /// The number.
+    #[must_use]
     pub fn get(self) -> u32 {
         self.0
     }
 
     /// Whether it is 0.
+    #[must_use]
     pub fn is_draining(self) -> bool {
         self == Self::DRAINING
     }
@@ -215,6 +222,7 @@ impl Thresholds {
     /// The number of connections at which the real server stops getting new ones; 0 is no limit.
     #[doc(alias = "IPVS_DEST_ATTR_U_THRESH")]
     #[doc(alias = "-x")]
+    #[must_use]
     pub fn upper(self) -> u32 {
         self.upper
     }
@@ -222,6 +230,7 @@ impl Thresholds {
     /// The number of connections below which it resumes; 0 is three quarters of the upper threshold.
     #[doc(alias = "IPVS_DEST_ATTR_L_THRESH")]
     #[doc(alias = "-y")]
+    #[must_use]
     pub fn lower(self) -> u32 {
         self.lower
     }
@@ -273,6 +282,7 @@ impl Tunnel {
     };
 
     /// Generic UDP encapsulation to a port from 1 to 65535.
+    #[must_use]
     pub fn gue(port: u16, flags: TunnelFlags) -> Self {
         Self {
             kind: TunnelKind::Gue,
@@ -282,6 +292,7 @@ impl Tunnel {
     }
 
     /// Generic routing encapsulation.
+    #[must_use]
     pub fn gre(flags: TunnelFlags) -> Self {
         Self {
             kind: TunnelKind::Gre,
@@ -291,6 +302,7 @@ impl Tunnel {
     }
 
     /// Any combination. The kernel checks only that the port of GUE is not 0.
+    #[must_use]
     pub fn new(kind: TunnelKind, port: u16, flags: TunnelFlags) -> Self {
         Self { kind, port, flags }
     }
@@ -302,7 +314,7 @@ impl Default for Tunnel {
     }
 }
 
-/// The encapsulation of a [`Tunnel`]. Two are equal if their kernel numbers are.
+/// The encapsulation of a [`Tunnel`]. Values with equal numbers are equal.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum TunnelKind {
@@ -324,6 +336,7 @@ by_number!(TunnelKind);
 
 impl TunnelKind {
     /// The kind with the kernel's number.
+    #[must_use]
     pub fn from_number(number: u8) -> Self {
         match number {
             uapi::IP_VS_CONN_F_TUNNEL_TYPE_IPIP => Self::Ipip,
@@ -334,6 +347,7 @@ impl TunnelKind {
     }
 
     /// The kernel's number.
+    #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Self::Ipip => uapi::IP_VS_CONN_F_TUNNEL_TYPE_IPIP,
@@ -348,7 +362,7 @@ bitflags::bitflags! {
     /// Checksums of the outer header of a [`Tunnel`]; empty is none.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct TunnelFlags: u16 {
-        /// With checksum.
+        /// The outer header has a checksum.
         #[doc(alias = "IP_VS_TUNNEL_ENCAP_FLAG_CSUM")]
         #[doc(alias = "--tun-csum")]
         const CHECKSUM = uapi::IP_VS_TUNNEL_ENCAP_FLAG_CSUM;

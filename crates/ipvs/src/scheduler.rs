@@ -38,9 +38,9 @@ impl Scheduler {
     pub const LBLCR: Self = Self(ShortName::known("lblcr"));
     /// Destination hashing.
     pub const DH: Self = Self(ShortName::known("dh"));
-    /// Source hashing; takes [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
+    /// Source hashing; uses [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
     pub const SH: Self = Self(ShortName::known("sh"));
-    /// Maglev hashing; takes [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
+    /// Maglev hashing; uses [`SchedulerFlags::FALLBACK`] and [`SchedulerFlags::PORT`].
     pub const MH: Self = Self(ShortName::known("mh"));
     /// Shortest expected delay.
     pub const SED: Self = Self(ShortName::known("sed"));
@@ -82,11 +82,13 @@ impl Scheduler {
     }
 
     /// The name in the kernel and for `ipvsadm -s`.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
     /// Its kernel module, for example `ip_vs_rr`; `None` for [`NONE`](Self::NONE).
+    #[must_use]
     pub fn module(&self) -> Option<String> {
         (*self != Self::NONE).then(|| format!("ip_vs_{self}"))
     }
@@ -119,13 +121,13 @@ bitflags::bitflags! {
     #[doc(alias = "--sched-flags")]
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct SchedulerFlags: u32 {
-        /// The first flag. `sh` and `mh`: take another real server when the chosen one is overloaded or draining.
+        /// The first flag. `sh` and `mh`: use another real server if the selected one is overloaded or draining.
         #[doc(alias = "IP_VS_SVC_F_SCHED1")]
         #[doc(alias = "IP_VS_SVC_F_SCHED_SH_FALLBACK")]
         #[doc(alias = "sh-fallback")]
         #[doc(alias = "mh-fallback")]
         const FALLBACK = uapi::IP_VS_SVC_F_SCHED1;
-        /// The second flag. `sh` and `mh`: hash the client's port besides its address.
+        /// The second flag. `sh` and `mh`: hash the client's port in addition to its address.
         #[doc(alias = "IP_VS_SVC_F_SCHED2")]
         #[doc(alias = "IP_VS_SVC_F_SCHED_SH_PORT")]
         #[doc(alias = "sh-port")]
@@ -157,6 +159,7 @@ impl PersistenceEngine {
     }
 
     /// The name in the kernel and for `ipvsadm --pe`.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }

@@ -17,6 +17,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A snapshot of these virtual servers, which are sorted by key.
+    #[must_use]
     pub fn new(mut virtual_servers: Vec<SnapshotEntry>, consistency: Consistency) -> Self {
         virtual_servers.sort_by_key(|entry| entry.virtual_server.server.key);
         Self {
@@ -26,6 +27,7 @@ impl Snapshot {
     }
 
     /// The virtual server with a key.
+    #[must_use]
     pub fn get(&self, key: &VirtualServerKey) -> Option<&SnapshotEntry> {
         let found = self
             .virtual_servers
@@ -34,6 +36,7 @@ impl Snapshot {
     }
 
     /// The number of real servers of all virtual servers.
+    #[must_use]
     pub fn real_server_count(&self) -> usize {
         self.virtual_servers
             .iter()
@@ -72,6 +75,7 @@ pub struct SnapshotEntry {
 
 impl SnapshotEntry {
     /// A virtual server with these real servers, which are sorted by key. Of equal keys the first real server is kept.
+    #[must_use]
     pub fn new(virtual_server: VirtualServerStatus, mut real_servers: Vec<RealServerSummary>) -> Self {
         real_servers.sort_by_key(|server| server.key);
         real_servers.dedup_by_key(|server| server.key);
@@ -82,6 +86,7 @@ impl SnapshotEntry {
     }
 
     /// The real server with a key.
+    #[must_use]
     pub fn get(&self, key: &RealServerKey) -> Option<&RealServerSummary> {
         let found = self.real_servers.binary_search_by_key(key, |server| server.key);
         self.real_servers.get(found.ok()?)
@@ -107,6 +112,7 @@ pub struct RealServerSummary {
 
 impl RealServerSummary {
     /// A summary without connections.
+    #[must_use]
     pub fn new(key: RealServerKey, forwarding: ForwardingSummary, weight: Weight) -> Self {
         Self {
             key,
@@ -118,6 +124,7 @@ impl RealServerSummary {
     }
 
     /// Whether key, weight and forwarding method are equal. The summary does not contain thresholds and tunnel.
+    #[must_use]
     pub fn agrees_with(&self, server: &RealServer) -> bool {
         self.key == server.key
             && self.weight == server.weight
@@ -125,6 +132,7 @@ impl RealServerSummary {
     }
 
     /// The sum of active and inactive connections. If it is 0, no connection is lost when the real server is deleted.
+    #[must_use]
     pub fn total_connections(&self) -> u64 {
         u64::from(self.active_connections) + u64::from(self.inactive_connections)
     }

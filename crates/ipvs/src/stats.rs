@@ -77,6 +77,7 @@ pub struct ConnectionCounts {
 
 impl ConnectionCounts {
     /// The sum of active and inactive connections. If it is 0, no connection is lost when the real server is deleted.
+    #[must_use]
     pub fn total(&self) -> u64 {
         u64::from(self.active) + u64::from(self.inactive)
     }
@@ -94,6 +95,7 @@ pub struct VirtualServerStatus {
 
 impl VirtualServerStatus {
     /// A virtual server with all counters at zero.
+    #[must_use]
     pub fn new(server: VirtualServer) -> Self {
         Self {
             server,
@@ -116,6 +118,7 @@ pub struct RealServerStatus {
 
 impl RealServerStatus {
     /// A real server without connections and with all counters at zero.
+    #[must_use]
     pub fn new(server: RealServer) -> Self {
         Self {
             server,

@@ -33,23 +33,27 @@ impl Timeouts {
     };
 
     /// All three timeouts.
+    #[must_use]
     pub fn new(tcp: Duration, tcp_fin: Duration, udp: Duration) -> Self {
         Self { tcp, tcp_fin, udp }
     }
 
     /// Sets the TCP timeout.
+    #[must_use]
     pub fn with_tcp(mut self, tcp: Duration) -> Self {
         self.tcp = tcp;
         self
     }
 
     /// Sets the TCP timeout after a FIN.
+    #[must_use]
     pub fn with_tcp_fin(mut self, tcp_fin: Duration) -> Self {
         self.tcp_fin = tcp_fin;
         self
     }
 
     /// Sets the UDP timeout.
+    #[must_use]
     pub fn with_udp(mut self, udp: Duration) -> Self {
         self.udp = udp;
         self

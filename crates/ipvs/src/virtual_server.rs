@@ -35,6 +35,7 @@ by_number!(Protocol);
 
 impl Protocol {
     /// The protocol with this IP protocol number.
+    #[must_use]
     pub fn from_number(number: u16) -> Self {
         match number {
             6 => Self::Tcp,
@@ -45,6 +46,7 @@ impl Protocol {
     }
 
     /// The IP protocol number.
+    #[must_use]
     pub fn number(self) -> u16 {
         match self {
             Self::Tcp => 6,
@@ -119,11 +121,13 @@ impl VirtualServerKey {
     }
 
     /// The key of a virtual server for packets with a firewall mark.
+    #[must_use]
     pub fn mark(family: Family, mark: NonZeroU32) -> Self {
         Self::Mark { family, mark }
     }
 
     /// The address family.
+    #[must_use]
     pub fn family(&self) -> Family {
         match self {
             Self::Address { address, .. } => Family::of(*address),
@@ -132,6 +136,7 @@ impl VirtualServerKey {
     }
 
     /// The address; `None` if it is by mark.
+    #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         match self {
             Self::Address { address, .. } => Some(*address),
@@ -140,6 +145,7 @@ impl VirtualServerKey {
     }
 
     /// The port; `None` if it is by mark.
+    #[must_use]
     pub fn port(&self) -> Option<u16> {
         match self {
             Self::Address { port, .. } => Some(*port),
@@ -148,6 +154,7 @@ impl VirtualServerKey {
     }
 
     /// The protocol; `None` if it is by mark.
+    #[must_use]
     pub fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Address { protocol, .. } => Some(*protocol),
@@ -192,6 +199,7 @@ pub struct VirtualServer {
 
 impl VirtualServer {
     /// A virtual server without persistence, flags or persistence engine.
+    #[must_use]
     pub fn new(key: VirtualServerKey, scheduler: Scheduler) -> Self {
         Self {
             key,
@@ -204,24 +212,28 @@ impl VirtualServer {
     }
 
     /// Sets the flags of the scheduler.
+    #[must_use]
     pub fn with_scheduler_flags(mut self, flags: SchedulerFlags) -> Self {
         self.scheduler_flags = flags;
         self
     }
 
     /// Enables one-packet scheduling.
+    #[must_use]
     pub fn with_one_packet_scheduling(mut self) -> Self {
         self.one_packet = true;
         self
     }
 
     /// Enables persistence.
+    #[must_use]
     pub fn with_persistence(mut self, persistence: Persistence) -> Self {
         self.persistence = Some(persistence);
         self
     }
 
     /// Sets the persistence engine.
+    #[must_use]
     pub fn with_persistence_engine(mut self, engine: PersistenceEngine) -> Self {
         self.persistence_engine = Some(engine);
         self
@@ -278,6 +290,7 @@ impl Persistence {
     }
 
     /// Sets the granularity.
+    #[must_use]
     pub fn with_granularity(mut self, granularity: Granularity) -> Self {
         self.granularity = granularity;
         self
@@ -285,16 +298,19 @@ impl Persistence {
 
     /// How long a persistence template is kept after its last connection.
     #[doc(alias = "IPVS_SVC_ATTR_TIMEOUT")]
+    #[must_use]
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(u64::from(self.seconds))
     }
 
     /// The timeout in seconds.
+    #[must_use]
     pub fn seconds(&self) -> u32 {
         self.seconds
     }
 
     /// Which clients share a persistence template.
+    #[must_use]
     pub fn granularity(&self) -> Granularity {
         self.granularity
     }
@@ -321,6 +337,7 @@ impl Granularity {
     pub const ADDRESS: Self = Self(Mask::Whole);
 
     /// An IPv4 mask. Its bits need not be contiguous; with 0.0.0.0 all clients share one template.
+    #[must_use]
     pub fn from_mask(mask: Ipv4Addr) -> Self {
         Self(if mask == Ipv4Addr::BROADCAST {
             Mask::Whole
@@ -342,6 +359,7 @@ impl Granularity {
     }
 
     /// The mask for IPv4 clients; `None` if this is a prefix length of IPv6.
+    #[must_use]
     pub fn mask(&self) -> Option<Ipv4Addr> {
         match self.0 {
             Mask::Whole => Some(Ipv4Addr::BROADCAST),
@@ -351,6 +369,7 @@ impl Granularity {
     }
 
     /// The prefix length for IPv6 clients; `None` if this is a mask of IPv4.
+    #[must_use]
     pub fn prefix_length(&self) -> Option<u8> {
         match self.0 {
             Mask::Whole => Some(128),
@@ -360,6 +379,7 @@ impl Granularity {
     }
 
     /// Whether each client address is separate.
+    #[must_use]
     pub fn is_address(&self) -> bool {
         self.0 == Mask::Whole
     }
