@@ -1,5 +1,5 @@
-//! Writing and reading whole IPVS tables with `kernlink-ipvs`, with a replay of encoded messages, and with `ipvsadm`. Each case runs in
-//! its own network namespace, because earlier tables of a namespace make later ones slower.
+//! Writing and reading whole IPVS tables with `kernlink-ipvs`, with a replay of encoded messages, and with `ipvsadm`. Each case
+//! runs in its own network namespace, because earlier tables of a namespace make later ones slower.
 
 use std::fs::File;
 use std::io::Write;
@@ -161,8 +161,8 @@ fn batched(operations: &[Operation]) -> Result<Duration> {
     Ok(time)
 }
 
-/// The lower bound of the time: encoded messages are sent in as few sends as the socket accepts, and only the last request of a send is
-/// acknowledged.
+/// The lower bound of the time: encoded messages are sent in as few sends as the socket accepts, and only the last request of a
+/// send is acknowledged.
 fn replayed(operations: &[Operation]) -> Result<Duration> {
     // The capacity of a socket with the default send buffer.
     const BYTES_IN_ONE_SEND: usize = 212_992 - 32;

@@ -16,9 +16,9 @@ use kernlink_kernel_tests::{
 
 /// The connections that match a filter. Lists until there are `count`.
 ///
-/// The kernel has one table for all namespaces, and finds the position of the next read of `/proc/net/ip_vs_conn` by counting rows from
-/// the start ([`ip_vs_conn_array`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So connections of
-/// other tests that are created or end between two reads can cause missing rows.
+/// The kernel has one table for all namespaces, and finds the position of the next read of `/proc/net/ip_vs_conn` by counting rows
+/// from the start ([`ip_vs_conn_array`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So
+/// connections of other tests that are created or end between two reads can cause missing rows.
 fn connections(client: &mut Client, filter: &ConnectionFilter, count: usize) -> Vec<ConnectionEntry> {
     wait::until(|| {
         let listed: Vec<_> = client

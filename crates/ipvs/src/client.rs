@@ -220,8 +220,8 @@ pub trait Ipvs: Send {
     /// Adds a real server: `ipvsadm -a`.
     ///
     /// # Errors
-    /// [`Error::is_already_exists`], [`Error::is_virtual_server_absent`], or [`Error::is_invalid`] if the kernel does not accept a real
-    /// server with this configuration.
+    /// [`Error::is_already_exists`], [`Error::is_virtual_server_absent`], or [`Error::is_invalid`] if the kernel does not accept a
+    /// real server with this configuration.
     fn add_real_server(
         &mut self,
         virtual_server: &VirtualServerKey,
@@ -367,8 +367,8 @@ const NOT_IMPLEMENTED: &str = "not supported by this implementation of Ipvs";
 
 /// The IPVS table of one network namespace of the running kernel.
 ///
-/// A client has one netlink socket. It uses the network namespace in which it was opened, regardless of the thread that calls it. Clients
-/// share no state; a client can be moved to another thread.
+/// A client has one netlink socket. It uses the network namespace in which it was opened, regardless of the thread that calls it.
+/// Clients share no state; a client can be moved to another thread.
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
@@ -466,8 +466,8 @@ impl Client {
     /// Reads a sysctl of the client's network namespace.
     ///
     /// # Errors
-    /// [`Error::is_unsupported`] if the kernel does not have it: the kernel is older ([`Error::is_kernel_too_old`]), a module is not
-    /// loaded, or a configuration option is off.
+    /// [`Error::is_unsupported`] if the kernel does not have it: the kernel is older ([`Error::is_kernel_too_old`]), a module is
+    /// not loaded, or a configuration option is off.
     pub fn sysctl<T: Value>(&mut self, sysctl: &Sysctl<T>) -> Result<T, Error> {
         self.in_namespace(|| sysctl.read())?
     }

@@ -18,8 +18,8 @@ use crate::virtual_server::Protocol;
 pub struct ConnectionEntry {
     /// The protocol. Number 0 for a template of a virtual server by mark, which applies to all protocols.
     pub protocol: Protocol,
-    /// The address and port of the client. For a template, the client network with port 0. The port is also 0 for a connection without
-    /// a packet yet.
+    /// The address and port of the client. For a template, the client network with port 0. The port is also 0 for a connection
+    /// without a packet yet.
     pub client: SocketAddr,
     /// The address and port that the client connects to. For a template of a virtual server by mark, the address contains the mark.
     pub virtual_server: SocketAddr,

@@ -105,19 +105,19 @@ impl ConnectionFilter {
 
 /// An iterator over the connections of a network namespace. It reads from the kernel while it advances, and ends after an error.
 ///
-/// The kernel returns its table in pages of about 60 rows of IPv4. It finds the start of the next page by counting the rows from the
-/// start of the table, including those of other network namespaces (`ip_vs_conn_array` in
-/// [`ip_vs_conn.c` at v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So connections that are
-/// created or end between two pages, anywhere on the host, shift the rest of the table:
+/// The kernel returns its table in pages of about 60 rows of IPv4. It finds the start of the next page by counting the rows from
+/// the start of the table, including those of other network namespaces (`ip_vs_conn_array` in [`ip_vs_conn.c` at
+/// v6.1](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_conn.c)). So connections that are created or end
+/// between two pages, anywhere on the host, shift the rest of the table:
 ///
 /// - After a connection was created, the next page can repeat rows of the previous one. The iterator skips repeated rows, which it
-///   recognises by protocol, addresses, ports and engine data. It keeps the last 1024 to 2048 rows that match the filter for this. A row
-///   is repeated only if more connections than that were created between two pages.
-/// - After a connection ended, the next page can skip rows. So a connection that exists during the whole listing can be missing, and the
-///   kernel does not report this. A second listing rarely skips the same rows. For the number of connections use
+///   recognises by protocol, addresses, ports and engine data. It keeps the last 1024 to 2048 rows that match the filter for this.
+///   A row is repeated only if more connections than that were created between two pages.
+/// - After a connection ended, the next page can skip rows. So a connection that exists during the whole listing can be missing,
+///   and the kernel does not report this. A second listing rarely skips the same rows. For the number of connections use
 ///   [`ConnectionCounts`](crate::ConnectionCounts) of a real server, which do not depend on this table.
-/// - A connection that is created or ends during the listing may or may not be included. Its state and remaining time are those at the
-///   time when its page was read.
+/// - A connection that is created or ends during the listing may or may not be included. Its state and remaining time are those at
+///   the time when its page was read.
 #[derive(Debug)]
 pub struct Connections<R = BufReader<File>> {
     reader: Option<R>,
@@ -285,8 +285,8 @@ mod tests {
         assert!(connections.next().is_none());
     }
 
-    /// A model of the kernel's file. Some rows belong to other namespaces. Each read applies a change and returns the page that starts
-    /// at the position where the last page ended.
+    /// A model of the kernel's file. Some rows belong to other namespaces. Each read applies a change and returns the page that
+    /// starts at the position where the last page ended.
     struct Table {
         rows: Vec<Row>,
         position: usize,

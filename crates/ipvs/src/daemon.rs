@@ -107,10 +107,10 @@ pub struct Daemon {
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_ID")]
     #[doc(alias = "--syncid")]
     pub sync_id: u32,
-    /// The largest UDP payload in bytes. With `None` (or 0) it is derived from a packet size by subtracting the headers (28 bytes with
-    /// an IPv4 group, 48 bytes with an IPv6 group). The packet size is 1500 bytes for a master, and the interface's MTU, but 1500 to
-    /// 65 535 bytes, for a backup. The kernel limits the value to what fits into a packet of 65 535 bytes, and raises the value of a
-    /// backup to at least 1024. Since Linux 4.3.
+    /// The largest UDP payload in bytes. With `None` (or 0) it is derived from a packet size by subtracting the headers (28 bytes
+    /// with an IPv4 group, 48 bytes with an IPv6 group). The packet size is 1500 bytes for a master, and the interface's MTU, but
+    /// 1500 to 65 535 bytes, for a backup. The kernel limits the value to what fits into a packet of 65 535 bytes, and raises the
+    /// value of a backup to at least 1024. Since Linux 4.3.
     #[doc(alias = "IPVS_DAEMON_ATTR_SYNC_MAXLEN")]
     #[doc(alias = "--sync-maxlen")]
     pub max_length: Option<u16>,

@@ -10,10 +10,10 @@ use crate::virtual_server::{VirtualServer, VirtualServerKey};
 
 /// The operations that change the table `observed`, as returned by [`Ipvs::list_all`](crate::Ipvs::list_all), to `desired`.
 ///
-/// Virtual servers are in the order of `desired`, each followed by its real servers. Real servers are first added, then updated, then
-/// deleted, so that a virtual server is not without real servers in between. Real servers that are not desired are deleted. Virtual
-/// servers that are not desired are deleted last, and only if `is_owned` returns true. If `desired` contains a key more than once,
-/// the first value is used. There is no operation for an object that is equal in both tables.
+/// Virtual servers are in the order of `desired`, each followed by its real servers. Real servers are first added, then updated,
+/// then deleted, so that a virtual server is not without real servers in between. Real servers that are not desired are deleted.
+/// Virtual servers that are not desired are deleted last, and only if `is_owned` returns true. If `desired` contains a key more
+/// than once, the first value is used. There is no operation for an object that is equal in both tables.
 ///
 /// ```
 /// use kernlink_ipvs::{RealServer, RealServerKey, Scheduler, VirtualServer, VirtualServerKey, Weight, difference};

@@ -9,8 +9,8 @@ use kernlink_netlink::Errno;
 use crate::operation::Operation;
 use crate::reason::Reason;
 
-/// An error. The predicates distinguish the cases. The text contains what was attempted on which object; the cause is in the text or
-/// in the source.
+/// An error. The predicates distinguish the cases. The text contains what was attempted on which object; the cause is in the text
+/// or in the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -212,8 +212,8 @@ pub enum Unavailable {
 }
 
 impl Error {
-    /// An error of an implementation of [`Ipvs`](crate::Ipvs) other than the kernel client. `attempt` is printed after "cannot": use
-    /// [`Operation::describe`] for an operation. `cause` is the source. All predicates are false for this error.
+    /// An error of an implementation of [`Ipvs`](crate::Ipvs) other than the kernel client. `attempt` is printed after "cannot":
+    /// use [`Operation::describe`] for an operation. `cause` is the source. All predicates are false for this error.
     ///
     /// ```
     /// let error = kernlink_ipvs::Error::custom("add virtual server -t 10.96.0.10:80", "the address is reserved");
@@ -322,8 +322,8 @@ impl Error {
             )
     }
 
-    /// Whether a listing failed because the table changed too fast in every attempt, so that servers may be missing. The call can be
-    /// repeated.
+    /// Whether a listing failed because the table changed too fast in every attempt, so that servers may be missing. The call can
+    /// be repeated.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(

@@ -23,8 +23,8 @@ use crate::wire;
 
 /// An in-memory IPVS table for tests without a kernel. It refuses the same operations as the kernel, with the same errors.
 ///
-/// A new fake is like a new network namespace with `lo` up: it is empty, has all schedulers of [`Scheduler::KNOWN`] and the persistence
-/// engine `sip`, and has an interface `lo`. Real servers have no connections except those of
+/// A new fake is like a new network namespace with `lo` up: it is empty, has all schedulers of [`Scheduler::KNOWN`] and the
+/// persistence engine `sip`, and has an interface `lo`. Real servers have no connections except those of
 /// [`set_connections`](Self::set_connections).
 #[derive(Debug)]
 pub struct Fake {

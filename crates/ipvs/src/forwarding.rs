@@ -8,8 +8,8 @@ use crate::uapi;
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub enum ForwardingMethod {
-    /// Network address translation. The replies of the real server must be routed through this host. Only this method can change the
-    /// port.
+    /// Network address translation. The replies of the real server must be routed through this host. Only this method can change
+    /// the port.
     #[doc(alias = "IP_VS_CONN_F_MASQ")]
     #[doc(alias = "NAT")]
     #[doc(alias = "-m")]
@@ -31,7 +31,8 @@ pub enum ForwardingMethod {
     /// The packet is sent to its original destination. For transparent caches.
     #[doc(alias = "IP_VS_CONN_F_BYPASS")]
     Bypass,
-    /// Another method: 5 to 7, because the kernel uses three bits. A real server with a greater number is refused before it is sent.
+    /// Another method: 5 to 7, because the kernel uses three bits. A real server with a greater number is refused before it is
+    /// sent.
     Unknown(u8),
 }
 

@@ -1,18 +1,18 @@
 //! The notation of `ipvsadm -S -n` and `ipvsadm -R`, printed and parsed.
 //!
-//! [`VirtualServer`], [`RealServer`] and [`Operation`] print in this notation, [`save`] prints a whole table, and [`parse`] parses one.
-//! Addresses and ports are numbers. Names of hosts and services, which `ipvsadm` looks up, are refused.
+//! [`VirtualServer`], [`RealServer`] and [`Operation`] print in this notation, [`save`] prints a whole table, and [`parse`] parses
+//! one. Addresses and ports are numbers. Names of hosts and services, which `ipvsadm` looks up, are refused.
 //!
 //! In addition to the output of `ipvsadm -S -n` it contains:
 //!
 //! - thresholds, as `-x` and `-y`, which `ipvsadm -R` accepts but `ipvsadm -S` does not print;
 //! - the third flag of the schedulers `sh` and `mh`, as `flag-3`, which `ipvsadm -R` accepts but `ipvsadm -S` does not print;
-//! - values without an option of `ipvsadm`, in options that `ipvsadm` refuses: `--ip-protocol N ADDRESS:PORT`, `--forwarding local`,
-//!   `--forwarding bypass`, `--forwarding N`, and `--tun-type N`, `--tun-port` and `--tun-flags N` in combinations that `ipvsadm` does
-//!   not accept.
+//! - values without an option of `ipvsadm`, in options that `ipvsadm` refuses: `--ip-protocol N ADDRESS:PORT`, `--forwarding
+//!   local`, `--forwarding bypass`, `--forwarding N`, and `--tun-type N`, `--tun-port` and `--tun-flags N` in combinations that
+//!   `ipvsadm` does not accept.
 //!
-//! One option is parsed differently: `ipvsadm` replaces the port of a real server that is not masqueraded by the port of its virtual
-//! server. The kernel stores any port, and [`parse`] keeps the port of the line.
+//! One option is parsed differently: `ipvsadm` replaces the port of a real server that is not masqueraded by the port of its
+//! virtual server. The kernel stores any port, and [`parse`] keeps the port of the line.
 //!
 //! So every state of the kernel's table can be saved, compared and restored without loss, and everything that `ipvsadm` supports is
 //! printed in a form that `ipvsadm -R` accepts.

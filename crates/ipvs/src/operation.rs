@@ -42,8 +42,8 @@ pub enum Operation {
     /// Deletes a virtual server with its real servers; fails if it does not exist.
     #[doc(alias = "IPVS_CMD_DEL_SERVICE")]
     DeleteVirtualServer(VirtualServerKey),
-    /// Adds a real server; fails if it exists or if the virtual server does not exist. If it was deleted while it had connections, it
-    /// gets its previous counters.
+    /// Adds a real server; fails if it exists or if the virtual server does not exist. If it was deleted while it had connections,
+    /// it gets its previous counters.
     #[doc(alias = "IPVS_CMD_NEW_DEST")]
     AddRealServer {
         /// Its virtual server.
@@ -114,8 +114,8 @@ impl Operation {
         }
     }
 
-    /// The two operations of an `Ensure` operation: an addition, which fails with [`Error::is_already_exists`] if the object exists,
-    /// and an update, whose outcome is the outcome of the `Ensure` operation. `None` for other operations.
+    /// The two operations of an `Ensure` operation: an addition, which fails with [`Error::is_already_exists`] if the object
+    /// exists, and an update, whose outcome is the outcome of the `Ensure` operation. `None` for other operations.
     #[must_use]
     pub fn add_and_update(&self) -> Option<[Self; 2]> {
         match self {

@@ -1,5 +1,5 @@
-//! IPVS messages for the netlink-packet crates (feature `netlink-packet`): one type that their connections can send and receive, for
-//! callers with their own connection, for example an asynchronous one.
+//! IPVS messages for the netlink-packet crates (feature `netlink-packet`): one type that their connections can send and receive,
+//! for callers with their own connection, for example an asynchronous one.
 //!
 //! `examples/async_list.rs` lists the virtual servers over `netlink-proto`.
 //!
@@ -57,8 +57,8 @@ impl IpvsMessage {
     /// A change.
     ///
     /// # Errors
-    /// [`Error::is_invalid`] if the kernel would execute it differently, or if it is an `Ensure` operation: send the two operations of
-    /// [`Operation::add_and_update`].
+    /// [`Error::is_invalid`] if the kernel would execute it differently, or if it is an `Ensure` operation: send the two operations
+    /// of [`Operation::add_and_update`].
     pub fn operation(operation: Operation) -> Result<Self, Error> {
         let checked = match &operation {
             Operation::EnsureVirtualServer(_) | Operation::EnsureRealServer { .. } => {

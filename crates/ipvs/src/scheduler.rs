@@ -8,8 +8,8 @@ use crate::uapi;
 
 /// The algorithm that selects a real server for a new connection.
 ///
-/// Any name is possible: the scheduler `x` is the kernel module `ip_vs_x`, which the kernel loads for the first virtual server that uses
-/// it. The kernel refuses a name without a module, see
+/// Any name is possible: the scheduler `x` is the kernel module `ip_vs_x`, which the kernel loads for the first virtual server that
+/// uses it. The kernel refuses a name without a module, see
 /// [`Error::is_scheduler_unavailable`](crate::Error::is_scheduler_unavailable).
 ///
 /// ```
@@ -139,8 +139,8 @@ bitflags::bitflags! {
     }
 }
 
-/// A module that reads the persistence key from packets. The mainline kernel has `sip`, which directs one SIP call to one real server.
-/// It requires a UDP virtual server with [`Persistence`](crate::Persistence).
+/// A module that reads the persistence key from packets. The mainline kernel has `sip`, which directs one SIP call to one real
+/// server. It requires a UDP virtual server with [`Persistence`](crate::Persistence).
 #[doc(alias = "IPVS_SVC_ATTR_PE_NAME")]
 #[doc(alias = "--pe")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

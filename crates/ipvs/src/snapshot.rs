@@ -47,14 +47,14 @@ impl Snapshot {
 
 /// Whether a snapshot is complete.
 ///
-/// The kernel lists by position: if a server is deleted between two datagrams of a listing, another one can be skipped, and the kernel
-/// does not report this. This crate reads overlapping parts to detect it.
+/// The kernel lists by position: if a server is deleted between two datagrams of a listing, another one can be skipped, and the
+/// kernel does not report this. This crate reads overlapping parts to detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Consistency {
     /// The snapshot contains each virtual server and real server that existed during the whole call once. A server that was added,
-    /// changed or deleted during the call is contained in its previous or its new state. So the snapshot may not be the state at one
-    /// moment.
+    /// changed or deleted during the call is contained in its previous or its new state. So the snapshot may not be the state at
+    /// one moment.
     Verified,
     /// The table changed too fast in every attempt. Existing servers may be missing.
     Unverified {
@@ -93,8 +93,8 @@ impl SnapshotEntry {
     }
 }
 
-/// The fields of a real server that one pass over the kernel's table contains. [`Ipvs::list_real_servers`](crate::Ipvs::list_real_servers)
-/// returns thresholds, tunnel and statistics too.
+/// The fields of a real server that one pass over the kernel's table contains.
+/// [`Ipvs::list_real_servers`](crate::Ipvs::list_real_servers) returns thresholds, tunnel and statistics too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RealServerSummary {

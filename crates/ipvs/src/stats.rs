@@ -34,7 +34,8 @@ pub struct Stats {
     pub rates: Rates,
 }
 
-/// Averages that the kernel updates every two seconds. All are zero if the kernel's estimator is off (`net.ipv4.vs.run_estimation`).
+/// Averages that the kernel updates every two seconds. All are zero if the kernel's estimator is off
+/// (`net.ipv4.vs.run_estimation`).
 #[doc(alias = "--rate")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

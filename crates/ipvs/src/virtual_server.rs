@@ -250,8 +250,8 @@ pub struct Persistence {
 }
 
 impl Persistence {
-    /// The longest timeout, in seconds: 49 days. The kernel stores it in jiffies in 32 bits, without a check for overflow. This value
-    /// fits at 1000 jiffies per second, the maximum of the kernel's configuration.
+    /// The longest timeout, in seconds: 49 days. The kernel stores it in jiffies in 32 bits, without a check for overflow. This
+    /// value fits at 1000 jiffies per second, the maximum of the kernel's configuration.
     pub const MAX_SECONDS: u32 = u32::MAX / 1000;
 
     /// Persistence for each client address, 0 to [`MAX_SECONDS`](Self::MAX_SECONDS) seconds. With 0 a template ends with its last

@@ -1,8 +1,8 @@
 //! Encoding and decoding, compared with bytes captured from a kernel.
 //!
-//! `tests/golden/*.hex` are from Linux 6.1.0-56-amd64 (x86-64, so little-endian), captured on a `nlmon` device. The first line is the
-//! command. `request` is the message that `ipvsadm` 1.31 sent and the kernel accepted, `answer` a message of the kernel. The bytes
-//! begin with the generic header, after the netlink header.
+//! `tests/golden/*.hex` are from Linux 6.1.0-56-amd64 (x86-64, so little-endian), captured on a `nlmon` device. The first line is
+//! the command. `request` is the message that `ipvsadm` 1.31 sent and the kernel accepted, `answer` a message of the kernel. The
+//! bytes begin with the generic header, after the netlink header.
 #![cfg(target_endian = "little")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -88,8 +88,8 @@ fn attributes(bytes: &[u8]) -> BTreeMap<Vec<u16>, Vec<u8>> {
     found
 }
 
-/// Compares the encoded operation with the captured request. All encoded attributes must be equal to the captured ones. Attributes that
-/// are only in the capture must have no effect: configuration in a key, an empty engine name, zeros of a tunnel.
+/// Compares the encoded operation with the captured request. All encoded attributes must be equal to the captured ones. Attributes
+/// that are only in the capture must have no effect: configuration in a key, an empty engine name, zeros of a tunnel.
 #[track_caller]
 fn same_request(name: &str, operation: Operation) {
     let capture = capture(name);
@@ -249,8 +249,8 @@ fn requests_are_equal_to_those_of_ipvsadm() {
     same_request("flush", Operation::Flush);
 }
 
-/// Compares the decoded answers with values, and the encoded values with the answers. The kernel additionally sends the counters in 32
-/// bits, and a flag that the virtual server is in its table.
+/// Compares the decoded answers with values, and the encoded values with the answers. The kernel additionally sends the counters in
+/// 32 bits, and a flag that the virtual server is in its table.
 #[track_caller]
 fn same_answers(name: &str, expected: &[IpvsMessage]) {
     let answers = capture(name).answers;

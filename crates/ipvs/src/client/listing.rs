@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 
 use kernlink_netlink::{AttributeWriter, Connection, Error, Message, list_until_consistent};
 
-/// The maximum number of attempts. An attempt fails if parts do not overlap, which requires that more servers than fit into one page
-/// are deleted while one datagram is read. So a second attempt is rare.
+/// The maximum number of attempts. An attempt fails if parts do not overlap, which requires that more servers than fit into one
+/// page are deleted while one datagram is read. So a second attempt is rare.
 const MAX_ATTEMPTS: u32 = 10;
 
 /// The maximum length of a message of a listing, in bytes.
@@ -44,8 +44,8 @@ const LONGEST_MESSAGE: usize = 420;
 /// The minimum capacity of a datagram, in bytes: a page of 4096 minus the kernel's overhead (`NLMSG_GOODSIZE`).
 const SMALLEST_DATAGRAM: usize = 3500;
 
-/// The minimum capacity of a datagram that is sized by the reader's buffer, in bytes: 16 384 minus the kernel's overhead since Linux
-/// 4.4, 32 768 since 4.11.
+/// The minimum capacity of a datagram that is sized by the reader's buffer, in bytes: 16 384 minus the kernel's overhead since
+/// Linux 4.4, 32 768 since 4.11.
 const SMALLEST_LARGE_DATAGRAM: usize = 15_872;
 
 /// A datagram of a listing.
@@ -79,8 +79,8 @@ where
     W: Fn(&mut AttributeWriter<'_>),
     R: Fn(Message<'_>) -> Result<Option<T>, Error>,
 {
-    /// Lists over `first`, a connection that was read from before. If one datagram does not contain everything, it also lists over a
-    /// connection from `second`, which must return a new one each time. With `is_large` the listing starts with two connections.
+    /// Lists over `first`, a connection that was read from before. If one datagram does not contain everything, it also lists over
+    /// a connection from `second`, which must return a new one each time. With `is_large` the listing starts with two connections.
     pub(super) fn list<K: Ord, E: From<Error>>(
         &self,
         first: &mut Connection,
@@ -138,8 +138,8 @@ where
         Ok(parts)
     }
 
-    /// The parts of two dumps in the order in which the kernel made them, without the first part of the second dump, and the length of
-    /// that part.
+    /// The parts of two dumps in the order in which the kernel made them, without the first part of the second dump, and the length
+    /// of that part.
     fn overlapping_parts(
         &self,
         first: &mut Connection,
@@ -182,8 +182,8 @@ enum Coverage {
     Gap,
 }
 
-/// The coverage of parts that were made one after the other, the first of them at the start of the table. `first_length` is the length
-/// of a datagram with the minimum capacity.
+/// The coverage of parts that were made one after the other, the first of them at the start of the table. `first_length` is the
+/// length of a datagram with the minimum capacity.
 fn coverage_of<T, K: Ord>(parts: &[Part<T>], first_length: usize, key: &impl Fn(&T) -> K) -> Coverage {
     let longest = parts.iter().map(|part| part.length).max().unwrap_or(0);
     let mut last: Option<&Part<T>> = None;
@@ -218,8 +218,8 @@ fn overlap<T, K: Ord>(one: &Part<T>, other: &Part<T>, key: &impl Fn(&T) -> K) ->
     })
 }
 
-/// Whether a datagram of this length certainly has room for one more message. Its capacity is either the minimum (also if the kernel is
-/// short of memory) or sized by the reader's buffer, as for the `longest` datagram.
+/// Whether a datagram of this length certainly has room for one more message. Its capacity is either the minimum (also if the
+/// kernel is short of memory) or sized by the reader's buffer, as for the `longest` datagram.
 fn has_room(length: usize, first_length: usize, longest: usize) -> bool {
     let small = SMALLEST_DATAGRAM.max(first_length);
     let large = SMALLEST_LARGE_DATAGRAM.max(longest);

@@ -49,7 +49,8 @@ pub(crate) fn write_real_server_status(writer: &mut AttributeWriter<'_>, status:
     });
 }
 
-/// Reads a message of a destination listing. `service_family` is for kernels before 3.18, which do not send the real server's family.
+/// Reads a message of a destination listing. `service_family` is for kernels before 3.18, which do not send the real server's
+/// family.
 pub(crate) fn read_real_server(
     body: AttributeReader<'_>,
     service_family: Option<Family>,

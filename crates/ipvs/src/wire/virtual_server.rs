@@ -56,8 +56,8 @@ pub(super) fn write_virtual_server(writer: &mut AttributeWriter<'_>, server: &Vi
     }
 }
 
-/// The value of `IPVS_SVC_ATTR_NETMASK`: a mask for IPv4, a number of bits in host byte order for IPv6. `None` if the granularity is
-/// for the other family.
+/// The value of `IPVS_SVC_ATTR_NETMASK`: a mask for IPv4, a number of bits in host byte order for IPv6. `None` if the granularity
+/// is for the other family.
 pub(super) fn netmask(server: &VirtualServer) -> Option<[u8; 4]> {
     let granularity = server
         .persistence
