@@ -125,6 +125,8 @@ const NEUTRAL: &[&str] = &[
     "crate::proxier",
     "crate::report",
     "crate::retry",
+    "crate::runner",
+    "crate::schedule",
     "crate::table",
 ];
 

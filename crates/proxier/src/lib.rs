@@ -8,6 +8,8 @@ pub mod plan;
 pub mod proxier;
 pub mod report;
 pub mod retry;
+pub mod runner;
+pub mod schedule;
 pub mod table;
 
 pub use data_path::DataPath;
@@ -16,6 +18,8 @@ pub use plan::{Plan, Subject};
 pub use proxier::{Cost, Proxier, Synced};
 pub use report::{Counts, Outcome, Report};
 pub use retry::Backoff;
+pub use runner::Runner;
+pub use schedule::{Intervals, Schedule};
 
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;

@@ -11,6 +11,7 @@ use kernlink_ipvs::Timeouts;
 
 use super::options::IpvsOptions;
 use crate::error::InvalidConfig;
+use crate::schedule::Intervals;
 
 /// The configuration of IPVS mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,15 @@ impl Config {
             min_sync_period: Duration::ZERO,
             dummy_link: DEFAULT_DUMMY_LINK.to_owned(),
             random_fully: true,
+        }
+    }
+
+    /// The intervals of a [`Schedule`](crate::Schedule), from `min_sync_period` and `sync_period`.
+    #[must_use]
+    pub fn intervals(&self) -> Intervals {
+        Intervals {
+            min: self.min_sync_period,
+            max: self.sync_period,
         }
     }
 

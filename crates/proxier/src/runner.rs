@@ -1,0 +1,236 @@
+//! A proxier on a thread of its own.
+
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use kernlink_services::{Change, Event, Kind, SourceId};
+
+use crate::data_path::DataPath;
+use crate::error::{InvalidConfig, SyncError};
+use crate::proxier::{Proxier, Synced};
+use crate::schedule::{Due, Schedule};
+
+/// What happened on the thread of a [`Runner`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Notice<M: DataPath> {
+    /// New events about objects that a source delivered. Other events are in [`Synced::events`].
+    Events(Vec<Event>),
+    /// A sync ended. Its report may contain failures, which are retried.
+    Synced(Box<Synced<M>>),
+    /// A sync did nothing. It is repeated after a delay.
+    Failed(SyncError<M::Error>),
+    /// A configuration was refused; the former one stays.
+    InvalidConfig(InvalidConfig),
+}
+
+enum Command<M: DataPath> {
+    Change(SourceId, Box<Change>),
+    RegisterSource(SourceId, Kind),
+    RemoveSource(SourceId),
+    SetConfig(Box<M::Config>),
+    Resync,
+    Stop,
+}
+
+/// Runs a [`Proxier`] on a thread, when its [`Schedule`] is due. Two syncs never overlap.
+///
+/// Calls return at once; the thread handles them in order, all that are waiting before the next sync. Dropping the runner stops the thread
+/// after the sync in progress, and leaves the kernel as it is.
+pub struct Runner<M: DataPath> {
+    commands: Sender<Command<M>>,
+    thread: Option<JoinHandle<Proxier<M>>>,
+}
+
+impl<M: DataPath> fmt::Debug for Runner<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runner").finish_non_exhaustive()
+    }
+}
+
+/// The thread of a runner panicked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the thread of the proxier panicked")]
+pub struct RunnerPanicked;
+
+impl<M> Runner<M>
+where
+    M: DataPath + 'static,
+    Proxier<M>: Send,
+    M::Config: Send,
+{
+    /// Starts the thread, in the network namespace of the calling thread. `notify` is called on it; the next sync waits until it returns.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
+    pub fn start(
+        proxier: Proxier<M>,
+        schedule: Schedule,
+        notify: impl FnMut(Notice<M>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (commands, received) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("kernlink-proxier".to_owned())
+            .spawn(move || run(proxier, schedule, &received, notify))?;
+        Ok(Self {
+            commands,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl<M: DataPath> Runner<M> {
+    /// Applies a change of a source, as [`Proxier::change`].
+    pub fn change(&self, source: SourceId, change: Change) {
+        self.send(Command::Change(source, Box::new(change)));
+    }
+
+    /// Declares that a source delivers a kind of object, as [`Proxier::register_source`].
+    pub fn register_source(&self, source: SourceId, kind: Kind) {
+        self.send(Command::RegisterSource(source, kind));
+    }
+
+    /// Removes a source with all its objects, as [`Proxier::remove_source`].
+    pub fn remove_source(&self, source: SourceId) {
+        self.send(Command::RemoveSource(source));
+    }
+
+    /// Replaces the configuration, as [`Proxier::set_config`].
+    pub fn set_config(&self, config: M::Config) {
+        self.send(Command::SetConfig(Box::new(config)));
+    }
+
+    /// Reads the whole kernel at the next sync, which is due now. Call it when another program changed the kernel.
+    pub fn resync(&self) {
+        self.send(Command::Resync);
+    }
+
+    /// Whether the thread has ended although the runner was not stopped: it panicked.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends the thread after the sync in progress, and returns the proxier. Calls before this one are applied to its objects, but not
+    /// to the kernel. The kernel stays as it is.
+    ///
+    /// # Errors
+    /// [`RunnerPanicked`].
+    pub fn stop(mut self) -> Result<Proxier<M>, RunnerPanicked> {
+        self.send(Command::Stop);
+        let thread = self.thread.take().ok_or(RunnerPanicked)?;
+        thread.join().map_err(|_| RunnerPanicked)
+    }
+
+    fn send(&self, command: Command<M>) {
+        // It fails only if the thread panicked, which `has_ended` and `stop` report.
+        let _ = self.commands.send(command);
+    }
+}
+
+impl<M: DataPath> Drop for Runner<M> {
+    fn drop(&mut self) {
+        self.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // The panic was printed by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Handles commands and syncs until it is told to stop.
+fn run<M: DataPath>(
+    mut proxier: Proxier<M>,
+    mut schedule: Schedule,
+    commands: &Receiver<Command<M>>,
+    mut notify: impl FnMut(Notice<M>),
+) -> Proxier<M> {
+    while let Some(command) = receive(commands, next(&proxier, &schedule)) {
+        let mut received = command;
+        while let Some(command) = received {
+            if matches!(command, Command::Stop) {
+                return proxier;
+            }
+            handle(command, &mut proxier, &mut schedule, &mut notify);
+            received = match commands.try_recv() {
+                Ok(command) => Some(command),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => return proxier,
+            };
+        }
+        if !proxier.services().has_synced() {
+            continue;
+        }
+        let now = Instant::now();
+        schedule.on_synced(now);
+        let Some(due) = schedule.take(now) else {
+            continue;
+        };
+        if due == Due::Resync {
+            proxier.resync();
+        }
+        match proxier.sync(now) {
+            Ok(synced) => {
+                schedule.on_report(Instant::now(), synced.next);
+                notify(Notice::Synced(Box::new(synced)));
+            }
+            Err(error) => {
+                schedule.on_error(Instant::now());
+                notify(Notice::Failed(error));
+            }
+        }
+    }
+    proxier
+}
+
+/// When to sync if no command arrives before.
+fn next<M: DataPath>(proxier: &Proxier<M>, schedule: &Schedule) -> Option<Instant> {
+    schedule.next().filter(|_| proxier.services().has_synced())
+}
+
+/// Waits for a command, at most until `time`. `Some(None)` at that time; `None` if the runner is gone.
+fn receive<T>(commands: &Receiver<T>, time: Option<Instant>) -> Option<Option<T>> {
+    let Some(time) = time else {
+        return commands.recv().ok().map(Some);
+    };
+    match commands.recv_timeout(time.saturating_duration_since(Instant::now())) {
+        Ok(command) => Some(Some(command)),
+        Err(RecvTimeoutError::Timeout) => Some(None),
+        Err(RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+fn handle<M: DataPath>(
+    command: Command<M>,
+    proxier: &mut Proxier<M>,
+    schedule: &mut Schedule,
+    notify: &mut impl FnMut(Notice<M>),
+) {
+    let now = Instant::now();
+    let events = match command {
+        Command::Change(source, change) => proxier.change(source, *change),
+        Command::RemoveSource(source) => proxier.remove_source(source),
+        Command::RegisterSource(source, kind) => {
+            proxier.register_source(source, kind);
+            Vec::new()
+        }
+        Command::SetConfig(config) => {
+            if let Err(error) = proxier.set_config(&config) {
+                notify(Notice::InvalidConfig(error));
+            }
+            Vec::new()
+        }
+        Command::Resync => {
+            schedule.on_kernel_change(now);
+            return;
+        }
+        Command::Stop => return,
+    };
+    schedule.on_change(now);
+    if !events.is_empty() {
+        notify(Notice::Events(events));
+    }
+}

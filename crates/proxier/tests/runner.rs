@@ -1,0 +1,136 @@
+//! A proxier on a thread of its own, on the in-memory kernel.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel, Proxier};
+use kernlink_proxier::runner::{Notice, Runner};
+use kernlink_proxier::schedule::{Intervals, Schedule};
+use kernlink_proxier::services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Service, SourceId,
+};
+
+const SOURCE: SourceId = SourceId(0);
+/// Nothing in these tests takes long; a test that waits longer has failed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// No sync without a reason, and none delayed.
+const INTERVALS: Intervals = Intervals {
+    min: Duration::ZERO,
+    max: Duration::ZERO,
+};
+
+fn start() -> (Runner<IpvsMode>, Receiver<Notice<IpvsMode>>) {
+    let proxier = Proxier::new(Config::new("node-a"), Kernel::fake()).unwrap();
+    let (sender, notices) = mpsc::channel();
+    let runner = Runner::start(proxier, Schedule::new(INTERVALS), move |notice| {
+        let _ = sender.send(notice);
+    });
+    (runner.unwrap(), notices)
+}
+
+fn service() -> Change {
+    let service = Service::new(ObjectName::new("shop", "web"));
+    let service = service
+        .with_cluster_ip("10.96.12.80")
+        .with_port(Port::new("http", 80));
+    Change::Services(ObjectChange::Upsert(service))
+}
+
+fn slice(endpoints: u8) -> Change {
+    let slice = EndpointSlice::new(ObjectName::new("shop", "web-4n8dz"), "web", Family::Ipv4);
+    let slice = slice.with_port(EndpointPort::new("http", 8080));
+    let endpoints = (1..=endpoints).map(|last| Endpoint::new([10, 244, 1, last].into()));
+    Change::EndpointSlices(ObjectChange::Upsert(
+        endpoints.fold(slice, EndpointSlice::with_endpoint),
+    ))
+}
+
+fn deliver(runner: &Runner<IpvsMode>) {
+    for change in [
+        service(),
+        Change::Services(ObjectChange::Synced),
+        slice(1),
+        Change::EndpointSlices(ObjectChange::Synced),
+    ] {
+        runner.change(SOURCE, change);
+    }
+}
+
+/// Waits for a sync with steps; syncs without any may come between.
+fn synced(notices: &Receiver<Notice<IpvsMode>>) -> usize {
+    loop {
+        match notices.recv_timeout(LIMIT).unwrap() {
+            Notice::Synced(synced) if !synced.plan.is_empty() => {
+                assert!(synced.is_success(), "{synced}");
+                return synced.plan.len();
+            }
+            Notice::Failed(error) => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_first_sync_waits_for_all_sources_and_changes_follow() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    assert!(synced(&notices) > 20);
+    runner.change(SOURCE, slice(2));
+    // The real server, and its entry for hairpin traffic if it is on this node, which it is not.
+    assert_eq!(synced(&notices), 1);
+    let mut proxier = runner.stop().unwrap();
+    let servers = proxier.kernel_mut().ipvs.list_all().unwrap();
+    assert_eq!(
+        servers
+            .iter()
+            .map(|(_, real_servers)| real_servers.len())
+            .sum::<usize>(),
+        2
+    );
+}
+
+#[test]
+fn what_another_program_removed_is_restored_after_resync() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    synced(&notices);
+    let mut proxier = runner.stop().unwrap();
+    proxier.kernel_mut().ipvs.flush().unwrap();
+    let (sender, notices) = mpsc::channel();
+    let notify = move |notice| _ = sender.send(notice);
+    let runner = Runner::start(proxier, Schedule::new(INTERVALS), notify).unwrap();
+    runner.resync();
+    assert_eq!(synced(&notices), 2, "a virtual server and a real server");
+}
+
+#[test]
+fn calls_before_stop_are_applied_to_the_objects() {
+    let (runner, _notices) = start();
+    runner.change(SOURCE, service());
+    let proxier = runner.stop().unwrap();
+    assert_eq!(proxier.services().services().count(), 1);
+    assert!(!proxier.services().has_synced());
+}
+
+#[test]
+fn an_invalid_configuration_is_refused() {
+    let (runner, notices) = start();
+    let mut config = Config::new("node-a");
+    config.dummy_link = "kube/ipvs0".to_owned();
+    runner.set_config(config);
+    let notice = notices.recv_timeout(LIMIT).unwrap();
+    assert!(matches!(notice, Notice::InvalidConfig(_)), "{notice:?}");
+}
+
+#[test]
+fn dropping_the_runner_ends_its_thread() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    synced(&notices);
+    drop(runner);
+    // The closure of the thread, which holds the sender, is gone.
+    while notices.recv_timeout(LIMIT).is_ok() {}
+    assert_eq!(notices.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected);
+}
