@@ -3,6 +3,8 @@
 mod apply;
 pub mod data_path;
 pub mod error;
+#[cfg(feature = "health")]
+pub mod health;
 pub mod ipvs_mode;
 pub mod plan;
 pub mod proxier;
