@@ -6,6 +6,7 @@ pub mod error;
 #[cfg(feature = "health")]
 pub mod health;
 pub mod ipvs_mode;
+pub mod lock;
 pub mod plan;
 pub mod proxier;
 pub mod report;
@@ -16,6 +17,7 @@ pub mod table;
 
 pub use data_path::DataPath;
 pub use error::{InvalidConfig, SyncError};
+pub use lock::Lock;
 pub use plan::{Plan, Subject};
 pub use proxier::{Cost, Proxier, Synced};
 pub use report::{Counts, Outcome, Report};
