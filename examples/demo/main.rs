@@ -202,7 +202,7 @@ fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
     let mut failed = 0;
     for frontend in frontends {
         let (key, port) = (frontend.key, frontend.owner);
-        if key.protocol == Protocol::Sctp || !port.endpoints.any {
+        if key.protocol == Protocol::Sctp || !port.endpoints.has_any {
             continue;
         }
         let target = SocketAddr::new(key.address, key.port);
