@@ -7,11 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{
     imports, layers,
     persist::persist,
+    words,
     workspace::{Workspace, output, succeed},
 };
 
@@ -21,11 +22,15 @@ const CARGO_DENY: &str = "0.20.2";
 /// Dependencies between crates, imports between modules, format, lints, documentation, every published crate alone, licences
 /// and duplicate versions.
 ///
-/// One thing that is wrong does not keep the others from being looked at. False where anything is wrong.
-pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
-    let mut checks = Checks::default();
+/// `part` selects the checks with this text in their names. A failed check does not prevent the next one. False if one failed.
+pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
+    let mut checks = Checks {
+        part: part.map(str::to_owned),
+        ..Checks::default()
+    };
     checks.one("who depends on whom", || layers::check(workspace));
     checks.one("what modules import", || imports::check(workspace));
+    checks.one("words to avoid", || words::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",
@@ -62,20 +67,32 @@ pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
             .args(["--workspace", "--all-features", "check"]);
         succeed(deny.args(["licenses", "bans", "sources"]))
     });
+    ensure!(
+        !checks.done.is_empty(),
+        "no check has `{}` in its name",
+        part.unwrap_or_default()
+    );
     println!("\n{checks}");
     Ok(checks.failed().next().is_none())
 }
 
-/// Names, verdicts and times of the checks so far.
+/// Names, results and times of the checks so far.
 #[derive(Debug, Default)]
-struct Checks(Vec<(String, Result<()>, Duration)>);
+struct Checks {
+    /// Checks without this text in their names are not run.
+    part: Option<String>,
+    done: Vec<(String, Result<()>, Duration)>,
+}
 
 impl Checks {
     fn one(&mut self, name: &str, check: impl FnOnce() -> Result<()>) {
+        if self.part.as_ref().is_some_and(|part| !name.contains(part)) {
+            return;
+        }
         println!("== {name} ==");
         let start = Instant::now();
         let result = check();
-        self.0.push((name.to_owned(), result, start.elapsed()));
+        self.done.push((name.to_owned(), result, start.elapsed()));
     }
 
     fn cargo(&mut self, workspace: &Workspace, named: &[&str], more: &[&str], environment: &[(&str, &str)]) {
@@ -91,7 +108,7 @@ impl Checks {
     }
 
     fn failed(&self) -> impl Iterator<Item = &str> {
-        self.0
+        self.done
             .iter()
             .filter(|(_, result, _)| result.is_err())
             .map(|(name, _, _)| name.as_str())
@@ -100,12 +117,12 @@ impl Checks {
 
 impl fmt::Display for Checks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, result, time) in &self.0 {
-            let verdict = if result.is_ok() { "good" } else { "FAILED" };
-            writeln!(f, "{verdict:<6} {:>6.1} s  {name}", time.as_secs_f64())?;
+        for (name, result, time) in &self.done {
+            let outcome = if result.is_ok() { "good" } else { "FAILED" };
+            writeln!(f, "{outcome:<6} {:>6.1} s  {name}", time.as_secs_f64())?;
         }
-        // A failure that printed nothing itself, such as a program that is not there, is said here.
-        for (_, result, _) in &self.0 {
+        // A failure that printed nothing itself, such as a missing program, is printed here.
+        for (_, result, _) in &self.done {
             if let Err(error) = result {
                 writeln!(f, "FAILED: {error:#}")?;
             }
@@ -156,12 +173,12 @@ mod tests {
     #[test]
     fn a_failed_check_does_not_hide_the_next() {
         let mut checks = Checks::default();
-        checks.one("first", || anyhow::bail!("it is crooked"));
+        checks.one("first", || anyhow::bail!("first problem"));
         checks.one("second", || Ok(()));
         assert_eq!(checks.failed().collect::<Vec<_>>(), ["first"]);
         let text = checks.to_string();
         assert!(
-            text.contains("FAILED: it is crooked") && text.contains("good"),
+            text.contains("FAILED: first problem") && text.contains("good"),
             "{text}"
         );
     }

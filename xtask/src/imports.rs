@@ -244,7 +244,7 @@ fn prefix<'a>(pattern: &str, path: &'a FullPath) -> Option<&'a [String]> {
 }
 
 /// Whether a pattern matches all of a text: `*` is any text, `|` separates alternatives.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|pattern| match pattern.split_once('*') {
         Some((before, after)) => text
             .strip_prefix(before)

@@ -10,11 +10,13 @@ mod libtest;
 mod modules;
 mod persist;
 mod programs;
+mod prose;
 mod provision;
 mod report;
 mod step;
 mod test;
 mod vm;
+mod words;
 mod workspace;
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -27,7 +29,7 @@ use crate::{test::Which, workspace::Workspace};
 const USAGE: &str = "\
 usage: cargo xtask VERB
 
-  check                     dependencies, imports, format, lints, documentation, every crate alone, licences
+  check [PART]              all checks that are not tests, or those with PART in their names
   test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
   vm run -- COMMAND...      any command in a VM over this file system;
                             of `cargo run ...`, cargo runs here and the program in the VM
@@ -49,7 +51,9 @@ const VM_VERBS: &str = "`cargo xtask vm run -- COMMAND...` and `cargo xtask vm t
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verb {
     Help,
-    Check,
+    Check {
+        part: Option<String>,
+    },
     Test {
         tiers: Vec<Which>,
     },
@@ -91,7 +95,7 @@ fn run() -> Result<ExitCode> {
     step::end_all_on_interrupt()?;
     let workspace = Workspace::load()?;
     let good = match verb {
-        Verb::Check => check::run(&workspace)?,
+        Verb::Check { part } => check::run(&workspace, part.as_deref())?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
@@ -129,7 +133,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut words = words.into_iter();
     let verb = match words.next().as_deref() {
         None => Verb::Help,
-        Some("check") => Verb::Check,
+        Some("check") => Verb::Check { part: words.next() },
         Some("test") if tiers.is_empty() => Verb::Test {
             tiers: Which::ALL.to_vec(),
         },
@@ -214,7 +218,7 @@ mod tests {
     fn wrong_words_are_named() {
         for (line, said) in [
             ("tests", "no verb tests"),
-            ("check twice", "one word too many: twice"),
+            ("check clippy twice", "one word too many: twice"),
             ("bench ipvs ipset", "one word too many: ipset"),
             ("vm", "vm: what is to run there? `cargo xtask vm run"),
             ("vm tests", "vm tests: there are `cargo xtask vm run"),

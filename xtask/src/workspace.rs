@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fs,
     io::BufReader,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -154,6 +155,31 @@ fn kind_name(kind: &TargetKind) -> &'static str {
         TargetKind::Bench => "bench",
         _ => "?",
     }
+}
+
+/// The files below a folder with one of these extensions, relative to it and sorted. Hidden and target folders are left out.
+pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            let (path, name) = (entry.path(), entry.file_name());
+            let name = name.to_string_lossy();
+            if entry.file_type()?.is_dir() {
+                if name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                }
+            } else if extensions
+                .iter()
+                .any(|&extension| path.extension().is_some_and(|has| has == extension))
+            {
+                files.push(path.strip_prefix(root)?.to_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Runs a command to its end, its output shown; fails where it fails.
