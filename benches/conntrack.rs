@@ -5,6 +5,11 @@
 //! Times are processor time, of this process and of the tools that it starts: nothing here waits for anything but the
 //! kernel's own work, and so other work on the machine does not count.
 
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Stdio;
+use std::time::Duration;
+
 use kernlink_benches::figure;
 use kernlink_conntrack::{
     Client, Conntrack, Filter, Flow, FlowKey, KernelFiltering, NewFlow, Operation, Protocol, Scope,
@@ -15,10 +20,6 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::Stdio;
-use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

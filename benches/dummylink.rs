@@ -1,6 +1,12 @@
 //! Addresses of a dummy link: added, listed and removed, against `ip -batch` and `ip -batch`'s own reading, and against the
 //! replay of the same messages. In a network namespace of its own; needs root and the dummy device.
 
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
 use kernlink_benches::{figure, median};
 use kernlink_dummylink::{
     Client, DummyLink, DummyLinks, Error, LinkAddress, LinkName, Operation, Selection, uapi,
@@ -8,11 +14,6 @@ use kernlink_dummylink::{
 use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Batch, Connection, Protocol, flags};
 use nix::sched::{CloneFlags, unshare};
-use std::fs;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

@@ -17,7 +17,9 @@ fuzz_target!(|data: &[u8]| {
     let script = Script::new().expect_anything().answer(&datagram).done();
     let Ok(connection) = script.connect() else { return };
     let mut client = Client::over(connection);
-    let Ok(flows) = client.flows(&Filter::new()) else { return };
+    let Ok(flows) = client.flows(&Filter::new()) else {
+        return;
+    };
     for flow in flows.flatten() {
         let filter = Filter::new()
             .with_protocol(flow.protocol())
@@ -30,10 +32,17 @@ fuzz_target!(|data: &[u8]| {
         let destination = flow.original.destination_socket();
         let question = StaleFlows::new().with_destination(flow.protocol(), destination, []);
         // Asked for, an IPv4-mapped address means the IPv4 address.
-        assert_eq!(question.is_stale(&flow), destination.ip() == destination.ip().to_canonical());
+        assert_eq!(
+            question.is_stale(&flow),
+            destination.ip() == destination.ip().to_canonical()
+        );
         // Whatever came, it can be asked to be deleted and made again without a panic.
         let again = NewFlow::new(flow.original, std::time::Duration::from_secs(1)).with_reply(flow.reply);
-        let operations = [Operation::Delete(flow.key()), Operation::Add(again), Operation::DeleteMatching(filter)];
+        let operations = [
+            Operation::Delete(flow.key()),
+            Operation::Add(again),
+            Operation::DeleteMatching(filter),
+        ];
         let script = Script::new()
             .expect_anything()
             .acknowledge(0, Ok(()))

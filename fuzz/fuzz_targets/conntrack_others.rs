@@ -6,7 +6,9 @@ use kernlink_netlink::Script;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Some((choice, payload)) = data.split_first() else { return };
+    let Some((choice, payload)) = data.split_first() else {
+        return;
+    };
     let message = Script::message(0x0100, 2, payload);
     let script = Script::new().expect_anything().answer(&message);
     // Lists end with one kind of message, single answers with another.

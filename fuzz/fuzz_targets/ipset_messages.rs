@@ -10,7 +10,11 @@ fuzz_target!(|data: &[u8]| {
     let message = Script::message(0x0607, 2, data);
     let client = || {
         let script = (0..8).fold(Script::new(), |script, _| {
-            script.expect_anything().answer(&message).done().acknowledge(0, Ok(()))
+            script
+                .expect_anything()
+                .answer(&message)
+                .done()
+                .acknowledge(0, Ok(()))
         });
         script.connect().ok().map(Client::over)
     };
@@ -30,10 +34,17 @@ fuzz_target!(|data: &[u8]| {
         let _ = (client.headers(), client.names());
     }
     if let Some(mut client) = client() {
-        let _ = (client.index_of(&set), client.name_of(1), client.revisions(SetType::HashIp, Family::Inet));
+        let _ = (
+            client.index_of(&set),
+            client.name_of(1),
+            client.revisions(SetType::HashIp, Family::Inet),
+        );
     }
     if let Some(mut client) = client() {
-        let operations = [Operation::add(set, Entry::port(1)), Operation::add(set, Entry::port(2))];
+        let operations = [
+            Operation::add(set, Entry::port(1)),
+            Operation::add(set, Entry::port(2)),
+        ];
         assert_eq!(client.execute(&operations).len(), 2);
     }
 });

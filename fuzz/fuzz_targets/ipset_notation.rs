@@ -5,16 +5,28 @@ use kernlink_ipset::{Family, SetName, SetType, notation};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
     // Sets that the text does not create have the type that their name ends with.
     let known = |name: &SetName| {
         let last = usize::from(name.as_bytes().last().copied().unwrap_or_default());
         let set_type = SetType::ALL.get(last % SetType::ALL.len()).copied()?;
         let families = set_type.families();
-        Some((set_type, families.get(last / 16 % families.len()).copied().unwrap_or(Family::Inet)))
+        Some((
+            set_type,
+            families
+                .get(last / 16 % families.len())
+                .copied()
+                .unwrap_or(Family::Inet),
+        ))
     };
-    let Ok(operations) = notation::parse_with(text, known) else { return };
-    let Ok(printed) = notation::render(&operations) else { return };
+    let Ok(operations) = notation::parse_with(text, known) else {
+        return;
+    };
+    let Ok(printed) = notation::render(&operations) else {
+        return;
+    };
     match notation::parse_with(&printed, known) {
         Ok(again) => assert_eq!(again, operations, "{printed}"),
         Err(error) => panic!("{error}: {}\n{printed}", error.error),

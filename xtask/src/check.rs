@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    imports, layers,
+    import_order, imports, layers,
     persist::persist,
     words,
     workspace::{Workspace, output, succeed},
@@ -31,6 +31,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("who depends on whom", || layers::check(workspace));
     checks.one("what modules import", || imports::check(workspace));
     checks.one("words to avoid", || words::check(workspace));
+    checks.one("order of imports", || import_order::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod guest;
 mod host;
+mod import_order;
 mod imports;
 mod layers;
 mod libtest;
@@ -30,6 +31,7 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   check [PART]              all checks that are not tests, or those with PART in their names
+  fix                       sorts imports and formats all files
   test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
   vm run -- COMMAND...      any command in a VM over this file system;
                             of `cargo run ...`, cargo runs here and the program in the VM
@@ -54,6 +56,7 @@ enum Verb {
     Check {
         part: Option<String>,
     },
+    Fix,
     Test {
         tiers: Vec<Which>,
     },
@@ -96,6 +99,7 @@ fn run() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let good = match verb {
         Verb::Check { part } => check::run(&workspace, part.as_deref())?,
+        Verb::Fix => import_order::fix(&workspace).map(|()| true)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
@@ -134,6 +138,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let verb = match words.next().as_deref() {
         None => Verb::Help,
         Some("check") => Verb::Check { part: words.next() },
+        Some("fix") => Verb::Fix,
         Some("test") if tiers.is_empty() => Verb::Test {
             tiers: Which::ALL.to_vec(),
         },

@@ -1,10 +1,6 @@
 //! The words to avoid, which `docs/glossary.md` lists, and where they occur.
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -358,9 +354,7 @@ Text.
 
     #[test]
     fn the_glossary_of_this_workspace_is_valid() {
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-            .join("..")
-            .join(GLOSSARY);
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(GLOSSARY);
         let glossary = Glossary::parse(&fs::read_to_string(file).unwrap()).unwrap();
         assert!(glossary.avoid.len() > 20);
         let text = "a netfilter verdict";
