@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::{
     import_order, imports, layers,
     persist::persist,
-    words,
+    public_api, words,
     workspace::{Workspace, output, succeed},
 };
 
@@ -62,6 +62,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
         ];
         checks.cargo(workspace, &alone, &["--", "-D", "warnings"], &[]);
     }
+    checks.one("public API", || public_api::check(workspace));
     checks.one("cargo deny", || {
         let mut deny = Command::new(cargo_deny(workspace)?);
         deny.current_dir(workspace.root())

@@ -13,6 +13,7 @@ mod persist;
 mod programs;
 mod prose;
 mod provision;
+mod public_api;
 mod report;
 mod step;
 mod test;
@@ -32,6 +33,7 @@ usage: cargo xtask VERB
 
   check [PART]              all checks that are not tests, or those with PART in their names
   fix                       sorts imports and formats all files
+  public-api                writes the public API of each published crate to public-api/
   test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
   vm run -- COMMAND...      any command in a VM over this file system;
                             of `cargo run ...`, cargo runs here and the program in the VM
@@ -57,6 +59,7 @@ enum Verb {
         part: Option<String>,
     },
     Fix,
+    PublicApi,
     Test {
         tiers: Vec<Which>,
     },
@@ -100,6 +103,7 @@ fn run() -> Result<ExitCode> {
     let good = match verb {
         Verb::Check { part } => check::run(&workspace, part.as_deref())?,
         Verb::Fix => import_order::fix(&workspace).map(|()| true)?,
+        Verb::PublicApi => public_api::write(&workspace).map(|()| true)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
@@ -139,6 +143,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         None => Verb::Help,
         Some("check") => Verb::Check { part: words.next() },
         Some("fix") => Verb::Fix,
+        Some("public-api") => Verb::PublicApi,
         Some("test") if tiers.is_empty() => Verb::Test {
             tiers: Which::ALL.to_vec(),
         },
