@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::{
     import_order, imports, layers,
     persist::persist,
-    public_api, words,
+    public_api, shape, snippets, words,
     workspace::{Workspace, output, succeed},
 };
 
@@ -32,6 +32,8 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("what modules import", || imports::check(workspace));
     checks.one("words to avoid", || words::check(workspace));
     checks.one("order of imports", || import_order::check(workspace));
+    checks.one("files of the kernel crates", || shape::check(workspace));
+    checks.one("example programs in documents", || snippets::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

@@ -15,6 +15,8 @@ mod prose;
 mod provision;
 mod public_api;
 mod report;
+mod shape;
+mod snippets;
 mod step;
 mod test;
 mod vm;
@@ -32,8 +34,9 @@ const USAGE: &str = "\
 usage: cargo xtask VERB
 
   check [PART]              all checks that are not tests, or those with PART in their names
-  fix                       sorts imports and formats all files
+  fix                       sorts imports, formats, and updates what documents show of the sources
   public-api                writes the public API of each published crate to public-api/
+  shape                     prints which files each kernel crate has, as a Markdown table
   test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
   vm run -- COMMAND...      any command in a VM over this file system;
                             of `cargo run ...`, cargo runs here and the program in the VM
@@ -60,6 +63,7 @@ enum Verb {
     },
     Fix,
     PublicApi,
+    Shape,
     Test {
         tiers: Vec<Which>,
     },
@@ -102,8 +106,14 @@ fn run() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let good = match verb {
         Verb::Check { part } => check::run(&workspace, part.as_deref())?,
-        Verb::Fix => import_order::fix(&workspace).map(|()| true)?,
+        Verb::Fix => {
+            import_order::fix(&workspace)?;
+            snippets::write(&workspace)?;
+            shape::write(&workspace)?;
+            true
+        }
         Verb::PublicApi => public_api::write(&workspace).map(|()| true)?,
+        Verb::Shape => shape::print(&workspace).map(|()| true)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
@@ -144,6 +154,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("check") => Verb::Check { part: words.next() },
         Some("fix") => Verb::Fix,
         Some("public-api") => Verb::PublicApi,
+        Some("shape") => Verb::Shape,
         Some("test") if tiers.is_empty() => Verb::Test {
             tiers: Which::ALL.to_vec(),
         },
