@@ -10,9 +10,9 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    import_order, imports, layers,
-    persist::persist,
-    public_api, shape, snippets, words,
+    import_order, imports, layers, public_api,
+    retry::persist,
+    shape, snippets, words,
     workspace::{Workspace, output, succeed},
 };
 

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kernlink_kernel_tests::programs::Program;
 
 use crate::{
-    persist::persist,
+    retry::persist,
     workspace::{output, succeed},
 };
 
