@@ -1,4 +1,4 @@
-//! Benchmarks: which there are stands in `benches/Cargo.toml`, what they found in lines `figure NAME VALUE UNIT`.
+//! `cargo xtask bench`: runs the benchmarks in `benches/Cargo.toml`, which print lines `figure NAME VALUE UNIT`.
 
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     workspace::{BENCHES, Executable, Workspace},
 };
 
-/// Tells a benchmark which group was asked for, so that it can leave out the others.
+/// The environment variable with the requested group, so that a benchmark can leave out other groups.
 const GROUP_VARIABLE: &str = "KERNLINK_BENCH_GROUP";
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
@@ -22,13 +22,13 @@ const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    /// The groups of the figures it prints.
+    /// The groups of the figures that it prints.
     groups: Vec<String>,
-    /// Whether it needs the VM's kernel.
+    /// Whether it needs the kernel of the VM.
     vm: bool,
 }
 
-/// Runs the benchmarks of a group, or all of them.
+/// Runs the benchmarks of a group, or all of them. False if one failed.
 pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Options) -> Result<bool> {
     let entries = entries(workspace)?;
     let chosen: BTreeMap<_, _> = entries
@@ -44,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
             .keys()
             .flat_map(|name| ["--bench".to_owned(), (*name).clone()]),
     );
-    // A benchmark that starts no program needs none, and runs without root too.
+    // Some benchmarks start no external programs and run without root.
     if provision::is_root() {
         provision::install(&[PROGRAMS])?;
     }
@@ -72,7 +72,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
                 step = host::in_private_namespace(&step);
             }
             step::run(&step, &records, pass_through)?;
-            good &= judge(executable, &records, &chosen, group)?;
+            good &= evaluate(executable, &records, &chosen, group)?;
         }
     }
     if !in_vm.is_empty() {
@@ -87,7 +87,7 @@ pub(crate) fn run(workspace: &Workspace, group: Option<&str>, options: &vm::Opti
             good = false;
         }
         for (position, executable) in in_vm.into_iter().enumerate() {
-            good &= judge(executable, &run.records(position), &chosen, group)?;
+            good &= evaluate(executable, &run.records(position), &chosen, group)?;
         }
     }
     Ok(good)
@@ -118,7 +118,7 @@ fn entries(workspace: &Workspace) -> Result<BTreeMap<String, Entry>> {
     for name in entries.keys() {
         ensure!(
             targets.iter().any(|target| target.name == *name),
-            "{}: [package.metadata.benches] names {name}, which is no [[bench]]",
+            "{}: entry {name} in [package.metadata.benches] has no [[bench]]",
             package.manifest_path
         );
     }
@@ -133,11 +133,8 @@ fn nothing_chosen(entries: &BTreeMap<String, Entry>, group: Option<&str>) -> Str
     groups.sort();
     groups.dedup();
     match group {
-        Some(group) if !groups.is_empty() => format!(
-            "no benchmark has figures of the group {group}; there are: {}",
-            groups.join(", ")
-        ),
-        _ => format!("the package {BENCHES} has no benchmark"),
+        Some(group) if !groups.is_empty() => format!("unknown group `{group}`; known: {}", groups.join(", ")),
+        _ => format!("the package {BENCHES} has no benchmarks"),
     }
 }
 
@@ -150,7 +147,7 @@ fn here_step(executable: &Executable, group: Option<&str>, path: &Path) -> Step 
     Step {
         name: executable.target.clone(),
         program: executable.path.clone(),
-        // What `cargo bench` passes to a benchmark.
+        // As `cargo bench` does.
         arguments: vec!["--bench".to_owned()],
         folder: executable.folder.clone(),
         environment,
@@ -159,7 +156,8 @@ fn here_step(executable: &Executable, group: Option<&str>, path: &Path) -> Step 
     }
 }
 
-/// The same from the guest's memory: a page read over 9p in the middle of a measurement would be part of it.
+/// A step that copies the benchmark to the memory of the guest and runs it there. Otherwise pages of the program would be read over
+/// 9p during the measurement.
 fn memory_step(executable: &Executable, group: Option<&str>, path: &Path) -> Step {
     let copy_and_run = r#"cp "$0" /dev/shm/ && exec "/dev/shm/${0##*/}" "$@""#;
     let step = here_step(executable, group, path);
@@ -176,8 +174,8 @@ fn memory_step(executable: &Executable, group: Option<&str>, path: &Path) -> Ste
     }
 }
 
-/// A benchmark is good if it ended well and printed figures, all of groups that it declares.
-fn judge(
+/// Whether a benchmark exited with status 0 and printed figures, all of groups that it declares.
+fn evaluate(
     executable: &Executable,
     records: &Records,
     chosen: &BTreeMap<&String, &Entry>,
@@ -188,12 +186,12 @@ fn judge(
         .get(name)
         .map(|entry| entry.groups.as_slice())
         .unwrap_or_default();
-    let verdict = match records.read_end()? {
+    let result = match records.read_end()? {
         Some(end) if end.is_success() => figures(&records.read_output(), groups, group),
-        Some(end) => Err(anyhow::anyhow!("it ended badly: {end:?}")),
-        None => Err(anyhow::anyhow!("it was not run to its end")),
+        Some(end) => Err(anyhow::anyhow!("failed: {end:?}")),
+        None => Err(anyhow::anyhow!("it did not run to its end")),
     };
-    match verdict {
+    match result {
         Ok(count) => {
             println!("{name}: {count} figures");
             Ok(true)
@@ -205,32 +203,32 @@ fn judge(
     }
 }
 
-/// Counts the figures in a benchmark's output and checks their form.
-fn figures(text: &str, groups: &[String], wanted: Option<&str>) -> Result<usize> {
+/// Checks the figures in the output of a benchmark, and counts those of the requested group.
+fn figures(text: &str, groups: &[String], requested: Option<&str>) -> Result<usize> {
     let mut count = 0;
     for line in text.lines().filter(|line| line.starts_with("figure ")) {
         let [_, name, value, _unit] = line.split(' ').collect::<Vec<_>>()[..] else {
-            bail!("not `figure NAME VALUE UNIT`: {line}");
+            bail!("invalid line `{line}`; expected `figure NAME VALUE UNIT`");
         };
         let number: f64 = value
             .parse()
-            .with_context(|| format!("not a number in: {line}"))?;
-        ensure!(number.is_finite(), "not a finite number in: {line}");
+            .with_context(|| format!("invalid number in `{line}`"))?;
+        ensure!(number.is_finite(), "number is not finite in `{line}`");
         let (group, _) = name
             .split_once('.')
-            .with_context(|| format!("a name without a group in: {line}"))?;
+            .with_context(|| format!("name without a group in `{line}`"))?;
         ensure!(
             groups.iter().any(|known| known == group),
-            "benches/Cargo.toml does not list the group of: {line}"
+            "group is not listed in benches/Cargo.toml: `{line}`"
         );
-        if wanted.is_none_or(|wanted| wanted == group) {
+        if requested.is_none_or(|requested| requested == group) {
             count += 1;
         }
     }
     ensure!(
         count > 0,
-        "it printed no figure{}",
-        wanted.map(|group| format!(" of {group}")).unwrap_or_default()
+        "no figure{} in its output",
+        requested.map(|group| format!(" of {group}")).unwrap_or_default()
     );
     Ok(count)
 }
@@ -239,8 +237,8 @@ fn figures(text: &str, groups: &[String], wanted: Option<&str>) -> Result<usize>
 mod tests {
     use super::*;
 
-    fn count(text: &str, wanted: Option<&str>) -> Result<usize> {
-        figures(text, &["ipvs".to_owned(), "ipset".to_owned()], wanted)
+    fn count(text: &str, requested: Option<&str>) -> Result<usize> {
+        figures(text, &["ipvs".to_owned(), "ipset".to_owned()], requested)
     }
 
     #[test]
@@ -251,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_benchmark_without_a_figure_of_the_group_is_bad() {
+    fn a_benchmark_without_a_figure_of_the_group_fails() {
         assert!(count("figure ipset.add 2 entries/s\n", Some("ipvs")).is_err());
         assert!(count("", None).is_err());
     }
 
     #[test]
-    fn malformed_figures_are_refused() {
+    fn invalid_figures_are_errors() {
         for line in [
             "figure ipvs.add 1",
             "figure ipvs.add fast ops/s",

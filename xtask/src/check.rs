@@ -1,4 +1,4 @@
-//! Everything about the code that is not a test.
+//! `cargo xtask check`: all checks except tests.
 
 use std::{
     fmt,
@@ -11,16 +11,16 @@ use anyhow::{Result, ensure};
 
 use crate::{
     import_order, imports, layers, public_api,
-    retry::persist,
+    retry::retry,
     shape, snippets, words,
     workspace::{Workspace, output, succeed},
 };
 
-/// Pinned, because its rules decide whether a commit is good. Newer ones may need a newer compiler.
+/// Pinned, because its rules decide whether a commit passes. Newer versions may require a newer compiler.
 const CARGO_DENY: &str = "0.20.2";
 
-/// Dependencies between crates, imports between modules, format, lints, documentation, every published crate alone, licences
-/// and duplicate versions.
+/// Runs all checks: dependencies between crates, imports, language, shape, documents, format, lints, documentation, each
+/// published crate alone, public API, licences and duplicate versions.
 ///
 /// `part` selects the checks with this text in their names. A failed check does not prevent the next one. False if one failed.
 pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
@@ -28,8 +28,8 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
         part: part.map(str::to_owned),
         ..Checks::default()
     };
-    checks.one("who depends on whom", || layers::check(workspace));
-    checks.one("what modules import", || imports::check(workspace));
+    checks.one("dependencies between crates", || layers::check(workspace));
+    checks.one("imports between modules", || imports::check(workspace));
     checks.one("words to avoid", || words::check(workspace));
     checks.one("order of imports", || import_order::check(workspace));
     checks.one("files of the kernel crates", || shape::check(workspace));
@@ -53,7 +53,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
         "--all-features",
     ];
     checks.cargo(workspace, &doc, &[], &[("RUSTDOCFLAGS", "-D warnings")]);
-    // Features of one member must not be what makes another one build.
+    // A crate must also compile without the features that other members of the workspace enable.
     for package in workspace.published() {
         let alone = [
             "clippy",
@@ -135,7 +135,8 @@ impl fmt::Display for Checks {
     }
 }
 
-/// cargo-deny below the target folder; built if it is not there, unoptimised, because it runs for a second.
+/// The path of cargo-deny below the target folder. Builds it if it is missing, without optimisation, because it runs for one
+/// second only.
 fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.target().join("tools");
     let program = folder.join("bin/cargo-deny");
@@ -143,10 +144,7 @@ fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
     if version(&program).is_ok_and(|version| version.contains(CARGO_DENY)) {
         return Ok(program);
     }
-    eprintln!(
-        "xtask: building cargo-deny {CARGO_DENY} below {}",
-        folder.display()
-    );
+    eprintln!("xtask: building cargo-deny {CARGO_DENY} in {}", folder.display());
     let install = [
         "install",
         "--quiet",
@@ -155,7 +153,7 @@ fn cargo_deny(workspace: &Workspace) -> Result<PathBuf> {
         "--version",
         CARGO_DENY,
     ];
-    persist("building cargo-deny", || {
+    retry("building cargo-deny", || {
         succeed(
             workspace
                 .cargo()
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_check_does_not_hide_the_next() {
+    fn after_a_failed_check_the_next_one_runs() {
         let mut checks = Checks::default();
         checks.one("first", || anyhow::bail!("first problem"));
         checks.one("second", || Ok(()));

@@ -1,4 +1,4 @@
-//! Rules for imports between modules. Rules for dependencies between crates are in `layers.rs`.
+//! Rules for imports between modules. The rules for dependencies between crates are in `layers.rs`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use crate::{
 
 /// A rule that some modules of a package must not name certain modules, crates or functions, in an import or in a path.
 ///
-/// Modules and paths are patterns. They begin with `crate` or with the name of another crate. In a segment `*` stands for any
+/// Modules and paths are patterns. They begin with `crate` or with the name of another crate. In a segment, `*` is any
 /// text, and `|` separates alternatives. A pattern also matches everything below what it names.
 struct Rule {
     /// The package, by its folder in the workspace; a pattern.
@@ -38,7 +38,7 @@ struct Rule {
     why: &'static str,
 }
 
-/// A rule for the sources of one crate, its tests aside.
+/// The default values: a rule for the sources of a crate without its tests.
 const RULE: Rule = Rule {
     package: "",
     modules: &["crate"],
@@ -49,7 +49,7 @@ const RULE: Rule = Rule {
     why: "",
 };
 
-/// A rule about the structure of the proxier: modules, what they must not name, and why.
+/// A rule for the structure of the proxier.
 const fn proxier(
     modules: &'static [&'static str],
     must_not: &'static [&'static str],
@@ -65,40 +65,40 @@ const fn proxier(
     }
 }
 
-/// A rule about the programs that the code of a package starts, tests included.
+/// A rule for starting external programs, in tests as well.
 const fn programs(package: &'static str, except: &'static [&'static str]) -> Rule {
     Rule {
         package,
         except,
         must_not: &["std::process::Command::new", "nix::unistd::exec*"],
         tests: true,
-        why: "external programs are started with kernlink_kernel_tests::programs::command, which knows their packages",
+        why: "external programs are started with kernlink_kernel_tests::programs::command, which has the list of their packages",
         ..RULE
     }
 }
 
 const RULES: &[Rule] = &[
-    // Data paths are independent of each other, and what they share is independent of them.
+    // Data paths do not depend on each other. Shared modules do not depend on a data path.
     proxier(
         &["crate::*_mode"],
         &["crate::*_mode"],
         "a data path must not depend on another one",
     ),
     proxier(
-        NEUTRAL,
+        SHARED_MODULES,
         &["crate::*_mode"],
-        "what all data paths share must not depend on one of them",
+        "shared modules must not depend on a data path",
     ),
     proxier(
-        NEUTRAL,
+        SHARED_MODULES,
         KERNEL_CRATES,
-        "what all data paths share must not depend on the kernel objects of one of them",
+        "shared modules must not depend on kernel objects of a data path",
     ),
     // Inside IPVS mode.
     proxier(
         &["crate::ipvs_mode::observe|observed"],
         &["crate::ipvs_mode::compile|desired"],
-        "what the kernel holds is read without regard to what is desired",
+        "the kernel state is read independently of the desired state",
     ),
     proxier(
         &["crate::ipvs_mode::ownership"],
@@ -116,8 +116,8 @@ const RULES: &[Rule] = &[
     programs("crates/*", &["crate::runner"]),
 ];
 
-/// The modules of the proxier that serve all data paths.
-const NEUTRAL: &[&str] = &[
+/// The modules of the proxier that all data paths use.
+const SHARED_MODULES: &[&str] = &[
     "crate::apply",
     "crate::data_path",
     "crate::error",
@@ -139,10 +139,10 @@ const KERNEL_CRATES: &[&str] = &[
     "kernlink_iptables_restore",
 ];
 
-/// Fails with every place that breaks a rule.
+/// Fails with a list of all violations.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let root = workspace.root();
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for package in workspace.metadata.workspace_packages() {
         let manifest = package.manifest_path.as_std_path();
         let folder = manifest.parent().unwrap_or(root);
@@ -159,36 +159,39 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
             }
             let source = Crate::read(target.src_path.as_std_path(), &|path| fs::read_to_string(path))?;
             for rule in rules {
-                wrong.extend(rule.broken(&source, root));
+                violations.extend(rule.violations_in(&source, root));
             }
         }
     }
     // Several rules may name the same module.
-    wrong.sort();
-    wrong.dedup();
-    if wrong.is_empty() {
+    violations.sort();
+    violations.dedup();
+    if violations.is_empty() {
         return Ok(());
     }
-    bail!("xtask/src/imports.rs does not allow\n  {}", wrong.join("\n  "))
+    bail!(
+        "imports that xtask/src/imports.rs does not allow\n  {}",
+        violations.join("\n  ")
+    )
 }
 
 impl Rule {
-    /// The places in a crate that break the rule, one line for each file and each crate or module that is named there.
-    fn broken(&self, source: &Crate, root: &Path) -> Vec<String> {
+    /// The violations in a crate, one line for each file and each crate or module that it names.
+    fn violations_in(&self, source: &Crate, root: &Path) -> Vec<String> {
         let modules: Vec<_> = source.modules().collect();
         let exists = |pattern: &str| modules.iter().any(|module| prefix(pattern, module).is_some());
         if !self.only_with.is_empty() && !exists(self.only_with) {
             return Vec::new();
         }
         let own = self.must_not.iter().filter(|path| path.starts_with("crate::"));
-        let mut wrong: Vec<_> = self
+        let mut violations: Vec<_> = self
             .modules
             .iter()
             .chain(own)
             .filter(|pattern| !exists(pattern))
             .map(|pattern| {
                 format!(
-                    "{}: no module {pattern}, about which xtask/src/imports.rs has a rule",
+                    "{}: no module {pattern}, which a rule in xtask/src/imports.rs names",
                     self.package
                 )
             })
@@ -201,7 +204,7 @@ impl Rule {
             let Some(bound) = self.bound(&reference.module) else {
                 continue;
             };
-            for path in &reference.leads_to {
+            for path in &reference.resolves_to {
                 let named = self.must_not.iter().find_map(|pattern| prefix(pattern, path));
                 if let Some(named) = named.filter(|&named| named != bound) {
                     let file = reference.file.strip_prefix(root).unwrap_or(&reference.file);
@@ -211,16 +214,16 @@ impl Rule {
                 }
             }
         }
-        wrong.extend(places.into_iter().map(|((file, what), lines)| {
+        violations.extend(places.into_iter().map(|((file, what), lines)| {
             let mut lines = lines.into_iter();
             let first = lines.next().unwrap_or_default();
             let more: String = lines.map(|line| format!(", {line}")).collect();
             format!("{}:{first}{more}: {what}: {}", file.display(), self.why)
         }));
-        wrong
+        violations
     }
 
-    /// The beginning of a module's path that makes the rule apply to it, if it does.
+    /// The beginning of the module's path that the rule matches. `None` if the rule does not apply to the module.
     fn bound<'a>(&self, module: &'a FullPath) -> Option<&'a [String]> {
         if self
             .except
@@ -233,7 +236,7 @@ impl Rule {
     }
 }
 
-/// The beginning of a path that a pattern matches.
+/// The beginning of a path that matches a pattern.
 fn prefix<'a>(pattern: &str, path: &'a FullPath) -> Option<&'a [String]> {
     let segments: Vec<_> = pattern.split("::").collect();
     let beginning = path.0.get(..segments.len())?;
@@ -259,8 +262,8 @@ mod tests {
 
     use super::*;
 
-    /// What breaks the rules of the package in this folder, in a crate of these files.
-    fn broken(folder: &str, files: &[(&str, &str)]) -> Vec<String> {
+    /// The violations in a crate of these files, by the rules for the package in this folder.
+    fn violations_in(folder: &str, files: &[(&str, &str)]) -> Vec<String> {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| (*text).to_owned())
@@ -270,11 +273,11 @@ mod tests {
         RULES
             .iter()
             .filter(|rule| matches(rule.package, folder))
-            .flat_map(|rule| rule.broken(&source, Path::new("/")))
+            .flat_map(|rule| rule.violations_in(&source, Path::new("/")))
             .collect()
     }
 
-    /// A proxier in which one module has this text.
+    /// The violations in a proxier in which one module has this text.
     fn proxier_with(module: &str, text: &str) -> Vec<String> {
         let modules = [
             "apply",
@@ -302,11 +305,11 @@ mod tests {
             let text = if this == module { text } else { "" };
             (name.as_str(), text)
         }));
-        broken("crates/proxier", &files)
+        violations_in("crates/proxier", &files)
     }
 
     #[track_caller]
-    fn assert_broken(found: &[String], expected: &[&str]) {
+    fn assert_violations(found: &[String], expected: &[&str]) {
         let beginnings: Vec<_> = found
             .iter()
             .zip(expected)
@@ -317,30 +320,30 @@ mod tests {
     }
 
     #[test]
-    fn the_structure_that_is_meant_breaks_no_rule() {
+    fn allowed_imports_are_no_violations() {
         let text =
             "use crate::table::Table;\nuse kernlink_ipvs::VirtualServer;\nuse super::compile::Compiled;";
-        assert_broken(&proxier_with("ipvs_mode/client", text), &[]);
-        assert_broken(&proxier_with("plan", "use kernlink_services::Frontend;"), &[]);
+        assert_violations(&proxier_with("ipvs_mode/client", text), &[]);
+        assert_violations(&proxier_with("plan", "use kernlink_services::Frontend;"), &[]);
     }
 
     #[test]
-    fn a_mode_that_imports_another_breaks_a_rule() {
+    fn a_mode_must_not_import_another_mode() {
         let found = proxier_with("test_mode/client", "\nuse crate::ipvs_mode::client::Client;");
-        assert_broken(
+        assert_violations(
             &found,
             &["src/test_mode/client.rs:2: crate::test_mode::client names crate::ipvs_mode: a data path"],
         );
         // Through the root's re-export, too.
         let found = proxier_with("test_mode/client", "fn f(_: crate::Compiled) {}");
-        assert_broken(
+        assert_violations(
             &found,
             &["src/test_mode/client.rs:1: crate::test_mode::client names crate::ipvs_mode: a data path"],
         );
     }
 
     #[test]
-    fn a_neutral_module_that_imports_a_mode_breaks_a_rule() {
+    fn a_shared_module_must_not_import_a_mode() {
         for module in [
             "apply",
             "data_path",
@@ -352,39 +355,39 @@ mod tests {
             "table",
         ] {
             let found = proxier_with(module, "fn f() { crate::ipvs_mode::compile::run(); }");
-            let expected = format!("src/{module}.rs:1: crate::{module} names crate::ipvs_mode: what all");
-            assert_broken(&found, &[&expected]);
+            let expected = format!("src/{module}.rs:1: crate::{module} names crate::ipvs_mode: shared");
+            assert_violations(&found, &[&expected]);
         }
     }
 
     #[test]
-    fn a_neutral_module_that_imports_a_kernel_crate_breaks_a_rule() {
+    fn a_shared_module_must_not_import_a_kernel_crate() {
         for name in KERNEL_CRATES {
             let found = proxier_with("table", &format!("use {name}::{{Client, Error}};"));
-            let expected = format!("src/table.rs:1: crate::table names {name}: what all");
-            assert_broken(&found, &[&expected]);
+            let expected = format!("src/table.rs:1: crate::table names {name}: shared");
+            assert_violations(&found, &[&expected]);
         }
     }
 
     #[test]
-    fn observed_that_imports_desired_breaks_a_rule() {
+    fn observe_must_not_import_compile() {
         let found = proxier_with(
             "ipvs_mode/observe",
             "use super::compile;\n\nfn f() { compile::run() }",
         );
-        assert_broken(
+        assert_violations(
             &found,
             &[
-                "src/ipvs_mode/observe.rs:1, 3: crate::ipvs_mode::observe names crate::ipvs_mode::compile: what",
+                "src/ipvs_mode/observe.rs:1, 3: crate::ipvs_mode::observe names crate::ipvs_mode::compile: the",
             ],
         );
     }
 
     #[test]
-    fn ownership_that_imports_what_is_desired_or_planned_breaks_a_rule() {
+    fn ownership_must_not_import_compile_or_plan() {
         for path in ["crate::ipvs_mode::compile", "super::order", "crate::plan::Step"] {
             let found = proxier_with("ipvs_mode/ownership", &format!("use {path};"));
-            assert_broken(
+            assert_violations(
                 &found,
                 &["src/ipvs_mode/ownership.rs:1: crate::ipvs_mode::ownership names crate::"],
             );
@@ -392,24 +395,24 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_a_module_are_not_bound_by_its_imports() {
+    fn rules_do_not_apply_to_tests_of_a_module() {
         let text = "#[cfg(test)] mod tests { use crate::ipvs_mode::client::Client; }";
-        assert_broken(&proxier_with("plan", text), &[]);
+        assert_violations(&proxier_with("plan", text), &[]);
     }
 
     #[test]
-    fn lines_that_break_a_rule_alike_are_reported_together() {
+    fn lines_with_the_same_violation_are_reported_together() {
         let text = "fn f() { kernlink_ipvs::x(); }\nfn g() {\n kernlink_ipvs::y(); }";
-        assert_broken(
+        assert_violations(
             &proxier_with("plan", text),
-            &["src/plan.rs:1, 3: crate::plan names kernlink_ipvs: what"],
+            &["src/plan.rs:1, 3: crate::plan names kernlink_ipvs: shared"],
         );
     }
 
     #[test]
-    fn a_rule_for_a_module_that_is_not_there_is_broken() {
+    fn a_rule_that_names_a_missing_module_is_reported() {
         let files = [("src/lib.rs", "mod ipvs_mode { mod observe {} }")];
-        let found = broken("crates/proxier", &files);
+        let found = violations_in("crates/proxier", &files);
         assert!(
             found
                 .iter()
@@ -418,24 +421,24 @@ mod tests {
         );
         // These rules apply only to a crate with `ipvs_mode`.
         let files = [("src/lib.rs", "mod plan { use kernlink_ipvs::X; }")];
-        assert_broken(&broken("crates/proxier", &files), &[]);
+        assert_violations(&violations_in("crates/proxier", &files), &[]);
     }
 
     #[test]
-    fn starting_a_program_without_the_table_breaks_a_rule() {
+    fn programs_must_be_started_with_the_declared_table() {
         let text = "use std::process::Command as Process;\n#[test] fn t() {\n assert!(Process::new(\"nft\").status().is_ok()); }";
         for folder in ["kernel-tests", "benches", "examples", "crates/ipvs"] {
-            let found = broken(folder, &[("tests/nft.rs", text)]);
-            assert_broken(
+            let found = violations_in(folder, &[("tests/nft.rs", text)]);
+            assert_violations(
                 &found,
                 &[
                     "tests/nft.rs:3: crate names std::process::Command::new: external programs are started with",
                 ],
             );
         }
-        // Commands of other crates, and the type alone, are no programs.
+        // The name `Command` of another crate, and the type without its constructor, are allowed.
         let text = "use kernlink_iptables_restore::Command;\nfn f(_: &mut std::process::Command) { Command::new(); }";
-        assert_broken(&broken("kernel-tests", &[("tests/rules.rs", text)]), &[]);
+        assert_violations(&violations_in("kernel-tests", &[("tests/rules.rs", text)]), &[]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which member may depend on which: the arrows of ARCHITECTURE.md, so that a crate stays usable alone.
+//! Which members of the workspace may depend on which: the arrows in ARCHITECTURE.md.
 
 use anyhow::{Result, bail};
 use cargo_metadata::DependencyKind;
@@ -16,8 +16,8 @@ const fn layer(name: &'static str, below: &'static [&'static str]) -> Layer {
     Layer { name, below }
 }
 
-/// The libraries. Whoever is not listed is a program or a test package: it may depend on any library, and no library may
-/// depend on it.
+/// The libraries. Other members are programs and test packages: they may depend on any library, and no library may depend on
+/// them.
 const LAYERS: &[Layer] = &[
     layer(BASE, &[]),
     layer(NETLINK, &[BASE]),
@@ -33,7 +33,7 @@ const LAYERS: &[Layer] = &[
         &[
             BASE,
             SERVICES,
-            // Its feature `kubernetes` takes kube-proxy's configuration.
+            // For the feature `kubernetes`, which reads the configuration of kube-proxy.
             KUBERNETES,
             NETLINK,
             "kernlink-ipvs",
@@ -50,42 +50,42 @@ const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";
 
-/// A member that another one names in its manifest.
+/// A dependency of one member on another one.
 #[derive(Clone, Copy, Debug)]
 struct Dependency<'a> {
     name: &'a str,
     is_for_tests: bool,
 }
 
-/// Fails with every dependency that points the wrong way.
+/// Fails with a list of all dependencies that are not allowed.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let packages = workspace.metadata.workspace_packages();
     let members: Vec<_> = packages.iter().map(|package| package.name.as_str()).collect();
-    let wrong: Vec<_> = packages
+    let violations: Vec<_> = packages
         .iter()
         .flat_map(|package| {
             let named = package.dependencies.iter().map(|dependency| Dependency {
                 name: dependency.name.as_str(),
                 is_for_tests: dependency.kind == DependencyKind::Development,
             });
-            wrong(package.name.as_str(), &named.collect::<Vec<_>>(), &members)
+            violations(package.name.as_str(), &named.collect::<Vec<_>>(), &members)
         })
         .collect();
-    if wrong.is_empty() {
+    if violations.is_empty() {
         return Ok(());
     }
-    bail!("{}", wrong.join("; "))
+    bail!("{}", violations.join("; "))
 }
 
-/// What is wrong with the dependencies of one package; those that are no members are not looked at.
-fn wrong(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Vec<String> {
+/// The dependencies of one package that are not allowed. Dependencies on other packages than members are ignored.
+fn violations(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Vec<String> {
     let find = |name: &str| LAYERS.iter().find(|layer| layer.name == name);
     dependencies
         .iter()
         .filter(|dependency| dependency.name != package && members.contains(&dependency.name))
         .filter(|dependency| match find(package) {
             Some(layer) => {
-                // What a library below may depend on is visible through it anyway.
+                // Dependencies of an allowed dependency are allowed too: its API may contain their types.
                 let below = layer.below.iter().filter_map(|below| find(below));
                 !layer
                     .below
@@ -93,7 +93,7 @@ fn wrong(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Ve
                     .chain(below.flat_map(|layer| layer.below))
                     .any(|allowed| *allowed == dependency.name)
             }
-            None => find(dependency.name).is_none() && !HELD_BY_PROGRAMS.contains(&dependency.name),
+            None => find(dependency.name).is_none() && !SHARED_BY_PROGRAMS.contains(&dependency.name),
         })
         .map(|dependency| {
             let tests = if dependency.is_for_tests {
@@ -106,8 +106,8 @@ fn wrong(package: &str, dependencies: &[Dependency<'_>], members: &[&str]) -> Ve
         .collect()
 }
 
-/// Not libraries for users, but what programs and tests of the workspace share.
-const HELD_BY_PROGRAMS: [&str; 1] = ["kernlink-kernel-tests"];
+/// Unpublished libraries that programs and tests of the workspace share.
+const SHARED_BY_PROGRAMS: [&str; 1] = ["kernlink-kernel-tests"];
 
 #[cfg(test)]
 mod tests {
@@ -135,10 +135,10 @@ mod tests {
         "kernlink-iptables-restore",
     ];
 
-    /// What is wrong with one dependency, of a product and of its tests.
-    fn wrong_with(package: &str, name: &str) -> [bool; 2] {
+    /// Whether a dependency is a violation: as a normal one, and as one of the tests.
+    fn violates(package: &str, name: &str) -> [bool; 2] {
         [false, true].map(|is_for_tests| {
-            let found = wrong(package, &[Dependency { name, is_for_tests }], MEMBERS);
+            let found = violations(package, &[Dependency { name, is_for_tests }], MEMBERS);
             let text = format!("{package} must not depend on {name}");
             assert!(found.iter().all(|line| line.starts_with(&text)), "{found:?}");
             !found.is_empty()
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_on_what_is_below_are_right() {
+    fn dependencies_on_lower_layers_are_allowed() {
         for (package, dependency) in [
             ("kernlink-ipvs", "kernlink-netlink"),
             ("kernlink-ipvs", "thiserror"),
@@ -158,7 +158,7 @@ mod tests {
             ("kernlink-benches", "kernlink-kernel-tests"),
         ] {
             assert_eq!(
-                wrong_with(package, dependency),
+                violates(package, dependency),
                 [false; 2],
                 "{package} {dependency}"
             );
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_on_what_is_beside_or_above_are_wrong() {
+    fn dependencies_on_other_layers_are_violations() {
         for (package, dependency) in [
             ("kernlink-ipvs", "kernlink-ipset"),
             ("kernlink-netlink", "kernlink-ipvs"),
@@ -177,29 +177,21 @@ mod tests {
             ("kernlink-proxier", "kernlink-benches"),
             ("kernlink-proxier", "kernlink-kernel-tests"),
         ] {
-            assert_eq!(
-                wrong_with(package, dependency),
-                [true; 2],
-                "{package} {dependency}"
-            );
+            assert_eq!(violates(package, dependency), [true; 2], "{package} {dependency}");
         }
     }
 
     #[test]
-    fn services_and_kubernetes_use_no_kernel_crate_and_neither_do_their_tests() {
+    fn services_and_kubernetes_must_not_depend_on_kernel_crates() {
         for package in ["kernlink-services", "kernlink-kubernetes"] {
             for dependency in KERNEL {
-                assert_eq!(
-                    wrong_with(package, dependency),
-                    [true; 2],
-                    "{package} {dependency}"
-                );
+                assert_eq!(violates(package, dependency), [true; 2], "{package} {dependency}");
             }
         }
     }
 
     #[test]
-    fn every_layer_allows_only_layers() {
+    fn layers_allow_only_dependencies_on_layers() {
         for layer in LAYERS {
             for below in layer.below {
                 assert!(

@@ -1,14 +1,14 @@
-//! What a test binary said of itself: the lines that libtest prints.
+//! Reads the lines that libtest prints.
 
-/// The verdict that libtest printed for one test.
+/// The result that libtest printed for one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Outcome {
     Passed,
     Failed,
     Ignored,
 }
 
-/// The closing line of one test binary (or of one group of documentation tests).
+/// The line `test result:` of one test binary, or of one group of documentation tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) passed: usize,
@@ -16,18 +16,18 @@ pub(crate) struct Summary {
     pub(crate) ignored: usize,
 }
 
-/// Everything in the output of one run that matters here.
+/// The results in the output of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Output {
     /// One per `test result:` line; several where documentation tests run in groups.
     pub(crate) summaries: Vec<Summary>,
-    pub(crate) tests: Vec<(String, Verdict)>,
-    /// Tests that were announced by `running N tests`; a crash leaves this above the sum of the summaries.
+    pub(crate) tests: Vec<(String, Outcome)>,
+    /// The sum of `running N tests`. After a crash it is greater than the sum of the summaries.
     pub(crate) announced: usize,
 }
 
 impl Output {
-    /// The sum over all closing lines.
+    /// The sum of all summaries.
     pub(crate) fn total(&self) -> Summary {
         self.summaries
             .iter()
@@ -38,32 +38,32 @@ impl Output {
             })
     }
 
-    /// Names of the tests with this verdict, in the order they were printed.
-    pub(crate) fn names(&self, wanted: Verdict) -> Vec<String> {
+    /// Names of the tests with this result, in the order of the output.
+    pub(crate) fn names(&self, expected: Outcome) -> Vec<String> {
         self.tests
             .iter()
-            .filter(|(_, verdict)| *verdict == wanted)
+            .filter(|(_, outcome)| *outcome == expected)
             .map(|(name, _)| name.clone())
             .collect()
     }
 
-    /// Why this output is not that of a run that came to its end, if it is not.
+    /// Why this is not the output of a complete run. `None` if it is.
     pub(crate) fn incomplete(&self) -> Option<String> {
         if self.summaries.is_empty() {
-            return Some("it printed no `test result:` line".to_owned());
+            return Some("no line `test result:` in the output".to_owned());
         }
         let total = self.total();
         let ran = total.passed + total.failed + total.ignored;
         (ran < self.announced).then(|| {
             format!(
-                "it announced {} tests but its closing lines count {ran}",
+                "{} tests were announced, but {ran} are in the lines `test result:`",
                 self.announced
             )
         })
     }
 }
 
-/// Reads what a test binary printed. Lines that are not libtest's are passed over.
+/// Reads the output of a test binary. Lines of other programs are ignored.
 pub(crate) fn parse(text: &str) -> Output {
     let mut output = Output::default();
     for line in text.lines() {
@@ -106,16 +106,16 @@ fn summary(line: &str) -> Option<Summary> {
     (seen == 3).then_some(summary)
 }
 
-fn test(line: &str) -> Option<(String, Verdict)> {
-    let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let verdict = match verdict.split([',', ' ']).next()? {
-        "ok" => Verdict::Passed,
-        "FAILED" => Verdict::Failed,
-        "ignored" => Verdict::Ignored,
+fn test(line: &str) -> Option<(String, Outcome)> {
+    let (name, outcome) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let outcome = match outcome.split([',', ' ']).next()? {
+        "ok" => Outcome::Passed,
+        "FAILED" => Outcome::Failed,
+        "ignored" => Outcome::Ignored,
         _ => return None,
     };
     let name = name.strip_suffix(" - should panic").unwrap_or(name);
-    Some((name.to_owned(), verdict))
+    Some((name.to_owned(), outcome))
 }
 
 #[cfg(test)]
@@ -141,7 +141,7 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
 ";
 
     #[test]
-    fn verdicts_and_closing_line_are_read() {
+    fn results_and_the_summary_are_read() {
         let output = parse(MIXED);
         assert_eq!(
             output.total(),
@@ -151,14 +151,14 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
                 ignored: 1
             }
         );
-        assert_eq!(output.names(Verdict::Failed), ["wire::decode_truncated"]);
-        assert_eq!(output.names(Verdict::Ignored), ["slow"]);
-        assert_eq!(output.names(Verdict::Passed), ["names::a_long_name_is_refused"]);
+        assert_eq!(output.names(Outcome::Failed), ["wire::decode_truncated"]);
+        assert_eq!(output.names(Outcome::Ignored), ["slow"]);
+        assert_eq!(output.names(Outcome::Passed), ["names::a_long_name_is_refused"]);
         assert_eq!(output.incomplete(), None);
     }
 
     #[test]
-    fn groups_of_documentation_tests_are_added_up() {
+    fn the_results_of_groups_of_documentation_tests_are_added() {
         let text = "running 2 tests\n..\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
                     running 1 test\ntest result: ok. 0 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
         assert_eq!(
@@ -173,20 +173,25 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
     }
 
     #[test]
-    fn output_without_a_closing_line_is_incomplete() {
+    fn output_without_a_summary_is_incomplete() {
         let cut = MIXED.split("test result: FAILED").next().unwrap();
         assert!(parse(cut).incomplete().is_some());
         assert!(parse("").incomplete().is_some());
     }
 
     #[test]
-    fn fewer_results_than_announced_is_incomplete() {
+    fn output_with_fewer_results_than_announced_is_incomplete() {
         let text = "running 5 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0s\n";
-        assert!(parse(text).incomplete().unwrap().contains("announced 5"));
+        assert!(
+            parse(text)
+                .incomplete()
+                .unwrap()
+                .contains("5 tests were announced")
+        );
     }
 
     #[test]
-    fn a_closing_line_with_a_broken_count_is_no_closing_line() {
+    fn a_summary_with_an_invalid_count_is_ignored() {
         assert_eq!(
             parse("test result: ok. x passed; 0 failed; 0 ignored\n").summaries,
             []
@@ -197,7 +202,7 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
     #[test]
     fn should_panic_is_not_part_of_the_name() {
         assert_eq!(
-            parse("test t - should panic ... ok\n").names(Verdict::Passed),
+            parse("test t - should panic ... ok\n").names(Outcome::Passed),
             ["t"]
         );
     }

@@ -1,4 +1,4 @@
-//! Automation of this workspace, as `cargo xtask VERB`. CI calls the same verbs that a person types.
+//! Automation of this workspace: `cargo xtask VERB`. CI runs the same commands as developers.
 
 mod bench;
 mod check;
@@ -28,33 +28,36 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{Context, Result, bail, ensure};
 use lexopt::{Arg, Parser, ValueExt};
 
-use crate::{test::Which, workspace::Workspace};
+use crate::{test::Tier, workspace::Workspace};
 
 const USAGE: &str = "\
 usage: cargo xtask VERB
 
-  check [PART]              all checks that are not tests, or those with PART in their names
-  fix                       sorts imports, formats, and updates what documents show of the sources
-  public-api                writes the public API of each published crate to public-api/
-  shape                     prints which files each kernel crate has, as a Markdown table
-  test [--tier TIER]...     the tests of all tiers, or of unit, host or vm; installs what is missing
-  vm run -- COMMAND...      any command in a VM over this file system;
-                            of `cargo run ...`, cargo runs here and the program in the VM
-  vm test [FILTER]...       the kernel tests in the VM; FILTER is a test file's name or part of a test's
-  bench [GROUP]             the benchmarks, or those with figures of one group
+  check [PART]              run all checks except tests, or those with PART in their names
+  fix                       sort imports, format, update example programs and tables in documents
+  public-api                write the public API of each published crate to public-api/
+  shape                     print the files of each kernel crate as a Markdown table
+  test [--tier TIER]...     run the tests of all tiers, or of the given ones: unit, host, vm;
+                            as root, install missing programs first
+  vm run -- COMMAND...      run a command in a VM that shares this file system;
+                            of `cargo run ...`, cargo runs on the host and the program in the VM
+  vm test [FILTER]...       run the kernel tests in a VM; FILTER is the name of a test file,
+                            or a part of the names of tests
+  bench [GROUP]             run the benchmarks, or those with figures of one group
 
-options of everything that boots the VM:
-  --kvm                     hardware virtualisation instead of emulation
-  --kernel FILE             another kernel image, with its modules in ../lib/modules;
-                            also the environment variable KERNLINK_VM_KERNEL
-  --time-limit SECONDS      for the VM as a whole
-  --writable FOLDER         the guest may write to this folder of the host; may be repeated
+options of commands that boot a VM:
+  --kvm                     use hardware virtualisation (default: emulation)
+  --kernel FILE             boot this kernel image, with its modules in ../lib/modules
+                            (default: the environment variable KERNLINK_VM_KERNEL,
+                            else the kernel package of the distribution)
+  --time-limit SECONDS      stop the VM after this time (default: 3600)
+  --writable FOLDER         let the guest write to this folder of the host; may be repeated
 ";
 
-/// What can be done in the VM.
+/// The verbs after `vm`.
 const VM_VERBS: &str = "`cargo xtask vm run -- COMMAND...` and `cargo xtask vm test [FILTER]...`";
 
-/// What the command line asks for.
+/// What the command line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verb {
     Help,
@@ -65,7 +68,7 @@ enum Verb {
     PublicApi,
     Shape,
     Test {
-        tiers: Vec<Which>,
+        tiers: Vec<Tier>,
     },
     VmRun {
         command: Vec<String>,
@@ -76,7 +79,7 @@ enum Verb {
     Bench {
         group: Option<String>,
     },
-    /// Not for people: what the VM runner starts inside the VM.
+    /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
     },
@@ -134,16 +137,19 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok((Verb::Help, options)),
-            Arg::Long("tier") => tiers.push(Which::parse(&parser.value()?.string()?)?),
+            Arg::Long("tier") => tiers.push(Tier::parse(&parser.value()?.string()?)?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
             Arg::Long("writable") => options.writable.push(parser.value()?.into()),
             Arg::Long("time-limit") => {
                 let seconds: u64 = parser.value()?.parse().context("--time-limit")?;
-                ensure!(seconds > 0, "--time-limit: 0 seconds are too few for a boot");
+                ensure!(
+                    seconds > 0,
+                    "--time-limit: invalid value 0; the minimum is 1 second"
+                );
                 options.time_limit = Some(Duration::from_secs(seconds));
             }
-            // Behind `--` everything is a value, so a command's own options are safe.
+            // After `--` everything is a value, also the options of the command.
             Arg::Value(word) => words.push(word.string()?),
             other => return Err(other.unexpected().into()),
         }
@@ -156,33 +162,36 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("public-api") => Verb::PublicApi,
         Some("shape") => Verb::Shape,
         Some("test") if tiers.is_empty() => Verb::Test {
-            tiers: Which::ALL.to_vec(),
+            tiers: Tier::ALL.to_vec(),
         },
         Some("test") => Verb::Test {
             tiers: std::mem::take(&mut tiers),
         },
         Some("bench") => Verb::Bench { group: words.next() },
         Some("guest") => Verb::Guest {
-            folder: words.next().context("guest: which folder?")?.into(),
+            folder: words.next().context("guest: missing folder")?.into(),
         },
         Some("vm") => match words.next().as_deref() {
             Some("run") => {
                 let command: Vec<_> = words.by_ref().collect();
-                ensure!(!command.is_empty(), "vm run: no command; it stands behind `--`");
+                ensure!(
+                    !command.is_empty(),
+                    "vm run: missing command; expected `cargo xtask vm run -- COMMAND...`"
+                );
                 Verb::VmRun { command }
             }
             Some("test") => Verb::VmTest {
                 filters: words.by_ref().collect(),
             },
-            Some(other) => bail!("vm {other}: there are {VM_VERBS}"),
-            None => bail!("vm: what is to run there? {VM_VERBS}"),
+            Some(other) => bail!("unknown verb `vm {other}`; expected {VM_VERBS}"),
+            None => bail!("missing verb after `vm`; expected {VM_VERBS}"),
         },
-        Some(other) => bail!("no verb {other}; `cargo xtask --help` lists them"),
+        Some(other) => bail!("unknown verb `{other}`; `cargo xtask --help` lists the known ones"),
     };
     if let Some(word) = words.next() {
-        bail!("one word too many: {word}");
+        bail!("unexpected argument `{word}`");
     }
-    ensure!(tiers.is_empty(), "--tier belongs to `test`");
+    ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     Ok((verb, options))
 }
 
@@ -197,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_behind_the_dashes_keeps_its_own_options() {
+    fn options_after_the_dashes_belong_to_the_command() {
         let (verb, options) = parsed("vm run --kvm -- cargo run --example demo -- --kvm a.yaml").unwrap();
         let command = ["cargo", "run", "--example", "demo", "--", "--kvm", "a.yaml"]
             .map(str::to_owned)
@@ -207,23 +216,23 @@ mod tests {
     }
 
     #[test]
-    fn all_tiers_run_where_none_is_named() {
+    fn without_a_tier_all_tiers_run() {
         assert_eq!(
             parsed("test").unwrap().0,
             Verb::Test {
-                tiers: Which::ALL.to_vec()
+                tiers: Tier::ALL.to_vec()
             }
         );
         assert_eq!(
             parsed("test --tier unit").unwrap().0,
             Verb::Test {
-                tiers: vec![Which::Unit]
+                tiers: vec![Tier::Unit]
             }
         );
     }
 
     #[test]
-    fn options_may_stand_anywhere() {
+    fn options_and_arguments_may_be_mixed() {
         let (verb, options) = parsed("vm --time-limit 60 test ipvs --kernel /boot/vmlinuz udp").unwrap();
         assert_eq!(
             verb,
@@ -236,27 +245,30 @@ mod tests {
     }
 
     #[test]
-    fn wrong_words_are_named() {
-        for (line, said) in [
-            ("tests", "no verb tests"),
-            ("check clippy twice", "one word too many: twice"),
-            ("bench ipvs ipset", "one word too many: ipset"),
-            ("vm", "vm: what is to run there? `cargo xtask vm run"),
-            ("vm tests", "vm tests: there are `cargo xtask vm run"),
-            ("vm run", "no command"),
-            ("check --tier unit", "--tier belongs to `test`"),
-            ("test --tier all", "--tier all"),
+    fn an_error_names_the_invalid_argument() {
+        for (line, expected) in [
+            ("tests", "unknown verb `tests`"),
+            ("check clippy twice", "unexpected argument `twice`"),
+            ("bench ipvs ipset", "unexpected argument `ipset`"),
+            ("vm", "missing verb after `vm`; expected `cargo xtask vm run"),
+            (
+                "vm tests",
+                "unknown verb `vm tests`; expected `cargo xtask vm run",
+            ),
+            ("vm run", "missing command"),
+            ("check --tier unit", "--tier is an option of `test` only"),
+            ("test --tier all", "unknown tier `all`"),
             ("test --fast", "--fast"),
             ("vm test --time-limit 0", "--time-limit"),
             ("vm test --time-limit soon", "--time-limit"),
         ] {
             let error = format!("{:#}", parsed(line).unwrap_err());
-            assert!(error.contains(said), "{line}: {error}");
+            assert!(error.contains(expected), "{line}: {error}");
         }
     }
 
     #[test]
-    fn no_verb_is_a_question() {
+    fn without_a_verb_the_help_is_printed() {
         assert_eq!(parsed("").unwrap().0, Verb::Help);
         assert_eq!(parsed("vm run --help").unwrap().0, Verb::Help);
     }

@@ -1,8 +1,8 @@
-//! The modules of a crate, and the paths that each of them names, resolved to where they lead.
+//! The modules of a crate, and the paths that they name, resolved to items.
 //!
-//! Read from the source text with a full parser, from the root file along its `mod` declarations. A path is resolved through
-//! `self`, `super`, the imports of its module and the re-exports of others, globs included. Paths in the arguments of macros
-//! count. Not seen are names that only a macro's expansion or type inference brings in, and what is behind a type alias.
+//! The sources are parsed from the root file along the `mod` declarations. A path is resolved through `self`, `super`, the
+//! imports of its module and the re-exports of other modules, including globs. Paths in the arguments of macros are found.
+//! Names that come from the expansion of a macro or from type inference, and the targets of type aliases, are not found.
 
 mod reader;
 
@@ -40,14 +40,14 @@ pub(crate) struct Reference {
     pub(crate) line: usize,
     /// Whether the place is compiled for tests only: under `#[cfg(test)]` or `#[test]`.
     pub(crate) is_test: bool,
-    /// What is named: the path without `self`, `super` and imports, then what each re-export on the way makes of it.
-    pub(crate) leads_to: Vec<FullPath>,
+    /// The named path without `self`, `super` and imports, followed by the paths that re-exports resolve it to.
+    pub(crate) resolves_to: Vec<FullPath>,
 }
 
 /// The modules of one crate.
 #[derive(Debug)]
 pub(crate) struct Crate {
-    /// The first one is the root.
+    /// The first one is the root module.
     modules: Vec<Module>,
 }
 
@@ -59,14 +59,14 @@ struct Module {
     children: BTreeMap<String, usize>,
     /// Names of the other items defined here.
     items: BTreeSet<String>,
-    /// The names that imports bring in, with the paths behind them as written.
+    /// The names that imports define, with the imported paths as written.
     imports: BTreeMap<String, Vec<String>>,
-    /// The paths whose content is imported, as written.
+    /// The paths of glob imports, as written.
     globs: Vec<Vec<String>>,
     written: Vec<Written>,
 }
 
-/// A path as it stands in the text; one with a leading `::` begins with an empty segment.
+/// A path as written in the source. A path with a leading `::` begins with an empty segment.
 #[derive(Clone, Debug)]
 struct Written {
     path: Vec<String>,
@@ -75,7 +75,7 @@ struct Written {
     is_import: bool,
 }
 
-/// How many imports may lead to imports: a circle of them is an error for the compiler only.
+/// The maximum depth of imports of imports. The compiler reports cycles, this module does not.
 const DEPTH: usize = 32;
 
 impl Crate {
@@ -91,20 +91,20 @@ impl Crate {
         self.modules.iter().map(|module| FullPath::in_crate(&module.path))
     }
 
-    /// Everything that is named anywhere, but for names of the module itself.
+    /// All places that name something, except names of the module itself.
     pub(crate) fn references(&self) -> Vec<Reference> {
         let mut references = Vec::new();
         for (index, module) in self.modules.iter().enumerate() {
             for written in &module.written {
-                let mut leads_to = Vec::new();
-                self.resolve(index, &written.path, written.is_import, DEPTH, &mut leads_to);
-                if !leads_to.is_empty() {
+                let mut resolves_to = Vec::new();
+                self.resolve(index, &written.path, written.is_import, DEPTH, &mut resolves_to);
+                if !resolves_to.is_empty() {
                     references.push(Reference {
                         module: FullPath::in_crate(&module.path),
                         file: module.file.clone(),
                         line: written.line,
                         is_test: written.is_test,
-                        leads_to,
+                        resolves_to,
                     });
                 }
             }
@@ -112,23 +112,23 @@ impl Crate {
         references
     }
 
-    /// Appends what a path means in a module.
+    /// Appends what a path in a module resolves to.
     fn resolve(
         &self,
         module: usize,
         path: &[String],
         is_import: bool,
         depth: usize,
-        leads_to: &mut Vec<FullPath>,
+        resolves_to: &mut Vec<FullPath>,
     ) {
         let (Some((first, rest)), Some(depth)) = (path.split_first(), depth.checked_sub(1)) else {
             return;
         };
         match first.as_str() {
-            "" => leads_to.push(FullPath(rest.to_vec())),
+            "" => resolves_to.push(FullPath(rest.to_vec())),
             "Self" => {}
-            "crate" => self.walk(0, rest, depth, leads_to),
-            "self" => self.walk(module, rest, depth, leads_to),
+            "crate" => self.walk(0, rest, depth, resolves_to),
+            "self" => self.walk(module, rest, depth, resolves_to),
             "super" => {
                 let mut from = self.modules[module].parent;
                 let mut rest = rest;
@@ -138,31 +138,31 @@ impl Crate {
                     from = self.modules[from].parent;
                     rest = after;
                 }
-                self.walk(from, rest, depth, leads_to);
+                self.walk(from, rest, depth, resolves_to);
             }
-            name if self.has(module, name, depth) => self.walk(module, path, depth, leads_to),
+            name if self.has(module, name, depth) => self.walk(module, path, depth, resolves_to),
             // The name of another crate, of the prelude, or of a variable.
             _ => {
                 if is_import || path.len() > 1 {
-                    leads_to.push(FullPath(path.to_vec()));
+                    resolves_to.push(FullPath(path.to_vec()));
                 }
                 for glob in &self.modules[module].globs {
                     if !is_import && self.module_at(module, glob, depth).is_none() {
                         let whole = glob.iter().chain(path).filter(|segment| !segment.is_empty());
-                        leads_to.push(FullPath(whole.cloned().collect()));
+                        resolves_to.push(FullPath(whole.cloned().collect()));
                     }
                 }
             }
         }
     }
 
-    /// Follows a path down from a module, and on from every import that it passes.
-    fn walk(&self, module: usize, path: &[String], depth: usize, leads_to: &mut Vec<FullPath>) {
+    /// Resolves a path relative to a module, through the imports on its way.
+    fn walk(&self, module: usize, path: &[String], depth: usize, resolves_to: &mut Vec<FullPath>) {
         let Some(depth) = depth.checked_sub(1) else {
             return;
         };
         let mut at = module;
-        leads_to.push(FullPath::in_crate(self.modules[at].path.iter().chain(path)));
+        resolves_to.push(FullPath::in_crate(self.modules[at].path.iter().chain(path)));
         for (position, name) in path.iter().enumerate() {
             let rest = &path[position + 1..];
             let here = &self.modules[at];
@@ -174,9 +174,9 @@ impl Crate {
                 let whole: Vec<_> = target.iter().chain(rest).cloned().collect();
                 if target.first() == Some(name) {
                     // `use serde;` and `use serde::serde` name the other crate.
-                    leads_to.push(FullPath(whole));
+                    resolves_to.push(FullPath(whole));
                 } else {
-                    self.resolve(at, &whole, true, depth, leads_to);
+                    self.resolve(at, &whole, true, depth, resolves_to);
                 }
             } else if !here.items.contains(name) {
                 let mut globs = here
@@ -184,14 +184,14 @@ impl Crate {
                     .iter()
                     .filter_map(|glob| self.module_at(at, glob, depth));
                 if let Some(from) = globs.find(|&from| self.has(from, name, depth)) {
-                    self.walk(from, &path[position..], depth, leads_to);
+                    self.walk(from, &path[position..], depth, resolves_to);
                 }
             }
             return;
         }
     }
 
-    /// Whether a name means something in a module.
+    /// Whether a module defines or imports a name.
     fn has(&self, module: usize, name: &str, depth: usize) -> bool {
         let Some(depth) = depth.checked_sub(1) else {
             return false;
@@ -206,11 +206,11 @@ impl Crate {
             })
     }
 
-    /// The module of this crate that a path written in a module leads to.
+    /// The module of this crate that a path in a module resolves to.
     fn module_at(&self, module: usize, path: &[String], depth: usize) -> Option<usize> {
-        let mut leads_to = Vec::new();
-        self.resolve(module, path, true, depth.min(4), &mut leads_to);
-        leads_to.iter().rev().find_map(|path| {
+        let mut resolves_to = Vec::new();
+        self.resolve(module, path, true, depth.min(4), &mut resolves_to);
+        resolves_to.iter().rev().find_map(|path| {
             let (root, path) = path.0.split_first()?;
             (root == "crate").then_some(())?;
             self.modules.iter().position(|module| module.path == path)
@@ -222,7 +222,7 @@ impl Crate {
 mod tests {
     use super::*;
 
-    /// What is named in a crate of these files, as `module:line path, path after a re-export`.
+    /// The references in a crate of these files, as `module:line path, path after a re-export`.
     fn references(files: &[(&str, &str)]) -> Vec<String> {
         let read = |path: &Path| {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
@@ -231,13 +231,13 @@ mod tests {
         };
         let whole = Crate::read(Path::new("src/lib.rs"), &read).unwrap();
         let line = |reference: Reference| {
-            let leads_to: Vec<_> = reference.leads_to.iter().map(ToString::to_string).collect();
+            let resolves_to: Vec<_> = reference.resolves_to.iter().map(ToString::to_string).collect();
             let test = if reference.is_test { " (test)" } else { "" };
             format!(
                 "{}:{}{test} {}",
                 reference.module,
                 reference.line,
-                leads_to.join(", ")
+                resolves_to.join(", ")
             )
         };
         whole.references().into_iter().map(line).collect()
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_found_in_files_folders_and_texts() {
+    fn modules_are_found_in_files_folders_and_inline() {
         let files = [
             (
                 "src/lib.rs",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_of_everything_from_another_crate_may_bring_in_any_name() {
+    fn a_glob_import_from_another_crate_may_import_any_name() {
         let text = "use std::process::*;\nfn f() { Command::new(); }";
         assert_names(
             &[("src/lib.rs", text)],
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_module_itself_are_not_those_of_other_crates() {
+    fn items_of_the_module_have_precedence_over_other_crates() {
         let text = "use x::Command;\nmod a { struct Command; fn f() { Command::new(); } }";
         assert_names(&[("src/lib.rs", text)], &["crate::a:2 crate::a::Command::new"]);
     }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compiled_for_tests_only_is_told_apart() {
+    fn code_for_tests_only_is_recognised() {
         let text = "#[cfg(test)] use x1::X;\n#[cfg(test)] mod tests;\n#[cfg(all(test, unix))] mod t { use x3::X; }\n\
                     #[cfg(any(test, feature = \"fake\"))] use x4::X;\n#[test] fn t() { x5::X; }\nuse x6::X as Z;";
         let files = [("src/lib.rs", text), ("src/tests.rs", "use x2::X;")];

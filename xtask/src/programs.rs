@@ -1,4 +1,4 @@
-//! A folder that holds the declared programs and nothing else, as the `PATH` of tests and benchmarks.
+//! A folder that contains only the declared programs: the `PATH` of tests and benchmarks.
 
 use std::{
     fs, io,
@@ -11,9 +11,9 @@ use kernlink_kernel_tests::programs::{PROGRAMS, Program};
 
 use crate::provision;
 
-/// Makes the folder below the target folder, or brings it up to date, and returns its absolute path.
+/// Creates or updates the folder below the target folder, and returns its absolute path.
 ///
-/// A program of [`PROGRAMS`] that is not installed is left out.
+/// Programs of [`PROGRAMS`] that are not installed are left out.
 pub(crate) fn folder(target: &Path) -> Result<PathBuf> {
     let folder = target.join("xtask/programs");
     fill(&folder, PROGRAMS, provision::find)
@@ -21,10 +21,10 @@ pub(crate) fn folder(target: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes `folder` hold a link for each of these programs that is found, under its own name: what several programs are
-/// links to, such as `xtables-nft-multi`, acts by the name under which it is started.
+/// Creates a link in `folder` for each of these programs that is found, and removes all others. A link has the name of the
+/// program, because programs such as `xtables-nft-multi` behave according to the name by which they are started.
 ///
-/// A link that is right already is not touched, since another run may be using it.
+/// A correct link is not changed, because another run may be using it.
 fn fill(folder: &Path, programs: &[Program], find: impl Fn(&str) -> Option<PathBuf>) -> Result<()> {
     fs::create_dir_all(folder)?;
     for entry in fs::read_dir(folder)? {
@@ -46,7 +46,7 @@ fn fill(folder: &Path, programs: &[Program], find: impl Fn(&str) -> Option<PathB
     Ok(())
 }
 
-/// Takes an error of this kind for a success: another run has done the same.
+/// Ignores an error of this kind: another run may have done the same.
 fn unless(kind: io::ErrorKind, result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == kind => Ok(()),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_holds_the_declared_programs_that_are_installed() {
+    fn the_folder_contains_the_declared_programs_that_are_installed() {
         let target = scratch("declared");
         let folder = folder(&target).unwrap();
         let installed = PROGRAMS
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_an_earlier_run_is_brought_up_to_date() {
+    fn the_folder_of_an_earlier_run_is_updated() {
         let folder = scratch("update");
         let programs = ["a", "b", "c"].map(|name| Program::new(name, "package"));
         fill(&folder, &programs, |name| Some(Path::new("/old").join(name))).unwrap();
@@ -97,7 +97,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// The shell looks for programs in `PATH` as every program does.
+    /// The shell searches `PATH`, as all programs do.
     #[test]
     fn a_program_that_is_not_declared_is_not_found() {
         let target = scratch("undeclared");

@@ -1,7 +1,7 @@
-//! What a machine must have for the tests, and how it gets there on Debian and Ubuntu.
+//! Installs what the tests need, on Debian and Ubuntu.
 //!
-//! Everything is looked for first; only what is missing is installed. What belongs to this workspace alone (virtme-ng,
-//! the kernel of the VM) goes below the target folder, so that `cargo clean` removes it.
+//! Only missing programs are installed. Tools of this workspace alone (virtme-ng, the kernel of the VM) are installed below the
+//! target folder, so `cargo clean` removes them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,37 +14,37 @@ use anyhow::{Context, Result, bail, ensure};
 use kernlink_kernel_tests::programs::Program;
 
 use crate::{
-    retry::persist,
+    retry::retry,
     workspace::{output, succeed},
 };
 
-/// What booting the VM takes, besides [`PROGRAMS`](kernlink_kernel_tests::programs::PROGRAMS).
+/// The programs that booting the VM needs, in addition to [`PROGRAMS`](kernlink_kernel_tests::programs::PROGRAMS).
 pub(crate) const VM_PROGRAMS: &[Program] = &[
     Program::new("qemu-system-x86_64", "qemu-system-x86"),
     Program::new("modprobe", "kmod"),
-    // Without it the guest's ports get no names and its exit status is lost.
+    // Without it the ports of the guest have no names, and its exit status is lost.
     Program::new("udevadm", "udev"),
     Program::new(BUSYBOX, "busybox-static"),
-    // virtme-ng asks it whether busybox is linked statically.
+    // virtme-ng uses it to check that busybox is linked statically.
     Program::new("file", "file"),
     Program::new("dpkg-deb", "dpkg"),
     Program::new("python3", "python3"),
 ];
 
-/// Goes into an initial file system, which holds no shared libraries, so it must be linked statically.
+/// Must be linked statically, because it is copied to an initial file system without shared libraries.
 const BUSYBOX: &str = "busybox";
 
 fn is_present(program: Program) -> bool {
     find(program.name).is_some_and(|path| program.name != BUSYBOX || is_static(&path))
 }
 
-/// The folders in which programs are looked for: a user's path often lacks the system's.
+/// `PATH` and the folders of the system, which the `PATH` of a user often lacks.
 pub(crate) fn search_path() -> String {
     let path = env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
 }
 
-/// Where a program is, by its name.
+/// The path of a program.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&search_path())
         .map(|folder| folder.join(name))
@@ -52,7 +52,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 }
 
 fn is_static(path: &Path) -> bool {
-    // A dynamic program names its loader near the start of the file.
+    // A dynamic program contains the path of its loader near the start of the file.
     fs::read(path).is_ok_and(|bytes| {
         let head = bytes.get(..4096).unwrap_or(&bytes);
         !head.windows(4).any(|window| window == b"/ld-")
@@ -63,7 +63,7 @@ pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Programs of the list that are not here.
+/// The programs of these lists that are not installed.
 pub(crate) fn missing(programs: &[&[Program]]) -> Vec<Program> {
     let mut missing = Vec::new();
     for &program in programs.iter().copied().flatten() {
@@ -74,7 +74,7 @@ pub(crate) fn missing(programs: &[&[Program]]) -> Vec<Program> {
     missing
 }
 
-/// Installs the programs that are not here.
+/// Installs the programs of these lists that are missing.
 pub(crate) fn install(programs: &[&[Program]]) -> Result<()> {
     let absent = missing(programs);
     if absent.is_empty() {
@@ -86,14 +86,14 @@ pub(crate) fn install(programs: &[&[Program]]) -> Result<()> {
     let still = missing(programs);
     ensure!(
         still.is_empty(),
-        "installed {}, but still missing: {}",
+        "installed {}, but these programs are still missing: {}",
         packages.join(" "),
         list(&still)
     );
     Ok(())
 }
 
-/// The packages of these programs, each with its programs.
+/// The packages of these programs, each with its programs in parentheses.
 pub(crate) fn list(programs: &[Program]) -> String {
     let mut packages: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for program in programs {
@@ -107,17 +107,17 @@ pub(crate) fn list(programs: &[Program]) -> String {
 }
 
 fn apt_install(packages: &[&str]) -> Result<()> {
-    let wanted = packages.join(" ");
+    let names = packages.join(" ");
     ensure!(
         is_root(),
-        "missing, and only root can install it: apt-get install {wanted}"
+        "missing packages, which only root can install: apt-get install {names}"
     );
     ensure!(
         find("apt-get").is_some(),
-        "missing, and this is neither Debian nor Ubuntu: what Debian has in {wanted}"
+        "missing programs of the Debian packages {names}, and apt-get is not available: install them manually"
     );
-    eprintln!("xtask: installing {wanted}");
-    persist(&format!("installing {wanted}"), || {
+    eprintln!("xtask: installing {names}");
+    retry(&format!("installing {names}"), || {
         apt_update();
         succeed(
             apt_get()
@@ -127,10 +127,10 @@ fn apt_install(packages: &[&str]) -> Result<()> {
     })
 }
 
-/// Of several sources one may be out of order, and the package come from another: what cannot be had later is the error.
+/// Updates the package lists. Failure is not an error: if one of several package sources fails, another one may have the package.
 fn apt_update() {
     if let Err(error) = succeed(apt_get().args(["update", "-qq"])) {
-        eprintln!("xtask: going on with the package lists that are here: {error:#}");
+        eprintln!("xtask: updating the package lists failed, using the existing ones: {error:#}");
     }
 }
 
@@ -138,27 +138,27 @@ fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command
         .env("DEBIAN_FRONTEND", "noninteractive")
-        // A new machine may be about to install updates of its own.
+        // A new machine may be installing updates at the same time.
         .args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=5"]);
     command
 }
 
-/// virtme-ng in a Python environment of its own. Returns the folder with its programs.
+/// Installs virtme-ng in a Python environment below `folder`, if it is missing. Returns the folder of its programs.
 pub(crate) fn virtme_ng(folder: &Path) -> Result<PathBuf> {
     let environment = folder.join("virtme-ng");
     let programs = environment.join("bin");
-    let wanted = programs.join("vng");
-    if wanted.is_file() && output(Command::new(&wanted).arg("--version")).is_ok() {
+    let vng = programs.join("vng");
+    if vng.is_file() && output(Command::new(&vng).arg("--version")).is_ok() {
         return Ok(programs);
     }
-    eprintln!("xtask: installing virtme-ng below {}", folder.display());
+    eprintln!("xtask: installing virtme-ng in {}", folder.display());
     let python = python_with_venv()?;
     succeed(
         Command::new(python)
             .args(["-m", "venv", "--clear"])
             .arg(&environment),
     )?;
-    persist("installing virtme-ng", || {
+    retry("installing virtme-ng", || {
         succeed(
             Command::new(programs.join("pip"))
                 .args(["install", "--quiet", "--disable-pip-version-check"])
@@ -168,7 +168,7 @@ pub(crate) fn virtme_ng(folder: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Pinned, because its options and the guest's init are part of how tests run.
+/// Pinned, because its options and its init program in the guest affect how tests run.
 const VIRTME_NG: &str = "1.42";
 
 fn python_with_venv() -> Result<&'static str> {
@@ -179,23 +179,23 @@ fn python_with_venv() -> Result<&'static str> {
     apt_install(&["python3-venv"])?;
     ensure!(
         works("/usr/bin/python3"),
-        "installed python3-venv, but /usr/bin/python3 has no module venv"
+        "installed python3-venv, but the module venv of /usr/bin/python3 is missing"
     );
     Ok("/usr/bin/python3")
 }
 
-/// The kernel image of the distribution with its modules beside it, unpacked below `folder` and not installed.
+/// The kernel image of the distribution, unpacked below `folder` with its modules. It is not installed.
 pub(crate) fn kernel(folder: &Path) -> Result<PathBuf> {
     let unpacked = folder.join("kernel");
-    // The mark comes last, so that an interrupted unpacking is done again.
-    let mark = unpacked.join("complete");
-    if !mark.is_file() {
+    // Written last, so that after an interruption the packages are unpacked again.
+    let complete = unpacked.join("complete");
+    if !complete.is_file() {
         if unpacked.exists() {
             fs::remove_dir_all(&unpacked).with_context(|| format!("removing {}", unpacked.display()))?;
         }
         fs::create_dir_all(&unpacked).with_context(|| format!("creating {}", unpacked.display()))?;
         download_kernel(&unpacked)?;
-        fs::write(&mark, "")?;
+        fs::write(&complete, "")?;
     }
     image(&unpacked.join("boot"))
 }
@@ -203,27 +203,27 @@ pub(crate) fn kernel(folder: &Path) -> Result<PathBuf> {
 fn download_kernel(folder: &Path) -> Result<()> {
     ensure!(
         cfg!(target_arch = "x86_64"),
-        "the kernel of the VM is fetched for x86_64 only; name one with --kernel FILE (its modules in ../lib/modules)"
+        "the kernel of the VM can be downloaded for x86_64 only: use --kernel FILE, with the modules in ../lib/modules"
     );
     ensure!(
         find("apt-get").is_some(),
-        "no kernel for the VM: this is neither Debian nor Ubuntu; name one with --kernel FILE (its modules in ../lib/modules)"
+        "the kernel of the VM cannot be downloaded without apt-get: use --kernel FILE, with the modules in ../lib/modules"
     );
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let meta = meta_package(&release);
     let fetch = || {
         let packages = kernel_packages(meta)?;
-        eprintln!("xtask: fetching {} for the VM", packages.join(" "));
-        // The user that apt drops to may not write below the target folder.
+        eprintln!("xtask: downloading {} for the VM", packages.join(" "));
+        // The unprivileged user of apt cannot write below the target folder.
         let download = ["download", "-qq", "-o", "APT::Sandbox::User=root"];
         succeed(apt_get().args(download).args(&packages).current_dir(folder))
     };
     if let Err(error) = fetch() {
-        // The package lists may be missing, or older than the archive.
+        // The package lists may be missing, or out of date.
         if !is_root() {
             return Err(error);
         }
-        persist("fetching a kernel for the VM", || {
+        retry("downloading a kernel for the VM", || {
             apt_update();
             fetch()
         })?;
@@ -235,7 +235,7 @@ fn download_kernel(folder: &Path) -> Result<()> {
             fs::remove_file(&file)?;
         }
     }
-    // A merged /usr holds the modules below usr/lib; virtme-ng looks beside boot.
+    // With a merged /usr the modules are in usr/lib. virtme-ng searches for lib next to boot.
     if !folder.join("lib/modules").exists() && folder.join("usr/lib/modules").exists() {
         std::os::unix::fs::symlink("usr/lib", folder.join("lib"))?;
     }
@@ -245,7 +245,7 @@ fn download_kernel(folder: &Path) -> Result<()> {
 fn kernel_packages(meta: &str) -> Result<Vec<String>> {
     let depends = output(Command::new("apt-cache").args(["depends", meta]))?;
     let image = image_package(&depends).with_context(|| {
-        format!("apt-cache knows no kernel image behind {meta}; is `apt-get update` due?")
+        format!("no kernel image in the dependencies of {meta}; `apt-get update` may be required")
     })?;
     let modules = modules_packages(&image)
         .into_iter()
@@ -253,11 +253,11 @@ fn kernel_packages(meta: &str) -> Result<Vec<String>> {
     Ok([image.clone()].into_iter().chain(modules).collect())
 }
 
-/// The package that always depends on the newest kernel, by the text of `/etc/os-release`.
+/// The package that depends on the newest kernel, by the text of `/etc/os-release`.
 fn meta_package(os_release: &str) -> &'static str {
     let ubuntu = os_release.lines().any(|line| {
-        let words = line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE="));
-        words.is_some_and(|words| words.trim_matches('"').split(' ').any(|word| word == "ubuntu"))
+        let ids = line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE="));
+        ids.is_some_and(|ids| ids.trim_matches('"').split(' ').any(|id| id == "ubuntu"))
     });
     if ubuntu {
         "linux-image-generic"
@@ -266,7 +266,7 @@ fn meta_package(os_release: &str) -> &'static str {
     }
 }
 
-/// The image package in what `apt-cache depends` prints for the package of [`meta_package`].
+/// The image package in the output of `apt-cache depends` for [`meta_package`].
 fn image_package(depends: &str) -> Option<String> {
     depends
         .lines()
@@ -278,7 +278,7 @@ fn image_package(depends: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Where Ubuntu keeps the modules; Debian has them in the image package.
+/// The packages of modules. Ubuntu has them; on Debian the modules are in the image package.
 fn modules_packages(image: &str) -> Vec<String> {
     match image.strip_prefix("linux-image-") {
         Some(version) if version.ends_with("-generic") => {
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debian_kernel_is_found_behind_its_meta_package() {
+    fn the_kernel_of_debian_is_a_dependency_of_its_meta_package() {
         let text = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n";
         let image = image_package(text).unwrap();
         assert_eq!(image, "linux-image-6.1.0-56-amd64");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn ubuntu_kernel_comes_with_its_modules() {
+    fn the_kernel_of_ubuntu_has_packages_of_modules() {
         let text = "linux-image-generic\n  Depends: linux-firmware\n |Depends: linux-image-6.8.0-51-generic\n  Depends: intel-microcode\n";
         let image = image_package(text).unwrap();
         assert_eq!(image, "linux-image-6.8.0-51-generic");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_package_is_no_image() {
+    fn a_meta_package_is_not_an_image() {
         assert_eq!(
             image_package("linux-image-amd64\n  Depends: linux-image-amd64-signed\n"),
             None
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn the_distribution_determines_the_meta_package() {
         assert_eq!(
             meta_package("PRETTY_NAME=\"Debian\"\nID=debian\n"),
             "linux-image-amd64"
@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_nowhere_is_missing_once() {
+    fn a_missing_program_is_listed_once() {
         let absent = Program::new("kernlink-no-such-program", "none");
         let present = Program::new("sh", "dash");
         assert_eq!(missing(&[&[absent], &[absent, present]]), [absent]);
     }
 
     #[test]
-    fn missing_programs_are_listed_by_their_packages() {
+    fn missing_programs_are_listed_by_package() {
         let programs = [("ip", "iproute2"), ("nft", "nftables"), ("tc", "iproute2")];
         let programs = programs.map(|(name, package)| Program::new(name, package));
         assert_eq!(

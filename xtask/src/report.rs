@@ -1,28 +1,28 @@
-//! What ran where, and the closing lines of a test run.
+//! The results of a test run, and its summary.
 
 use std::fmt;
 
-use crate::libtest::{self, Verdict};
+use crate::libtest::{self, Outcome};
 
-/// A test that was not run to its end because something it needs is not there.
+/// A test that was skipped, because something that it needs is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Skip {
     pub(crate) test: String,
     pub(crate) reason: String,
 }
 
-/// What became of one test binary.
+/// The results of one test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
     pub(crate) name: String,
     pub(crate) passed: usize,
-    /// Failed tests by name, and the binary itself where it did not come to its end.
+    /// Names of failed tests, and the cause if the binary did not run to its end.
     pub(crate) failures: Vec<String>,
     pub(crate) skipped: Vec<Skip>,
 }
 
 impl Binary {
-    /// A binary that did not run to its end counts as one failure with its cause.
+    /// A binary that did not run to its end. It counts as one failure.
     pub(crate) fn broken(name: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self {
             name: name.into(),
@@ -37,25 +37,25 @@ impl Binary {
         let name = name.into();
         let output = libtest::parse(text);
         let total = output.total();
-        let mut failures = output.names(Verdict::Failed);
-        // A crash before the summary, or counts that do not agree with the names, must not look better than it is.
+        let mut failures = output.names(Outcome::Failed);
+        // A crash before the summary, or a count that differs from the number of names, is a failure too.
         if let Some(cause) = output.incomplete() {
             failures.push(format!("{name} did not run to its end: {cause}"));
         } else if failures.len() < total.failed {
-            failures.push(format!("{name}: {} failures in its closing line", total.failed));
+            failures.push(format!("{name}: {} failures in its summary", total.failed));
         } else if !success && failures.is_empty() {
             failures.push(format!("{name} exited with an error after its tests"));
         }
         let mut skipped = Vec::new();
         let mut passed = total.passed;
         for skip in skips {
-            // A test that asked to be skipped and then failed is a failure.
+            // A test that reported a skip and then failed is a failure.
             if !failures.contains(&skip.test) && passed > 0 {
                 passed -= 1;
                 skipped.push(skip);
             }
         }
-        skipped.extend(output.names(Verdict::Ignored).into_iter().map(|test| Skip {
+        skipped.extend(output.names(Outcome::Ignored).into_iter().map(|test| Skip {
             test,
             reason: "marked #[ignore]".to_owned(),
         }));
@@ -68,14 +68,14 @@ impl Binary {
     }
 }
 
-/// The binaries of one tier.
+/// The results of one tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tier {
+pub(crate) struct TierReport {
     pub(crate) name: &'static str,
     pub(crate) binaries: Vec<Binary>,
 }
 
-impl Tier {
+impl TierReport {
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -96,14 +96,14 @@ impl Tier {
     }
 }
 
-/// All tiers of one run; prints as the closing lines.
+/// The results of all tiers of one run. Printed as the summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
-    pub(crate) tiers: Vec<Tier>,
+    pub(crate) tiers: Vec<TierReport>,
 }
 
 impl Report {
-    /// True where something ran and nothing failed: a run of no test is not a pass.
+    /// True if each tier ran at least one test and none failed.
     pub(crate) fn is_success(&self) -> bool {
         self.tiers
             .iter()
@@ -149,13 +149,13 @@ impl fmt::Display for Report {
                 passed + failed
             )?;
         }
-        let sum = |count: fn(&Tier) -> usize| self.tiers.iter().map(count).sum::<usize>();
+        let sum = |count: fn(&TierReport) -> usize| self.tiers.iter().map(count).sum::<usize>();
         write!(
             f,
             "\n{} passed, {} failed, {} skipped",
-            sum(Tier::passed),
-            sum(Tier::failed),
-            sum(Tier::skipped)
+            sum(TierReport::passed),
+            sum(TierReport::failed),
+            sum(TierReport::skipped)
         )
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_a_failure_even_when_all_printed_lines_are_good() {
+    fn a_crash_is_a_failure_even_if_all_printed_tests_passed() {
         let binary = Binary::read("ipvs", "running 3 tests\ntest a ... ok\n", Vec::new(), false);
         assert_eq!(binary.failures.len(), 1);
         assert!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_exit_status_after_good_tests_is_a_failure() {
+    fn an_exit_status_other_than_0_after_passed_tests_is_a_failure() {
         assert_eq!(
             Binary::read("ipvs", &output(3, 0), Vec::new(), false)
                 .failures
@@ -209,18 +209,18 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_test_that_also_asked_to_be_skipped_is_failed() {
+    fn a_failed_test_that_also_reported_a_skip_is_failed() {
         let text = "running 1 test\ntest a ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
         let binary = Binary::read("ipvs", text, vec![skip("a")], false);
         assert_eq!((binary.failures.len(), binary.skipped.len()), (1, 0));
     }
 
     #[test]
-    fn closing_lines_name_skips_and_failures_and_add_up() {
-        let mut unit = Tier::new("unit");
+    fn the_summary_lists_skips_and_failures_and_their_numbers() {
+        let mut unit = TierReport::new("unit");
         unit.binaries
             .push(Binary::read("ipvs", &output(5, 0), Vec::new(), true));
-        let mut host = Tier::new("host");
+        let mut host = TierReport::new("host");
         host.binaries
             .push(Binary::read("ipvs", &output(2, 0), vec![skip("a")], true));
         host.binaries.push(Binary::broken("ipset", "time limit of 5 s"));
@@ -235,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tier_in_which_nothing_ran_is_no_success() {
+    fn a_tier_without_tests_is_not_a_success() {
         let report = Report {
-            tiers: vec![Tier::new("vm")],
+            tiers: vec![TierReport::new("vm")],
         };
         assert!(!report.is_success());
         assert!(report.to_string().contains("FAILED   vm: no test ran"));

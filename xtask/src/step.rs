@@ -1,4 +1,4 @@
-//! One program run with its output recorded, on the host and, through [`crate::guest`], in the VM alike.
+//! Runs one program and records its output, on the host and (through [`crate::guest`]) in the VM.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{Binary, Skip};
 
-/// The environment variable that names the file in which `kernlink-kernel-tests` notes skipped tests.
+/// The environment variable with the path of the file to which `kernlink-kernel-tests` writes skipped tests.
 pub(crate) const SKIP_FILE: &str = "KERNLINK_SKIP_FILE";
 
 /// A program to run.
@@ -31,10 +31,10 @@ pub(crate) struct Step {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<String>,
     pub(crate) folder: PathBuf,
-    /// Added to the environment of whoever runs the step.
+    /// Added to the environment of the process that runs the step.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) time_limit: Duration,
-    /// Whether the output is shown while it comes, or only recorded.
+    /// Whether the output is also shown while the program runs.
     pub(crate) show: bool,
 }
 
@@ -61,7 +61,7 @@ impl End {
     }
 }
 
-/// The files that a run of a step leaves in its folder, named by the step's position.
+/// The files that a step writes in its folder. Their names begin with the position of the step.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     stem: PathBuf,
@@ -74,7 +74,7 @@ impl Records {
         }
     }
 
-    /// Both streams, line by line as they came.
+    /// The lines of both streams, in the order of arrival.
     pub(crate) fn output(&self) -> PathBuf {
         self.stem.with_extension("out")
     }
@@ -87,7 +87,7 @@ impl Records {
         self.stem.with_extension("end")
     }
 
-    /// How the step ended, if it was run to an end.
+    /// How the step ended. `None` if it has not ended.
     pub(crate) fn read_end(&self) -> Result<Option<End>> {
         match fs::read_to_string(self.end()) {
             Ok(text) => Ok(Some(
@@ -98,20 +98,20 @@ impl Records {
         }
     }
 
-    /// Everything printed so far; empty where nothing was.
+    /// The output so far. Empty if there is none.
     pub(crate) fn read_output(&self) -> String {
         fs::read(self.output())
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Reads what a test binary did from its records.
+    /// Reads the results of a test binary from its records.
     pub(crate) fn read_binary(&self, step: &Step) -> Result<Binary> {
         let text = self.read_output();
         let binary = match self.read_end()? {
-            None => Binary::broken(&step.name, "it was not run to its end"),
+            None => Binary::broken(&step.name, "it did not run to its end"),
             Some(End::NotStarted(cause)) => {
-                Binary::broken(&step.name, format!("it could not be started: {cause}"))
+                Binary::broken(&step.name, format!("starting it failed: {cause}"))
             }
             Some(End::TimedOut) => {
                 let last = text
@@ -141,7 +141,14 @@ fn read_skips(file: &Path) -> Result<Vec<Skip>> {
         Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
     };
     text.lines()
-        .map(|line| skip(line).with_context(|| format!("{}: not a skip line: {line:?}", file.display())))
+        .map(|line| {
+            skip(line).with_context(|| {
+                format!(
+                    "{}: invalid line {line:?}; expected `kernlink-skip: TEST: REASON`",
+                    file.display()
+                )
+            })
+        })
         .collect()
 }
 
@@ -153,19 +160,19 @@ fn skip(line: &str) -> Option<Skip> {
     })
 }
 
-/// Where lines go while they come.
+/// Receives the lines of a running program.
 pub(crate) type Sink = fn(Stream, &[u8]);
 
-/// Which stream of the program a line came from.
+/// The stream of the program that a line was written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// Lines go to the same stream of this process.
+/// Writes lines to the same stream of this process.
 pub(crate) fn pass_through(stream: Stream, line: &[u8]) {
-    // A reader that has gone away must not end a test run.
+    // A closed pipe must not end a test run.
     let _ = match stream {
         Stream::Out => std::io::stdout()
             .write_all(line)
@@ -174,7 +181,7 @@ pub(crate) fn pass_through(stream: Stream, line: &[u8]) {
     };
 }
 
-/// Runs a step to its end and leaves its records.
+/// Runs a step to its end and writes its records.
 pub(crate) fn run(step: &Step, records: &Records, sink: Sink) -> Result<End> {
     let log =
         File::create(records.output()).with_context(|| format!("creating {}", records.output().display()))?;
@@ -228,7 +235,7 @@ fn copy_lines(
         let mut reader = BufReader::new(pipe);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-            // Lines of both streams stay whole.
+            // The lock keeps lines of both streams intact.
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             let _ = log.write_all(&line);
             if let Some(sink) = sink {
@@ -239,14 +246,14 @@ fn copy_lines(
     })
 }
 
-/// A child that leads a process group, so that it ends with all that it started.
+/// A child process and its process group, which are killed together.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) child: std::process::Child,
     id: Pid,
 }
 
-/// Groups that end when this process is told to.
+/// The groups to kill when this process is interrupted.
 static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 impl Group {
@@ -255,25 +262,28 @@ impl Group {
             .process_group(0)
             .spawn()
             .with_context(|| format!("starting {}", command.get_program().display()))?;
-        let id = Pid::from_raw(child.id().try_into().context("a process number above 2^31")?);
+        let id = Pid::from_raw(child.id().try_into().context("process ID above 2^31")?);
         RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(Self { child, id })
     }
 
-    /// Waits for the child; nothing after the time limit, with the whole group ended.
+    /// Waits for the child. After the time limit, kills the group and returns `None`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         self.wait_while(|elapsed| elapsed <= limit)
     }
 
-    /// Waits for the child while it may go on, by how long it has been waited for; nothing if it may not, with the whole group
-    /// ended.
-    pub(crate) fn wait_while(&mut self, may_go_on: impl Fn(Duration) -> bool) -> Result<Option<ExitStatus>> {
+    /// Waits for the child as long as `may_continue` allows, which gets the time since the start of waiting. Then kills the group
+    /// and returns `None`.
+    pub(crate) fn wait_while(
+        &mut self,
+        may_continue: impl Fn(Duration) -> bool,
+    ) -> Result<Option<ExitStatus>> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Some(status));
             }
-            if !may_go_on(start.elapsed()) {
+            if !may_continue(start.elapsed()) {
                 self.kill();
                 self.child.wait()?;
                 return Ok(None);
@@ -283,7 +293,7 @@ impl Group {
     }
 
     fn kill(&self) {
-        // An error means that the group is gone already.
+        // An error means that the group does not exist any more.
         let _ = killpg(self.id, Signal::SIGKILL);
     }
 }
@@ -299,7 +309,7 @@ impl Drop for Group {
     }
 }
 
-/// Makes Ctrl-C and SIGTERM end everything that is running, VM included.
+/// Makes Ctrl-C and SIGTERM kill all running groups, including VMs.
 pub(crate) fn end_all_on_interrupt() -> Result<()> {
     ctrlc::set_handler(|| {
         for id in RUNNING.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -333,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn output_end_and_skips_are_recorded() {
+    fn output_exit_status_and_skips_are_recorded() {
         let folder = folder("records");
         let records = Records::new(&folder, 0);
         let step = shell(
@@ -356,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_hangs_is_ended_and_named() {
+    fn a_step_that_hangs_is_killed_and_reported() {
         let folder = folder("hang");
         let records = Records::new(&folder, 0);
         let step = Step {
@@ -374,15 +384,15 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_was_never_run_is_a_failure() {
+    fn a_step_that_was_not_run_is_a_failure() {
         let binary = Records::new(Path::new("/nonexistent"), 7)
             .read_binary(&shell("true"))
             .unwrap();
-        assert_eq!(binary.failures, ["it was not run to its end"]);
+        assert_eq!(binary.failures, ["it did not run to its end"]);
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_a_failure() {
+    fn a_missing_program_is_a_failure() {
         let folder = folder("absent");
         let records = Records::new(&folder, 0);
         let step = Step {
@@ -393,7 +403,7 @@ mod tests {
             run(&step, &records, pass_through).unwrap(),
             End::NotStarted(_)
         ));
-        assert!(records.read_binary(&step).unwrap().failures[0].contains("could not be started"));
+        assert!(records.read_binary(&step).unwrap().failures[0].contains("starting it failed"));
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -411,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn only_skip_lines_are_skip_lines() {
+    fn other_lines_are_not_skip_lines() {
         assert_eq!(skip("kernlink-skip: no reason"), None);
         assert_eq!(skip("something else"), None);
     }

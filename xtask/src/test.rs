@@ -1,4 +1,4 @@
-//! The three tiers of tests and their order.
+//! `cargo xtask test`: the three tiers of tests.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 
 use crate::{
     host, programs, provision,
-    report::{Binary, Report, Tier},
+    report::{Binary, Report, TierReport},
     step::{self, Records, Step, pass_through},
     vm::{self, Vm},
     workspace::{Executable, KERNEL_TESTS, Workspace},
@@ -20,16 +20,16 @@ use crate::{
 
 /// One of the three tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum Tier {
     /// Unit, property and documentation tests, without privileges.
     Unit,
-    /// Kernel tests on the running kernel, for what it has.
+    /// Kernel tests on the running kernel. Tests of features that it lacks are skipped.
     Host,
     /// Kernel tests in the VM.
     Vm,
 }
 
-impl Which {
+impl Tier {
     pub(crate) const ALL: [Self; 3] = [Self::Unit, Self::Host, Self::Vm];
 
     pub(crate) fn name(self) -> &'static str {
@@ -42,17 +42,17 @@ impl Which {
 
     pub(crate) fn parse(name: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|tier| tier.name() == name);
-        found.with_context(|| format!("--tier {name}: there are unit, host and vm"))
+        found.with_context(|| format!("--tier: unknown tier `{name}`; known: unit, host, vm"))
     }
 }
 
-/// The kernel tests read from this where they run: `host` or `vm`.
+/// The environment variable from which the kernel tests read their tier: `host` or `vm`.
 const TIER_VARIABLE: &str = "KERNLINK_TIER";
-/// For one test binary; emulation is about ten times slower than the machine it runs on.
+/// For one test binary. Emulation is about ten times slower than the host.
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Runs the tiers and prints the closing lines. False where a test failed or did not run.
-pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options) -> Result<bool> {
+/// Runs the tiers and prints the summary. False if a test failed, or a tier ran no test.
+pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) -> Result<bool> {
     require(tiers)?;
     let executables = workspace.build(&["test", "--workspace", "--all-features", "--no-run"])?;
     let (kernel, unit): (Vec<_>, Vec<_>) = executables
@@ -65,9 +65,9 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options)
         println!("\n== {} ==", tier.name());
         let start = Instant::now();
         report.tiers.push(match tier {
-            Which::Unit => run_unit(workspace, &unit, &path)?,
-            Which::Host => host::run(workspace, &kernel_steps(&kernel, Which::Host, &[], &path)?)?,
-            Which::Vm => run_in_vm(workspace, kernel_steps(&kernel, Which::Vm, &[], &path)?, options)?,
+            Tier::Unit => run_unit(workspace, &unit, &path)?,
+            Tier::Host => host::run(workspace, &kernel_steps(&kernel, Tier::Host, &[], &path)?)?,
+            Tier::Vm => run_in_vm(workspace, kernel_steps(&kernel, Tier::Vm, &[], &path)?, options)?,
         });
         println!("{} took {:.0} s", tier.name(), start.elapsed().as_secs_f64());
     }
@@ -75,10 +75,10 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Which], options: &vm::Options)
     Ok(report.is_success())
 }
 
-/// Runs only kernel tests, only in the VM. A filter that is the name of a test file chooses that file; the others choose
-/// tests by a part of their name.
+/// Runs kernel tests in the VM. A filter that is the name of a test file selects this file. Other filters select tests by a part
+/// of their names.
 pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &vm::Options) -> Result<bool> {
-    require(&[Which::Vm])?;
+    require(&[Tier::Vm])?;
     // Some kernel tests run the examples.
     workspace.build(&["build", "--package", "kernlink-examples", "--examples"])?;
     let executables = workspace.build(&[
@@ -94,7 +94,7 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
         .filter(|executable| executable.kind == "test")
         .collect();
     let path = programs::folder(workspace.target())?;
-    let steps = kernel_steps(&kernel, Which::Vm, filters, &path)?;
+    let steps = kernel_steps(&kernel, Tier::Vm, filters, &path)?;
     let report = Report {
         tiers: vec![run_in_vm(workspace, steps, options)?],
     };
@@ -102,28 +102,28 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
     Ok(report.is_success())
 }
 
-/// Installs what the tiers need, or says what is missing before anything is built.
-fn require(tiers: &[Which]) -> Result<()> {
+/// Installs what the tiers need as root; otherwise fails if something is missing.
+fn require(tiers: &[Tier]) -> Result<()> {
     let mut needed = Vec::new();
-    if tiers.iter().any(|tier| *tier != Which::Unit) {
+    if tiers.iter().any(|tier| *tier != Tier::Unit) {
         needed.push(PROGRAMS);
     }
-    if tiers.contains(&Which::Vm) {
+    if tiers.contains(&Tier::Vm) {
         needed.push(provision::VM_PROGRAMS);
     }
     if provision::is_root() {
         return provision::install(&needed);
     }
     let mut problems = Vec::new();
-    if tiers.contains(&Which::Host) {
+    if tiers.contains(&Tier::Host) {
         problems.push(
-            "the host tier needs root, because it makes network namespaces and programs them".to_owned(),
+            "the tier host needs root, because it creates and configures network namespaces".to_owned(),
         );
     }
     let missing = provision::missing(&needed);
     if !missing.is_empty() {
         problems.push(format!(
-            "only root can install what is missing: {}",
+            "missing programs, which only root can install: {}",
             provision::list(&missing)
         ));
     }
@@ -136,7 +136,7 @@ fn require(tiers: &[Which]) -> Result<()> {
     )
 }
 
-fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String], path: &Path) -> Result<Vec<Step>> {
+fn kernel_steps(kernel: &[Executable], tier: Tier, filters: &[String], path: &Path) -> Result<Vec<Step>> {
     let (files, tests): (Vec<_>, Vec<_>) = filters
         .iter()
         .partition(|filter| kernel.iter().any(|executable| executable.target == **filter));
@@ -155,8 +155,8 @@ fn kernel_steps(kernel: &[Executable], tier: Which, filters: &[String], path: &P
     Ok(steps)
 }
 
-/// `path` is where the test finds programs: the folder of the declared ones.
-fn step(executable: &Executable, tier: Which, path: &Path) -> Step {
+/// `path` is the folder of the declared programs.
+fn step(executable: &Executable, tier: Tier, path: &Path) -> Step {
     let folder = executable.folder.to_string_lossy().into_owned();
     let mut environment = BTreeMap::from([
         ("CARGO_MANIFEST_DIR".to_owned(), folder),
@@ -176,7 +176,7 @@ fn step(executable: &Executable, tier: Which, path: &Path) -> Step {
     }
 }
 
-/// What a program in the VM gets of this process's environment.
+/// The part of the environment of this process that programs in the VM get.
 pub(crate) fn inherited() -> BTreeMap<String, String> {
     let mut environment: BTreeMap<_, _> = std::env::vars()
         .filter(|(name, _)| {
@@ -198,12 +198,12 @@ pub(crate) fn inherited() -> BTreeMap<String, String> {
     environment
 }
 
-fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> Result<Tier> {
+fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> Result<TierReport> {
     let mut steps: Vec<_> = executables
         .iter()
-        .map(|executable| step(executable, Which::Unit, path))
+        .map(|executable| step(executable, Tier::Unit, path))
         .collect();
-    // cargo needs the compiler and the linker, wherever the user has them.
+    // With the `PATH` of the user, because cargo needs the compiler and the linker.
     steps.push(Step {
         name: "documentation tests".to_owned(),
         program: workspace.cargo().get_program().into(),
@@ -222,17 +222,17 @@ fn run_unit(workspace: &Workspace, executables: &[Executable], path: &Path) -> R
         time_limit: 2 * TIME_LIMIT,
         show: false,
     });
-    run_here(workspace, Which::Unit.name(), &steps)
+    run_here(workspace, Tier::Unit.name(), &steps)
 }
 
 /// Runs steps on this machine, one after the other.
-pub(crate) fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result<Tier> {
+pub(crate) fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]) -> Result<TierReport> {
     let folder = workspace.target().join(format!("xtask/{name}"));
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let mut tier = Tier::new(name);
+    let mut tier = TierReport::new(name);
     for (position, step) in steps.iter().enumerate() {
         let records = Records::new(&folder, position);
         step::run(step, &records, pass_through)?;
@@ -241,10 +241,10 @@ pub(crate) fn run_here(workspace: &Workspace, name: &'static str, steps: &[Step]
     Ok(tier)
 }
 
-fn run_in_vm(workspace: &Workspace, steps: Vec<Step>, options: &vm::Options) -> Result<Tier> {
+fn run_in_vm(workspace: &Workspace, steps: Vec<Step>, options: &vm::Options) -> Result<TierReport> {
     let vm = Vm::prepare(workspace, options)?;
     let run = vm.run(workspace, steps.clone())?;
-    let mut tier = Tier::new(Which::Vm.name());
+    let mut tier = TierReport::new(Tier::Vm.name());
     if let Some(problem) = &run.problem {
         eprintln!("xtask: {problem}");
         let first = problem.lines().next().unwrap_or_default();
@@ -256,7 +256,7 @@ fn run_in_vm(workspace: &Workspace, steps: Vec<Step>, options: &vm::Options) -> 
     Ok(tier)
 }
 
-/// In the VM nothing may be missing: only a kernel that is too old is a reason to skip.
+/// In the VM, a test may be skipped only because the kernel is too old, or because it is ignored.
 fn in_vm(mut binary: Binary) -> Binary {
     let (old, wrong): (Vec<_>, Vec<_>) = binary
         .skipped
@@ -271,7 +271,7 @@ fn in_vm(mut binary: Binary) -> Binary {
     binary
 }
 
-/// Reads the records of a step and shows its output where something is wrong.
+/// Reads the records of a step. Prints its output if it failed.
 fn read(step: &Step, records: &Records) -> Result<Binary> {
     let binary = records.read_binary(step)?;
     let (passed, failed, skipped) = (binary.passed, binary.failures.len(), binary.skipped.len());
@@ -312,7 +312,7 @@ mod tests {
 
     fn names_and_arguments(filters: &[&str]) -> Vec<(String, Vec<String>)> {
         let filters: Vec<_> = filters.iter().map(|&filter| filter.to_owned()).collect();
-        let steps = kernel_steps(&kernel(), Which::Vm, &filters, Path::new("/declared")).unwrap();
+        let steps = kernel_steps(&kernel(), Tier::Vm, &filters, Path::new("/declared")).unwrap();
         steps
             .into_iter()
             .map(|step| (step.name, step.arguments))
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_chooses_a_file_or_tests() {
+    fn a_filter_selects_a_file_or_tests() {
         let none = Vec::<String>::new();
         assert_eq!(
             names_and_arguments(&[]),
@@ -336,29 +336,29 @@ mod tests {
 
     #[test]
     fn tests_find_declared_programs_only() {
-        let steps = kernel_steps(&kernel(), Which::Host, &[], Path::new("/declared")).unwrap();
+        let steps = kernel_steps(&kernel(), Tier::Host, &[], Path::new("/declared")).unwrap();
         for step in steps {
             assert_eq!(step.environment["PATH"], "/declared");
-            // `unshare` is looked for there as well.
+            // `unshare` is found in the same folder.
             assert_eq!(host::in_private_namespace(&step).environment["PATH"], "/declared");
         }
     }
 
     #[test]
-    fn tiers_are_known_by_their_names() {
-        for tier in Which::ALL {
-            assert_eq!(Which::parse(tier.name()).unwrap(), tier);
+    fn tiers_are_parsed_by_name() {
+        for tier in Tier::ALL {
+            assert_eq!(Tier::parse(tier.name()).unwrap(), tier);
         }
         assert!(
-            Which::parse("all")
+            Tier::parse("all")
                 .unwrap_err()
                 .to_string()
-                .contains("--tier all")
+                .contains("unknown tier `all`")
         );
     }
 
     #[test]
-    fn in_the_vm_only_an_old_kernel_is_a_reason_to_skip() {
+    fn in_the_vm_a_test_is_skipped_only_on_an_old_kernel() {
         let skip = |reason: &str| Skip {
             test: "t".to_owned(),
             reason: reason.to_owned(),

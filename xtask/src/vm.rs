@@ -1,7 +1,7 @@
-//! The one VM runner: boots a kernel over this machine's file system with virtme-ng and runs steps in it.
+//! Boots a VM with virtme-ng, which shares the file system of this machine, and runs steps in it.
 //!
-//! The guest sees the host's files read-only, with throw-away overlays over the usual system folders. One
-//! folder per run is shared for writing; in it the guest leaves what it did (see [`crate::guest`]).
+//! The guest mounts the file system of the host read-only, with temporary overlays over the usual system folders. One folder for
+//! each run is writable; the guest writes its records to it (see [`crate::guest`]).
 
 use std::{
     env, fs,
@@ -15,34 +15,34 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::{
-    guest::{ERROR, ERROR_MARK, FINISHED, JOB, Job, STARTED},
+    guest::{ERROR, FINISHED, JOB, Job, STARTED, STDERR_PREFIX},
     provision,
     step::{End, Group, Records, Step, Stream, pass_through},
     test::inherited,
     workspace::Workspace,
 };
 
-/// What the command line says of the VM.
+/// The options of the VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Hardware virtualisation; emulation otherwise.
     pub(crate) kvm: bool,
-    /// A kernel image with its modules in `../lib/modules`, instead of the distribution's.
+    /// A kernel image with its modules in `../lib/modules`. `None`: [`KERNEL_VARIABLE`], else the package of the distribution.
     pub(crate) kernel: Option<PathBuf>,
-    /// For the VM as a whole, boot included.
+    /// For the VM including its boot. `None`: [`TIME_LIMIT`].
     pub(crate) time_limit: Option<Duration>,
     /// Folders of the host that the guest may write to.
     pub(crate) writable: Vec<PathBuf>,
 }
 
-/// Names the kernel image where no option does.
+/// The environment variable with the kernel image, if the option is not given.
 const KERNEL_VARIABLE: &str = "KERNLINK_VM_KERNEL";
 const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
-/// Until the guest's sign of life, which takes about half a minute where nothing else is going on.
+/// The time until the guest has booted, which takes about half a minute on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(8 * 60);
-/// Loaded in the guest before anything else; both are missing in many hosts' kernels, which is what the VM is for.
+/// Loaded in the guest before the first step. Many kernels of hosts lack them, therefore the VM exists.
 const MODULES: [&str; 2] = ["ip_vs", "dummy"];
-/// Devices and helpers that no test uses. Loading them takes half of the boot in an emulated machine.
+/// Modules that no test uses. Loading them takes half of the time of a boot in emulation.
 const NOT_LOADED: &str = "kvm_amd,kvm_intel,kvm,ccp,ahci,libata,sr_mod,cdrom,i2c_i801,lpc_ich,iTCO_wdt,i6300esb,\
      psmouse,snd_pcsp,pcspkr,intel_rapl_msr,powernow_k8,qemu_fw_cfg,evdev";
 
@@ -54,14 +54,14 @@ pub(crate) struct Vm {
     options: Options,
 }
 
-/// What a VM left behind.
+/// The result of one run of a VM.
 #[derive(Debug)]
 pub(crate) struct Run {
     folder: PathBuf,
-    /// Why the guest did not do all its steps, if it did not.
+    /// Why the guest did not run all steps. `None` if it did.
     pub(crate) problem: Option<String>,
-    /// Whether the guest gave a sign of life.
-    came_up: bool,
+    /// Whether the guest has booted and started the job.
+    has_booted: bool,
 }
 
 impl Run {
@@ -70,14 +70,14 @@ impl Run {
     }
 }
 
-/// Runs one command in the VM; its exit status is ours.
+/// Runs one command in the VM and returns its exit status.
 pub(crate) fn run_command(workspace: &Workspace, command: &[String], options: &Options) -> Result<ExitCode> {
     let (program, arguments) = match cargo_run(command)? {
         Some((build, arguments)) => {
             let executables = workspace.build(&build)?;
             let [executable] = &executables[..] else {
                 bail!(
-                    "cargo {}: {} programs where one is needed",
+                    "cargo {}: {} programs; expected one",
                     build.join(" "),
                     executables.len()
                 );
@@ -106,14 +106,15 @@ pub(crate) fn run_command(workspace: &Workspace, command: &[String], options: &O
     match run.records(0).read_end()? {
         Some(End::Exited(code)) => Ok(ExitCode::from(u8::try_from(code).unwrap_or(1))),
         Some(End::Killed(signal)) => bail!("the command was killed by signal {signal}"),
-        Some(End::TimedOut) => bail!("the command ran into the time limit"),
-        Some(End::NotStarted(cause)) => bail!("the command could not be started: {cause}"),
+        Some(End::TimedOut) => bail!("the command exceeded the time limit"),
+        Some(End::NotStarted(cause)) => bail!("starting the command failed: {cause}"),
         None => bail!("the guest left no record of the command"),
     }
 }
 
-/// Of `cargo run ...`: the arguments of the `cargo build` that makes its program, and the program's own arguments.
-/// In the guest cargo would find its folder read-only, and compiling in an emulated machine would take minutes.
+/// For `cargo run ...`: the arguments of `cargo build`, and the arguments of the program.
+///
+/// The program is built on the host, because the target folder is read-only in the guest, and compiling in emulation takes minutes.
 fn cargo_run(command: &[String]) -> Result<Option<(Vec<String>, Vec<String>)>> {
     let [cargo, verb, rest @ ..] = command else {
         return Ok(None);
@@ -124,10 +125,10 @@ fn cargo_run(command: &[String]) -> Result<Option<(Vec<String>, Vec<String>)>> {
     match verb.as_str() {
         "run" | "r" => {}
         "test" | "t" => bail!(
-            "`cargo test` writes to the target folder; `cargo xtask vm test [FILTER]...` runs tests in the VM"
+            "`cargo test` writes to the target folder, which is read-only in the VM: use `cargo xtask vm test [FILTER]...`"
         ),
         "bench" => bail!(
-            "`cargo bench` writes to the target folder; `cargo xtask bench [GROUP]` runs benchmarks in the VM"
+            "`cargo bench` writes to the target folder, which is read-only in the VM: use `cargo xtask bench [GROUP]`"
         ),
         _ => return Ok(None),
     }
@@ -138,7 +139,7 @@ fn cargo_run(command: &[String]) -> Result<Option<(Vec<String>, Vec<String>)>> {
 }
 
 impl Vm {
-    /// Finds or fetches everything that a boot takes.
+    /// Installs everything that a boot needs.
     pub(crate) fn prepare(workspace: &Workspace, options: &Options) -> Result<Self> {
         provision::install(&[provision::VM_PROGRAMS])?;
         let folder = workspace.target().join("vm");
@@ -162,17 +163,21 @@ impl Vm {
         })
     }
 
-    /// Boots, does the steps, and waits for the end. An error is one of the host; what went wrong in the guest is in the
-    /// run.
+    /// Boots the VM, runs the steps, and waits for its end.
     ///
-    /// A boot that fails is tried once more, as nothing of ours has run until then. From the guest's sign of life on, whatever
-    /// goes wrong stands.
+    /// A failed boot is retried once, because no step has run. Failures after the boot are not retried.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the host. Errors of the guest are in the returned value.
     pub(crate) fn run(&self, workspace: &Workspace, steps: Vec<Step>) -> Result<Run> {
         remove_old_runs(&workspace.target().join("vm"))?;
         let folder = workspace.target().join(format!("vm/run-{}", std::process::id()));
         let run = self.boot(workspace, folder.clone(), steps.clone())?;
         match &run.problem {
-            Some(problem) if !run.came_up => eprintln!("xtask: {problem}\nxtask: the VM is booted once more"),
+            Some(problem) if !run.has_booted => {
+                eprintln!("xtask: {problem}\nxtask: booting the VM again")
+            }
             _ => return Ok(run),
         }
         fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
@@ -201,7 +206,7 @@ impl Vm {
             .take()
             .map(|pipe| thread::spawn(move || keep(pipe)));
         let started = folder.join(STARTED);
-        let status = group.wait_while(|elapsed| may_go_on(elapsed, limit, started.exists()))?;
+        let status = group.wait_while(|elapsed| may_continue(elapsed, limit, started.exists()))?;
         drop(group);
         if let Some(output) = output {
             let _ = output.join();
@@ -215,11 +220,11 @@ impl Vm {
             start.elapsed(),
             &console,
         );
-        let came_up = started.exists();
+        let has_booted = started.exists();
         Ok(Run {
             folder,
             problem,
-            came_up,
+            has_booted,
         })
     }
 
@@ -234,7 +239,7 @@ impl Vm {
             .current_dir(workspace.root())
             .arg("--run")
             .arg(&self.kernel)
-            // The guest's console goes to standard error, which is kept for when the boot fails.
+            // Writes the console of the guest to standard error, which is recorded.
             .arg("--verbose")
             .args([
                 "--append",
@@ -242,7 +247,7 @@ impl Vm {
                 "--append",
                 &format!("modprobe.blacklist={NOT_LOADED}"),
             ])
-            // virtiofs would need a daemon of its own on the host.
+            // virtiofs needs a daemon on the host.
             .arg("--force-9p")
             .args(["--cpus", "2", "--memory", "4G", "--user", "root"])
             .arg("--rwdir")
@@ -264,12 +269,12 @@ impl Vm {
     }
 }
 
-/// Whether a VM that has taken so long is waited for any longer.
-fn may_go_on(elapsed: Duration, limit: Duration, came_up: bool) -> bool {
-    elapsed <= limit && (came_up || elapsed <= BOOT_LIMIT)
+/// Whether to wait for the VM any longer.
+fn may_continue(elapsed: Duration, limit: Duration, has_booted: bool) -> bool {
+    elapsed <= limit && (has_booted || elapsed <= BOOT_LIMIT)
 }
 
-/// The records of the last run are worth keeping, those of runs before it are not. One that is going on has its process.
+/// Removes the records of earlier runs, except those of which the process still exists.
 fn remove_old_runs(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let entry = entry?;
@@ -285,61 +290,58 @@ fn remove_old_runs(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Why the guest did not do all its steps: the first of the marks that is not there says how far it came.
+/// Why the guest did not run all steps, by the files that it wrote. `None` if it ran them.
 fn problem(folder: &Path, status: Option<String>, took: Duration, console: &str) -> Option<String> {
     let seconds = took.as_secs();
-    let tail = || format!("of its console:\n  {}", cause(console).join("\n  "));
+    let tail = || format!("its console:\n  {}", cause(console).join("\n  "));
     if let Ok(error) = fs::read_to_string(folder.join(ERROR)) {
         return Some(error);
     }
     if let Ok(tainted) = fs::read_to_string(folder.join(FINISHED)) {
         let mask: u64 = tainted.trim().parse().unwrap_or(u64::MAX);
-        return (mask & TAINT_DIE != 0).then(|| format!("the guest's kernel had an oops; {}", tail()));
+        return (mask & TAINT_DIE != 0).then(|| format!("the kernel of the guest had an oops; {}", tail()));
     }
     let ended = match status {
         Some(status) => format!("ended after {seconds} s ({status})"),
         None if folder.join(STARTED).exists() => {
-            format!("was ended at its time limit, after {seconds} s (--time-limit SECONDS sets another)")
+            format!("was killed at its time limit after {seconds} s (see --time-limit)")
         }
-        None => format!("was ended after {seconds} s"),
+        None => format!("was killed after {seconds} s"),
     };
     if folder.join(STARTED).exists() {
         Some(format!(
-            "the VM came up but {ended} before all its steps were done; {}",
+            "the VM booted, but {ended} before all steps were run; {}",
             tail()
         ))
     } else {
-        Some(format!(
-            "the VM did not boot: it {ended} without a sign of life; {}",
-            tail()
-        ))
+        Some(format!("the VM did not boot: it {ended}; {}", tail()))
     }
 }
 
-/// The lines of a console that say why it ended: from the kernel's own words on, else the last ones.
+/// The lines of the console that show the cause: from the first error of the kernel on, else the last lines.
 fn cause(console: &str) -> Vec<&str> {
     let lines: Vec<_> = console.lines().filter(|line| !line.trim().is_empty()).collect();
-    let words = ["Kernel panic", "BUG: ", "Oops: ", "Out of memory: "];
+    let errors = ["Kernel panic", "BUG: ", "Oops: ", "Out of memory: "];
     let first = lines
         .iter()
-        .position(|line| words.iter().any(|word| line.contains(word)));
+        .position(|line| errors.iter().any(|error| line.contains(error)));
     let start = first.unwrap_or(lines.len().saturating_sub(CONSOLE_LINES));
     lines.into_iter().skip(start).take(CONSOLE_LINES).collect()
 }
 
-/// Enough for a call trace, not more than a screen.
+/// Enough for a call trace.
 const CONSOLE_LINES: usize = 24;
 
-/// The kernel has survived an oops or a BUG:
+/// The taint flag that an oops or a BUG sets:
 /// <https://github.com/torvalds/linux/blob/v6.1/include/linux/panic.h#L60>.
 const TAINT_DIE: u64 = 1 << 7;
 
-/// Passes the guest's lines on to the stream they came from.
+/// Writes the lines of the guest to the stream that they were written to.
 fn show(pipe: impl Read) {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     while reader.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        match line.strip_prefix(&[ERROR_MARK]) {
+        match line.strip_prefix(&[STDERR_PREFIX]) {
             Some(rest) => pass_through(Stream::Err, rest),
             None => pass_through(Stream::Out, &line),
         }
@@ -349,15 +351,15 @@ fn show(pipe: impl Read) {
 
 fn keep(mut pipe: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What came before a read error is still worth having.
+    // On a read error, the part before it is used.
     let _ = pipe.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One word of a shell command.
+/// A path as one argument of a shell command.
 fn quote(path: &Path) -> Result<String> {
     let Some(text) = path.to_str() else {
-        bail!("{}: a path that is not UTF-8", path.display())
+        bail!("path {} is not UTF-8", path.display())
     };
     Ok(format!("'{}'", text.replace('\'', r"'\''")))
 }
@@ -375,7 +377,7 @@ mod tests {
         folder
     }
 
-    fn verdict(name: &str, marks: &[(&str, &str)], status: Option<&str>) -> Option<String> {
+    fn problem_with(name: &str, marks: &[(&str, &str)], status: Option<&str>) -> Option<String> {
         let folder = folder(name, marks);
         let problem = problem(
             &folder,
@@ -388,8 +390,8 @@ mod tests {
     }
 
     #[test]
-    fn no_sign_of_life_is_a_failed_boot_with_its_console() {
-        let problem = verdict("boot", &[], Some("exit status: 0")).unwrap();
+    fn a_failed_boot_is_reported_with_its_console() {
+        let problem = problem_with("boot", &[], Some("exit status: 0")).unwrap();
         assert!(
             problem.contains("did not boot") && problem.contains("Kernel panic"),
             "{problem}"
@@ -397,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_words_come_first() {
+    fn the_cause_begins_with_the_error_of_the_kernel() {
         let console = format!(
             "boot\n[1] Kernel panic - not syncing: x\n{}",
             "trace\n".repeat(100)
@@ -411,34 +413,34 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_stops_half_way_is_a_failure() {
-        let problem = verdict("half", &[(STARTED, "")], Some("exit status: 0")).unwrap();
-        assert!(problem.contains("came up but ended after 9 s"), "{problem}");
+    fn a_guest_that_ends_before_the_last_step_is_a_failure() {
+        let problem = problem_with("half", &[(STARTED, "")], Some("exit status: 0")).unwrap();
+        assert!(problem.contains("booted, but ended after 9 s"), "{problem}");
     }
 
     #[test]
-    fn the_time_limit_is_named() {
-        let problem = verdict("limit", &[(STARTED, "")], None).unwrap();
+    fn the_time_limit_is_reported() {
+        let problem = problem_with("limit", &[(STARTED, "")], None).unwrap();
         assert!(problem.contains("time limit"), "{problem}");
     }
 
     #[test]
-    fn a_boot_has_less_time_than_the_whole() {
+    fn a_boot_has_a_shorter_time_limit_than_the_run() {
         let limit = TIME_LIMIT;
-        assert!(may_go_on(BOOT_LIMIT, limit, false));
-        assert!(!may_go_on(BOOT_LIMIT + Duration::from_secs(1), limit, false));
-        assert!(may_go_on(limit, limit, true));
-        assert!(!may_go_on(limit + Duration::from_secs(1), limit, true));
-        let problem = verdict("slow", &[], None).unwrap();
+        assert!(may_continue(BOOT_LIMIT, limit, false));
+        assert!(!may_continue(BOOT_LIMIT + Duration::from_secs(1), limit, false));
+        assert!(may_continue(limit, limit, true));
+        assert!(!may_continue(limit + Duration::from_secs(1), limit, true));
+        let problem = problem_with("slow", &[], None).unwrap();
         assert!(
-            problem.contains("did not boot: it was ended after 9 s"),
+            problem.contains("did not boot: it was killed after 9 s"),
             "{problem}"
         );
     }
 
     #[test]
-    fn the_guests_own_error_is_the_cause() {
-        let problem = verdict(
+    fn the_error_of_the_guest_is_the_cause() {
+        let problem = problem_with(
             "module",
             &[(STARTED, ""), (ERROR, "no module ip_vs")],
             Some("exit status: 1"),
@@ -447,16 +449,16 @@ mod tests {
     }
 
     #[test]
-    fn all_steps_done_is_no_problem_unless_the_kernel_had_an_oops() {
+    fn a_complete_run_is_a_problem_only_after_an_oops() {
         assert_eq!(
-            verdict(
+            problem_with(
                 "good",
                 &[(STARTED, ""), (FINISHED, "512")],
                 Some("exit status: 0")
             ),
             None
         );
-        let problem = verdict(
+        let problem = problem_with(
             "oops",
             &[(STARTED, ""), (FINISHED, "640")],
             Some("exit status: 0"),
@@ -471,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn cargo_run_is_built_here_and_run_there() {
+    fn the_program_of_cargo_run_is_built_on_the_host() {
         let expected = ("build --example demo".to_owned(), "a.yaml -- b".to_owned());
         assert_eq!(
             split("cargo run --example demo -- a.yaml -- b").unwrap(),
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_survive_a_shell() {
+    fn quotes_are_escaped_for_the_shell() {
         assert_eq!(quote(Path::new("/a b/it's")).unwrap(), r"'/a b/it'\''s'");
     }
 }

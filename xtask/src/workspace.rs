@@ -1,4 +1,4 @@
-//! The workspace as cargo sees it, and how its binaries are built.
+//! The metadata of the workspace, and how its binaries are built.
 
 use std::{
     ffi::OsString,
@@ -16,27 +16,27 @@ pub(crate) const KERNEL_TESTS: &str = "kernlink-kernel-tests";
 /// The package of the benchmarks.
 pub(crate) const BENCHES: &str = "kernlink-benches";
 
-/// Members, folders, and this program itself.
+/// The metadata of the workspace, and the path of this program.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     pub(crate) metadata: Metadata,
-    /// This program; the VM runs it too.
+    /// The path of this program, which the VM runs too.
     pub(crate) xtask: PathBuf,
 }
 
-/// An executable that cargo made.
+/// An executable that cargo built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Executable {
     pub(crate) package: String,
     pub(crate) target: String,
     pub(crate) kind: String,
     pub(crate) path: PathBuf,
-    /// Where cargo would run it.
+    /// The folder of its package, in which `cargo test` runs it.
     pub(crate) folder: PathBuf,
 }
 
 impl Executable {
-    /// Short and unique: `kernlink-ipvs`, or `kernlink-ipvs/golden` for a test file.
+    /// A unique name: `kernlink-ipvs` for unit tests, `kernlink-ipvs/golden` for a test file.
     pub(crate) fn name(&self) -> String {
         match self.kind.as_str() {
             "lib" => self.package.clone(),
@@ -48,7 +48,7 @@ impl Executable {
 
 impl Workspace {
     pub(crate) fn load() -> Result<Self> {
-        // Taken at the start: cargo may replace the file while this program runs, and the name would change with it.
+        // Read at the start, because the path changes if cargo replaces the file while this program runs.
         let xtask = std::env::current_exe().context("finding this program")?;
         let metadata = MetadataCommand::new()
             .no_deps()
@@ -65,7 +65,7 @@ impl Workspace {
         self.metadata.target_directory.as_std_path()
     }
 
-    /// A cargo command in the workspace's root.
+    /// A cargo command in the root of the workspace.
     pub(crate) fn cargo(&self) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(cargo);
@@ -81,7 +81,7 @@ impl Workspace {
             .with_context(|| format!("the workspace has no package {name}"))
     }
 
-    /// Members that are meant for a registry, in the order of their names.
+    /// The members that are published to a registry, sorted by name.
     pub(crate) fn published(&self) -> Vec<&Package> {
         let mut packages: Vec<_> = self
             .metadata
@@ -98,7 +98,7 @@ impl Workspace {
         packages
     }
 
-    /// Runs a cargo command that builds and returns the executables it made.
+    /// Runs a cargo command that builds, and returns the executables that it built, sorted by name.
     pub(crate) fn build(&self, arguments: &[impl AsRef<str>]) -> Result<Vec<Executable>> {
         let mut command = self.cargo();
         command
@@ -131,7 +131,8 @@ impl Workspace {
 
     fn executable(&self, id: &PackageId, target: String, kind: &str, path: PathBuf) -> Result<Executable> {
         let package = self.metadata.packages.iter().find(|package| package.id == *id);
-        let package = package.with_context(|| format!("cargo built {id}, which is no member"))?;
+        let package =
+            package.with_context(|| format!("cargo built {id}, which is not a member of the workspace"))?;
         let folder = package
             .manifest_path
             .parent()
@@ -182,7 +183,11 @@ pub(crate) fn files(root: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Runs a command to its end, its output shown; fails where it fails.
+/// Runs a command and shows its output.
+///
+/// # Errors
+///
+/// If the command cannot be started, or its exit status is not 0.
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
@@ -192,19 +197,23 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and returns what it printed; fails where it fails, with what it said.
+/// Runs a command and returns its standard output.
+///
+/// # Errors
+///
+/// If the command cannot be started, or its exit status is not 0. The error has its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("starting {}", display(command)))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
         "{}: {}: {}",
         display(command),
         output.status,
-        said.trim()
+        errors.trim()
     );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

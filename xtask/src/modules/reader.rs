@@ -38,12 +38,12 @@ struct Reader<'a> {
     read: &'a dyn Fn(&Path) -> io::Result<String>,
 }
 
-/// A module that is to be read.
+/// A module to read.
 struct Place {
     path: Vec<String>,
     parent: usize,
     file: PathBuf,
-    /// Where the files of its own modules are.
+    /// The folder of the files of its submodules.
     folder: PathBuf,
     is_test: bool,
 }
@@ -96,9 +96,9 @@ impl Reader<'_> {
         Ok(index)
     }
 
-    /// Reads the file of `mod name;`: `name.rs`, `name/mod.rs`, or what its attribute says.
+    /// Reads the file of `mod name;`: `name.rs`, `name/mod.rs`, or the file in its `path` attribute.
     fn declared(&mut self, declaration: &ItemMod, place: Place) -> Result<usize> {
-        let beside = place.folder.parent().unwrap_or(Path::new("")).to_owned();
+        let folder = place.folder.parent().unwrap_or(Path::new("")).to_owned();
         if let Some(path) = declaration.attrs.iter().find_map(path_attribute) {
             let file = place.file.parent().unwrap_or(Path::new("")).join(path);
             let folder = file.parent().unwrap_or(Path::new("")).to_owned();
@@ -120,7 +120,7 @@ impl Reader<'_> {
             place.file.display(),
             line(declaration.ident.span()),
             declaration.ident,
-            beside.display()
+            folder.display()
         )
     }
 }
@@ -178,7 +178,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Whether what has these attributes is compiled for tests only.
+/// Whether an item with these attributes is compiled for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
@@ -189,7 +189,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a predicate of `cfg` is false in every build without tests.
+/// Whether a predicate of `cfg` is false in all builds without tests.
 fn needs_test(predicate: &Meta) -> bool {
     match predicate {
         Meta::Path(path) => path.is_ident("test"),
@@ -200,7 +200,7 @@ fn needs_test(predicate: &Meta) -> bool {
     }
 }
 
-/// Gathers what one module names. Modules inside are left to the reader.
+/// Collects what one module names. The reader continues with its submodules.
 struct Collector {
     module: Module,
     is_test: bool,
@@ -255,7 +255,7 @@ impl Collector {
         }
     }
 
-    /// Finds paths in tokens: names joined by `::`, and after the last `::` perhaps a group of imports.
+    /// Finds paths in tokens: names joined by `::`, optionally with a group of imports after the last `::`.
     fn tokens(&mut self, prefix: &[String], tokens: TokenStream) {
         let mut path = prefix.to_vec();
         let mut span = Span::call_site();
