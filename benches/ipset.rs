@@ -1,12 +1,6 @@
 //! Sets: many entries added at once, against the replay of the same bytes and against `ipset restore`; a set listed,
 //! against `ipset save`. In a network namespace of its own; needs root.
 
-use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
 use kernlink_benches::{figure, median};
 use kernlink_ipset::{
     Client, Entry, Family, IpSets, Network, Operation, ProtocolPort, Set, SetName, SetType, notation, uapi,
@@ -15,6 +9,11 @@ use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Script, flags, netfilter};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sched::{CloneFlags, unshare};
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
