@@ -1,9 +1,9 @@
-//! A table of 200 000 flows: listed, against the same bytes undecoded and against `conntrack -L`; a tenth of them deleted by
-//! a filter, by the kernel and one by one, against `conntrack -D`; and the memory that a listing takes. In a network
-//! namespace of its own; needs root.
+//! A table of 200 000 flows: the time to list it, compared with reading the same bytes without decoding, and with `conntrack -L`;
+//! the time to delete a tenth of the flows by a filter, in the kernel and one by one, compared with `conntrack -D`; and the memory
+//! of a listing. Runs in its own network namespace, and requires root.
 //!
-//! Times are processor time, of this process and of the tools that it starts: nothing here waits for anything but the
-//! kernel's own work, and so other work on the machine does not count.
+//! Times are processor time of this process and of the tools that it starts. The benchmark waits for the kernel only, so other
+//! load on the machine affects the times little.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,10 +24,10 @@ use nix::sys::time::TimeValLike;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const FLOWS: u32 = 200_000;
-/// One flow in so many is to the service whose flows are deleted.
+/// One flow of this many belongs to the service whose flows are deleted.
 const ONE_IN: u32 = 10;
 const RUNS: usize = 7;
-/// The argument with which this program runs itself to see what a listing alone takes.
+/// The argument with which this program starts itself to measure the memory of a listing.
 const LIST_ONLY: &str = "list-only";
 
 const CHOSEN: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
@@ -38,7 +38,7 @@ fn main() -> Outcome<()> {
         return list_only();
     }
     unshare(CloneFlags::CLONE_NEWNET)
-        .map_err(|error| format!("a network namespace of its own, which needs root: {error}"))?;
+        .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
     let mut client = Client::open()?;
     fill(&mut client)?;
     listing(&mut client)?;
@@ -93,7 +93,7 @@ fn fill(client: &mut Client) -> Outcome<()> {
     Ok(())
 }
 
-/// Puts the deleted flows back.
+/// Adds the deleted flows again.
 fn refill(client: &mut Client) -> Outcome<()> {
     let operations: Vec<_> = (0..FLOWS)
         .step_by(ONE_IN as usize)
@@ -198,7 +198,7 @@ fn deleting(client: &mut Client) -> Outcome<()> {
     Ok(())
 }
 
-/// Many destinations asked about in one pass, against one destination.
+/// Many destinations in one pass, compared with one destination.
 fn stale(client: &mut Client) -> Outcome<()> {
     let question = |destinations: u16| {
         (0..destinations).fold(StaleFlows::new(), |question, number| {
@@ -248,13 +248,13 @@ fn memory() -> Outcome<()> {
     let kibibytes: f64 = text
         .trim()
         .parse()
-        .map_err(|_| format!("not a number of KiB: {text:?}"))?;
-    println!("{kibibytes} KiB at most in a process that lists all flows");
+        .map_err(|_| format!("invalid number of KiB: {text:?}"))?;
+    println!("peak memory of a process that lists all flows: {kibibytes} KiB");
     figure("conntrack.dump_peak_mib", kibibytes / 1024.0, "mib")?;
     Ok(())
 }
 
-/// Lists everything and prints the most memory that this process ever had, in KiB.
+/// Lists all flows and prints the peak memory of this process in KiB.
 fn list_only() -> Outcome<()> {
     let mut client = Client::open()?;
     let mut flows = 0;
@@ -288,7 +288,7 @@ fn conntrack(arguments: &[&str]) -> Outcome<()> {
     }
 }
 
-/// A listing whose bytes nobody looks at, read into a buffer of the same size as the client's.
+/// Reads a listing without decoding it, into a buffer of the same size as that of the client.
 struct RawListing {
     socket: Socket,
     buffer: Vec<u8>,
@@ -330,7 +330,7 @@ fn timed(work: impl FnOnce() -> Outcome<()>) -> Outcome<Duration> {
     Ok(processor_time()?.saturating_sub(start))
 }
 
-/// What this process and the programs that it has waited for took of the processors so far.
+/// The processor time of this process and of the programs that it has waited for.
 fn processor_time() -> Outcome<Duration> {
     let mut sum = Duration::ZERO;
     for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
@@ -342,7 +342,7 @@ fn processor_time() -> Outcome<Duration> {
     Ok(sum)
 }
 
-/// Times of several candidates, taken in turn, so that what disturbs the machine meets all of them.
+/// Times of several programs, measured alternately, so that other load affects all of them.
 struct Rounds<const N: usize>(Vec<[Duration; N]>);
 
 impl<const N: usize> Default for Rounds<N> {
@@ -356,7 +356,7 @@ impl<const N: usize> Rounds<N> {
         self.0.push(times);
     }
 
-    /// All but the first round, which meets cold caches.
+    /// All rounds except the first one, which has cold caches.
     fn counted(&self) -> &[[Duration; N]] {
         self.0.get(1..).unwrap_or(&[])
     }
@@ -368,7 +368,7 @@ impl<const N: usize> Rounds<N> {
         }
     }
 
-    /// The middle one of the rounds' ratios.
+    /// The median of the ratios of all rounds.
     fn ratio(&self, dividend: usize, divisor: usize) -> f64 {
         let ratios = self
             .counted()

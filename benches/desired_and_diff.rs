@@ -1,8 +1,9 @@
-//! From objects to the desired state, and syncs on a kernel in memory: everything at once, one endpoint more or less, and nothing
-//! new, for 1 000 to 50 000 Services with ten endpoints each.
+//! Builds the desired state from objects, and syncs it to the fake of the kernel: all at once, with one endpoint added or removed, and
+//! without a change, for 1 000 to 50 000 Services with ten endpoints each.
 //!
-//! Nothing here touches a kernel. Building is measured in processor time, which other load on the machine disturbs least. The cost of a change must not depend on the number of Services, so its figure is the ratio of the
-//! times with 50 000 and with 1 000 Services. Both are measured in turn: other load on the machine affects both alike.
+//! No kernel is used. Building is measured in processor time, which other load on the machine affects little. The cost of a change must
+//! not depend on the number of Services, so its figure is the ratio of the times with 50 000 and with 1 000 Services. Both are measured
+//! alternately, so that other load affects both.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,11 +23,11 @@ const SIZES: [u32; 4] = [1_000, 5_000, 10_000, 50_000];
 const SMALL: u32 = 1_000;
 const LARGE: u32 = 50_000;
 const ENDPOINTS: u32 = 10;
-/// The number of Services of which an endpoint leaves and comes back.
+/// The number of Services of which an endpoint is removed and added again.
 const CHANGED: u32 = 500;
 const SOURCE: SourceId = SourceId(0);
-/// Set to a number of Services in a child process, which prints its peak memory in KiB: after the desired state was built, or after
-/// the first sync.
+/// Environment variables with a number of Services. A process with one of them prints its peak memory in KiB: after building the
+/// desired state, or after the first sync.
 const BUILD_CHILD: &str = "KERNLINK_BENCH_PEAK_OF";
 const SYNC_CHILD: &str = "KERNLINK_BENCH_SYNC_PEAK_OF";
 
@@ -49,7 +50,7 @@ fn main() -> Result<(), String> {
         let runs = if size > 10_000 { 3 } else { 7 };
         let time = build_time(runs, size)?;
         let each = time.as_nanos() as f64 / f64::from(size * ENDPOINTS);
-        println!("{size} Services: {time:.1?} of processor time from nothing, {each:.0} ns an endpoint");
+        println!("{size} Services: {time:.1?} of processor time to build, {each:.0} ns per endpoint");
         figure(
             &format!("proxier.build_ns_per_endpoint.{size}x{ENDPOINTS}"),
             each,
@@ -74,7 +75,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// The median of the processor times in which the desired state is built.
+/// The median of the processor times of building the desired state.
 fn build_time(runs: usize, size: u32) -> Result<Duration, String> {
     let mut times = Vec::new();
     for _ in 0..runs {
@@ -102,7 +103,7 @@ fn processor_time() -> Result<Duration, String> {
         .sum()
 }
 
-/// The number of Services that a child process is started for. `None` if this process is no such child.
+/// The number of Services in the environment variable. `None` if it is not set.
 fn child(variable: &str) -> Result<Option<u32>, String> {
     let Ok(size) = std::env::var(variable) else {
         return Ok(None);
@@ -132,7 +133,7 @@ fn compare<T, I>(
     figure(&format!("proxier.{name}_{LARGE}_over_{SMALL}"), ratio, "ratio")
 }
 
-/// What a cluster of so many Services would hand in.
+/// The objects of a cluster with this many Services.
 fn objects(size: u32) -> Objects {
     let namespace: Arc<str> = "default".into();
     let port: Arc<str> = "http".into();
@@ -162,12 +163,12 @@ fn objects(size: u32) -> Objects {
 }
 
 fn endpoint_address(service: u32, endpoint: u32) -> IpAddr {
-    // Not in the order of the addresses, as in a real slice.
+    // Not sorted by address, as in a real slice.
     let number = service * ENDPOINTS + (endpoint * 7) % ENDPOINTS;
     Ipv4Addr::from(0x0b00_0000 + number).into()
 }
 
-/// One endpoint after the other leaves and comes back, each of another Service. None of them is on this node.
+/// Removes one endpoint after the other and adds it again, each of a different Service. None of them is on this node.
 fn changes(size: u32) -> Vec<EndpointSlice> {
     let (_, slices) = objects(size);
     let changed = slices.into_iter().skip(1).step_by((size / CHANGED) as usize);
@@ -201,7 +202,7 @@ struct Built {
 
 impl Built {
     fn new(objects: Objects) -> Result<Self, String> {
-        let wanted = objects.0.len();
+        let expected = objects.0.len();
         let config = config();
         let mut built = Self {
             state: State::of_config(&config),
@@ -216,8 +217,8 @@ impl Built {
         let changes = built.services.take_changes();
         built.state.compile(&built.services, &changes);
         let ports = built.services.ports().count();
-        if changes.ports.len() != wanted || ports != wanted {
-            return Err(format!("{ports} service ports of {wanted}"));
+        if changes.ports.len() != expected || ports != expected {
+            return Err(format!("{ports} service ports; expected {expected}"));
         }
         Ok(built)
     }
@@ -238,7 +239,7 @@ impl Built {
     }
 }
 
-/// A proxier after its first sync, on a kernel in memory.
+/// A proxier with the fake of the kernel, after its first sync.
 fn synced(size: u32) -> Result<Proxier, String> {
     let mut proxier = Proxier::new(config(), Kernel::fake()).map_err(|error| error.to_string())?;
     for change in full_lists(objects(size)) {
@@ -246,7 +247,7 @@ fn synced(size: u32) -> Result<Proxier, String> {
     }
     let start = Instant::now();
     let synced = proxier.sync(start).map_err(|error| error.to_string())?;
-    // They go to standard error: a child process prints its peak memory only.
+    // To standard error, because the standard output of a child process has its peak memory only.
     eprintln!("{size} Services: {synced}, in {:.1?}", start.elapsed());
     let least = size * (1 + ENDPOINTS);
     if !synced.is_success() || synced.plan.len() < least as usize {
@@ -264,7 +265,7 @@ fn sync_change(proxier: &mut Proxier, slice: EndpointSlice) -> Result<Duration, 
     Ok(time + sync(proxier, 1)?)
 }
 
-/// The time of a sync that has so many steps.
+/// The time of a sync, which must have this many steps.
 fn sync(proxier: &mut Proxier, steps: usize) -> Result<Duration, String> {
     let start = Instant::now();
     let synced = proxier.sync(start).map_err(|error| error.to_string())?;
@@ -287,10 +288,10 @@ fn peak_of_child(variable: &str, size: u32) -> Result<f64, String> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim()
         .parse()
-        .map_err(|_| format!("the child said {text:?}"))
+        .map_err(|_| format!("invalid output of the child process: {text:?}"))
 }
 
-/// The most memory that this process ever had, in KiB.
+/// The peak memory of this process in KiB.
 fn peak_kib() -> Result<u64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status

@@ -1,5 +1,5 @@
-//! Addresses of a dummy link: added, listed and removed, against `ip -batch` and `ip -batch`'s own reading, and against the
-//! replay of the same messages. In a network namespace of its own; needs root and the dummy device.
+//! Adds, lists and removes addresses of a dummy link, compared with `ip -batch` and with a replay of the same messages. Runs in its own
+//! network namespace, and requires root and the dummy device.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -22,13 +22,13 @@ const COUNTS: [u32; 3] = [100, 1_000, 10_000];
 
 fn main() -> Outcome<()> {
     unshare(CloneFlags::CLONE_NEWNET)
-        .map_err(|error| format!("a network namespace of its own, which needs root: {error}"))?;
+        .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
     let mut floors = Vec::new();
     for count in COUNTS {
         floors.push(Bench::new(count)?.run()?);
     }
-    // What each address costs the kernel alone, in messages made beforehand: the kernel looks through the link's
-    // addresses for each new one, so this grows with their number, whoever asks.
+    // The time of the kernel for each address, with encoded messages. It grows with the number of addresses, because the kernel
+    // searches the addresses of the link for each new one.
     let each = |(count, time): (&u32, &Duration)| time.as_secs_f64() * 1e6 / f64::from(*count);
     let costs: Vec<_> = COUNTS.iter().zip(&floors).map(each).collect();
     for (count, cost) in COUNTS.iter().zip(&costs) {
@@ -46,11 +46,11 @@ struct Bench {
     add: Vec<Operation>,
     delete: Vec<Operation>,
     client: Client,
-    /// A folder in memory: the files that `ip` reads.
+    /// A folder on a tmpfs with the files that `ip` reads.
     folder: PathBuf,
 }
 
-/// Three times of one way to do it.
+/// The times of one program.
 #[derive(Clone, Copy)]
 struct Times {
     add: Duration,
@@ -152,7 +152,7 @@ impl Bench {
     fn check(&mut self, count: u32) -> Outcome<()> {
         let found = self.client.list(Selection::On(self.link))?.len();
         if found != count as usize {
-            return Err(format!("{found} addresses instead of {count}").into());
+            return Err(format!("{found} addresses; expected {count}").into());
         }
         Ok(())
     }
@@ -172,10 +172,10 @@ impl Bench {
         })
     }
 
-    /// Messages made beforehand, and a listing that decodes nothing.
+    /// Sends encoded messages, and reads a listing without decoding it.
     fn floor(&mut self) -> Outcome<Times> {
         self.empty()?;
-        // The messages go by number: they are made anew for each new link.
+        // The messages contain the index of the link, so they are encoded again for each link.
         let messages = |bench: &mut Self, kind: u16, new_flags: u16| -> Outcome<Batch> {
             let index = bench.client.link(&bench.link)?.ok_or("the link is gone")?.index;
             let mut batch = Batch::new();
@@ -252,8 +252,8 @@ fn ip(arguments: &[&str]) -> Outcome<()> {
         .stdin(Stdio::null())
         .output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(format!("ip {}: {said}", arguments.join(" ")).into());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("ip {}: {errors}", arguments.join(" ")).into());
     }
     Ok(())
 }

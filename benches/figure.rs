@@ -1,4 +1,4 @@
-//! What the benchmarks share: the form of a figure, and how a time is taken. See `benches/README.md`.
+//! Prints figures and measures times, for all benchmarks. See `benches/README.md`.
 
 use std::{
     env,
@@ -9,8 +9,8 @@ use std::{
 ///
 /// # Errors
 ///
-/// Where the line could not be read back: a name without a group or with other than lower-case letters, digits and
-/// `_`, a value that is not finite, a unit that is not one word.
+/// If the name has no group, or a part of it has other characters than lower-case letters, digits and `_`; if the value is not
+/// finite; if the unit is not one word.
 pub fn figure(name: &str, value: f64, unit: &str) -> Result<(), String> {
     println!("{}", line(name, value, unit)?);
     Ok(())
@@ -26,28 +26,28 @@ fn line(name: &str, value: f64, unit: &str) -> Result<String, String> {
     let parts: Vec<_> = name.split('.').collect();
     if parts.len() < 2 || !parts.iter().all(|part| is_word(part)) {
         return Err(format!(
-            "{name}: a figure's name is words in lower case joined by dots, its group first"
+            "invalid name `{name}`; expected `group.name` of lower-case letters, digits and `_`"
         ));
     }
     if !value.is_finite() {
-        return Err(format!("{name}: {value} is not a figure"));
+        return Err(format!("{name}: invalid value {value}; expected a finite number"));
     }
     if unit.is_empty() || unit.contains(char::is_whitespace) {
-        return Err(format!("{name}: {unit:?} is not a unit of one word"));
+        return Err(format!("{name}: invalid unit {unit:?}; expected one word"));
     }
-    // Four digits are more than any of these measurements is good for; small ratios keep theirs.
+    // More digits than the precision of the measurements.
     let decimals = if value.abs() >= 100.0 { 1 } else { 4 };
     Ok(format!("figure {name} {value:.decimals$} {unit}"))
 }
 
-/// Whether figures of this group were asked for. True where none was named.
-pub fn is_wanted(group: &str) -> bool {
-    env::var("KERNLINK_BENCH_GROUP").map_or(true, |wanted| wanted == group)
+/// Whether figures of this group were requested. True if no group was given.
+pub fn is_requested(group: &str) -> bool {
+    env::var("KERNLINK_BENCH_GROUP").map_or(true, |requested| requested == group)
 }
 
-/// Repeats set-up and work so many times and returns the middle one of the times that the work alone took.
+/// Repeats set-up and work `runs` times and returns the median time of the work.
 ///
-/// The first run, with cold caches and modules still to load, is done besides and not counted.
+/// An additional first run, with cold caches and kernel modules that are not loaded yet, is not counted.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn median<S, T, E>(
     for run in 0..=runs {
         let prepared = set_up()?;
         let start = Instant::now();
-        // Kept until the clock has stopped: dropping it is not part of the work.
+        // Dropped after the measurement.
         let result = work(prepared)?;
         let time = start.elapsed();
         drop(std::hint::black_box(result));
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_the_form_that_is_read_back() {
+    fn figures_are_printed_with_name_value_and_unit() {
         assert_eq!(
             line("ipvs.add", 1234.56, "ops/s"),
             Ok("figure ipvs.add 1234.6 ops/s".to_owned())
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_back_is_refused() {
+    fn invalid_figures_are_errors() {
         for (name, value, unit) in [
             ("add", 1.0, "ops/s"),
             ("ipvs.", 1.0, "ops/s"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_repeated_and_its_error_comes_out() {
+    fn work_is_repeated_and_its_error_is_returned() {
         let mut set_ups = 0;
         let mut set_up = || {
             set_ups += 1;

@@ -1,5 +1,5 @@
-//! Sets: many entries added at once, against the replay of the same bytes and against `ipset restore`; a set listed,
-//! against `ipset save`. In a network namespace of its own; needs root.
+//! Adds many entries to a set at once, compared with a replay of the same bytes and with `ipset restore`; lists a set, compared with
+//! `ipset save`. Runs in its own network namespace, and requires root.
 
 use kernlink_benches::{figure, median};
 use kernlink_ipset::{
@@ -21,7 +21,7 @@ const RUNS: usize = 7;
 
 fn main() -> Outcome<()> {
     unshare(CloneFlags::CLONE_NEWNET)
-        .map_err(|error| format!("a network namespace of its own, which needs root: {error}"))?;
+        .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
     for set_type in [SetType::HashIpPort, SetType::HashIpPortNet] {
         for count in [10_000, 60_000] {
             Bench::new(set_type, count)?.run()?;
@@ -34,7 +34,7 @@ struct Bench {
     set: Set,
     operations: Vec<Operation>,
     count: u32,
-    /// Behind the figures' names: nothing for `hash:ip,port`.
+    /// The end of the names of the figures. Empty for `hash:ip,port`.
     suffix: &'static str,
     client: Client,
 }
@@ -96,8 +96,8 @@ impl Bench {
         self.list(&fitting)
     }
 
-    /// Everything in one call; the same messages, made beforehand, through a bare socket; and the ratio
-    /// of the fastest runs. They take turns, so that a machine that is slow for a while is slow for both.
+    /// The median time of one call with all entries, the median time of a replay of the same messages over a bare socket, and the
+    /// ratio of the fastest runs. Both alternate, so that other load affects both.
     fn batch_and_floor(&mut self, set: &Set) -> Outcome<(Duration, Duration, f64)> {
         let messages = self.messages()?;
         let operations = self.operations.clone();
@@ -122,7 +122,7 @@ impl Bench {
         batches.sort();
         floors.sort();
         let of = |times: &[Duration], index: usize| times.get(index).copied().ok_or("no runs");
-        // Both do the same work each time, so the fastest run is the one that was disturbed least.
+        // The work is the same in all runs, so the fastest run is the one that other load affected least.
         let fastest = ratio(of(&batches, 0)?, of(&floors, 0)?);
         Ok((of(&batches, RUNS / 2)?, of(&floors, RUNS / 2)?, fastest))
     }
@@ -140,7 +140,7 @@ impl Bench {
         Ok(time)
     }
 
-    /// The standard tool, its input on a tmpfs.
+    /// The standard tool, with its input on a tmpfs.
     fn restore(&mut self, set: &Set) -> Outcome<Duration> {
         let file = Path::new("/dev/shm").join(format!("kernlink-bench-ipset-{}", std::process::id()));
         std::fs::write(&file, notation::render(&self.operations)?)?;
@@ -179,17 +179,17 @@ impl Bench {
         Ok(self.client.create(set)?)
     }
 
-    /// What was measured has done its work.
+    /// Fails if the set does not have all entries.
     fn check(&mut self) -> Outcome<()> {
         let elements = self.client.header(&self.set.name)?.stats.elements;
         if elements == self.count {
             Ok(())
         } else {
-            Err(format!("{elements} entries of {}", self.count).into())
+            Err(format!("{elements} entries; expected {}", self.count).into())
         }
     }
 
-    /// The messages of the batch, written by hand. That they are the client's own is verified against a script.
+    /// The messages of the batch, without the encoder of the client. A script verifies that the client sends the same ones.
     fn messages(&self) -> Outcome<Vec<Vec<u8>>> {
         let mut messages = Vec::new();
         let mut first = 0;
@@ -258,7 +258,7 @@ fn entry(set_type: SetType, n: u32) -> Entry {
     }
 }
 
-/// Sends messages three at a time, as many as fit the socket's buffer, and reads their acknowledgements.
+/// Sends three messages at a time, the capacity of the buffer of the socket, and reads their acknowledgements.
 fn replay(socket: &Socket, messages: &[Vec<u8>]) -> Outcome<()> {
     let mut answer = vec![0; 1 << 17];
     for chunk in messages.chunks(3) {
@@ -278,10 +278,10 @@ fn replay(socket: &Socket, messages: &[Vec<u8>]) -> Outcome<()> {
     Ok(())
 }
 
-/// One message of as many entries as the client puts into one, and their number.
+/// One message with as many entries as the client puts into one, and their number.
 fn message(operations: &[Operation], first: usize, set: &Set) -> Outcome<(Vec<u8>, usize)> {
     use uapi::*;
-    // What the client reserves for an entry before it writes one, so that both cut at the same place.
+    // The space that the client reserves for an entry, so that both end messages after the same entry.
     const ROOM: usize = 200;
     let mut payload = Vec::new();
     let mut count = 0;
@@ -320,11 +320,11 @@ fn message(operations: &[Operation], first: usize, set: &Set) -> Outcome<(Vec<u8
         }
     });
     let add = netfilter::message_type(NFNL_SUBSYS_IPSET, IPSET_CMD_ADD);
-    // Request, acknowledgement, fail on repeat.
+    // NLM_F_REQUEST, NLM_F_ACK, and failure if the entry exists.
     Ok((Script::message(add, 1 | 4 | flags::NLM_F_EXCL, &payload), count))
 }
 
-/// The kernel's answer to the question for a set's type.
+/// The reply of the kernel to a request for the header of a set.
 fn header(set: &Set) -> Outcome<Vec<u8>> {
     use uapi::*;
     let mut payload = Vec::new();

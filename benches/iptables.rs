@@ -1,4 +1,4 @@
-//! Rendering, parsing and comparing rule sets beside the iptables tools, on the running kernel.
+//! Renders, parses and compares rule sets, compared with the iptables tools on the running kernel.
 //!
 //! Needs root and both back ends' tools; works in a network namespace of its own. The rules have the shape of a node
 //! of kube-proxy in iptables mode: per service port of a load balancer four rules in long chains, a chain for traffic from
@@ -16,7 +16,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
-        .map_err(|error| format!("making a network namespace, which needs root: {error}"))?;
+        .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
     let lock = std::env::temp_dir().join(format!("kernlink-bench-{}.lock", std::process::id()));
     for (backend, name) in [(Backend::Legacy, "legacy"), (Backend::Nft, "nft")] {
         for rules in [10_000, 100_000] {
@@ -128,7 +128,7 @@ struct Tool {
 }
 
 impl Tool {
-    /// One start of the tool with everything ready before.
+    /// Runs the tool once.
     fn run(&self, verb: &str, arguments: &[&str], input: Vec<u8>) -> Outcome<Completion> {
         let completion = Local::new().run(Invocation {
             program: format!("iptables-{}-{verb}", self.backend),
@@ -145,7 +145,7 @@ impl Tool {
     }
 }
 
-/// Rendering beside `--test`, parsing beside `save`.
+/// Rendering compared with `--test`, and parsing compared with `save`.
 fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()> {
     let tool = Tool {
         backend: name,
@@ -178,7 +178,7 @@ fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()>
         "ratio",
     )?;
 
-    // Into an empty table: with --noflush, nft takes minutes to declare so many chains.
+    // To an empty table, because nft with --noflush takes minutes to declare this many chains.
     tool.run("restore", &["--counters"], bytes)?;
     let list = || tool.run("save", &["--table", "nat"], Vec::new());
     let (first, saved) = timed(list)?;
@@ -198,7 +198,7 @@ fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()>
     empty(&tool)
 }
 
-/// One changed chain by `diff` and restore, beside a restore of everything.
+/// One changed chain with `diff` and restore, compared with a restore of all chains.
 fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::path::Path) -> Outcome<()> {
     let tool = Tool {
         backend: name,
@@ -213,7 +213,7 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
     let owned = Owned::new().with_prefix("KUBE-");
     let everything = diff(&Ruleset::new(), &wishes, &Owned::new());
     command.restore(&everything)?;
-    // Everything again: all chains declared and filled, the jump already there.
+    // Restores everything again: declares and fills all chains. The jump exists already.
     let again = Restore::new(Family::Ipv4);
     let full = everything
         .tables()
@@ -229,7 +229,7 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
     let part = median(
         9,
         || {
-            // The save is not counted: a caller keeps what it read or wrote last.
+            // The save is not measured, because a caller keeps what it read or wrote last.
             let saved = tools().save(&Save::table(Family::Ipv4, Table::Nat))?;
             round += 1;
             let rule = format!("-p tcp -m tcp --dport {round} -j KUBE-MARK-MASQ").parse()?;
@@ -241,10 +241,10 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
             let restore = diff(&saved, &wishes, &owned);
             compare = start.elapsed();
             if restore.tables().map(|(_, edits)| edits.len()).sum::<usize>() != 2 {
-                return Err(format!("not one chain and one rule: {restore}").into());
+                return Err(format!("expected one chain and one rule: {restore}").into());
             }
             command.restore(&restore)?;
-            // Freeing these is not part of the work.
+            // Returned, so that they are dropped after the measurement.
             Outcome::Ok((saved, wishes))
         },
     )?;
@@ -257,7 +257,7 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
     empty(&tool)
 }
 
-/// The time of one run, with what it gave.
+/// The time and the result of one run.
 fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(Duration, T)> {
     let start = std::time::Instant::now();
     let result = work()?;

@@ -1,4 +1,4 @@
-//! Encoding alone: no kernel, one core.
+//! Encodes operations on one core, without a kernel.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn main() -> Result<(), String> {
         .collect();
     let mut batch = Batch::new();
     let mut times = Vec::with_capacity(RUNS);
-    // The first run makes the batch as large as it has to be.
+    // The first run allocates the memory of the batch.
     for run in 0..=RUNS {
         batch.clear();
         let start = Instant::now();
