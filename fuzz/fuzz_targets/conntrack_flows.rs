@@ -1,4 +1,4 @@
-//! Hostile listings: every message is a flow or an error, and what is a flow can be printed, filtered and deleted.
+//! Arbitrary listings: each message is a flow or an error, and each flow can be printed, filtered and deleted.
 #![no_main]
 
 use kernlink_conntrack::{Client, Conntrack, Filter, NewFlow, Operation, StaleFlows};
@@ -31,12 +31,12 @@ fuzz_target!(|data: &[u8]| {
         assert!(!format!("{flow} {filter} {:?}", flow.labels).is_empty());
         let destination = flow.original.destination_socket();
         let question = StaleFlows::new().with_destination(flow.protocol(), destination, []);
-        // Asked for, an IPv4-mapped address means the IPv4 address.
+        // An IPv4-mapped address in a filter is the IPv4 address.
         assert_eq!(
             question.is_stale(&flow),
             destination.ip() == destination.ip().to_canonical()
         );
-        // Whatever came, it can be asked to be deleted and made again without a panic.
+        // Operations that delete and create any flow can be encoded without a panic.
         let again = NewFlow::new(flow.original, std::time::Duration::from_secs(1)).with_reply(flow.reply);
         let operations = [
             Operation::Delete(flow.key()),

@@ -1,4 +1,4 @@
-//! Hostile answers to everything but a listing: one flow, totals, statistics, expectations.
+//! Arbitrary replies to all requests except listings: one flow, totals, statistics, expectations.
 #![no_main]
 
 use kernlink_conntrack::{Client, Conntrack, FlowKey, Tuple};
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let message = Script::message(0x0100, 2, payload);
     let script = Script::new().expect_anything().answer(&message);
-    // Lists end with one kind of message, single answers with another.
+    // Lists and single replies end with different messages.
     let script = match choice % 6 {
         0 | 1 => script.acknowledge(0, Ok(())),
         _ => script.done(),

@@ -1,4 +1,4 @@
-//! Hostile links, addresses and routes: they are read or refused, nothing panics, and no more comes out than was sent.
+//! Arbitrary links, addresses and routes: each is decoded or rejected, nothing panics, and there are not more items than messages.
 #![no_main]
 
 use kernlink_dummylink::{Client, DummyLinks, LinkName, Selection};
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let kind = 16 + u16::from(kind % 11);
     let Ok(name) = LinkName::new("fuzz0") else { return };
-    // As the kernel frames it, and as it comes.
+    // With the framing of the kernel, and without.
     for reply in [Script::message(kind, 2, payload), data.to_vec()] {
         let answered = || Script::new().expect_anything().answer(&reply).done();
         if let Some(connection) = connect(answered()) {
@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         {
             assert!(addresses.len() <= reply.len() / SHORTEST);
         }
-        // A link of that name, then whatever comes.
+        // A link of this name, then the input.
         let link = || {
             Script::new()
                 .expect_anything()
@@ -59,7 +59,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// A dummy link called `fuzz0` with the number 1.
+/// A dummy link with the name `fuzz0` and the index 1.
 const LINK: [u8; 68] = [
     68, 0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // RTM_NEWLINK
     0, 0, 1, 0, 1, 0, 0, 0, 0x82, 0, 0, 0, 0, 0, 0, 0, // struct ifinfomsg

@@ -1,4 +1,4 @@
-//! Names, labels and addresses as text: what is accepted prints as it was read, and nothing panics.
+//! Names, labels and addresses as text: parsing does not panic, and a parsed value prints as the same text.
 #![no_main]
 
 use kernlink_dummylink::{AddressKey, Label, LinkAddress, LinkName};

@@ -1,5 +1,5 @@
-//! Hostile answers to every question about sets: an outcome always comes, nothing panics, and no more entries come out
-//! than could have been in the bytes.
+//! Arbitrary replies to all requests for sets: each request has an outcome, nothing panics, and there are not more entries than the
+//! bytes can contain.
 #![no_main]
 
 use kernlink_ipset::{Client, Entry, Family, IpSets, Operation, SetName, SetType};
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     for listed in first.list_once().unwrap_or_default() {
         assert!(listed.entries.len() <= data.len() / 4);
         for entry in &listed.entries {
-            // What was read can be printed.
+            // Each decoded entry can be printed.
             let _text = entry.to_string();
         }
     }

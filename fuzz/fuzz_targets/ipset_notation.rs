@@ -1,4 +1,4 @@
-//! Hostile text: what is read prints as text that reads as the same operations.
+//! Arbitrary text: parsed operations print as text that parses to the same operations.
 #![no_main]
 
 use kernlink_ipset::{Family, SetName, SetType, notation};
@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    // Sets that the text does not create have the type that their name ends with.
+    // The last byte of its name determines the type of a set that the text does not create.
     let known = |name: &SetName| {
         let last = usize::from(name.as_bytes().last().copied().unwrap_or_default());
         let set_type = SetType::ALL.get(last % SetType::ALL.len()).copied()?;

@@ -1,4 +1,4 @@
-//! Any strings as names and texts of a rule: refused, or written as one line that says what was meant.
+//! Arbitrary strings as names and texts of a rule: each is rejected, or rendered as one line that parses to the same rule.
 #![no_main]
 
 use kernlink_iptables_restore::matches::SetDirection;
@@ -43,7 +43,7 @@ fuzz_target!(|strings: (&str, &str, &str, &str, &str, &str)| {
         let chain = read.chain(Table::Mangle, &name).expect("the chain is there");
         assert!(chain.rules().eq([&rule]), "{text}");
     }
-    // A word of what has no type stays one word.
+    // An argument of an unknown match stays one argument.
     if let Ok(word) = Word::new(word) {
         let text = format!("-m unheard-of --of {word}");
         let read: Rule = text.parse().expect("a rendered word is read");

@@ -1,5 +1,5 @@
-//! Any text as the words of a rule: it is read or refused, and what was read renders to text that reads the same
-//! and stays one line, in every style and in its normal form.
+//! Arbitrary text as a rule: it is parsed or rejected. A parsed rule renders as one line that parses to the same rule, in all styles
+//! and in its normal form.
 #![no_main]
 
 use kernlink_iptables_restore::{Family, Rule, Style};

@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
     let tolerant = Ruleset::read_tolerant(text);
     let lines = text.split('\n').count();
     assert!(tolerant.unreadable().iter().all(|line| line.line <= lines));
-    // Whatever was skipped, what is left reads strictly.
+    // The result without the skipped lines can be parsed strictly.
     let rendered = tolerant.render(Style::SAVE).parse::<Ruleset>();
     assert_eq!(
         rendered.map(|ruleset| ruleset.rule_count()),

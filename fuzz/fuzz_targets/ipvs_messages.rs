@@ -1,4 +1,4 @@
-//! Hostile IPVS messages: nothing panics, and what is read is written and read again as the same.
+//! Arbitrary IPVS messages: nothing panics, and a decoded message encodes to bytes that decode to the same message.
 #![no_main]
 
 use kernlink_ipvs::packet::IpvsMessage;

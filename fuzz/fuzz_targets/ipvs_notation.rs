@@ -1,4 +1,4 @@
-//! Any text as `ipvsadm` notation: nothing panics, and what is read is printed and read again as the same.
+//! Arbitrary text in the notation of `ipvsadm`: nothing panics, and parsed operations print as text that parses to the same operations.
 #![no_main]
 
 use kernlink_ipvs::{Operation, notation};

@@ -1,4 +1,4 @@
-//! Any text as a KubeProxyConfiguration.
+//! Arbitrary text as a KubeProxyConfiguration.
 #![no_main]
 
 use kernlink_kubernetes::kube_proxy_config::read;

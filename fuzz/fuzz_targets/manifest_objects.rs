@@ -1,4 +1,4 @@
-//! Any text as a manifest: its objects are resolved, arbitrated and compiled to the listings of IPVS mode.
+//! Arbitrary text as a manifest: its objects are resolved, arbitrated and compiled to the listings of IPVS mode.
 #![no_main]
 
 use kernlink_kubernetes::manifest;
@@ -30,7 +30,7 @@ fuzz_target!(|text: &str| {
             .all(|event| !event.to_string().is_empty())
     );
     let listings = state.listings(KernelVersion::new(6, 1), 2);
-    // Compiled again, nothing changes.
+    // Compiling again changes nothing.
     assert_eq!(state.compile(&services, &changes), []);
     assert_eq!(state.listings(KernelVersion::new(6, 1), 2), listings);
 });

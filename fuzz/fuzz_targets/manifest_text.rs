@@ -1,4 +1,4 @@
-//! Any text as a manifest: every error names its place, and no object is lost without one.
+//! Arbitrary text as a manifest: each error has its position, and no object is lost without an error.
 #![no_main]
 
 use kernlink_kubernetes::manifest::{Objects, read};
@@ -11,11 +11,11 @@ fuzz_target!(|text: &str| {
         assert!(error.line >= 1 && error.document >= 1 && !error.reason.is_empty());
     }
     assert!(objects.missing.is_empty() || !objects.errors.is_empty());
-    // Read again after no change, nothing is kept and nothing is found.
+    // Reading the same text again changes nothing.
     let mut again = objects.clone();
     again.keep_from(&objects);
     assert_eq!(again, objects);
-    // Together with what was valid before, the same text loses nothing.
+    // With the valid objects of an earlier text, no object is missing.
     let valid = read("fuzz", "");
     again.keep_from(&valid);
     assert!(again.missing.is_empty());

@@ -1,4 +1,4 @@
-//! Hostile attributes: reading ends, stays inside the input and never panics.
+//! Arbitrary attributes: reading ends, stays inside the input, and does not panic.
 #![no_main]
 
 use kernlink_netlink::AttributeReader;

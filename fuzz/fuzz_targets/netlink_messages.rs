@@ -1,5 +1,5 @@
-//! Hostile datagrams as the answer to a request, a dump and a batch: an outcome always comes, no
-//! item holds more than was sent, and nothing panics.
+//! Arbitrary datagrams as the reply to a request, a dump and a batch: each has an outcome, no item has more bytes than were sent, and
+//! nothing panics.
 #![no_main]
 
 use kernlink_netlink::{Batch, Error, Script};
