@@ -73,6 +73,7 @@ struct Import {
     first: usize,
     last: usize,
     group: Group,
+    is_re_export: bool,
 }
 
 impl Imports {
@@ -121,36 +122,34 @@ impl Reader<'_> {
         let mut block: Vec<Import> = Vec::new();
         let mut blocks = 0;
         let mut is_after_code = false;
-        for item in items {
-            match item {
-                // Re-exports are part of what a module offers, and are where its reader looks for them.
-                Item::Use(import) if matches!(import.vis, Visibility::Inherited) => {
-                    let import = self.import(import, &own);
-                    if block.is_empty() {
-                        blocks += 1;
-                        if is_after_code {
-                            self.wrong.push((import.first, "an import after other items"));
-                        } else if blocks > 1 {
-                            self.wrong.push((import.first, "a second block of imports"));
-                        }
-                    }
-                    block.push(import);
-                    continue;
+        // The last block ends with the module.
+        for item in items.iter().map(Some).chain([None]) {
+            if let Some(Item::Use(import)) = item {
+                block.push(self.import(import, &own));
+                continue;
+            }
+            let block = without_outer_re_exports(std::mem::take(&mut block));
+            if let Some(first) = block.first() {
+                blocks += 1;
+                if is_after_code {
+                    self.wrong.push((first.first, "an import after other items"));
+                } else if blocks > 1 {
+                    self.wrong.push((first.first, "a second block of imports"));
                 }
-                Item::Mod(module) => {
+            }
+            self.end_block(block);
+            match item {
+                Some(Item::Mod(module)) => {
                     if let Some((_, items)) = &module.content {
                         is_after_code = true;
                         self.module(items);
                     }
                 }
-                Item::Use(_) | Item::ExternCrate(_) => {}
                 // Macros may have to precede what they are used in.
-                Item::Macro(_) => {}
-                _ => is_after_code = true,
+                Some(Item::Use(_) | Item::ExternCrate(_) | Item::Macro(_)) | None => {}
+                Some(_) => is_after_code = true,
             }
-            self.end_block(&mut block);
         }
-        self.end_block(&mut block);
     }
 
     fn import(&self, import: &ItemUse, own: &BTreeSet<String>) -> Import {
@@ -172,11 +171,11 @@ impl Reader<'_> {
             first,
             last,
             group: group(import, own),
+            is_re_export: !matches!(import.vis, Visibility::Inherited),
         }
     }
 
-    fn end_block(&mut self, block: &mut Vec<Import>) {
-        let block = std::mem::take(block);
+    fn end_block(&mut self, block: Vec<Import>) {
         let (Some(first), Some(last)) = (block.first(), block.last()) else {
             return;
         };
@@ -195,6 +194,14 @@ impl Reader<'_> {
             self.blocks.push(block);
         }
     }
+}
+
+/// A block without the re-exports before its first import and after its last one. Those may have an order of their own.
+fn without_outer_re_exports(mut block: Vec<Import>) -> Vec<Import> {
+    let imports = |import: &Import| !import.is_re_export;
+    block.truncate(block.iter().rposition(imports).map_or(0, |last| last + 1));
+    let first = block.iter().position(imports).unwrap_or_default();
+    block.split_off(first)
 }
 
 /// The lines of a block with one group after the other.
@@ -279,6 +286,20 @@ mod tests {
         let imports = Imports::read(SORTED).unwrap();
         assert_eq!(imports.wrong, []);
         assert_eq!(imports.sorted, SORTED);
+    }
+
+    #[test]
+    fn re_exports_between_imports_belong_to_their_groups() {
+        let sorted =
+            "use a::A;\n\npub use self::b::B;\nuse crate::C;\n\npub use self::d::D;\n\npub use e::E;\n";
+        assert_eq!(Imports::read(sorted).unwrap().wrong, []);
+        let text = "use crate::C;\n\npub use self::b::B;\nuse crate::D;\n";
+        let imports = Imports::read(text).unwrap();
+        assert_eq!(imports.wrong.len(), 1);
+        assert_eq!(
+            imports.sorted,
+            "use crate::C;\npub use self::b::B;\nuse crate::D;\n"
+        );
     }
 
     #[test]
