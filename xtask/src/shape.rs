@@ -22,8 +22,8 @@ const FILES: [&str; 9] = [
     "forward",
 ];
 
-/// The row after this file lists all other files.
-const NOUNS_AFTER: &str = "lib";
+/// The row after this file lists all other files: types, and functions on them.
+const OTHERS_AFTER: &str = "lib";
 
 const DOCUMENT: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- Written by `cargo xtask fix`, printed by `cargo xtask shape`. -->";
@@ -105,9 +105,9 @@ impl Shape {
         }
     }
 
-    fn nouns(&self) -> String {
-        let nouns = self.files.iter().filter(|file| !FILES.contains(&file.as_str()));
-        nouns
+    fn others(&self) -> String {
+        let others = self.files.iter().filter(|file| !FILES.contains(&file.as_str()));
+        others
             .map(|file| format!("`{file}`"))
             .collect::<Vec<_>>()
             .join(", ")
@@ -146,8 +146,8 @@ fn table(shapes: &[Shape]) -> String {
             &format!("`{file}.rs`"),
             shapes.iter().map(|shape| shape.cell(file)),
         ));
-        if file == NOUNS_AFTER {
-            text.push_str(&row("types, one file each", shapes.iter().map(Shape::nouns)));
+        if file == OTHERS_AFTER {
+            text.push_str(&row("other files", shapes.iter().map(Shape::others)));
         }
     }
     text
@@ -201,7 +201,7 @@ mod tests {
                 "|  | `ipvs` | `ipset` |",
                 "| --- | --- | --- |",
                 "| `lib.rs` | yes | yes |",
-                "| types, one file each | `daemon`, `name` |  |",
+                "| other files | `daemon`, `name` |  |",
                 "| `operation.rs` | missing | missing |",
                 "| `uapi.rs` | missing | missing |",
             ]
