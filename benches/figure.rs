@@ -41,6 +41,7 @@ fn line(name: &str, value: f64, unit: &str) -> Result<String, String> {
 }
 
 /// Whether figures of this group were requested. True if no group was given.
+#[must_use]
 pub fn is_requested(group: &str) -> bool {
     env::var("KERNLINK_BENCH_GROUP").map_or(true, |requested| requested == group)
 }
