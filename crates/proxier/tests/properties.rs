@@ -18,7 +18,7 @@ use kernlink_services::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::worlds::{Step, node, service, slice, step};
+use support::clusters::{Step, node, service, slice, step};
 use support::{Desired, events, interface_addresses, listings};
 
 /// Everything that a desired state says.

@@ -27,7 +27,7 @@ use kernlink_services::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::worlds::{Step, step};
+use support::clusters::{Step, step};
 
 fn now() -> Instant {
     Instant::now()

@@ -18,7 +18,7 @@ use kernlink_services::ObjectName;
 use crate::support::{
     cluster_ips, feed, hand_in, load_balancer, proxier_on, service, slices, state_without_rules, sync,
 };
-use crate::worlds::WEB_PORTS;
+use crate::clusters::WEB_PORTS;
 
 /// The address of the load balancer that admits the client.
 const ADMITTING: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];

@@ -36,4 +36,4 @@ mod scenario;
 mod scenarios;
 mod support;
 mod sync;
-mod worlds;
+mod clusters;

@@ -8,7 +8,7 @@ use kernlink_proxier::ipvs_mode::Kernel;
 use kernlink_services::Family;
 
 use crate::support::{State, cluster_ips, config, load_balancer, proxier_on, service, slices, state, sync};
-use crate::worlds::WEB_PORTS;
+use crate::clusters::WEB_PORTS;
 
 /// A load balancer with restricted sources, and a node port.
 fn manifests() -> String {

@@ -1,7 +1,7 @@
 //! What several tests need: random clusters, the desired state of manifests, and readable differences of listings.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-pub(crate) mod worlds;
+pub(crate) mod clusters;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
