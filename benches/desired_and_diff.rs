@@ -205,7 +205,7 @@ impl Built {
         let expected = objects.0.len();
         let config = config();
         let mut built = Self {
-            state: State::of_config(&config),
+            state: State::new(&config),
             services: Services::new(config.services),
         };
         let eth0 = InterfaceAddress::new("eth0", [192, 0, 2, 1].into());

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use kernlink_kubernetes::kube_proxy_config;
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::ipvs_mode::{Config, KernelVersion, State, config::LocalDetection};
+use kernlink_proxier::ipvs_mode::{Config, KernelRelease, State, config::LocalDetection};
 use kernlink_proxier::services::address::{parse_address, parse_net};
 use kernlink_proxier::services::{Event, Family, InterfaceAddress, Services, SourceId};
 
@@ -76,12 +76,12 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     services.update();
     let changes = services.take_changes();
-    let mut state = State::of_config(&config);
-    reported.extend(state.compile(&services, &changes));
-    reported.extend(services.events());
-    reported.sort();
-    reported.dedup();
-    warnings.extend(reported.iter().map(ToString::to_string));
+    let mut state = State::new(&config);
+    said.extend(state.compile(&services, &changes));
+    said.extend(services.events());
+    said.sort();
+    said.dedup();
+    remarks.extend(said.iter().map(ToString::to_string));
 
     let mut events = warnings.join("\n");
     if !events.is_empty() {
@@ -258,12 +258,12 @@ impl Options {
             .collect())
     }
 
-    fn kernel(&self) -> Result<KernelVersion, String> {
+    fn kernel(&self) -> Result<KernelRelease, String> {
         let version = match self.one("--kernel-version") {
             Some(version) => version.to_owned(),
             None => read_file(Path::new("/proc/sys/kernel/osrelease"))?,
         };
-        KernelVersion::from_str(&version).map_err(|error| format!("--kernel-version: {error}"))
+        KernelRelease::from_str(&version).map_err(|error| format!("--kernel-version: {error}"))
     }
 
     fn processors(&self) -> Result<u32, String> {

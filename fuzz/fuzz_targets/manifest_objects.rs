@@ -2,7 +2,7 @@
 #![no_main]
 
 use kernlink_kubernetes::manifest;
-use kernlink_proxier::ipvs_mode::{Config, KernelVersion, State};
+use kernlink_proxier::ipvs_mode::{Config, KernelRelease, State};
 use kernlink_proxier::services::{InterfaceAddress, Services, SourceId};
 use libfuzzer_sys::fuzz_target;
 
@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
     assert!(services.has_synced());
     services.update();
     let changes = services.take_changes();
-    let mut state = State::of_config(&config);
+    let mut state = State::new(&config);
     let events = state.compile(&services, &changes);
     assert!(
         events
@@ -29,8 +29,8 @@ fuzz_target!(|text: &str| {
             .chain(&services.events())
             .all(|event| !event.to_string().is_empty())
     );
-    let listings = state.listings(KernelVersion::new(6, 1), 2);
-    // Compiling again changes nothing.
+    let listings = state.listings(KernelRelease::new(6, 1), 2);
+    // Compiled again, nothing changes.
     assert_eq!(state.compile(&services, &changes), []);
-    assert_eq!(state.listings(KernelVersion::new(6, 1), 2), listings);
+    assert_eq!(state.listings(KernelRelease::new(6, 1), 2), listings);
 });

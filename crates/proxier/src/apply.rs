@@ -4,10 +4,10 @@ use crate::data_path::DataPath;
 use crate::plan::{Plan, Step, StepId};
 use crate::report::{Outcome, Report};
 
-/// Executes a plan and records in the state what was really done.
+/// Executes a plan and records each step that was done in the state.
 ///
-/// Every step is tried whose needs were done: a failure skips what depends on it, and nothing else. The steps of a phase are executed
-/// together, in order; a step that needs one of its own phase waits for its outcome.
+/// A step is tried if the steps that it needs were done; otherwise it is skipped. The steps of a phase are executed in one batch, in
+/// order. A step that needs another step of the batch begins a new batch.
 pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: &mut M::State) -> Report<M> {
     let mut outcomes: Vec<Outcome<M>> = Vec::with_capacity(plan.len());
     let mut batch: Vec<(usize, &Step<M>)> = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn apply<M: DataPath>(plan: &Plan<M>, kernel: &mut M::Kernel, state: 
     Report::new(outcomes)
 }
 
-/// A step that had to be done before this one and was not.
+/// The first step that this one needs and that was not done.
 fn missing<M: DataPath>(step: &Step<M>, outcomes: &[Outcome<M>]) -> Option<StepId> {
     let is_done = |id: &StepId| matches!(outcomes.get(id.index()), Some(Outcome::Done));
     let missing = step.needs.iter().find(|id| !is_done(id));
@@ -65,7 +65,7 @@ fn execute<M: DataPath>(
                 Outcome::Done
             }
             Some(Err(error)) => Outcome::Failed(error),
-            None => Outcome::Failed(M::no_outcome()),
+            None => Outcome::Failed(M::outcome_missing()),
         };
         if let Some(place) = outcomes.get_mut(index) {
             *place = outcome;

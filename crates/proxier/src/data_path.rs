@@ -1,7 +1,7 @@
 //! What a data path provides: how arbitrated frontends become kernel objects.
 //!
 //! A data path is a folder of its own and a marker type that implements [`DataPath`]. [`Proxier`](crate::Proxier) does what
-//! all of them need: it holds the Services, decides when the kernel is read, orders and executes plans, and retries what failed.
+//! all data paths need: it holds the Services, decides when the kernel is read, orders and executes plans, and retries failed operations.
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -37,15 +37,15 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// The part of the configuration that concerns Services.
     fn services_config(config: &Self::Config) -> &Config;
 
-    /// The state before anything is known.
+    /// The state before Services and kernel were read.
     fn new_state(config: &Self::Config) -> Self::State;
 
-    /// Replaces the configuration. The next sync calls [`observe`](Self::observe), which marks all objects, and
+    /// Replaces the configuration. The next sync calls [`observe`](Self::observe), which makes all objects dirty, and
     /// [`compile`](Self::compile).
     fn set_config(state: &mut Self::State, config: &Self::Config);
 
-    /// Reads everything that a plan depends on, and marks all objects to be compared. Returns events that describe what could not
-    /// be read and does not prevent a plan.
+    /// Reads everything that a plan depends on, and makes all objects dirty. Returns an event for each thing that could not be read but
+    /// does not prevent a plan.
     ///
     /// # Errors
     /// What prevents a plan.
@@ -66,32 +66,34 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
 
     /// Brings the desired objects up to date with changes of the Services. Returns new events. The first changes name everything. A
-    /// frontend in `changes` may be new, changed, or gone; [`Services::frontend`] tells which.
+    /// frontend in `changes` may be new, changed, or gone; [`Services::frontend`] returns `None` for
+    /// one that is gone.
     fn compile(state: &mut Self::State, services: &Services, changes: &Changes) -> Vec<Event>;
 
-    /// Marks an object to be compared at the next plan.
-    fn mark(state: &mut Self::State, key: &Self::Key);
+    /// Makes an object dirty: the next plan compares it.
+    fn set_dirty(state: &mut Self::State, key: &Self::Key);
 
-    /// Whether an object is marked.
-    fn is_marked(state: &Self::State, key: &Self::Key) -> bool;
+    /// Whether an object is dirty.
+    fn is_dirty(state: &Self::State, key: &Self::Key) -> bool;
 
-    /// Compares the marked objects and adds the steps that make the observed ones equal to the desired ones. Marks stay: a plan that is
-    /// only printed calls this too.
+    /// Compares the dirty objects and adds the steps that make the observed values equal to the desired ones. The objects stay dirty: a
+    /// plan that is only printed calls this too.
     fn plan(state: &mut Self::State, plan: &mut PlanBuilder<'_, Self>);
 
     /// Executes operations in order and returns one outcome for each, in order. One that fails does not stop those after it.
     fn execute(kernel: &mut Self::Kernel, operations: &[&Self::Operation]) -> Vec<Result<(), Self::Error>>;
 
     /// The error of an operation for which [`execute`](Self::execute) returned no outcome.
-    fn no_outcome() -> Self::Error;
+    fn outcome_missing() -> Self::Error;
 
-    /// Whether an operation that failed with this error may have been executed all the same. Its object is then read again when its retry
+    /// Whether an operation that failed with this error may have been executed nevertheless. Its object is then read again when its retry
     /// is due, also if nothing needs the operation any more.
     fn is_outcome_unknown(error: &Self::Error) -> bool;
 
     /// Records in the observed objects that an operation was done.
     fn record(state: &mut Self::State, operation: &Self::Operation);
 
-    /// Removes all marks: every marked object was compared, and what failed is retried.
-    fn settle(state: &mut Self::State);
+    /// Makes all objects clean, after a plan compared the dirty ones. Failed operations are retried from the records of
+    /// [`Proxier`](crate::Proxier).
+    fn clear_dirty(state: &mut Self::State);
 }

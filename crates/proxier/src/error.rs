@@ -1,10 +1,10 @@
-//! What can go wrong before anything is done.
+//! Errors of a sync as a whole, and of a configuration.
 
 use std::fmt;
 
 use kernlink_services::NotSynced;
 
-/// A sync did nothing.
+/// Why a sync did nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError<E: std::error::Error + 'static> {
@@ -15,15 +15,15 @@ pub enum SyncError<E: std::error::Error + 'static> {
     /// The kernel could not be read.
     #[error("cannot read the state of the kernel")]
     Observe(#[source] E),
-    /// What has to be done is not what the reviewed plan says. Nothing was done.
+    /// A new plan differs from the reviewed one. Nothing was done.
     #[error("the plan is out of date: the kernel or the Services changed since it was made")]
     PlanOutdated,
 }
 
-/// Fields of a configuration that are invalid; at least one.
+/// The invalid fields of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidConfig {
-    /// The field, and what is invalid about it.
+    /// Each invalid field with the reason; at least one.
     pub problems: Vec<(&'static str, String)>,
 }
 
@@ -39,15 +39,3 @@ impl fmt::Display for InvalidConfig {
 }
 
 impl std::error::Error for InvalidConfig {}
-
-/// An error with its sources, on one line.
-pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
-}

@@ -15,16 +15,18 @@ pub mod runner;
 pub mod schedule;
 pub mod table;
 
-pub use data_path::DataPath;
-pub use error::{InvalidConfig, SyncError};
-pub use lock::Lock;
-pub use plan::{Plan, Subject};
-pub use proxier::{Cost, Proxier, Synced};
-pub use report::{Counts, Outcome, Report};
-pub use retry::Backoff;
-pub use runner::Runner;
-pub use schedule::{Intervals, Schedule};
-
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;
 pub use kernlink_services as services;
+pub use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, Family, Kind, Node, ObjectChange, ObjectName, Port,
+    Protocol, Service, ServiceType, SourceId,
+};
+
+pub use self::data_path::DataPath;
+pub use self::error::{InvalidConfig, SyncError};
+pub use self::ipvs_mode::{Config, IpvsMode, Kernel};
+pub use self::plan::{Plan, Subject};
+pub use self::proxier::{Cost, Proxier, Synced};
+pub use self::report::{Counts, Outcome, Report};
+pub use self::retry::Backoff;

@@ -1,4 +1,4 @@
-//! The steps that make the kernel hold what is desired, in phases. A plan is plain data. It prints as the equivalent commands.
+//! The steps that bring the kernel to the desired state, in phases. A plan is plain data. It prints as the equivalent commands.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum Subject {
     Service(ObjectName),
     /// This node: its configuration and addresses.
     Node,
-    /// The data path as a whole, whatever the Services.
+    /// The data path as a whole, independent of the Services.
     DataPath,
 }
 
@@ -134,12 +134,12 @@ impl<M: DataPath> fmt::Display for Plan<M> {
     }
 }
 
-/// What a step may need: another step of the plan, or an object whose operation failed and waits to be retried.
+/// What a step needs: another step of the plan, or an object whose operation failed and waits for its retry.
 #[derive(Clone, Debug)]
 pub enum Need<K> {
     /// A step of this plan.
     Step(BuilderStep),
-    /// The object is not as it should be, and no step of this plan changes that.
+    /// An object that is not in its desired state, and that no step of this plan changes.
     Waiting(K),
 }
 
@@ -173,7 +173,7 @@ impl<K> Needs<K> {
         }
     }
 
-    /// At least one of these too. Without any: no such condition.
+    /// Adds the condition that at least one of these was done. An empty list adds no condition.
     #[must_use]
     pub fn and_any(mut self, needs: impl IntoIterator<Item = Need<K>>) -> Self {
         self.any.extend(needs);
@@ -181,7 +181,7 @@ impl<K> Needs<K> {
     }
 }
 
-/// A plan, and what was left out of it.
+/// A plan, and the keys whose steps were left out of it.
 #[derive(Debug)]
 pub(crate) struct Built<M: DataPath> {
     pub(crate) plan: Plan<M>,

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
+use kernlink_base::ErrorChain;
 use kernlink_services::{Change, Event, Kind, Services, SourceId};
 
 use crate::apply;
 use crate::data_path::DataPath;
-use crate::error::{InvalidConfig, SyncError, with_sources};
+use crate::error::{InvalidConfig, SyncError};
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
 use crate::retry::{Backoff, Retries};
 
-/// Keeps the kernel at what the Services need, through one data path.
+/// Keeps the kernel in the state that the Services need, through one data path.
 ///
-/// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and when the last sync asked to be called
-/// again. A sync reads the kernel when it is the first one and after [`resync`](Self::resync), otherwise only single objects whose
-/// operations failed; its cost depends on what changed, not on the number of Services.
+/// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and at the time that the last sync returned in
+/// [`Synced::next`]. The first sync, and the first one after [`resync`](Self::resync), reads the whole kernel; any other reads only single
+/// objects whose operations failed. The cost of a sync depends on what changed, not on the number of Services.
 #[derive(Debug)]
 pub struct Proxier<M: DataPath> {
     services: Services,
@@ -28,7 +29,7 @@ pub struct Proxier<M: DataPath> {
     needs_listing: bool,
     /// Events that no sync has returned.
     pending: BTreeSet<Event>,
-    /// Events about the host that were returned, and still hold.
+    /// Events about the host that were returned and are still true.
     host_events: BTreeSet<Event>,
     cost: Cost,
 }
@@ -74,7 +75,7 @@ impl<M: DataPath> Proxier<M> {
         })
     }
 
-    /// Sets the delays between attempts at what failed.
+    /// Sets the delays between attempts of failed operations.
     pub fn set_backoff(&mut self, backoff: Backoff) {
         self.retries.set_backoff(backoff);
     }
@@ -85,8 +86,8 @@ impl<M: DataPath> Proxier<M> {
         self.services.change(source, change)
     }
 
-    /// Declares that a source delivers a kind of object: no sync acts before its first full list. A source that delivers an object is
-    /// registered without this call.
+    /// Declares that a source delivers a kind of object: no sync acts before the first full list of this kind from this source. A source
+    /// that delivers an object is registered without this call.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
         self.services.register_source(source, kind);
     }
@@ -99,7 +100,7 @@ impl<M: DataPath> Proxier<M> {
     /// Replaces the configuration. The next sync reads the whole kernel.
     ///
     /// # Errors
-    /// Everything that is invalid; the former configuration stays.
+    /// Everything that is invalid; the previous configuration stays in use.
     pub fn set_config(&mut self, config: &M::Config) -> Result<(), InvalidConfig> {
         M::validate(config)?;
         M::set_config(&mut self.state, config);
@@ -114,7 +115,7 @@ impl<M: DataPath> Proxier<M> {
         self.needs_listing = true;
     }
 
-    /// What a sync would do now, without doing it. Consumes no events.
+    /// The plan that a sync would execute now. Consumes no events.
     ///
     /// # Errors
     /// [`SyncError::NotSynced`], [`SyncError::Observe`].
@@ -123,7 +124,7 @@ impl<M: DataPath> Proxier<M> {
         Ok(self.make_plan().plan)
     }
 
-    /// Makes the kernel hold what the Services need. What fails is retried at a time of its own; everything else goes on. A second sync
+    /// Brings the kernel to the desired state. A failed operation is retried later, at its own time; all others are executed. A second sync
     /// without a change in between does nothing.
     ///
     /// # Errors
@@ -156,7 +157,7 @@ impl<M: DataPath> Proxier<M> {
         }
         let (due, dependents) = self.retries.take_due(now);
         for key in due.iter().chain(&dependents) {
-            M::mark(&mut self.state, key);
+            M::set_dirty(&mut self.state, key);
         }
         if self.needs_listing {
             self.cost.listings += 1;
@@ -171,7 +172,7 @@ impl<M: DataPath> Proxier<M> {
         } else if !due.is_empty() {
             self.cost.rereads += due.len();
             M::observe_keys(&mut self.state, &mut self.kernel.0, &due).map_err(|error| {
-                // Nothing is known about them now.
+                // Their observed values are unknown now.
                 self.needs_listing = true;
                 SyncError::Observe(error)
             })?;
@@ -183,14 +184,14 @@ impl<M: DataPath> Proxier<M> {
         let changes = self.services.take_changes();
         let events = M::compile(&mut self.state, &self.services, &changes);
         self.pending.extend(events);
-        // What depends on these may have failed itself, and have dependents of its own.
+        // A dependent may have failed itself, and have dependents of its own.
         loop {
-            let dependents = self.retries.dependents_of(|key| M::is_marked(&self.state, key));
+            let dependents = self.retries.dependents_of(|key| M::is_dirty(&self.state, key));
             if dependents.is_empty() {
                 break;
             }
             for key in dependents {
-                M::mark(&mut self.state, &key);
+                M::set_dirty(&mut self.state, &key);
             }
         }
         Ok(())
@@ -208,10 +209,10 @@ impl<M: DataPath> Proxier<M> {
             waiting,
             needed,
         } = built;
-        // What failed and is not wanted any more needs no retry: it was compared, and there is nothing to do.
+        // A failed operation that is no longer desired needs no retry: its key was compared, and there is nothing to do.
         let state = &self.state;
         self.retries
-            .retain(|key| needed.contains(key) || !M::is_marked(state, key));
+            .retain(|key| needed.contains(key) || !M::is_dirty(state, key));
         let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
         let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
@@ -225,7 +226,7 @@ impl<M: DataPath> Proxier<M> {
                 Outcome::Skipped { .. } => {}
             }
         }
-        // Before dependents are recorded: a key that fell due and waits for another now holds none itself.
+        // Before dependents are recorded: a key that fell due and now waits for another one has no dependents itself.
         self.retries.drop_due();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
             if let Outcome::Skipped { dependency } = outcome
@@ -237,7 +238,7 @@ impl<M: DataPath> Proxier<M> {
         for (on, dependent) in waiting {
             self.retries.depend(&on, dependent);
         }
-        M::settle(&mut self.state);
+        M::clear_dirty(&mut self.state);
         Synced {
             plan,
             report,
@@ -270,7 +271,7 @@ impl<M: DataPath> Proxier<M> {
         &mut self.kernel.0
     }
 
-    /// Ends the proxier and leaves the kernel as it is.
+    /// Returns the kernel APIs. The kernel is not changed.
     #[must_use]
     pub fn into_kernel(self) -> M::Kernel {
         self.kernel.0
@@ -281,20 +282,21 @@ impl<M: DataPath> Proxier<M> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Synced<M: DataPath> {
-    /// What was to be done.
+    /// The plan that was executed.
     pub plan: Plan<M>,
     /// The outcome of each step.
     pub report: Report<M>,
     /// New events since the last sync.
     pub events: Vec<Event>,
-    /// When to call [`Proxier::sync`] again at the latest: when the first retry of a failed operation is due. `None`: no retry is due.
+    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due. `None`: nothing is to be
+    /// retried.
     pub next: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,
 }
 
 impl<M: DataPath> Synced<M> {
-    /// Whether the kernel holds all that it should.
+    /// Whether the kernel is in the desired state: no step failed, and no object waits for a retry.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.report.is_success() && self.waiting == 0
@@ -317,7 +319,7 @@ impl<M: DataPath> fmt::Display for Synced<M> {
             match outcome {
                 Outcome::Done => {}
                 Outcome::Failed(error) => {
-                    let error = with_sources(error);
+                    let error = ErrorChain(error);
                     write!(f, "\n[{id}] failed: {operation} ({}): {error}", step.subject)?;
                 }
                 Outcome::Skipped { dependency } => write!(

@@ -16,11 +16,11 @@ pub struct Report<M: DataPath> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome<M: DataPath> {
-    /// It was done.
+    /// The step was done.
     Done,
-    /// It was tried and failed.
+    /// The step was tried and failed.
     Failed(M::Error),
-    /// It was not tried, because a step that it needs failed or was skipped.
+    /// The step was not tried, because a step that it needs failed or was skipped.
     Skipped {
         /// The first such step.
         dependency: StepId,
@@ -76,7 +76,7 @@ impl<M: DataPath> Report<M> {
 
     /// The failed step because of which a step was skipped.
     pub(crate) fn root(&self, mut step: StepId) -> StepId {
-        // A dependency always stands before what depends on it.
+        // A dependency always precedes what depends on it.
         while let Some(Outcome::Skipped { dependency }) = self.outcomes.get(step.index()) {
             step = *dependency;
         }

@@ -1,4 +1,4 @@
-//! When to try again what failed: a time for each key.
+//! When failed operations are retried: each key has its own time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash};
@@ -9,7 +9,7 @@ use foldhash::quality::RandomState;
 /// The delays between attempts at one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The longest delay after the first failure; 0 makes what failed due at once. Default: 1 second.
+    /// The longest delay after the first failure; with 0 a failed operation is due at once. Default: 1 second.
     pub initial: Duration,
     /// The longest delay after any number of failures. Default: 5 minutes.
     pub max: Duration,
@@ -38,7 +38,7 @@ impl Backoff {
     }
 }
 
-/// The delay where the clock has no time after a longer one.
+/// The delay used where `Instant` cannot represent the time after a longer one.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The keys whose operations failed. Each key has its own time of the next attempt; the delays are random, so that many keys do not
@@ -55,12 +55,12 @@ pub struct Retries<K, O> {
 #[derive(Clone, Debug)]
 struct Record<K, O> {
     due: Instant,
-    /// Whether it fell due. It stays so if the clock of the embedder goes back before the attempt.
+    /// Whether the retry fell due. It stays due if a later call passes an earlier time.
     is_due: bool,
-    /// Whether it may have been executed all the same: its object is to be read again.
+    /// Whether the operation may have been executed nevertheless: its object is to be read again.
     is_unknown: bool,
     failures: u32,
-    /// What failed. Another operation on the key does not wait.
+    /// The failed operation. Another operation on the key does not wait.
     operation: O,
     /// Keys whose operations were skipped because this one failed.
     dependents: BTreeSet<K>,
@@ -87,7 +87,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         if let Some(before) = &before {
             self.queue.remove(&(before.due, key.clone()));
         }
-        // Another operation begins anew.
+        // A different operation starts with the first delay.
         let same = before.filter(|before| before.operation == operation);
         let failures = same
             .as_ref()
@@ -129,7 +129,7 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             .iter()
             .find(|(_, record)| record.dependents.contains(on));
         let skipped = skipped.map(|(key, _)| key.clone());
-        // What it depends on failed as a part of something else: it is tried with the next key that falls due.
+        // No record has the key `on`: the dependent is planned with the next key that falls due.
         let with = skipped.or_else(|| self.queue.first().map(|(_, key)| key.clone()));
         if let Some(record) = with.and_then(|key| self.records.get_mut(&key)) {
             record.dependents.insert(dependent);
@@ -141,8 +141,8 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         !self.records.is_empty() && self.records.contains_key(key)
     }
 
-    /// Removes the keys that are not `needed`, but for those whose operations may have been executed all the same and that were not read
-    /// again since.
+    /// Removes the keys that are not `needed`, except those whose operations may have been executed and whose objects were not read again
+    /// since.
     pub(crate) fn retain(&mut self, needed: impl Fn(&K) -> bool) {
         let queue = &mut self.queue;
         self.records.retain(|key, record| {
@@ -178,15 +178,15 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         (due, dependents)
     }
 
-    /// The dependents of the keys for which `is_marked` is true: these keys are planned again although no retry is due.
-    pub(crate) fn dependents_of(&mut self, is_marked: impl Fn(&K) -> bool) -> Vec<K> {
-        let records = self.records.iter_mut().filter(|(key, _)| is_marked(key));
+    /// The dependents of the keys for which `is_dirty` is true: the dependents are planned again although no retry is due.
+    pub(crate) fn dependents_of(&mut self, is_dirty: impl Fn(&K) -> bool) -> Vec<K> {
+        let records = self.records.iter_mut().filter(|(key, _)| is_dirty(key));
         records
             .flat_map(|(_, record)| std::mem::take(&mut record.dependents))
             .collect()
     }
 
-    /// Removes the keys that fell due and did not fail again: nothing is left to do about them.
+    /// Removes the keys that fell due and did not fail again.
     pub(crate) fn drop_due(&mut self) {
         if self.records.len() > self.queue.len() {
             self.records.retain(|_, record| !record.is_due);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_keys_do_not_fall_due_together() {
+    fn keys_that_fail_together_fall_due_at_different_times() {
         let now = Instant::now();
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         for key in 0..10 {
@@ -250,7 +250,7 @@ mod tests {
         let mut retries: Retries<u8, char> = Retries::new(Backoff::default());
         retries.fail(&1, 'a', false, now);
         retries.depend(&1, 2);
-        // One that depends on a dependent, and one on something that is not known to have failed.
+        // 3 depends on a dependent; 8 depends on a key without a record.
         retries.depend(&2, 3);
         retries.depend(&7, 8);
         let due = retries.next().unwrap();

@@ -1,4 +1,4 @@
-//! Kernel objects of one kind by key: what they should be, what they are, and which to compare.
+//! Kernel objects of one kind by key: desired values, observed values, and the keys to compare.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::Entry;
@@ -14,18 +14,18 @@ type Set<K> = HashSet<K, RandomState>;
 
 /// The objects of one kind. `D` is the desired value of an object, `O` its observed value.
 ///
-/// A key is desired as long as it has a reference. A change of the desired value marks the key; a plan compares marked keys only, so
-/// its cost depends on what changed. Before the first plan all keys are marked. [`observe`](Self::observe) does not mark: it records the
-/// outcome of a step or a new reading.
+/// A key is desired as long as it has a reference. A change of the desired value makes the key dirty. A plan compares dirty keys only, so
+/// its cost depends on what changed. Before the first plan all keys are dirty. [`observe`](Self::observe) records the outcome of a step or
+/// a new reading; it does not make the key dirty.
 #[derive(Clone, Debug)]
 pub struct Table<K, D, O = D> {
     desired: Map<K, Desired<D>>,
     observed: Map<K, O>,
-    /// The marked keys; with `is_all_marked` only those that are neither desired nor observed.
-    marked: Set<K>,
-    /// Whether every key is marked that is desired or observed.
-    is_all_marked: bool,
-    /// The subjects that marked keys had before they were withdrawn.
+    /// The dirty keys; with `is_all_dirty` only those that are neither desired nor observed.
+    dirty: Set<K>,
+    /// Whether every desired or observed key is dirty.
+    is_all_dirty: bool,
+    /// The subjects that dirty keys had before they were withdrawn.
     withdrawn: Map<K, Subject>,
     /// The number of map entries that were looked up to change them.
     work: usize,
@@ -38,14 +38,14 @@ struct Desired<D> {
     references: u32,
 }
 
-/// A marked key.
+/// A dirty key with its desired and its observed value, which may be equal.
 #[derive(Clone, Debug)]
 pub struct Difference<'a, K, D, O> {
     /// The key.
     pub key: &'a K,
-    /// What the object should be; `None` if it should not exist.
+    /// The desired value; `None` if the object should not exist.
     pub desired: Option<&'a D>,
-    /// What the object is; `None` if it does not exist.
+    /// The observed value; `None` if the object does not exist.
     pub observed: Option<&'a O>,
     /// What the object is for. [`Subject::DataPath`] for an object that this process never desired.
     pub subject: Subject,
@@ -56,8 +56,8 @@ impl<K, D, O> Default for Table<K, D, O> {
         Self {
             desired: Map::default(),
             observed: Map::default(),
-            marked: Set::default(),
-            is_all_marked: true,
+            dirty: Set::default(),
+            is_all_dirty: true,
             withdrawn: Map::default(),
             work: 0,
         }
@@ -70,8 +70,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.work += 1;
         match self.desired.entry(key) {
             Entry::Vacant(entry) => {
-                if !self.is_all_marked {
-                    self.marked.insert(entry.key().clone());
+                if !self.is_all_dirty {
+                    self.dirty.insert(entry.key().clone());
                 }
                 entry.insert(Desired {
                     value,
@@ -85,8 +85,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
                 if desired.value != value {
                     desired.value = value;
                     desired.subject = subject;
-                    if !self.is_all_marked {
-                        self.marked.insert(entry.key().clone());
+                    if !self.is_all_dirty {
+                        self.dirty.insert(entry.key().clone());
                     }
                 }
             }
@@ -101,8 +101,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         {
             desired.value = value;
             desired.subject = subject;
-            if !self.is_all_marked {
-                self.marked.insert(key.clone());
+            if !self.is_all_dirty {
+                self.dirty.insert(key.clone());
             }
         }
     }
@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
             if let Some(desired) = self.desired.remove(key) {
                 self.withdrawn.insert(key.to_owned(), desired.subject);
             }
-            self.marked.insert(key.to_owned());
+            self.dirty.insert(key.to_owned());
         }
     }
 
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes an observed value, without marking the key.
+    /// Sets or removes an observed value. The key does not become dirty.
     pub fn observe(&mut self, key: K, value: Option<O>) {
         self.work += 1;
         match value {
@@ -144,56 +144,56 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Replaces all observed values and marks every key.
+    /// Replaces all observed values. Every key becomes dirty, also those that were observed and no longer are.
     pub fn observe_all(&mut self, observed: impl IntoIterator<Item = (K, O)>) {
         let before = std::mem::take(&mut self.observed);
         self.observed.extend(observed);
         let gone = before.into_keys();
-        self.marked
+        self.dirty
             .extend(gone.filter(|key| !self.observed.contains_key(key)));
-        self.mark_all();
+        self.set_all_dirty();
     }
 
-    /// Marks every key that is desired or observed.
-    pub fn mark_all(&mut self) {
-        self.is_all_marked = true;
+    /// Makes every desired or observed key dirty.
+    pub fn set_all_dirty(&mut self) {
+        self.is_all_dirty = true;
     }
 
-    /// Marks a key.
-    pub fn mark(&mut self, key: K) {
-        if !self.is_all_marked {
-            self.marked.insert(key);
+    /// Makes a key dirty: the next plan compares it.
+    pub fn set_dirty(&mut self, key: K) {
+        if !self.is_all_dirty {
+            self.dirty.insert(key);
         }
     }
 
-    /// Whether a key is marked.
-    pub fn is_marked(&self, key: &K) -> bool {
-        self.is_all_marked || self.marked.contains(key)
+    /// Whether a key is dirty.
+    pub fn is_dirty(&self, key: &K) -> bool {
+        self.is_all_dirty || self.dirty.contains(key)
     }
 
-    /// Removes all marks.
-    pub fn settle(&mut self) {
-        self.is_all_marked = false;
-        // Many marks do not keep the memory for them.
-        if self.marked.capacity() > 64 {
-            self.marked = Set::default();
+    /// Makes all keys clean, after a plan compared them.
+    pub fn clear_dirty(&mut self) {
+        self.is_all_dirty = false;
+        // Release the memory of a large set.
+        if self.dirty.capacity() > 64 {
+            self.dirty = Set::default();
             self.withdrawn = Map::default();
         } else {
-            self.marked.clear();
+            self.dirty.clear();
             self.withdrawn.clear();
         }
     }
 
-    /// The marked keys, sorted.
+    /// The dirty keys, sorted.
     pub fn differences(&self) -> Vec<Difference<'_, K, D, O>> {
-        let mut marked: Vec<&K> = self.marked.iter().collect();
-        if self.is_all_marked {
-            marked.extend(self.desired.keys());
-            marked.extend(self.observed.keys().filter(|key| !self.desired.contains_key(key)));
+        let mut dirty: Vec<&K> = self.dirty.iter().collect();
+        if self.is_all_dirty {
+            dirty.extend(self.desired.keys());
+            dirty.extend(self.observed.keys().filter(|key| !self.desired.contains_key(key)));
         }
-        marked.sort_unstable();
-        marked.dedup();
-        let differences = marked.into_iter().map(|key| {
+        dirty.sort_unstable();
+        dirty.dedup();
+        let differences = dirty.into_iter().map(|key| {
             let desired = self.desired.get(key);
             let subject = desired.map(|desired| &desired.subject);
             let subject = subject.or_else(|| self.withdrawn.get(key));
@@ -207,7 +207,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         differences.collect()
     }
 
-    /// What an object should be; `None` if it should not exist.
+    /// The desired value of an object; `None` if it should not exist.
     pub fn desired(&self, key: &K) -> Option<&D> {
         self.desired.get(key).map(|desired| &desired.value)
     }
@@ -217,7 +217,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.desired.contains_key(key)
     }
 
-    /// How often a key is referenced.
+    /// The number of references to a key; 0 if it is not desired.
     pub fn references(&self, key: &K) -> usize {
         self.desired
             .get(key)
@@ -229,12 +229,12 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.desired.get(key).map(|desired| &desired.subject)
     }
 
-    /// What an object is; `None` if it does not exist.
+    /// The observed value of an object; `None` if it does not exist.
     pub fn observed(&self, key: &K) -> Option<&O> {
         self.observed.get(key)
     }
 
-    /// What an object is, to change it.
+    /// The observed value of an object, to change it. The key does not become dirty.
     pub fn observed_mut(&mut self, key: &K) -> Option<&mut O> {
         self.work += 1;
         self.observed.get_mut(key)
@@ -287,7 +287,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
 mod tests {
     use super::*;
 
-    fn marked(table: &Table<u8, char>) -> Vec<(u8, Option<char>, Option<char>)> {
+    fn dirty(table: &Table<u8, char>) -> Vec<(u8, Option<char>, Option<char>)> {
         let differences = table.differences().into_iter();
         differences
             .map(|d| (*d.key, d.desired.copied(), d.observed.copied()))
@@ -298,51 +298,51 @@ mod tests {
     fn a_key_is_desired_until_its_last_reference_is_removed() {
         let mut table = Table::default();
         table.add(1, 'a', Subject::Node);
-        assert_eq!(marked(&table), [(1, Some('a'), None)]);
+        assert_eq!(dirty(&table), [(1, Some('a'), None)]);
         table.add(1, 'a', Subject::DataPath);
-        table.settle();
+        table.clear_dirty();
         table.remove(&1);
-        assert_eq!(marked(&table), []);
+        assert_eq!(dirty(&table), []);
         table.remove(&1);
         table.remove(&1);
-        assert_eq!(marked(&table), [(1, None, None)]);
+        assert_eq!(dirty(&table), [(1, None, None)]);
         assert_eq!(table.differences()[0].subject, Subject::Node);
     }
 
     #[test]
-    fn only_a_changed_value_marks_its_key() {
+    fn only_a_changed_value_makes_its_key_dirty() {
         let mut table = Table::default();
         table.add(1, 'a', Subject::Node);
         table.observe(1, Some('a'));
-        table.settle();
+        table.clear_dirty();
         table.update(&1, 'a', Subject::Node);
         table.add(1, 'a', Subject::Node);
-        assert_eq!(marked(&table), []);
+        assert_eq!(dirty(&table), []);
         table.update(&1, 'b', Subject::Node);
-        assert_eq!(marked(&table), [(1, Some('b'), Some('a'))]);
+        assert_eq!(dirty(&table), [(1, Some('b'), Some('a'))]);
     }
 
     #[test]
-    fn a_listing_marks_what_is_desired_what_is_there_and_what_was_there() {
+    fn after_a_listing_desired_observed_and_formerly_observed_keys_are_dirty() {
         let mut table = Table::default();
         table.add(1, 'a', Subject::Node);
         table.observe(2, Some('b'));
-        table.settle();
+        table.clear_dirty();
         table.observe_all([(3, 'c')]);
         assert_eq!(
-            marked(&table),
+            dirty(&table),
             [(1, Some('a'), None), (2, None, None), (3, None, Some('c'))]
         );
         table.add(3, 'd', Subject::DataPath);
         table.remove(&1);
         assert_eq!(
-            marked(&table),
+            dirty(&table),
             [(1, None, None), (2, None, None), (3, Some('d'), Some('c'))]
         );
         assert_eq!(table.differences()[0].subject, Subject::Node);
-        assert!(table.is_marked(&3));
-        table.settle();
-        assert_eq!(marked(&table), []);
-        assert!(!table.is_marked(&3));
+        assert!(table.is_dirty(&3));
+        table.clear_dirty();
+        assert_eq!(dirty(&table), []);
+        assert!(!table.is_dirty(&3));
     }
 }

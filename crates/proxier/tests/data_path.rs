@@ -70,11 +70,11 @@ impl DataPath for AddressMode {
         }
         Vec::new()
     }
-    fn mark(addresses: &mut Addresses, key: &AddressKey) {
-        addresses.table.mark(*key);
+    fn set_dirty(addresses: &mut Addresses, key: &AddressKey) {
+        addresses.table.set_dirty(*key);
     }
-    fn is_marked(addresses: &Addresses, key: &AddressKey) -> bool {
-        addresses.table.is_marked(key)
+    fn is_dirty(addresses: &Addresses, key: &AddressKey) -> bool {
+        addresses.table.is_dirty(key)
     }
     fn plan(addresses: &mut Addresses, plan: &mut PlanBuilder<'_, Self>) {
         for address in addresses.table.differences() {
@@ -94,7 +94,7 @@ impl DataPath for AddressMode {
         let operations: Vec<Operation> = operations.iter().copied().cloned().collect();
         kernel.execute(&operations)
     }
-    fn no_outcome() -> Error {
+    fn outcome_missing() -> Error {
         Error::OutcomeMissing
     }
     fn is_outcome_unknown(error: &Error) -> bool {
@@ -107,8 +107,8 @@ impl DataPath for AddressMode {
             _ => {}
         }
     }
-    fn settle(addresses: &mut Addresses) {
-        addresses.table.settle();
+    fn clear_dirty(addresses: &mut Addresses) {
+        addresses.table.clear_dirty();
     }
 }
 

@@ -21,7 +21,7 @@ use kernlink_ipvs::{
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::error::{SysctlError, SysctlErrorCause};
 use kernlink_proxier::ipvs_mode::kernel::Sysctls;
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Plan, Proxier, SetId, SysctlOperation};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Phase, Plan, Proxier, SetId, Sysctl};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Node, NodePortAddresses, ObjectChange,
     ObjectName, Port, Service, ServiceType, SourceId, TrafficPolicy,
@@ -694,7 +694,7 @@ struct NotRoot {
 }
 
 impl Sysctls for NotRoot {
-    fn execute(&mut self, operations: &[SysctlOperation]) -> Vec<Result<(), SysctlError>> {
+    fn execute(&mut self, operations: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
         self.inner.execute(operations)
     }
 

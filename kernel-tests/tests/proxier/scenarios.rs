@@ -13,7 +13,7 @@ use kernlink_dummylink::{Client, DummyLink, DummyLinks, LinkAddress, LinkName, S
 use kernlink_iptables_restore::{Command, Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
-use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelVersion, Listings, Proxier, State as DesiredState};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelRelease, Listings, Proxier, State as DesiredState};
 use kernlink_services::SourceId;
 
 use crate::scenario::{Scenario, sections};
@@ -108,7 +108,7 @@ fn config(scenario: &Scenario) -> Config {
 }
 
 fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
-    let version: KernelVersion = tools::sysctl("kernel.osrelease").parse().unwrap();
+    let version: KernelRelease = tools::sysctl("kernel.osrelease").parse().unwrap();
     let mut wanted: Vec<Listings> = Vec::new();
     scenario.run(&config(scenario), |_, desired, _| {
         wanted.push(desired.state.listings(version, 1));
@@ -315,8 +315,8 @@ fn rules_of(family: Family, wanted: &Listings) -> &str {
 
 impl Reference {
     fn new() -> Self {
-        let bare = DesiredState::of_config(&Scenario::parse("", "").config());
-        let bare = bare.listings(KernelVersion::default(), 1);
+        let bare = DesiredState::new(&Scenario::parse("", "").config());
+        let bare = bare.listings(KernelRelease::default(), 1);
         let namespace = NetNs::bare();
         namespace.run(|| load_sets(&bare.ipset));
         Self {

@@ -10,7 +10,7 @@ use kernlink_kernel_tests::traffic::Network;
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_kubernetes::manifest;
 use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
-use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelVersion, Listings, Proxier, Synced};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelRelease, Listings, Proxier, Synced};
 use kernlink_services::SourceId;
 
 /// What a scenario's file is compared with.
@@ -134,7 +134,7 @@ pub(crate) fn restarted(earlier: Proxier, manifests: &str) -> Proxier {
 /// What the desired state of a synced proxier lists on the running kernel.
 pub(crate) fn wanted(proxier: &Proxier) -> Listings {
     let release = tools::sysctl("kernel.osrelease");
-    let kernel: KernelVersion = release.parse().unwrap();
+    let kernel: KernelRelease = release.parse().unwrap();
     proxier.state().listings(kernel, 1)
 }
 

@@ -1,32 +1,32 @@
-//! From a service port to the kernel objects that it needs.
+//! Compiles a service port to the kernel objects that it needs.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServer, VirtualServer};
 use kernlink_services::{
-    Event, Family, Frontend, FrontendKind, Reason, ServicePort, ServicePortName, TrafficPolicy,
+    Event, Family, Frontend, FrontendKey, FrontendKind, Policy, Reason, ServicePort, ServicePortName,
 };
 
 use super::forwarding::Forwarding;
 use super::options::IpvsOptions;
-use super::rules::Blocked;
 use super::sets::{self, SetId};
 use super::virtual_servers::{self, RealServers, serving};
 
-/// What a service port needs of the kernel.
+/// The kernel objects that a service port needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Compiled {
-    /// One for each frontend key that it owns.
+    /// One for each frontend key that the service port owns.
     pub(super) frontends: Vec<CompiledFrontend>,
     /// Entries that belong to no frontend, sorted, each once.
     pub(super) entries: Vec<(SetId, Entry)>,
-    /// Events about how it is served.
+    /// Events about how the service port is served.
     pub(super) events: Vec<Event>,
 }
 
-/// What a frontend needs: all of it or nothing.
+/// The kernel objects that a frontend needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CompiledFrontend {
     pub(super) policy: TrafficPolicy,
@@ -37,8 +37,8 @@ pub(super) struct CompiledFrontend {
     /// The address to bind.
     pub(super) address: Option<IpAddr>,
     pub(super) entries: Vec<(SetId, Entry)>,
-    /// Set where processes of this node must not reach it.
-    pub(super) blocked: Option<Blocked>,
+    /// The frontend, if processes of this node must not reach it.
+    pub(super) denied_to_node: Option<FrontendKey>,
 }
 
 /// Compiles a service port with the frontends that it owns.
@@ -56,7 +56,7 @@ pub(super) fn compile<'a>(
     let (virtual_ips, obstacle) = forwarding_of_virtual_ips(port, options);
     compiled.events.extend(obstacle.map(event));
     let mut real_servers = RealServers::default();
-    let mut known: std::collections::HashMap<_, usize> = std::collections::HashMap::new();
+    let mut known: HashMap<_, usize> = HashMap::new();
     for frontend in owned {
         let is_virtual_ip = matches!(
             frontend.kind,
@@ -73,7 +73,7 @@ pub(super) fn compile<'a>(
             Forwarding::Masquerade
         };
         let new = compile_frontend(port, frontend, forwarding, options, &mut real_servers);
-        // Nearly always the port has one frontend.
+        // The common case is one frontend, which needs no map.
         let place = if port.frontends.len() > 1 {
             known.insert(new.virtual_server.key, compiled.frontends.len())
         } else {
@@ -105,8 +105,8 @@ fn compile_frontend(
     options: &IpvsOptions,
     real_servers: &mut RealServers,
 ) -> CompiledFrontend {
-    // Cluster IPs are bound always; external and load-balancer IPs unless another link of this node has them; node ports never,
-    // because their addresses are the node's own.
+    // Cluster IPs are always bound; external and load-balancer IPs unless another link of this node has them; node ports never,
+    // because the node has these addresses already.
     let bind = match frontend.kind {
         FrontendKind::ClusterIp => true,
         FrontendKind::ExternalIp | FrontendKind::LoadBalancer => !frontend.is_node_address,
@@ -122,11 +122,7 @@ fn compile_frontend(
         real_servers: real_servers.of(port, frontend.policy, forwarding),
         address,
         entries,
-        blocked: (!frontend.admits_node).then_some(Blocked {
-            address: frontend.address,
-            protocol: frontend.protocol,
-            port: frontend.port,
-        }),
+        denied_to_node: (!frontend.admits_node).then(|| FrontendKey::of(frontend)),
     }
 }
 
@@ -139,7 +135,7 @@ impl CompiledFrontend {
 
     fn merge(&mut self, other: Self) {
         self.address = self.address.or(other.address);
-        self.blocked = self.blocked.or(other.blocked);
+        self.denied_to_node = self.denied_to_node.or(other.denied_to_node);
         for entry in other.entries {
             if !self.entries.contains(&entry) {
                 self.entries.push(entry);
@@ -148,7 +144,8 @@ impl CompiledFrontend {
     }
 }
 
-/// How external and load-balancer IPs are forwarded: as asked, unless an endpoint that would serve them cannot be reached like this.
+/// The forwarding method of external and load-balancer IPs: the configured one, unless an endpoint that serves them cannot be reached by
+/// it.
 fn forwarding_of_virtual_ips(port: &ServicePort, options: &IpvsOptions) -> (Forwarding, Option<Reason>) {
     let method = options.forwarding;
     let is_virtual_ip = |frontend: &&Frontend| {
@@ -175,7 +172,7 @@ fn forwarding_of_virtual_ips(port: &ServicePort, options: &IpvsOptions) -> (Forw
     (Forwarding::Masquerade, Some(reason))
 }
 
-/// A traffic policy of `Local` without an endpoint on this node: all endpoints are used.
+/// Events for traffic policies `Local` without an endpoint on this node: all endpoints are used.
 fn local_policy_events(port: &ServicePort) -> impl Iterator<Item = Reason> {
     let falls_back = port.endpoints.local.is_empty() && !port.endpoints.cluster.is_empty();
     let uses = |internal: bool| {
@@ -201,7 +198,7 @@ fn address_of_this_node(address: IpAddr) -> Reason {
     }
 }
 
-/// A frontend of a service port that wants another virtual server than an earlier one with the same key.
+/// The event for a frontend whose virtual server differs from that of an earlier frontend of the same service port with the same key.
 fn conflict(owner: &ServicePortName, frontend: &Frontend) -> Reason {
     Reason::Conflict {
         kind: frontend.kind,

@@ -16,21 +16,22 @@ use crate::schedule::Intervals;
 /// The configuration of IPVS mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Which Services are served, and on which node.
+    /// The node, and which of the Services it serves.
     pub services: kernlink_services::Config,
     /// The options of Services without the corresponding annotation, such as the scheduler.
     pub defaults: IpvsOptions,
-    /// Marks all traffic to cluster IPs for masquerading, whatever its source.
+    /// Masquerades all traffic to cluster IPs, from any source. Default: false.
     pub masquerade_all: bool,
-    /// The bit of the packet mark that requests masquerading.
+    /// The bit of the packet mark that requests masquerading. Default: 14.
     pub masquerade_bit: MasqueradeBit,
-    /// How traffic from this node's pods is recognised.
+    /// How traffic from pods of this node is recognised. Default: [`ClusterCidr`](LocalDetection::ClusterCidr) without a network.
     pub local_detection: LocalDetection,
     /// Virtual servers in these networks are foreign, unless an entry of a frontend set (`KUBE-CLUSTER-IP` and the like) names them.
     pub exclude_cidrs: Vec<IpNet>,
-    /// Keeps the node from answering ARP for addresses on the dummy link.
+    /// Sets `arp_ignore` to 1 and `arp_announce` to 2, so that the node does not answer ARP requests for addresses on the dummy link.
+    /// Default: false.
     pub strict_arp: bool,
-    /// How long IPVS keeps idle connections.
+    /// How long IPVS keeps idle connections. Default: the kernel's values.
     pub ipvs_timeouts: IpvsTimeouts,
     /// Limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
@@ -45,7 +46,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// kube-proxy's defaults for a node.
+    /// kube-proxy's defaults for the node with this name.
+    #[must_use]
     pub fn new(node_name: impl Into<std::sync::Arc<str>>) -> Self {
         Self {
             services: kernlink_services::Config::new(node_name),
@@ -118,7 +120,7 @@ impl Config {
         }
     }
 
-    /// The name of the dummy link. `None` where it is invalid, which [`validate`](Self::validate) refuses.
+    /// The name of the dummy link; `None` if it is invalid, which is an error of [`validate`](Self::validate).
     pub(crate) fn link(&self) -> Option<LinkName> {
         LinkName::new(&self.dummy_link).ok()
     }
@@ -132,7 +134,7 @@ pub(crate) const DEFAULT_DUMMY_LINK: &str = "kube-ipvs0";
 pub struct MasqueradeBit(u8);
 
 impl MasqueradeBit {
-    /// The bit of this number.
+    /// The bit with this number.
     ///
     /// # Errors
     /// [`InvalidMasqueradeBit`] for numbers above 31: a packet mark has 32 bits.
@@ -164,30 +166,29 @@ impl fmt::Display for MasqueradeBit {
     }
 }
 
-/// A bit that a packet mark does not have.
+/// The number of a bit that a packet mark does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("masquerade bit {bit} is not one of 0 to 31")]
+#[error("invalid masquerade bit {bit}; valid: 0 to 31")]
 pub struct InvalidMasqueradeBit {
-    /// The number given.
+    /// The number.
     pub bit: u8,
 }
 
-/// How traffic from this node's pods is recognised; other traffic to a cluster IP is masqueraded.
+/// How traffic from pods of this node is recognised; other traffic to a cluster IP is masqueraded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalDetection {
-    /// By the network of all pods, the first of each family. Without one of a family, traffic of that family is not
-    /// recognised.
+    /// By the network of all pods: the first one of each family. Without a network of a family, traffic of that family is not recognised.
     ClusterCidr(Vec<IpNet>),
-    /// By the network of this node's pods.
+    /// By the network of the pods of this node.
     NodeCidr,
-    /// By the bridge it comes in from.
+    /// By the bridge that is the input interface.
     BridgeInterface(InterfacePattern),
-    /// By the beginning of the name of the interface it comes in from; the pattern ends in `+`.
+    /// By the prefix of the name of the input interface; the pattern ends in `+`.
     InterfacePrefix(InterfacePattern),
 }
 
 impl LocalDetection {
-    /// By the beginning of the name of the interface it comes in from.
+    /// By the prefix of the name of the input interface.
     ///
     /// # Errors
     /// If no interface name can begin with `prefix`.
@@ -195,7 +196,7 @@ impl LocalDetection {
         InterfacePattern::new(&format!("{prefix}+")).map(LocalDetection::InterfacePrefix)
     }
 
-    /// By the bridge it comes in from.
+    /// By the bridge that is the input interface.
     ///
     /// # Errors
     /// If no interface can have this name.
@@ -204,8 +205,8 @@ impl LocalDetection {
     }
 }
 
-/// How long IPVS keeps idle connections. The kernel counts whole seconds: fractions are cut off, as kube-proxy does. Less than a second
-/// leaves the kernel's value.
+/// How long IPVS keeps idle connections, in whole seconds: a fraction is discarded, as in kube-proxy. A value below one second keeps the
+/// kernel's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IpvsTimeouts {
     /// Established TCP connections.
@@ -217,7 +218,7 @@ pub struct IpvsTimeouts {
 }
 
 impl IpvsTimeouts {
-    /// The values as the kernel counts them, in whole seconds.
+    /// The values in whole seconds, as the kernel takes them.
     #[must_use]
     pub fn whole_seconds(&self) -> Self {
         let whole = |timeout: Duration| Duration::from_secs(timeout.as_secs());
@@ -228,29 +229,29 @@ impl IpvsTimeouts {
         }
     }
 
-    /// Whether every value is left to the kernel.
+    /// Whether no value is set, so that the kernel keeps all of its own.
     #[must_use]
     pub fn is_unset(&self) -> bool {
         self.whole_seconds() == Self::default()
     }
 }
 
-/// Limits and timeouts of connection tracking. Zero leaves the kernel's value.
+/// Limits and timeouts of connection tracking. Zero keeps the kernel's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conntrack {
     /// Entries per processor.
     pub max_per_core: u32,
-    /// The smallest number of entries; has no effect if `max_per_core` is 0.
+    /// The minimum number of entries in total; has no effect if `max_per_core` is 0.
     pub min: u32,
-    /// How long an established TCP connection is remembered.
+    /// How long an idle established TCP connection is kept.
     pub tcp_established: Duration,
-    /// How long a TCP connection in CLOSE_WAIT is remembered.
+    /// How long a TCP connection in CLOSE_WAIT is kept.
     pub tcp_close_wait: Duration,
-    /// Whether packets outside the TCP window still belong to their connection.
+    /// Whether packets outside the TCP window are accepted as packets of their connection.
     pub tcp_be_liberal: bool,
-    /// How long a UDP packet without an answer is remembered.
+    /// How long a UDP flow without a reply is kept.
     pub udp: Duration,
-    /// How long a UDP stream is remembered.
+    /// How long a UDP flow with packets in both directions is kept.
     pub udp_stream: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Errors of operations on kernel objects and of readings.
+//! Errors of operations on kernel objects, and of listings.
 
 use kernlink_netlink::Errno;
 
-/// An operation on a kernel object failed, or kernel objects could not be read.
+/// Why an operation on a kernel object failed, or kernel objects could not be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,19 +22,19 @@ pub enum Error {
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
     /// An implementation of a kernel API returned fewer outcomes than it was given operations.
-    #[error("no outcome was returned for the operation")]
-    NoOutcome,
+    #[error("the outcome of the operation is unknown: the kernel API returned none")]
+    OutcomeMissing,
 }
 
-/// A sysctl could not be read or written.
+/// A sysctl that could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {verb} sysctl {name}")]
 pub struct SysctlError {
-    /// `read` or `write`.
+    /// What was attempted: `read` or `write`, or `access` for all sysctls of the network namespace.
     pub verb: &'static str,
-    /// The sysctl.
+    /// The name of the sysctl; `net` for all sysctls of the network namespace.
     pub name: Box<str>,
-    /// Why.
+    /// The cause.
     #[source]
     pub cause: SysctlErrorCause,
 }
@@ -43,7 +43,7 @@ pub struct SysctlError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SysctlErrorCause {
-    /// The file of the sysctl.
+    /// The file of the sysctl could not be read or written.
     #[error(transparent)]
     File(Errno),
     /// The network namespace could not be entered.
@@ -68,7 +68,7 @@ impl SysctlError {
         }
     }
 
-    /// Whether the process may not read or write it.
+    /// Whether the process lacks the permission to read or write it (`EACCES`, `EPERM`).
     #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         matches!(self.cause, SysctlErrorCause::File(Errno::EACCES | Errno::EPERM))

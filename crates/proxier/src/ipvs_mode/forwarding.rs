@@ -1,4 +1,4 @@
-//! How packets get from this node to an endpoint.
+//! Forwarding methods: how packets get from this node to an endpoint.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,27 +9,27 @@ use kernlink_services::ChosenEndpoint;
 /// How packets of a frontend get to its endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Forwarding {
-    /// Addresses and ports are rewritten; answers pass this node again. Works with every endpoint.
+    /// Addresses and ports are rewritten; replies pass this node. Works with every endpoint.
     #[doc(alias = "-m")]
     #[default]
     Masquerade,
-    /// The packet goes to the endpoint's host as it is.
+    /// The packet goes to the host of the endpoint unchanged.
     #[doc(alias = "-g")]
     #[doc(alias = "DSR")]
     Direct,
-    /// The packet goes to the endpoint's host as it is, inside another (IP in IP).
+    /// The packet goes to the host of the endpoint unchanged, inside another packet (IP in IP).
     #[doc(alias = "-i")]
     #[doc(alias = "IPIP")]
     Tunnel,
 }
 
-/// Why endpoints are not reached directly or by tunnel, although their Service asks for it.
+/// Why direct routing or a tunnel is not used, although it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ForwardingObstacle {
-    /// The endpoint listens on another port than the frontend, and nothing but masquerading changes a port.
+    /// The endpoint listens on a different port than the frontend; only masquerading changes a port.
     OtherPort,
-    /// The endpoint is on this node, which has the virtual IP itself and so drops answers that come from it.
+    /// The endpoint is on this node. The node has the virtual IP itself and drops replies that come from it.
     OnThisNode,
 }
 
@@ -37,7 +37,7 @@ impl Forwarding {
     /// All methods.
     pub const ALL: [Forwarding; 3] = [Forwarding::Masquerade, Forwarding::Direct, Forwarding::Tunnel];
 
-    /// The word for it in an annotation.
+    /// The value of the annotation.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,14 +47,14 @@ impl Forwarding {
         }
     }
 
-    /// Whether the client's and the virtual address stay in the packet, so that the endpoint's host has to answer by itself.
+    /// Whether the packet keeps the client address and the virtual IP, so that the host of the endpoint replies to the client directly.
     #[must_use]
     pub fn keeps_addresses(self) -> bool {
         self != Forwarding::Masquerade
     }
 
-    /// Which of these endpoints cannot be reached like this through a frontend of this port, and why. One is enough to have
-    /// the whole frontend masqueraded: whether packets are marked for it is decided by frontend.
+    /// The first of these endpoints that a frontend with this port cannot reach by this method, and why. One such endpoint is enough for
+    /// the whole frontend to be masqueraded: the rules decide by frontend whether packets are masqueraded.
     pub(crate) fn obstacle(
         self,
         port: u16,
@@ -86,9 +86,9 @@ impl FromStr for Forwarding {
     }
 }
 
-/// A word that names no way of forwarding.
+/// A text that is not the name of a forwarding method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be masquerade, direct or tunnel")]
+#[error("unknown forwarding method; known: masquerade, direct, tunnel")]
 pub struct UnknownForwarding;
 
 impl fmt::Display for Forwarding {

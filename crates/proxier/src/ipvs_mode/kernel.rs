@@ -9,7 +9,8 @@ use kernlink_ipvs::Ipvs;
 use kernlink_netlink::Namespace;
 
 use super::error::{Error, SysctlError};
-use super::operation::{Operation, SysctlOperation};
+use super::operation::Operation;
+use super::sysctls::Sysctl;
 
 /// The kernel APIs of IPVS mode. Each can be replaced by the embedder.
 pub struct Kernel {
@@ -41,7 +42,7 @@ impl Kernel {
         })
     }
 
-    /// An empty kernel in memory.
+    /// The in-memory fakes of all kernel APIs, without objects.
     #[cfg(feature = "fake")]
     #[must_use]
     pub fn fake() -> Self {
@@ -57,13 +58,13 @@ impl Kernel {
     /// Executes one operation.
     ///
     /// # Errors
-    /// That of the API.
+    /// The error of the kernel API.
     pub fn execute(&mut self, operation: &Operation) -> Result<(), Error> {
         let outcome = self.execute_all(&[operation]).pop();
-        outcome.unwrap_or(Err(Error::NoOutcome))
+        outcome.unwrap_or(Err(Error::OutcomeMissing))
     }
 
-    /// Executes operations in order, with one call for those in a row that one API takes. Returns one outcome for each, in order.
+    /// Executes operations in order. Consecutive operations of one API are one call. Returns one outcome for each operation, in order.
     pub fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());
         for run in operations.chunk_by(|a, b| a.api() == b.api()) {
@@ -106,8 +107,8 @@ impl Kernel {
                 )))),
                 None => {}
             }
-            // An implementation that returns too few or too many outcomes must not shift those of the next API.
-            outcomes.resize(first + run.len(), Err(Error::NoOutcome));
+            // Too few or too many outcomes of one API must not shift the outcomes of the next one.
+            outcomes.resize(first + run.len(), Err(Error::OutcomeMissing));
         }
         outcomes
     }
@@ -127,26 +128,26 @@ impl fmt::Debug for Kernel {
     }
 }
 
-/// Sysctls by name, as `sysctl` takes it: `net.ipv4.ip_forward`. A parameter of a module is named by its path.
+/// Access to sysctls.
 pub trait Sysctls: Send {
-    /// Writes sysctls in order and returns one outcome for each, in order.
-    fn execute(&mut self, operations: &[SysctlOperation]) -> Vec<Result<(), SysctlError>>;
+    /// Writes values in order and returns one outcome for each, in order.
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>>;
 
-    /// The value of a sysctl without surrounding white space; `None` if the kernel does not have it.
+    /// The value of a sysctl by [name](Sysctl::name), without white space around it; `None` if the kernel does not have the sysctl.
     ///
     /// # Errors
     /// [`SysctlError`] if it exists and cannot be read.
     fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError>;
 }
 
-/// The sysctls of the running kernel; those of the network are those of one network namespace.
+/// The sysctls of the running kernel, with the `net` sysctls of one network namespace.
 #[derive(Debug)]
 pub struct KernelSysctls {
     namespace: Namespace,
 }
 
 impl KernelSysctls {
-    /// The sysctls of the calling thread's network namespace, from whatever thread they are used later.
+    /// The sysctls of the calling thread's network namespace. They can be used from any thread.
     ///
     /// # Errors
     /// If the namespace cannot be opened.
@@ -167,13 +168,13 @@ impl KernelSysctls {
 }
 
 impl Sysctls for KernelSysctls {
-    fn execute(&mut self, operations: &[SysctlOperation]) -> Vec<Result<(), SysctlError>> {
-        let write = |operation: &SysctlOperation| {
-            std::fs::write(Self::path(&operation.name), &*operation.value)
-                .map_err(|error| SysctlError::new("write", &operation.name, &error))
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        let write = |sysctl: &Sysctl| {
+            std::fs::write(Self::path(&sysctl.name), &*sysctl.value)
+                .map_err(|error| SysctlError::new("write", &sysctl.name, &error))
         };
-        let outcomes = self.namespace.run(|| operations.iter().map(write).collect());
-        outcomes.unwrap_or_else(|error| vec![Err(SysctlError::namespace(error)); operations.len()])
+        let outcomes = self.namespace.run(|| sysctls.iter().map(write).collect());
+        outcomes.unwrap_or_else(|error| vec![Err(SysctlError::namespace(error)); sysctls.len()])
     }
 
     fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
@@ -186,7 +187,7 @@ impl Sysctls for KernelSysctls {
     }
 }
 
-/// Sysctls in memory. One that was never written is 0.
+/// The fake of [`Sysctls`]. A sysctl that was never written is 0.
 #[cfg(feature = "fake")]
 #[derive(Clone, Debug, Default)]
 pub struct FakeSysctls {
@@ -195,12 +196,11 @@ pub struct FakeSysctls {
 
 #[cfg(feature = "fake")]
 impl Sysctls for FakeSysctls {
-    fn execute(&mut self, operations: &[SysctlOperation]) -> Vec<Result<(), SysctlError>> {
-        for operation in operations {
-            self.values
-                .insert(operation.name.clone(), operation.value.clone());
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        for sysctl in sysctls {
+            self.values.insert(sysctl.name.clone(), sysctl.value.clone());
         }
-        vec![Ok(()); operations.len()]
+        vec![Ok(()); sysctls.len()]
     }
 
     fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {

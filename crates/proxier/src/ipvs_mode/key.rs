@@ -1,4 +1,4 @@
-//! The identity of a kernel object of IPVS mode, whatever its kind.
+//! The identity of a kernel object of IPVS mode of any kind.
 
 use std::fmt;
 

@@ -10,11 +10,11 @@ use super::options::known_scheduler;
 use crate::error::InvalidConfig;
 
 impl Config {
-    /// The configuration that a file of kube-proxy describes, whatever its mode. The node name is `hostnameOverride`. Where the
-    /// file has none it is empty, and no endpoint is local: set [`node_name`](kernlink_services::Config::node_name) then.
+    /// The configuration in a file of kube-proxy of any mode. The node name is `hostnameOverride`. Without that field it is empty, and no
+    /// endpoint is local: set [`node_name`](kernlink_services::Config::node_name) then.
     ///
     /// # Errors
-    /// Everything that IPVS mode cannot use: an unknown scheduler, an invalid interface name.
+    /// Every value that IPVS mode cannot use, such as an unknown scheduler or an invalid interface name.
     pub fn from_kube_proxy(file: &KubeProxyConfiguration) -> Result<Self, InvalidConfig> {
         let mut problems = Vec::new();
         let mut config = Config::new(file.hostname_override.as_str());

@@ -1,16 +1,16 @@
-//! The desired state in the notations that an operator knows, so that it can be reviewed and compared line by line.
+//! The desired state in the notations of the standard tools, to be reviewed and compared line by line.
 
 use std::fmt::Display;
 
+use kernlink_base::KernelRelease;
 use kernlink_iptables_restore::Style;
-
 use kernlink_services::Family;
 
 use super::rules;
 use super::state::State;
-use super::sysctls::{KernelVersion, sysctls};
+use super::sysctls::sysctls;
 
-/// The desired state as text, one listing for each thing in the kernel. Lines are sorted wherever their order means nothing.
+/// The desired state as text, one listing for each kind of kernel object. Lines are sorted where their order has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listings {
@@ -22,18 +22,18 @@ pub struct Listings {
     pub iptables: String,
     /// The IPv6 rules as input of `ip6tables-restore`, in kube-proxy's form.
     pub ip6tables: String,
-    /// The commands that put the jumps in, in order; comments are not quoted.
+    /// The commands that insert the jumps, in order; comments are not quoted.
     pub jumps: String,
     /// The addresses of the dummy link, with prefix length.
     pub addresses: String,
-    /// The kernel settings that must have a value, as `sysctl` prints them.
+    /// The desired sysctls, as `sysctl` prints them.
     pub sysctl: String,
-    /// The three IPVS timeouts as `ipvsadm --set` takes them, where one is configured; otherwise empty.
+    /// The three IPVS timeouts as `ipvsadm --set` takes them, in seconds; empty if none is configured.
     pub timeouts: String,
 }
 
 impl Listings {
-    /// The listings with the names of the files that they usually go to.
+    /// The listings, each with a file name.
     #[must_use]
     pub fn files(&self) -> [(&'static str, &str); 8] {
         [
@@ -52,7 +52,7 @@ impl Listings {
 impl State {
     /// The whole desired state as text.
     #[must_use]
-    pub fn listings(&self, kernel: KernelVersion, processors: u32) -> Listings {
+    pub fn listings(&self, kernel: KernelRelease, processors: u32) -> Listings {
         let families: Vec<Family> = self.families().collect();
         let rules = |family: Family| {
             if families.contains(&family) {

@@ -1,4 +1,4 @@
-//! IPVS mode: arbitrated frontends as virtual servers, sets, rules and addresses, equal to those of kube-proxy's IPVS mode.
+//! IPVS mode: compiles arbitrated frontends to virtual servers, sets, rules and addresses, equal to those of kube-proxy's IPVS mode.
 
 mod compile;
 pub mod config;
@@ -21,27 +21,25 @@ mod state;
 pub mod sysctls;
 mod virtual_servers;
 
-pub use config::Config;
-pub use error::Error;
-pub use forwarding::Forwarding;
-pub use kernel::Kernel;
-pub use key::Key;
-pub use listing::Listings;
-pub use operation::{Operation, SysctlOperation};
-pub use options::IpvsOptions;
-pub use order::Phase;
-pub use sets::SetId;
-pub use state::{DesiredVirtualServer, HostFacts, State};
-pub use sysctls::KernelVersion;
-
+use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
 pub use {
-    kernlink_dummylink as dummylink, kernlink_ipset as ipset, kernlink_iptables_restore as iptables_restore,
-    kernlink_ipvs as ipvs, kernlink_netlink as netlink,
+    kernlink_base::KernelRelease, kernlink_dummylink as dummylink, kernlink_ipset as ipset,
+    kernlink_iptables_restore as iptables_restore, kernlink_ipvs as ipvs, kernlink_netlink as netlink,
 };
 
-use kernlink_services::{Changes, Event, InterfaceAddress, Services};
-
+pub use self::config::Config;
+pub use self::error::Error;
+pub use self::forwarding::Forwarding;
+pub use self::kernel::Kernel;
+pub use self::key::Key;
+pub use self::listing::Listings;
+pub use self::operation::Operation;
+pub use self::options::IpvsOptions;
+pub use self::order::Phase;
+pub use self::sets::SetId;
+pub use self::state::{DesiredVirtualServer, HostFacts, State};
+pub use self::sysctls::Sysctl;
 use crate::data_path::DataPath;
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
@@ -66,14 +64,6 @@ impl Proxier {
     /// Everything that is invalid in the configuration.
     pub fn new(config: Config, kernel: Kernel) -> Result<Self, InvalidConfig> {
         Self::with_data_path(&config, kernel)
-    }
-}
-
-impl State {
-    /// The state before anything is known of the Services and the kernel: that of a node without Services.
-    #[must_use]
-    pub fn of_config(config: &Config) -> Self {
-        Self::new(config)
     }
 }
 
@@ -118,12 +108,12 @@ impl DataPath for IpvsMode {
         state.compile(services, changes)
     }
 
-    fn mark(state: &mut State, key: &Key) {
-        state.mark(key);
+    fn set_dirty(state: &mut State, key: &Key) {
+        state.set_dirty(key);
     }
 
-    fn is_marked(state: &State, key: &Key) -> bool {
-        state.is_marked(key)
+    fn is_dirty(state: &State, key: &Key) -> bool {
+        state.is_dirty(key)
     }
 
     fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
@@ -134,8 +124,8 @@ impl DataPath for IpvsMode {
         kernel.execute_all(operations)
     }
 
-    fn no_outcome() -> Error {
-        Error::NoOutcome
+    fn outcome_missing() -> Error {
+        Error::OutcomeMissing
     }
 
     fn is_outcome_unknown(error: &Error) -> bool {
@@ -145,7 +135,7 @@ impl DataPath for IpvsMode {
             Error::Rules(error) => error.is_outcome_unknown(),
             Error::Link(error) => error.is_outcome_unknown(),
             Error::Sysctl(_) => false,
-            Error::NoOutcome => true,
+            Error::OutcomeMissing => true,
         }
     }
 
@@ -153,7 +143,7 @@ impl DataPath for IpvsMode {
         state.record(operation);
     }
 
-    fn settle(state: &mut State) {
-        state.settle();
+    fn clear_dirty(state: &mut State) {
+        state.clear_dirty();
     }
 }

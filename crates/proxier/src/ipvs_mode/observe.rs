@@ -1,8 +1,9 @@
-//! Reading what the kernel holds into the observed side of the tables.
+//! Reads the state of the kernel into the observed values of the tables.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
+use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, Selection};
 use kernlink_ipset::{Element, Entry, Set};
 use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
@@ -17,9 +18,8 @@ use super::rules::iptables_family;
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
-use crate::error::with_sources;
 
-/// Sets and addresses as the kernel holds them.
+/// Sets and addresses as listed.
 #[derive(Debug, Default)]
 struct Listed {
     has_link: bool,
@@ -50,10 +50,10 @@ impl KernelFacts for Listed {
     }
 }
 
-/// Reads everything that a plan depends on, and marks all objects.
+/// Reads everything that a plan depends on, and makes all objects dirty.
 ///
-/// If links, sets or virtual servers cannot be read, the observed values stay as they were: an error never looks like an absent object.
-/// Tables that cannot be read affect their family only, and a sysctl that cannot be read affects nothing else.
+/// If links, sets or virtual servers cannot be read, the observed values do not change: an error is never taken for an absent object.
+/// Tables that cannot be read affect their family only; a sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
     let link = state.config().link();
@@ -94,7 +94,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         events.push(Event::host("TornListing", text));
     }
     let timeouts = kernel.ipvs.timeouts()?;
-    // Everything that prevents a plan was read.
+    // Errors from here on do not prevent a plan.
     let exclude_cidrs = &state.config().exclude_cidrs;
     let servers: Vec<(VirtualServerKey, ObservedServer)> = snapshot
         .virtual_servers
@@ -124,11 +124,11 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         .collect();
     state.servers.observe_all(servers);
     state.timeouts.observed = Some(timeouts);
-    state.timeouts.is_marked = true;
+    state.timeouts.is_dirty = true;
     if let Some(link) = link {
         state.links.observe(link, listed.has_link.then_some(()));
     }
-    state.links.mark_all();
+    state.links.set_all_dirty();
     let addresses = listed.addresses.into_iter().map(|key| (key, ()));
     state.addresses.observe_all(addresses);
     state.interfaces = listed.interfaces;
@@ -153,8 +153,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads virtual servers, tables, sysctls and timeouts again whose operations failed. Operations on other objects are idempotent: they
-/// are repeated without a reading.
+/// Reads objects again whose operations failed: virtual servers, tables, sysctls, timeouts, links, and bound addresses. Operations on other
+/// objects are idempotent; they are repeated without being read.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
@@ -164,7 +164,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         match key {
             Key::VirtualServer(key) => {
                 servers.insert(*key);
-                // What failed was its addition: if it exists now, that was done all the same.
+                // The failed operation was its addition. If it exists now, the addition was executed.
                 if !state.servers.is_observed(key) {
                     added.insert(*key);
                 }
@@ -180,7 +180,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 let exists = kernel.links.exists(name)?;
                 state.links.observe(*name, exists.then_some(()));
             }
-            // Deleting an address that is gone fails.
+            // Deleting an address that does not exist fails.
             Key::Address(key) if state.addresses.is_observed(key) => _ = unbound.insert(*key),
             _ => {}
         }
@@ -208,7 +208,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                     .map(|status| (status.server.key, (&status.server).into()))
                     .collect();
                 real_servers.sort_unstable_by_key(|(key, _)| *key);
-                // A desired virtual server is owned; for another one the decision of the listing holds.
+                // A desired virtual server is owned; for any other the decision of the listing applies.
                 let known = state.servers.observed(&key).is_some_and(|known| known.is_owned);
                 Some(ObservedServer {
                     virtual_server: status.server,
@@ -225,7 +225,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     Ok(())
 }
 
-/// Reads the facts of the host and the sysctls that must have a value there.
+/// Reads the facts of the host and the desired sysctls.
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
     let mut events = Vec::new();
     let release = kernel.sysctls.read("kernel.osrelease").ok().flatten();
@@ -245,25 +245,25 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
             Ok(Some(value)) => values.push((name, value.into())),
             Ok(None) => {}
             Err(error) if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() => {
-                // Root only, also where CAP_NET_ADMIN suffices for everything else.
+                // Only root may read it; CAP_NET_ADMIN is not enough.
                 let text = format!(
-                    "{}; the size of the connection table stays as it is",
-                    with_sources(&error)
+                    "{}; the size of the connection table is not changed",
+                    ErrorChain(&error)
                 );
                 events.push(Event::host("SysctlUnreadable", text));
                 if let Some(value) = state.sysctls.desired(&name).cloned() {
                     values.push((name, value));
                 }
             }
-            Err(error) => events.push(Event::host("SysctlUnreadable", with_sources(&error))),
+            Err(error) => events.push(Event::host("SysctlUnreadable", ErrorChain(&error).to_string())),
         }
     }
     state.sysctls.observe_all(values);
     events
 }
 
-/// The number of processors that are online, whatever the affinity of this process and the limits of its control group, as kube-proxy
-/// counts them (kubernetes issue 99225).
+/// The number of processors that are online, as kube-proxy counts them (kubernetes issue 99225). It does not depend on the affinity of
+/// this process or the limits of its control group.
 fn processors() -> u32 {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
     let counted = online.as_deref().and_then(count_processors);
@@ -272,7 +272,7 @@ fn processors() -> u32 {
     })
 }
 
-/// Counts a list of processors such as `0-3,8`.
+/// The number of processors in a list such as `0-3,8`; `None` if the list is invalid or empty.
 fn count_processors(list: &str) -> Option<u32> {
     let mut count: u32 = 0;
     for range in list.trim().split(',').filter(|range| !range.is_empty()) {
@@ -290,19 +290,19 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
         Ok(rules) => {
             if let Some(line) = rules.unreadable().first() {
                 let text =
-                    format!("{family} tables hold rules that are not understood, and left alone: {line}");
+                    format!("{family} tables contain rules that cannot be parsed; they are not changed: {line}");
                 events.push(Event::host("ForeignRulesUnreadable", text));
             }
             ObservedRules::Saved(Box::new(rules))
         }
         Err(error) => {
-            let text = format!("{family} tables cannot be read: {}", with_sources(&error));
+            let text = format!("{family} tables cannot be read: {}", ErrorChain(&error));
             events.push(Event::host("RulesUnreadable", text));
             ObservedRules::Unreadable(error)
         }
     };
     state.chains[family.index()].observed = observed;
-    state.mark_rules(family);
+    state.set_rules_dirty(family);
     events
 }
 
@@ -315,7 +315,7 @@ fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
     Ok(rules)
 }
 
-/// The kernel gives a link that is up an IPv6 address of its own.
+/// Whether an address is IPv6 link-local. The kernel adds such an address to every link that is up.
 fn is_link_local_v6(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

@@ -1,13 +1,15 @@
-//! One change of a kernel object: what one of the kernel APIs takes.
+//! `Operation`: one change of a kernel object, executed by one of the kernel APIs.
 
 use std::fmt;
 
-/// What a step does, by kernel API.
+use super::sysctls::Sysctl;
+
+/// A change of a kernel object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
     /// Writes a sysctl.
-    Sysctl(SysctlOperation),
+    Sysctl(Sysctl),
     /// Changes the dummy link or its addresses.
     Link(kernlink_dummylink::Operation),
     /// Changes a set or its entries.
@@ -40,18 +42,9 @@ impl Operation {
     }
 }
 
-/// The writing of one sysctl.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SysctlOperation {
-    /// The name as `sysctl` takes it, such as `net.ipv4.vs.conntrack`. A parameter of a module is named by its path.
-    pub name: Box<str>,
-    /// The value as it is written.
-    pub value: Box<str>,
-}
-
-impl From<SysctlOperation> for Operation {
-    fn from(operation: SysctlOperation) -> Self {
-        Operation::Sysctl(operation)
+impl From<Sysctl> for Operation {
+    fn from(sysctl: Sysctl) -> Self {
+        Operation::Sysctl(sysctl)
     }
 }
 
@@ -80,24 +73,17 @@ impl From<kernlink_ipvs::Operation> for Operation {
 }
 
 impl fmt::Display for Operation {
-    /// The command that does the same. A restore is followed by its standard input.
+    /// The equivalent command. A restore is followed by its standard input.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Sysctl(operation) => operation.fmt(f),
+            Operation::Sysctl(sysctl) if sysctl.name.starts_with('/') => {
+                write!(f, "echo {} > {}", sysctl.value, sysctl.name)
+            }
+            Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
             Operation::Link(operation) => write!(f, "ip {operation}"),
             Operation::Set(operation) => write!(f, "ipset {operation}"),
             Operation::Rules(operation) => operation.fmt(f),
             Operation::Ipvs(operation) => write!(f, "ipvsadm {operation}"),
-        }
-    }
-}
-
-impl fmt::Display for SysctlOperation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.name.starts_with('/') {
-            write!(f, "echo {} > {}", self.value, self.name)
-        } else {
-            write!(f, "sysctl -w {}={}", self.name, self.value)
         }
     }
 }

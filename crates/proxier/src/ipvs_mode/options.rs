@@ -1,11 +1,11 @@
-//! What a Service may ask of IPVS mode, by annotations with the prefix `kernlink.io/`. The same can be set for all Services in the
-//! configuration; an annotation takes precedence.
+//! The options of IPVS mode. A Service sets them by annotations with the prefix `kernlink.io/`, the configuration sets them for all
+//! Services; an annotation takes precedence.
 //!
 //! | annotation | value |
 //! |---|---|
 //! | `scheduler` | a scheduler of the kernel: `rr`, `wrr`, `lc`, `sh`, `mh`, … |
-//! | `scheduler-flags` | words of `ipvsadm -b`, separated by commas: `sh-fallback,sh-port` |
-//! | `one-packet` | `true`: balance every UDP packet by itself |
+//! | `scheduler-flags` | flags of `ipvsadm -b`, separated by commas: `sh-fallback,sh-port` |
+//! | `one-packet` | `true`: schedule every UDP packet separately |
 //! | `forwarding-method` | `masquerade`; `direct` or `tunnel` for external and load-balancer IPs, see [`Forwarding`] |
 
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use kernlink_services::{Options, Protocol, Reason, Service, ServiceType};
 
 use super::forwarding::Forwarding;
 
-/// What a Service asks of IPVS mode.
+/// The options of a Service in IPVS mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpvsOptions {
-    /// How connections are spread over the endpoints. Default: `rr`.
+    /// How connections are distributed over the endpoints. Default: `rr`.
     pub scheduler: Scheduler,
-    /// The flags of the scheduler. `None`: `mh` hashes the source port too, as with kube-proxy; all others have no flag.
+    /// The flags of the scheduler. `None`: `mh` also hashes the source port (`mh-port`), as in kube-proxy; all others have no flag.
     pub scheduler_flags: Option<SchedulerFlags>,
-    /// Whether every UDP packet is balanced by itself. Default: false.
+    /// Whether every UDP packet is scheduled separately. Default: false.
     pub one_packet: bool,
-    /// How packets to external and load-balancer IPs get to the endpoints. All others are masqueraded.
+    /// How packets to external and load-balancer IPs are forwarded; packets to other frontends are masqueraded. Default: masquerading.
     pub forwarding: Forwarding,
 }
 
@@ -42,7 +42,7 @@ impl Default for IpvsOptions {
 }
 
 impl IpvsOptions {
-    /// Defaults that can be used: without a scheduler that no kernel has.
+    /// The options with `rr` in place of an unknown scheduler.
     pub(crate) fn usable(&self) -> Self {
         let mut usable = self.clone();
         if known_scheduler(self.scheduler.as_str()).is_err() {
@@ -53,7 +53,7 @@ impl IpvsOptions {
     }
 }
 
-/// Reads the annotations of a Service on top of the defaults. An annotation that is invalid is left out; [`events`] reports it.
+/// The defaults, changed by the annotations of a Service. An invalid annotation is left out; [`events`] reports it.
 pub(crate) fn options(annotations: &Options, defaults: &Arc<IpvsOptions>) -> Arc<IpvsOptions> {
     if annotations.data_path.is_empty() {
         return Arc::clone(defaults);
@@ -61,7 +61,7 @@ pub(crate) fn options(annotations: &Options, defaults: &Arc<IpvsOptions>) -> Arc
     Arc::new(read(annotations, defaults, |_| ()).0)
 }
 
-/// Reads annotations, and says which were given.
+/// The defaults, changed by annotations, and which annotations were given.
 fn read(
     annotations: &Options,
     defaults: &IpvsOptions,
@@ -78,7 +78,7 @@ fn read(
             });
         }
     }
-    // Flags of another scheduler would mean something else to this one.
+    // The flags of the default scheduler have another meaning for this one.
     if given.scheduler && !given.flags {
         options.scheduler_flags = None;
     }
@@ -107,7 +107,7 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
         } else if let Some(word) = given.foreign_flag(scheduler) {
             reasons.push(without_effect(
                 "scheduler-flags",
-                format!("{word} is no flag of scheduler {scheduler}"),
+                format!("{word} is not a flag of scheduler {scheduler}"),
             ));
         }
     }
@@ -115,18 +115,18 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
     if has_weights && annotations.weights.has_weight_above_one() && IGNORE_WEIGHTS.contains(&scheduler) {
         reasons.push(without_effect(
             "weights",
-            format!("scheduler {scheduler} knows no weight but 0"),
+            format!("scheduler {scheduler} ignores weights other than 0"),
         ));
     }
     if given.one_packet && options.one_packet {
         if service.ports.iter().any(|port| port.protocol == Protocol::Udp) {
-            let answers = if options.forwarding.keeps_addresses() {
-                "answers to masqueraded traffic"
+            let replies = if options.forwarding.keeps_addresses() {
+                "replies to masqueraded packets"
             } else {
-                "answers"
+                "replies"
             };
             let consequence =
-                format!("{answers} would keep the pod's address, so it is only for traffic without answers");
+                format!("{replies} keep the address of the pod; use it only for traffic without replies");
             reasons.push(caveat("one-packet", consequence));
         } else {
             reasons.push(without_effect(
@@ -142,32 +142,32 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
                 "the Service has no external or load-balancer IP".to_owned(),
             ));
         } else {
-            reasons.push(caveat("forwarding-method", SERVERS_MUST.to_owned()));
+            reasons.push(caveat("forwarding-method", ENDPOINTS_MUST.to_owned()));
         }
     }
     reasons
 }
 
-/// What endpoints have to do for themselves where nothing is masqueraded.
-const SERVERS_MUST: &str = "endpoints must have the virtual IPs on a link of their own, and answer by a way that passes no node \
-                            that serves them";
+/// What endpoints need where packets are not masqueraded.
+const ENDPOINTS_MUST: &str = "endpoints must have the virtual IPs on a link of their own, and their replies must not pass a node \
+                              that serves these IPs";
 
-/// Schedulers for which every endpoint with a weight counts the same.
+/// Schedulers that treat all weights but 0 alike.
 const IGNORE_WEIGHTS: [Scheduler; 3] = [Scheduler::RR, Scheduler::LC, Scheduler::DH];
 
-/// Which annotations a Service has.
+/// The annotations that a Service has.
 #[derive(Default)]
 struct Given {
     scheduler: bool,
     flags: bool,
-    /// The words of the flags.
+    /// The flags as given.
     flag_words: Vec<&'static str>,
     one_packet: bool,
     forwarding: bool,
 }
 
 impl Given {
-    /// A flag that is spelled for another scheduler.
+    /// The first flag with the name of another scheduler.
     fn foreign_flag(&self, scheduler: Scheduler) -> Option<&'static str> {
         let foreign =
             |word: &&&'static str| !word.starts_with("flag-") && !word.starts_with(scheduler.as_str());
@@ -203,16 +203,16 @@ fn take(options: &mut IpvsOptions, given: &mut Given, name: &str, value: &str) -
     Ok(())
 }
 
-/// Reads the name of a scheduler. One that no kernel has would fail every virtual server on every sync.
+/// The scheduler with a name. The kernel would refuse every virtual server with an unknown one.
 pub(crate) fn known_scheduler(name: &str) -> Result<Scheduler, String> {
     let mut known = Scheduler::KNOWN.into_iter();
     known.find(|scheduler| scheduler.as_str() == name).ok_or_else(|| {
         let names: Vec<String> = Scheduler::KNOWN.iter().map(ToString::to_string).collect();
-        format!("no kernel has this scheduler, but {}", names.join(", "))
+        format!("unknown scheduler; known: {}", names.join(", "))
     })
 }
 
-/// The words of `ipvsadm -b`.
+/// The flags of `ipvsadm -b`.
 const FLAG_WORDS: [(&str, SchedulerFlags); 7] = [
     ("flag-1", SchedulerFlags::FALLBACK),
     ("flag-2", SchedulerFlags::PORT),
@@ -227,7 +227,8 @@ fn scheduler_flags(text: &str, words: &mut Vec<&'static str>) -> Result<Schedule
     let mut flags = SchedulerFlags::empty();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let Some((known, flag)) = FLAG_WORDS.iter().find(|(known, _)| *known == word) else {
-            return Err(format!("{word:?} is not a flag of ipvsadm -b"));
+            let known: Vec<&str> = FLAG_WORDS.iter().map(|(known, _)| *known).collect();
+            return Err(format!("unknown flag {word:?}; known: {}", known.join(", ")));
         };
         words.push(known);
         flags |= *flag;
@@ -237,8 +238,9 @@ fn scheduler_flags(text: &str, words: &mut Vec<&'static str>) -> Result<Schedule
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kernlink_services::{ObjectName, Port};
+
+    use super::*;
 
     fn annotations(annotations: &[(&str, &str)]) -> Options {
         let mut options = Options::default();
@@ -263,10 +265,14 @@ mod tests {
             (
                 "scheduler-flags",
                 "sh-port,x",
-                "\"x\" is not a flag of ipvsadm -b",
+                "unknown flag \"x\"; known: flag-1, flag-2, flag-3, sh-fallback, sh-port, mh-fallback, mh-port",
             ),
             ("one-packet", "yes", "must be \"true\" or \"false\""),
-            ("forwarding-method", "nat", "must be masquerade, direct or tunnel"),
+            (
+                "forwarding-method",
+                "nat",
+                "unknown forwarding method; known: masquerade, direct, tunnel",
+            ),
         ] {
             let field = format!("metadata.annotations[kernlink.io/{name}]");
             assert_eq!(
@@ -280,8 +286,8 @@ mod tests {
             assert_eq!(
                 reported(&[("scheduler", name)]),
                 [format!(
-                    "metadata.annotations[kernlink.io/scheduler]: invalid value {name:?}: no kernel has this scheduler, but dh, fo, lblc, \
-                     lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; left out"
+                    "metadata.annotations[kernlink.io/scheduler]: {name:?}: unknown scheduler; known: dh, fo, lblc, lblcr, lc, \
+                     mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; left out"
                 )]
             );
         }
@@ -296,7 +302,7 @@ mod tests {
         );
         assert_eq!(
             reported(&[("scheduler-flags", "mh-port"), ("scheduler", "sh")]),
-            "kernlink.io/scheduler-flags: has no effect: mh-port is no flag of scheduler sh"
+            "kernlink.io/scheduler-flags: has no effect: mh-port is not a flag of scheduler sh"
         );
         assert_eq!(
             reported(&[("scheduler-flags", "sh-port,sh-fallback"), ("scheduler", "sh")]),
@@ -324,12 +330,12 @@ mod tests {
         let reasons = events(&service, &options, &IpvsOptions::default());
         assert_eq!(
             reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["kernlink.io/weights: has no effect: scheduler rr knows no weight but 0"]
+            ["kernlink.io/weights: has no effect: scheduler rr ignores weights other than 0"]
         );
     }
 
     #[test]
-    fn a_service_may_ask_for_masquerading_where_the_default_is_another() {
+    fn a_service_can_request_masquerading_where_the_default_is_another_method() {
         let defaults = Arc::new(IpvsOptions {
             forwarding: Forwarding::Direct,
             ..IpvsOptions::default()
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_the_default_scheduler_stay_with_it() {
+    fn the_default_flags_apply_to_the_default_scheduler_only() {
         let defaults = Arc::new(IpvsOptions {
             scheduler: Scheduler::SH,
             scheduler_flags: Some(SchedulerFlags::PORT),

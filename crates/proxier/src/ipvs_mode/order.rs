@@ -5,21 +5,22 @@ use std::fmt;
 /// A phase of a plan, in the order of execution.
 ///
 /// A new frontend becomes reachable only after everything that serves it is in place. A withdrawn frontend becomes unreachable before
-/// anything that serves it is removed. The set entry of a frontend is added before its virtual server and removed after it: an owned
-/// virtual server can be told from a foreign one at any moment, also after the process died between two steps.
+/// anything that serves it is removed. The set entry of a frontend is added before its virtual server and removed after it. So an owned
+/// virtual server can be distinguished from a foreign one at any time, also after the process ended between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Sysctls. `net.ipv4.vs.conntrack` must be on before the first connection, or its answers are not masqueraded.
+    /// Sysctls. `net.ipv4.vs.conntrack` must be 1 before the first connection; otherwise its replies are not masqueraded.
     Sysctls,
-    /// The dummy link, for the addresses to come.
+    /// The dummy link, before its addresses.
     Link,
     /// Sets without entries. Rules that name a set that does not exist cannot be loaded.
     Sets,
-    /// Withdrawn addresses, removed first: clients do not reach a virtual server that loses its real servers one by one.
+    /// Withdrawn addresses, removed first: clients must not reach a virtual server that loses its real servers one after the other.
     UnbindAddresses,
     /// Entries of sets. Allowed sources and local-policy entries are added before the entry that makes them apply to a frontend, and all
-    /// entries before the virtual server. So it never accepts a source that is not allowed, and never forwards without masquerading.
+    /// entries before the virtual server. So the virtual server never accepts a source that is not allowed, and never forwards without
+    /// masquerading.
     AddEntries,
     /// Chains and jumps: one restore for each family. After the entries, since an allow-list that is loaded empty drops everything;
     /// before virtual servers and addresses, so that the first packet already passes through them.
@@ -27,22 +28,22 @@ pub enum Phase {
     /// Virtual servers, added without real servers or changed in place, which keeps their connections.
     VirtualServers,
     /// Withdrawn entries of local-policy sets whose frontends stay, removed before remote real servers are added. Otherwise traffic to
-    /// these would not be masqueraded, and its connections would hang.
+    /// these is not masqueraded, and its connections hang.
     RemoveLocalEntries,
-    /// Real servers, added or changed in place: before the address, so that no client meets a virtual server without any, and before
-    /// others are removed, so that a virtual server whose endpoints are all replaced always has some.
+    /// Real servers, added or changed in place: before the address, so that no client reaches a virtual server without real servers, and
+    /// before others are removed, so that a virtual server whose endpoints are all replaced always has real servers.
     RealServers,
-    /// Addresses: from here on clients arrive.
+    /// Addresses: after this phase clients reach the frontend.
     BindAddresses,
     /// Real servers that are withdrawn.
     RemoveRealServers,
     /// Entries of local-policy sets for frontends that had remote real servers, added after these are removed. Otherwise traffic to them
-    /// would no longer be masqueraded, and its connections would hang.
+    /// is no longer masqueraded, and its connections hang.
     AddLocalEntries,
     /// Virtual servers that are withdrawn, each with its real servers.
     RemoveVirtualServers,
     /// Withdrawn entries, removed after the virtual servers that they identify as owned. An entry that restricts a frontend to an
-    /// allow-list is removed before the entries of the list; otherwise all clients of the frontend would be dropped.
+    /// allow-list is removed before the entries of the list; otherwise the packets of all its clients are dropped.
     RemoveEntries,
     /// Rules of sets that have become empty, removed after the entries: as long as an entry exists, traffic to its frontend is
     /// masqueraded and restricted.

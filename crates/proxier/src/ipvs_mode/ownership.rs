@@ -11,10 +11,10 @@
 //! | | or it is on an address of this node with a port of a node-port set, outside the excluded networks |
 //!
 //! The second rule for virtual servers covers sets that were flushed, and a kube-proxy that ended before it wrote them. An entry is added
-//! before its virtual server and removed after it. So if other entries have the address of a virtual server and none is its own, the
-//! virtual server is foreign.
+//! before its virtual server and removed after it. So a virtual server is foreign if entries with its address exist, but none with its
+//! protocol and port.
 //!
-//! A virtual server by firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
+//! A virtual server with a firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
 //! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists:
 //! an owned node port at an address that the node loses is still deleted. A desired virtual server is owned.
 
@@ -27,7 +27,7 @@ use kernlink_services::Family;
 
 use super::sets::SetId;
 
-/// What the kernel holds, as far as ownership depends on it.
+/// The part of the kernel's state that ownership depends on.
 pub(super) trait KernelFacts {
     /// Whether a set holds an entry.
     fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool;
@@ -39,7 +39,7 @@ pub(super) trait KernelFacts {
     fn is_node_address(&self, address: IpAddr) -> bool;
 }
 
-/// Whether a virtual server that was not known before is owned.
+/// Whether a virtual server that was not listed before is owned.
 pub(super) fn is_owned(facts: &impl KernelFacts, exclude_cidrs: &[IpNet], key: &VirtualServerKey) -> bool {
     let VirtualServerKey::Address {
         address,
@@ -116,7 +116,7 @@ pub(super) enum Identified {
     NodePort(Protocol, u16),
 }
 
-/// What an entry identifies, if anything.
+/// The virtual servers that an entry identifies; `None` if the entry is not that of a frontend.
 pub(super) fn identified(set: SetId, entry: &Entry) -> Option<Identified> {
     match (set, entry.element()) {
         (SetId::NodePortTcp, Element::Port(port)) => Some(Identified::NodePort(Protocol::Tcp, *port)),

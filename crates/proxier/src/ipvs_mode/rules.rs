@@ -1,8 +1,8 @@
-//! The chains and rules that read the sets, and the jumps that lead to them.
+//! The chains and rules that match the sets, and the jumps to these chains.
 //!
-//! Text and order are kube-proxy's, except that in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule: kube-proxy has it
-//! before the two rules that accept traffic to virtual IPs, so that such traffic is masqueraded, or not, because its port happens
-//! to be the number of a node port.
+//! Text and order are those of kube-proxy, with one exception: in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule.
+//! kube-proxy has it before the two rules that accept traffic to virtual IPs. There, whether such traffic is masqueraded can depend on a
+//! node port with the same number.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,8 +14,7 @@ use kernlink_iptables_restore::{
     Chain, ChainName, Condition, Match, Network, Place, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
     Wanted,
 };
-
-use kernlink_services::{Family, Protocol};
+use kernlink_services::{Family, FrontendKey, Protocol};
 
 use super::config::{Config, LocalDetection};
 use super::sets::SetId;
@@ -50,8 +49,8 @@ const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
 const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
 
-/// A rule in a built-in chain that leads to an owned one. It is put at the top of its chain if it is not there; where it stands
-/// then does not matter.
+/// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
+/// does not matter afterwards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jump {
     /// The table.
@@ -62,7 +61,7 @@ pub struct Jump {
     pub rule: Rule,
 }
 
-/// The jumps, in the order in which kube-proxy puts them in: the last one of a chain ends up at its top.
+/// The jumps, in the order in which kube-proxy inserts them at the top: the last one of a chain is its first rule.
 #[must_use]
 pub fn jumps() -> Vec<Jump> {
     [
@@ -110,17 +109,6 @@ pub fn jumps() -> Vec<Jump> {
     .collect()
 }
 
-/// A frontend that processes of this node must not reach, because the node is in none of its source ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Blocked {
-    /// The virtual IP.
-    pub address: IpAddr,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The port.
-    pub port: u16,
-}
-
 /// What the rules of a family depend on.
 pub(super) struct RuleInputs<'a> {
     pub(super) config: &'a Config,
@@ -129,8 +117,8 @@ pub(super) struct RuleInputs<'a> {
     pub(super) pod_cidr: Option<ipnet::IpNet>,
     /// The sets with an entry, by [`SetId::index`].
     pub(super) filled: [bool; SetId::ALL.len()],
-    /// Sorted.
-    pub(super) blocked: Vec<Blocked>,
+    /// The frontends that processes of this node must not reach, sorted.
+    pub(super) denied_to_node: Vec<FrontendKey>,
 }
 
 /// The chains of a family with their rules.
@@ -145,19 +133,19 @@ pub(super) fn rules(inputs: &RuleInputs<'_>) -> Ruleset {
     ruleset
 }
 
-/// The chains and jumps of a family, as iptables compares them with what it has.
+/// The desired chains and jumps of a family.
 #[expect(clippy::expect_used, reason = "constants that every test of a plan checks")]
-pub(super) fn wanted(family: Family, ruleset: &Ruleset) -> Wanted {
-    let mut wanted = Wanted::new(iptables_family(family));
+pub(super) fn desired(family: Family, ruleset: &Ruleset) -> Wanted {
+    let mut desired = Wanted::new(iptables_family(family));
     for (table, rules) in ruleset.tables() {
         for (name, chain) in rules.chains() {
             let rules = chain.rules().cloned();
-            wanted
+            desired
                 .set_chain(table, *name, rules)
                 .expect("a chain that is not built in");
         }
     }
-    // kube-proxy puts one after the other at the top of its chain, so the last one listed comes first.
+    // Each is inserted at the top of its chain, so the last one becomes the first rule.
     for jump in jumps().into_iter().rev() {
         let table = jump.table;
         let jump = kernlink_iptables_restore::Jump {
@@ -165,9 +153,9 @@ pub(super) fn wanted(family: Family, ruleset: &Ruleset) -> Wanted {
             rule: jump.rule,
             place: Place::First,
         };
-        wanted.add_jump(table, jump).expect("a jump to one of the chains");
+        desired.add_jump(table, jump).expect("a jump to one of the chains");
     }
-    wanted
+    desired
 }
 
 /// A family as the iptables tools name it.
@@ -186,14 +174,14 @@ pub(super) fn family_of(family: kernlink_iptables_restore::Family) -> Family {
     }
 }
 
-/// How a rule looks a packet up in a set.
+/// The fields of a packet that a rule matches with a set.
 #[derive(Clone, Copy)]
 enum Lookup {
-    /// By its destination: address and port, or port alone.
+    /// Destination address and port, or port only.
     Destination,
-    /// By its destination, and its source address.
+    /// Destination address and port, and source address.
     DestinationAndSource,
-    /// By its source address and destination port.
+    /// Source address and destination port.
     SourceAddress,
 }
 
@@ -213,7 +201,7 @@ impl RuleInputs<'_> {
             }
             (Table::Filter, FORWARD) => self.forward(),
             (Table::Filter, NODE_PORT) => {
-                vec![self.look_up(SetId::HealthCheckNodePort, Lookup::Destination, Target::Accept)]
+                vec![self.lookup_rule(SetId::HealthCheckNodePort, Lookup::Destination, Target::Accept)]
             }
             (Table::Filter, PROXY_FIREWALL) => self.set_rule(
                 SetId::LoadBalancerFirewall,
@@ -226,12 +214,12 @@ impl RuleInputs<'_> {
                 rules
             }
             (Table::Filter, IPVS_FILTER) => self.ipvs_filter(),
-            (Table::Filter, IPVS_OUT_FILTER) => self.blocked.iter().map(block).collect(),
+            (Table::Filter, IPVS_OUT_FILTER) => self.denied_to_node.iter().map(deny_node).collect(),
             _ => Vec::new(),
         }
     }
 
-    /// Decides what is masqueraded, and keeps other users of the table from rewriting traffic to virtual IPs.
+    /// The rules that select traffic for masquerading, and that accept traffic to virtual IPs before other rules of the table rewrite it.
     fn services(&self) -> Vec<Rule> {
         let loopback = match self.family {
             Family::Ipv4 => network(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
@@ -244,10 +232,10 @@ impl RuleInputs<'_> {
         ];
         rules.extend(self.set_rule(SetId::LoadBalancer, Target::Jump(chain_name(LOAD_BALANCER))));
         if self.has(SetId::ClusterIp) {
-            rules.push(self.mark_cluster_ip());
+            rules.push(self.masquerade_cluster_ip());
         }
         if self.has(SetId::ExternalIp) {
-            rules.push(self.look_up(
+            rules.push(self.lookup_rule(
                 SetId::ExternalIp,
                 Lookup::Destination,
                 Target::Jump(chain_name(MARK_MASQ)),
@@ -271,9 +259,10 @@ impl RuleInputs<'_> {
         rules
     }
 
-    /// Marks traffic to cluster IPs that does not come from pods of this node. Where pods cannot be told from others, only what
-    /// comes from the virtual IP itself is marked: the kernel may choose that as the source of the node's own connections.
-    fn mark_cluster_ip(&self) -> Rule {
+    /// The rule that sets the masquerade mark on traffic to cluster IPs that does not come from pods of this node. Where pods cannot be
+    /// recognised, the mark is set only on traffic from the cluster IP itself, which the kernel may select as the source of the node's own
+    /// connections.
+    fn masquerade_cluster_ip(&self) -> Rule {
         let config = self.config;
         let family = self.family;
         let cidr = |net: Option<ipnet::IpNet>| {
@@ -338,9 +327,9 @@ impl RuleInputs<'_> {
             random_fully: self.config.random_fully,
             ..Masquerade::default()
         };
-        let unmarked = Match::Mark(Condition::Not(mark_match(mark)));
+        let without_mark = Match::Mark(Condition::Not(mark_match(mark)));
         rules.extend([
-            Rule::new().with(unmarked).with_target(Target::Return),
+            Rule::new().with(without_mark).with_target(Target::Return),
             Rule::new().with_target(Target::Mark(MarkTarget::Xor(mark))),
             Rule::new()
                 .with(comment_match("kubernetes service traffic requiring SNAT"))
@@ -362,7 +351,7 @@ impl RuleInputs<'_> {
                 (all, Target::Jump(chain_name(MARK_MASQ))),
             ];
             for (set, target) in targets.into_iter().filter(|(set, _)| self.has(*set)) {
-                let mut rule = self.look_up(set, Lookup::Destination, target);
+                let mut rule = self.lookup_rule(set, Lookup::Destination, target);
                 rule.matches.insert(0, Match::protocol(protocol));
                 rules.push(rule);
             }
@@ -387,7 +376,8 @@ impl RuleInputs<'_> {
         ]
     }
 
-    /// Virtual IPs are local addresses, so whatever the node listens on at all addresses would answer there too.
+    /// Virtual IPs are local addresses. These rules reject connections to them that no virtual server serves; otherwise processes of the
+    /// node that listen on all addresses would accept them.
     fn ipvs_filter(&self) -> Vec<Rule> {
         let served = [
             SetId::LoadBalancer,
@@ -413,7 +403,7 @@ impl RuleInputs<'_> {
         rules
     }
 
-    /// A rule for what is in a set, unless nothing is.
+    /// A rule that matches the entries of a set, unless the set is empty.
     fn set_rule(&self, set: SetId, target: Target) -> Vec<Rule> {
         let lookup = match set {
             SetId::LoopBack | SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => {
@@ -422,13 +412,13 @@ impl RuleInputs<'_> {
             _ => Lookup::Destination,
         };
         if self.has(set) {
-            vec![self.look_up(set, lookup, target)]
+            vec![self.lookup_rule(set, lookup, target)]
         } else {
             Vec::new()
         }
     }
 
-    fn look_up(&self, set: SetId, lookup: Lookup, target: Target) -> Rule {
+    fn lookup_rule(&self, set: SetId, lookup: Lookup, target: Target) -> Rule {
         Rule::new()
             .with(comment_match(set.comment()))
             .with(self.set_match(set, lookup))
@@ -444,7 +434,7 @@ impl RuleInputs<'_> {
             Lookup::DestinationAndSource => &[Destination, Destination, Source],
             Lookup::SourceAddress => &[Source, Destination],
         };
-        // Set names fit: their limit is the same in both crates, and a test walks through them.
+        // Set names have the same limit in both crates.
         #[expect(clippy::expect_used, reason = "constants that a test checks")]
         let name = kernlink_iptables_restore::SetName::new(set.text(self.family))
             .expect("a set name of at most 31 characters");
@@ -460,21 +450,22 @@ impl RuleInputs<'_> {
     }
 }
 
-/// A process of the node that talks to a virtual IP gets that very IP as its source, so the source tells it from others.
-fn block(blocked: &Blocked) -> Rule {
-    let protocol = match blocked.protocol {
+/// The rule that drops packets from this node to a frontend. The kernel selects the virtual IP itself as their source address, which
+/// distinguishes them from the packets of other hosts.
+fn deny_node(frontend: &FrontendKey) -> Rule {
+    let protocol = match frontend.protocol {
         Protocol::Tcp => IpProtocol::Tcp,
         Protocol::Udp => IpProtocol::Udp,
         Protocol::Sctp => IpProtocol::Sctp,
     };
     let virtual_server = IpvsMatch {
         protocol: Some(Condition::Is(protocol)),
-        address: Some(Condition::Is(Network::host(blocked.address))),
-        port: Some(Condition::Is(blocked.port)),
+        address: Some(Condition::Is(Network::host(frontend.address))),
+        port: Some(Condition::Is(frontend.port)),
         ..IpvsMatch::default()
     };
     Rule::new()
-        .with(Match::source(Network::host(blocked.address)))
+        .with(Match::source(Network::host(frontend.address)))
         .with(Match::Ipvs(Box::new(virtual_server)))
         .with_target(Target::Drop)
 }
@@ -487,13 +478,13 @@ fn mark_match(mark: u32) -> kernlink_iptables_restore::matches::MarkMatch {
 }
 
 fn chain_name(name: &str) -> ChainName {
-    // Only constants of this file come here, and a test writes every rule there is.
+    // Only constants of this file are passed.
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
     ChainName::new(name).expect("a chain name that fits the kernel")
 }
 
 fn comment_match(text: &str) -> Match {
-    // Only constants of this folder come here, and a test writes every rule there is.
+    // Only constants of this folder are passed.
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
     Match::comment(text).expect("a comment that fits the kernel")
 }

@@ -1,21 +1,20 @@
 //! The sets: their names and types, and the entries that a frontend needs.
 //!
-//! Names and types are kube-proxy's, so that either can take over from the other while traffic flows.
+//! Names and types are those of kube-proxy, so that kernlink and kube-proxy can replace each other while traffic flows.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
-
-use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
+use kernlink_services::{Family, Frontend, FrontendKind, Policy, Protocol, ServicePort};
 
 use super::forwarding::Forwarding;
 
 /// One of the sets, in either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
-    /// Hairpin traffic: endpoints of this node that reach themselves through their Service.
+    /// Hairpin traffic: connections of an endpoint on this node to itself through its Service.
     LoopBack,
     /// Cluster IPs.
     ClusterIp,
@@ -25,11 +24,11 @@ pub enum SetId {
     ExternalIpLocal,
     /// Load-balancer IPs.
     LoadBalancer,
-    /// Load-balancer IPs that only some sources may use.
+    /// Load-balancer IPs with restricted sources.
     LoadBalancerFirewall,
     /// Load-balancer IPs whose traffic stays on this node.
     LoadBalancerLocal,
-    /// Load-balancer IPs that this node itself may use although sources are restricted.
+    /// Load-balancer IPs with restricted sources that processes of this node may use.
     LoadBalancerSourceIp,
     /// The sources that may use a load-balancer IP.
     LoadBalancerSourceCidr,
@@ -104,8 +103,8 @@ impl SetId {
         self as usize
     }
 
-    /// The name in a family. The two names that are too long for IPv6 are cut to the kernel's 31 characters, as kube-proxy
-    /// cuts them.
+    /// The name in a family. Two names are too long for IPv6; they are truncated to the 31 characters that the kernel accepts, as in
+    /// kube-proxy.
     #[must_use]
     pub fn text(self, family: Family) -> &'static str {
         let (v4, v6) = match self {
@@ -142,7 +141,7 @@ impl SetId {
     /// The name in a family, as the kernel takes it.
     #[must_use]
     pub fn name(self, family: Family) -> SetName {
-        // The names above have at most 31 characters and no NUL; a test walks through them all.
+        // The names above have at most 31 characters and no NUL.
         #[expect(clippy::expect_used, reason = "constants that a test checks")]
         SetName::new(self.text(family)).expect("a name of at most 31 characters")
     }
@@ -236,9 +235,9 @@ impl fmt::Display for SetId {
 pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(SetId, Entry)> {
     let port = protocol_port(frontend.protocol, frontend.port);
     let own = Entry::ip_port(frontend.address, port);
-    // The sets of local traffic are those that are accepted without a mark. What the endpoint's host answers by itself must
-    // not be masqueraded either: the answer would go to this node, which does not take it.
-    let local = frontend.policy == TrafficPolicy::Local || forwarding.keeps_addresses();
+    // The rules for the sets of local traffic accept packets without masquerading. Packets to an endpoint whose host replies directly
+    // must not be masqueraded either: the reply would go to this node, which does not expect it.
+    let local = frontend.policy == Policy::Local || forwarding.keeps_addresses();
     match frontend.kind {
         FrontendKind::ClusterIp => one(SetId::ClusterIp, own),
         FrontendKind::ExternalIp if local => one(SetId::ExternalIpLocal, own),
@@ -267,7 +266,7 @@ pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(S
     }
 }
 
-/// One entry, with memory for that of the address.
+/// One entry, with capacity for the entry of the address.
 fn one(set: SetId, entry: Entry) -> Vec<(SetId, Entry)> {
     let mut entries = Vec::with_capacity(2);
     entries.push((set, entry));
@@ -286,7 +285,7 @@ fn load_balancer(frontend: &Frontend, port: ProtocolPort, own: Entry, local: boo
             entries.push((SetId::LoadBalancerSourceCidr, entry));
         }
         if frontend.admits_node {
-            // A process of the node that talks to the virtual IP gets that very IP as its source address.
+            // The kernel selects the virtual IP itself as the source address of packets from this node to it.
             let entry = Entry::ip_port_ip(frontend.address, port, frontend.address);
             entries.push((SetId::LoadBalancerSourceIp, entry));
         }
@@ -326,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_fit_the_kernel_and_are_cut_as_kube_proxy_cuts_them() {
+    fn names_have_at_most_31_characters_and_are_truncated_as_by_kube_proxy() {
         for set in SetId::ALL {
             assert_eq!(SetId::ALL[set.index()], set);
             let six = set.text(Family::Ipv4).replacen("KUBE-", "KUBE-6-", 1);

@@ -1,17 +1,29 @@
-//! The sysctls that must have a value, by kernel version.
+//! The sysctls that IPVS mode sets, by kernel release.
 
 use std::fmt;
-use std::str::FromStr;
+
+use kernlink_base::KernelRelease;
 
 use super::config::Config;
 
-/// A sysctl that must have a value.
+/// A sysctl and its value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sysctl {
-    /// The name, with dots.
-    pub name: &'static str,
-    /// The value.
-    pub value: u64,
+    /// The name as `sysctl` takes it, such as `net.ipv4.vs.conntrack`. A module parameter is named by its path.
+    pub name: Box<str>,
+    /// The value as it is written, without white space around it.
+    pub value: Box<str>,
+}
+
+impl Sysctl {
+    /// A sysctl with a value.
+    #[must_use]
+    pub fn new(name: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
+        Self {
+            name: name.into(),
+            value: value.into(),
+        }
+    }
 }
 
 impl fmt::Display for Sysctl {
@@ -21,76 +33,31 @@ impl fmt::Display for Sysctl {
     }
 }
 
-/// The version of a kernel, as far as it matters here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KernelVersion {
-    /// The 6 of 6.1.
-    pub major: u32,
-    /// The 1 of 6.1.
-    pub minor: u32,
-}
-
-impl KernelVersion {
-    /// A version.
-    #[must_use]
-    pub fn new(major: u32, minor: u32) -> Self {
-        Self { major, minor }
-    }
-}
-
-impl fmt::Display for KernelVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
-
-/// A text that is no kernel version.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} does not begin with a kernel version such as 6.1")]
-pub struct ParseKernelVersionError(pub String);
-
-impl FromStr for KernelVersion {
-    type Err = ParseKernelVersionError;
-
-    /// Reads what `uname -r` prints, such as `6.1.0-13-amd64`; what follows the second number does not matter.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut numbers = text.trim().splitn(3, '.').map(|part| {
-            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-            part.get(..digits)?.parse::<u32>().ok()
-        });
-        match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(major), Some(minor)) => Ok(Self { major, minor }),
-            _ => Err(ParseKernelVersionError(text.to_owned())),
-        }
-    }
-}
-
-/// The parameter of the module nf_conntrack for the number of buckets of the connection table, as a path.
+/// The path of the parameter of module `nf_conntrack` that is the number of buckets of the connection table.
 pub(super) const CONNTRACK_BUCKETS: &str = "/sys/module/nf_conntrack/parameters/hashsize";
 
-/// The sysctls that must have a value, sorted by name; all others are left alone. `processors` is the number from which the limit of
-/// tracked connections is computed.
+/// The desired sysctls, sorted by name; no other sysctl is changed. The limit of tracked connections is proportional to `processors`.
 #[must_use]
-pub fn sysctls(config: &Config, kernel: KernelVersion, processors: u32) -> Vec<Sysctl> {
-    let mut wanted = vec![
-        // Without it iptables does not see what IPVS translates.
+pub fn sysctls(config: &Config, kernel: KernelRelease, processors: u32) -> Vec<Sysctl> {
+    let mut desired = vec![
+        // Without it iptables does not see the connections that IPVS forwards.
         ("net.ipv4.vs.conntrack", 1),
         ("net.ipv4.vs.expire_nodest_conn", 1),
         ("net.ipv4.vs.expire_quiescent_template", 1),
         ("net.ipv4.ip_forward", 1),
     ];
-    // Before Linux 5.9 a reused source port is delayed by a second with 1; before 4.1 the sysctl did not exist.
-    if (KernelVersion::new(4, 1)..KernelVersion::new(5, 9)).contains(&kernel) {
-        wanted.push(("net.ipv4.vs.conn_reuse_mode", 0));
+    // Before Linux 5.9 the value 1 delays a connection from a reused source port by a second. The sysctl exists since 4.1.
+    if (KernelRelease::new(4, 1)..KernelRelease::new(5, 9)).contains(&kernel) {
+        desired.push(("net.ipv4.vs.conn_reuse_mode", 0));
     }
     if config.strict_arp {
-        wanted.extend([
+        desired.extend([
             ("net.ipv4.conf.all.arp_ignore", 1),
             ("net.ipv4.conf.all.arp_announce", 2),
         ]);
     }
     let conntrack = &config.conntrack;
-    wanted.extend(conntrack_max(config, processors).map(|max| ("net.netfilter.nf_conntrack_max", max)));
+    desired.extend(conntrack_max(config, processors).map(|max| ("net.netfilter.nf_conntrack_max", max)));
     for (name, timeout) in [
         (
             "net.netfilter.nf_conntrack_tcp_timeout_established",
@@ -107,28 +74,28 @@ pub fn sysctls(config: &Config, kernel: KernelVersion, processors: u32) -> Vec<S
         ),
     ] {
         if timeout.as_secs() > 0 {
-            wanted.push((name, timeout.as_secs()));
+            desired.push((name, timeout.as_secs()));
         }
     }
     if conntrack.tcp_be_liberal {
-        wanted.push(("net.netfilter.nf_conntrack_tcp_be_liberal", 1));
+        desired.push(("net.netfilter.nf_conntrack_tcp_be_liberal", 1));
     }
-    let mut sysctls: Vec<_> = wanted
+    let mut sysctls: Vec<_> = desired
         .into_iter()
-        .map(|(name, value)| Sysctl { name, value })
+        .map(|(name, value)| Sysctl::new(name, value.to_string()))
         .collect();
     sysctls.sort();
     sysctls
 }
 
-/// The least number of buckets of the connection table (module parameter `hashsize`). `None`: it is left alone.
+/// The minimum number of buckets of the connection table (module parameter `hashsize`). `None`: it is not changed.
 #[must_use]
 pub fn conntrack_buckets(config: &Config, processors: u32) -> Option<u64> {
     conntrack_max(config, processors).map(|max| max / 4)
 }
 
-/// How many connections may be tracked: a number per processor, at least the minimum, and at most kube-proxy's limit even where the
-/// minimum is greater.
+/// The limit of tracked connections: the number per processor, at least the configured minimum, and at most kube-proxy's limit even if
+/// the minimum is greater.
 fn conntrack_max(config: &Config, processors: u32) -> Option<u64> {
     let conntrack = &config.conntrack;
     if conntrack.max_per_core == 0 {
@@ -142,5 +109,5 @@ fn conntrack_max(config: &Config, processors: u32) -> Option<u64> {
     })
 }
 
-/// The limit since kube-proxy 1.36.
+/// kube-proxy's limit since 1.36.
 const MOST_CONNECTIONS: u64 = 1_048_576;

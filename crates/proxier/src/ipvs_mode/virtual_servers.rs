@@ -8,10 +8,7 @@ use kernlink_ipvs::{
     ForwardingMethod, Granularity, Persistence, Protocol as IpvsProtocol, RealServer, RealServerKey,
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
-
-use kernlink_services::{
-    ChosenEndpoint, ChosenEndpoints, Family, Frontend, Protocol, ServicePort, TrafficPolicy,
-};
+use kernlink_services::{ChosenEndpoint, ChosenEndpoints, Family, Frontend, Policy, Protocol, ServicePort};
 
 use super::forwarding::Forwarding;
 use super::options::IpvsOptions;
@@ -43,7 +40,7 @@ pub(super) fn virtual_server(
     server
 }
 
-/// How much of an address is one client. The prefix length was read as one of the family; the kernel takes it as a mask for IPv4.
+/// The network of a client for session affinity. `prefix` is valid for the family; the kernel takes a mask for IPv4.
 fn granularity(family: Family, prefix: u8) -> Granularity {
     match family {
         Family::Ipv4 => Ipv4Net::new(Ipv4Addr::UNSPECIFIED, prefix)
@@ -52,9 +49,9 @@ fn granularity(family: Family, prefix: u8) -> Granularity {
     }
 }
 
-/// The flags asked for; without any, `mh` hashes the source port too, as kube-proxy sets it.
-fn scheduler_flags(scheduler: Scheduler, asked: Option<SchedulerFlags>) -> SchedulerFlags {
-    match asked {
+/// The configured flags. Without any, `mh` also hashes the source port, as in kube-proxy.
+fn scheduler_flags(scheduler: Scheduler, configured: Option<SchedulerFlags>) -> SchedulerFlags {
+    match configured {
         Some(flags) => flags,
         None if scheduler == Scheduler::MH => SchedulerFlags::PORT,
         None => SchedulerFlags::empty(),
@@ -78,7 +75,7 @@ pub(super) fn serving(endpoints: &ChosenEndpoints, policy: TrafficPolicy) -> &[C
     }
 }
 
-/// Makes the real servers of a service port's frontends. Frontends with the same real servers share one list.
+/// The real servers of the frontends of a service port. Frontends with the same real servers share one list.
 #[derive(Default)]
 pub(super) struct RealServers(Vec<(TrafficPolicy, Forwarding, Arc<[RealServer]>)>);
 

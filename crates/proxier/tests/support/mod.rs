@@ -6,7 +6,7 @@ pub(crate) mod clusters;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use kernlink_proxier::ipvs_mode::{Config, KernelVersion, Listings, State};
+use kernlink_proxier::ipvs_mode::{Config, KernelRelease, Listings, State};
 use kernlink_services::services::Services;
 use kernlink_services::{Change, Changes, Event, InterfaceAddress, SourceId};
 
@@ -24,7 +24,7 @@ impl Desired {
     pub(crate) fn new(config: &Config) -> Self {
         let mut desired = Self {
             services: Services::new(config.services.clone()),
-            state: State::of_config(config),
+            state: State::new(config),
             dummy_link: config.dummy_link.clone(),
         };
         desired.update();
@@ -78,7 +78,7 @@ pub(crate) fn interface_addresses(text: &str) -> Vec<InterfaceAddress> {
 
 /// The listings on the kernel that the fixtures of kube-proxy were recorded on.
 pub(crate) fn listings(desired: &Desired) -> Listings {
-    desired.state.listings(KernelVersion::new(6, 1), 1)
+    desired.state.listings(KernelRelease::new(6, 1), 1)
 }
 
 /// All events that describe the present state.

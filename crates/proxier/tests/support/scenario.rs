@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kernlink_kubernetes::{kube_proxy_config, manifest};
-use kernlink_proxier::ipvs_mode::{Config, KernelVersion, Listings};
+use kernlink_proxier::ipvs_mode::{Config, KernelRelease, Listings};
 use kernlink_services::{Change, InterfaceAddress, ObjectChange, ObjectName};
 
 use crate::support::Desired;
@@ -152,10 +152,10 @@ impl Scenario {
     }
 
     /// The kernel that settings are asked for; that on which kube-proxy was recorded unless the file says another.
-    pub(crate) fn kernel(&self) -> KernelVersion {
+    pub(crate) fn kernel(&self) -> KernelRelease {
         self.node("kernel")
             .first()
-            .map_or(KernelVersion::new(6, 1), |version| version.parse().unwrap())
+            .map_or(KernelRelease::new(6, 1), |version| version.parse().unwrap())
     }
 
     /// Whether the file is about another kernel than the running one, or about what was in it before.

@@ -1,0 +1,289 @@
+//! Steps of sets and their entries.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use kernlink_dummylink::AddressKey;
+use kernlink_ipset::{Element, Entry, OnRepeat, Operation, ProtocolPort, Set};
+use kernlink_ipvs::Protocol;
+use kernlink_services::Family;
+
+use super::servers::real_server;
+use super::{EntryKey, Need, Planner};
+use crate::ipvs_mode::key::Key;
+use crate::ipvs_mode::order::Phase;
+use crate::ipvs_mode::ownership::{Identified, identified};
+use crate::ipvs_mode::sets::SetId;
+use crate::plan::{Needs, Subject};
+
+impl Planner<'_, '_, '_> {
+    pub(super) fn sets(&mut self) {
+        for difference in self.state.sets.differences() {
+            let (family, id) = *difference.key;
+            let Some(desired) = difference.desired else {
+                continue;
+            };
+            // A set with other parameters is created too: the report then contains the error of the kernel.
+            if difference
+                .observed
+                .is_none_or(|observed| !is_usable(observed, desired))
+            {
+                let operation = Operation::ensure_set(desired.clone());
+                let key = Key::Set(family, id);
+                let need = self
+                    .builder
+                    .push(Phase::Sets, key, difference.subject, operation, Needs::none());
+                self.sets.insert((family, id), need);
+            }
+        }
+    }
+
+    /// What an entry of a set needs; `None` if the set exists.
+    pub(super) fn set_need(&self, family: Family, id: SetId) -> Option<Need> {
+        if let Some(need) = self.sets.get(&(family, id)) {
+            return Some(need.clone());
+        }
+        let sets = &self.state.sets;
+        match (sets.observed(&(family, id)), sets.desired(&(family, id))) {
+            (Some(observed), Some(desired)) if is_usable(observed, desired) => None,
+            _ => Some(Need::Waiting(Key::Set(family, id))),
+        }
+    }
+
+    /// Finds the local-policy entries of virtual servers whose real servers are changed or removed. They are added after these steps.
+    pub(super) fn find_late_entries(&mut self) {
+        let state = self.state;
+        for difference in &self.servers {
+            let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
+                continue;
+            };
+            let changes = observed.real_servers.iter().any(|(key, observed)| {
+                real_server(desired, key).is_none_or(|desired| !observed.agrees_with(desired))
+            });
+            let Some(family) = difference.key.address().map(Family::of).filter(|_| changes) else {
+                continue;
+            };
+            for (set, entry) in state.entries_of(desired).iter().filter(|(set, _)| set.is_local()) {
+                let table = &state.entries[family.index()][set.index()];
+                if !table.is_observed(entry) {
+                    self.late.entry((family, *set, entry.clone())).or_default();
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_entries(&mut self) {
+        for family in self.families() {
+            for id in ADDITION_ORDER {
+                for difference in self.state.entries[family.index()][id.index()].differences() {
+                    let entry = difference.key;
+                    let is_missing = difference.desired.is_some() && difference.observed.is_none();
+                    if is_missing && !self.late.contains_key(&(family, id, entry.clone())) {
+                        self.add_entry(
+                            Phase::AddEntries,
+                            family,
+                            id,
+                            entry,
+                            difference.subject,
+                            Vec::new(),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_entry(
+        &mut self,
+        phase: Phase,
+        family: Family,
+        id: SetId,
+        entry: &Entry,
+        subject: Subject,
+        mut needs: Vec<Need>,
+    ) {
+        needs.extend(self.set_need(family, id));
+        // Restricting a frontend before its allow-list is complete would drop packets of allowed clients.
+        if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element()) {
+            needs.extend(self.allowed.get(&(*ip, *port)).into_iter().flatten().cloned());
+        }
+        let operation = Operation::ensure(id.name(family), entry.clone());
+        let key = Key::Entry(family, id, entry.clone());
+        let need = self
+            .builder
+            .push(phase, key, subject, operation, Needs::all(needs));
+        if let (
+            SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp,
+            Element::IpPortNet { ip, port, .. } | Element::IpPortIp { ip, port, .. },
+        ) = (id, entry.element())
+        {
+            self.allowed.entry((*ip, *port)).or_default().push(need.clone());
+        }
+        self.entries.insert((family, id, entry.clone()), need);
+    }
+
+    /// Removes entries of local-policy sets whose frontends are desired with another policy.
+    pub(super) fn remove_local_entries(&mut self) {
+        for family in self.families() {
+            for id in SetId::ALL.into_iter().filter(|id| id.is_local()) {
+                let tables = &self.state.entries[family.index()];
+                let Some(whole) = id.whole() else { continue };
+                for difference in tables[id.index()].differences() {
+                    let entry = difference.key;
+                    let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
+                    if is_withdrawn && tables[whole.index()].is_desired(entry) {
+                        let needs = self.entries.get(&(family, whole, entry.clone())).cloned();
+                        let need = self.builder.push(
+                            Phase::RemoveLocalEntries,
+                            Key::Entry(family, id, entry.clone()),
+                            difference.subject,
+                            delete_entry(family, id, entry),
+                            Needs::all(needs),
+                        );
+                        self.removed_local.insert((family, id, entry.clone()), need);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn add_late_entries(&mut self) {
+        let mut late: Vec<(EntryKey, Vec<Need>)> = std::mem::take(&mut self.late).into_iter().collect();
+        late.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        for ((family, id, entry), needs) in late {
+            let table = &self.state.entries[family.index()][id.index()];
+            let subject = table.subject(&entry).cloned().unwrap_or(Subject::DataPath);
+            self.add_entry(Phase::AddLocalEntries, family, id, &entry, subject, needs);
+        }
+    }
+
+    pub(super) fn remove_entries(&mut self) {
+        // The deleted virtual servers that a node-port entry identifies: those at addresses that are not bound.
+        let mut node_ports: HashMap<(Family, Protocol, u16), Vec<Need>> = HashMap::new();
+        for (key, need) in &self.deleted {
+            if let (Some(address), Some(protocol), Some(port)) = (key.address(), key.protocol(), key.port())
+                && !self.unbound.contains_key(&address)
+                && AddressKey::host(address).is_ok_and(|key| !self.state.addresses.is_observed(&key))
+            {
+                let key = (Family::of(address), protocol, port);
+                node_ports.entry(key).or_default().push(need.clone());
+            }
+        }
+        // The steps that remove the restriction of a frontend.
+        let mut unrestricted: HashMap<(IpAddr, ProtocolPort), Need> = HashMap::new();
+        for family in self.families() {
+            for id in ADDITION_ORDER.into_iter().rev() {
+                for difference in self.state.entries[family.index()][id.index()].differences() {
+                    let entry = difference.key;
+                    let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
+                    if !is_withdrawn || self.removed_local.contains_key(&(family, id, entry.clone())) {
+                        continue;
+                    }
+                    let mut needs: Vec<Need> = Vec::new();
+                    match (id, entry.element()) {
+                        (SetId::IpvsIps, Element::Ip(address)) => {
+                            needs.extend(self.unbound.get(address).cloned());
+                        }
+                        (
+                            SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp,
+                            Element::IpPortNet { ip, port, .. } | Element::IpPortIp { ip, port, .. },
+                        ) => {
+                            let frontend = Entry::ip_port(*ip, *port);
+                            let firewall =
+                                &self.state.entries[family.index()][SetId::LoadBalancerFirewall.index()];
+                            match unrestricted.get(&(*ip, *port)) {
+                                Some(need) => needs.push(need.clone()),
+                                // The restriction could not be removed: its allow-list is kept.
+                                None if !firewall.is_desired(&frontend)
+                                    && firewall.is_observed(&frontend) =>
+                                {
+                                    let key = Key::Entry(family, SetId::LoadBalancerFirewall, frontend);
+                                    needs.push(Need::Waiting(key));
+                                }
+                                None => {}
+                            }
+                        }
+                        _ => {}
+                    }
+                    match identified(id, entry) {
+                        Some(Identified::VirtualServer(key)) => needs.extend(self.deleted.get(&key).cloned()),
+                        Some(Identified::NodePort(protocol, port)) => {
+                            let servers = node_ports.get(&(family, protocol, port));
+                            needs.extend(servers.into_iter().flatten().cloned());
+                        }
+                        None => {}
+                    }
+                    let need = self.builder.push(
+                        Phase::RemoveEntries,
+                        Key::Entry(family, id, entry.clone()),
+                        difference.subject,
+                        delete_entry(family, id, entry),
+                        Needs::all(needs),
+                    );
+                    if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element())
+                    {
+                        unrestricted.insert((*ip, *port), need.clone());
+                    }
+                    if self.state.entries[family.index()][id.index()].is_empty() {
+                        self.removed.insert((family, id, entry.clone()), need);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
+    Operation::Delete {
+        set: id.name(family),
+        entry: entry.clone(),
+        on_repeat: OnRepeat::Succeed,
+    }
+}
+
+/// Whether an observed set can be used as the desired one: it differs at most in its hash size.
+fn is_usable(observed: &Set, desired: &Set) -> bool {
+    let (have, want) = (&observed.options, &desired.options);
+    observed.set_type == desired.set_type
+        && observed.family == desired.family
+        && (have.range, have.netmask, have.bitmask, have.markmask)
+            == (want.range, want.netmask, want.bitmask, want.markmask)
+        && (
+            have.timeout,
+            have.counters,
+            have.comment,
+            have.skbinfo,
+            have.forceadd,
+        )
+            == (
+                want.timeout,
+                want.counters,
+                want.comment,
+                want.skbinfo,
+                want.forceadd,
+            )
+        && want.maxelem.is_none_or(|desired| have.maxelem == Some(desired))
+}
+
+/// The sets in the order in which entries are added to them: allowed sources before the entry that restricts a frontend to them, local
+/// policy before the frontend. So the rules never accept a source that is not allowed and never drop one that is. Entries are removed in
+/// reverse order.
+const ADDITION_ORDER: [SetId; 17] = [
+    SetId::LoadBalancerSourceCidr,
+    SetId::LoadBalancerSourceIp,
+    SetId::LoadBalancerFirewall,
+    SetId::LoadBalancerLocal,
+    SetId::LoadBalancer,
+    SetId::ExternalIpLocal,
+    SetId::ExternalIp,
+    SetId::NodePortLocalTcp,
+    SetId::NodePortLocalUdp,
+    SetId::NodePortLocalSctp,
+    SetId::NodePortTcp,
+    SetId::NodePortUdp,
+    SetId::NodePortSctp,
+    SetId::HealthCheckNodePort,
+    SetId::LoopBack,
+    SetId::ClusterIp,
+    SetId::IpvsIps,
+];

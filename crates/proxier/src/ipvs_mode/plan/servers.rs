@@ -1,0 +1,250 @@
+//! Steps of virtual servers and real servers.
+
+use std::collections::HashMap;
+
+use kernlink_ipset::{Entry, ProtocolPort};
+use kernlink_ipvs::{Operation, Protocol, RealServer, RealServerKey, VirtualServerKey};
+use kernlink_services::Family;
+
+use super::{EntryKey, Need, Planner, ServerDifference};
+use crate::ipvs_mode::key::Key;
+use crate::ipvs_mode::order::Phase;
+use crate::ipvs_mode::sets::SetId;
+use crate::ipvs_mode::state::DesiredServer;
+use crate::plan::Needs;
+
+/// The maximum number of new real servers that the removal of an old one needs one of.
+const MOST_ALTERNATIVES: usize = 16;
+
+impl Planner<'_, '_, '_> {
+    pub(super) fn virtual_servers(&mut self) {
+        let mut new = HashMap::new();
+        for difference in &self.servers {
+            let Some(desired) = difference.desired else {
+                continue;
+            };
+            let server = &desired.virtual_server;
+            let operation = match difference.observed {
+                None => Operation::AddVirtualServer(server.clone()),
+                Some(observed) if observed.virtual_server != *server => {
+                    Operation::UpdateVirtualServer(server.clone())
+                }
+                Some(_) => continue,
+            };
+            let needs = Needs::all(self.needs_of_server(difference.key, desired));
+            let key = Key::VirtualServer(*difference.key);
+            let subject = difference.subject.clone();
+            let need = self
+                .builder
+                .push(Phase::VirtualServers, key, subject, operation, needs);
+            if difference.observed.is_none() {
+                new.insert(*difference.key, need);
+            }
+        }
+        self.new_servers = new;
+    }
+
+    /// A virtual server needs its entries, which identify it as owned. One with restricted sources needs the rules too.
+    fn needs_of_server(&self, key: &VirtualServerKey, desired: &DesiredServer) -> Vec<Need> {
+        let Some(family) = key.address().map(Family::of) else {
+            return Vec::new();
+        };
+        let mut needs = Vec::new();
+        for (set, entry) in self.state.entries_of(desired) {
+            let of_plan = (family, *set, entry.clone());
+            if self.late.contains_key(&of_plan) {
+                continue;
+            }
+            match self.entries.get(&of_plan) {
+                Some(need) => needs.push(need.clone()),
+                None if self.state.entries[family.index()][set.index()].is_observed(entry) => {}
+                None => needs.push(Need::Waiting(Key::Entry(family, *set, entry.clone()))),
+            }
+            if *set == SetId::LoadBalancerFirewall {
+                needs.extend(self.rules_needs(family));
+            }
+        }
+        needs
+    }
+
+    pub(super) fn real_servers(&mut self) {
+        let mut added: HashMap<VirtualServerKey, Vec<Need>> = HashMap::new();
+        let mut late: HashMap<EntryKey, Vec<Need>> = HashMap::new();
+        for difference in &self.servers {
+            let Some(desired) = difference.desired else {
+                continue;
+            };
+            let key = *difference.key;
+            let new = self.new_servers.get(&key);
+            if matches!(new, Some(Need::Waiting(_))) {
+                // The real servers are planned with their virtual server.
+                continue;
+            }
+            let removed_local = self.removed_local_of(&key);
+            for server in desired.real_servers.iter() {
+                let observed = difference
+                    .observed
+                    .and_then(|known| known.real_server(&server.key));
+                let operation = match observed {
+                    None => Operation::AddRealServer {
+                        virtual_server: key,
+                        real_server: server.clone(),
+                    },
+                    Some(observed) if !observed.agrees_with(server) => Operation::UpdateRealServer {
+                        virtual_server: key,
+                        real_server: server.clone(),
+                    },
+                    Some(_) => continue,
+                };
+                let needs = Needs::all(new.into_iter().chain(&removed_local).cloned());
+                let need = self.builder.push(
+                    Phase::RealServers,
+                    Key::RealServer(key, server.key),
+                    difference.subject.clone(),
+                    operation,
+                    needs,
+                );
+                if observed.is_none() {
+                    added.entry(key).or_default().push(need);
+                } else {
+                    for entry in self.late_of(difference) {
+                        late.entry(entry).or_default().push(need.clone());
+                    }
+                }
+            }
+        }
+        self.added = added;
+        for (entry, needs) in late {
+            self.late.entry(entry).or_default().extend(needs);
+        }
+    }
+
+    /// The removals of local-policy entries that the addition of real servers to a virtual server needs.
+    fn removed_local_of(&self, key: &VirtualServerKey) -> Vec<Need> {
+        let (Some(address), Some(port), Some(protocol)) = (key.address(), key.port(), key.protocol()) else {
+            return Vec::new();
+        };
+        let number = match protocol {
+            Protocol::Tcp => kernlink_ipset::Protocol::TCP,
+            Protocol::Udp => kernlink_ipset::Protocol::UDP,
+            Protocol::Sctp => kernlink_ipset::Protocol::SCTP,
+            _ => return Vec::new(),
+        };
+        let by_port = match protocol {
+            Protocol::Tcp => Some(SetId::NodePortLocalTcp),
+            Protocol::Udp => Some(SetId::NodePortLocalUdp),
+            _ => None,
+        };
+        let family = Family::of(address);
+        let frontend = Entry::ip_port(address, ProtocolPort::new(number, port));
+        let by_frontend = [
+            SetId::ExternalIpLocal,
+            SetId::LoadBalancerLocal,
+            SetId::NodePortLocalSctp,
+        ];
+        let entries = by_frontend
+            .map(|set| (family, set, frontend.clone()))
+            .into_iter()
+            .chain(by_port.map(|set| (family, set, Entry::port(port))));
+        let is_left = |(family, set, entry): &EntryKey| {
+            let tables = &self.state.entries[family.index()];
+            let table = &tables[set.index()];
+            let stays = |whole: SetId| tables[whole.index()].is_desired(entry);
+            table.is_observed(entry) && !table.is_desired(entry) && set.whole().is_some_and(stays)
+        };
+        entries
+            .filter_map(|key| match self.removed_local.get(&key) {
+                Some(need) => Some(need.clone()),
+                // Its removal failed and is not due for a retry.
+                None if is_left(&key) => Some(Need::Waiting(Key::Entry(key.0, key.1, key.2))),
+                None => None,
+            })
+            .collect()
+    }
+
+    /// The late entries of a virtual server.
+    fn late_of(&self, difference: &ServerDifference<'_>) -> Vec<EntryKey> {
+        let family = difference.key.address().map(Family::of);
+        let (Some(desired), Some(family)) = (difference.desired, family) else {
+            return Vec::new();
+        };
+        let entries = self.state.entries_of(desired).iter();
+        entries
+            .map(|(set, entry)| (family, *set, entry.clone()))
+            .filter(|entry| self.late.contains_key(entry))
+            .collect()
+    }
+
+    pub(super) fn remove_real_servers(&mut self) {
+        let mut late: HashMap<EntryKey, Vec<Need>> = HashMap::new();
+        for difference in &self.servers {
+            let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
+                continue;
+            };
+            let key = *difference.key;
+            let stays = |(known, _): &(_, _)| real_server(desired, known).is_some();
+            // While no desired real server is in place, the others are kept until a new one is.
+            let added = self
+                .added
+                .get(&key)
+                .filter(|_| !observed.real_servers.iter().any(stays));
+            let waits = !desired.real_servers.is_empty() && !observed.real_servers.iter().any(stays);
+            let any: Vec<Need> = match added {
+                // A limited number, so that the size of a plan does not grow with the square of the number of real servers. If all
+                // of these are refused, the old real servers are removed after a retry.
+                Some(added) => added.iter().take(MOST_ALTERNATIVES).cloned().collect(),
+                None if waits => continue,
+                None => Vec::new(),
+            };
+            let late_entries = self.late_of(difference);
+            for (server, _) in observed.real_servers.iter().filter(|known| !stays(known)) {
+                let operation = Operation::DeleteRealServer {
+                    virtual_server: key,
+                    real_server: *server,
+                };
+                let need = self.builder.push(
+                    Phase::RemoveRealServers,
+                    Key::RealServer(key, *server),
+                    difference.subject.clone(),
+                    operation,
+                    Needs::none().and_any(any.iter().cloned()),
+                );
+                for entry in &late_entries {
+                    late.entry(entry.clone()).or_default().push(need.clone());
+                }
+            }
+        }
+        for (entry, needs) in late {
+            self.late.entry(entry).or_default().extend(needs);
+        }
+    }
+
+    pub(super) fn remove_virtual_servers(&mut self) {
+        let mut deleted = HashMap::new();
+        for difference in &self.servers {
+            let (None, Some(observed), Some(address)) =
+                (difference.desired, difference.observed, difference.key.address())
+            else {
+                continue;
+            };
+            if !observed.is_owned || !self.state.managed.contains(&Family::of(address)) {
+                continue;
+            }
+            let needs = Needs::all(self.unbound.get(&address).cloned());
+            let need = self.builder.push(
+                Phase::RemoveVirtualServers,
+                Key::VirtualServer(*difference.key),
+                difference.subject.clone(),
+                Operation::DeleteVirtualServer(*difference.key),
+                needs,
+            );
+            deleted.insert(*difference.key, need);
+        }
+        self.deleted = deleted;
+    }
+}
+
+pub(super) fn real_server<'a>(server: &'a DesiredServer, key: &RealServerKey) -> Option<&'a RealServer> {
+    let found = server.real_servers.binary_search_by_key(key, |server| server.key);
+    server.real_servers.get(found.ok()?)
+}

@@ -1,0 +1,84 @@
+//! The value of the chains of a family, and the rules in them.
+
+use kernlink_ipset::Entry;
+use kernlink_iptables_restore::{Operation, Ruleset};
+use kernlink_services::Family;
+
+use super::State;
+use crate::ipvs_mode::error::Error;
+use crate::ipvs_mode::rules::{self, RuleInputs};
+use crate::ipvs_mode::sets::SetId;
+use crate::table::Table;
+
+/// The chains and jumps of one family.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ipvs_mode) struct Chains {
+    pub(in crate::ipvs_mode) observed: ObservedRules,
+    pub(in crate::ipvs_mode) is_dirty: bool,
+    /// Whether the chains and jumps are in the desired state.
+    pub(in crate::ipvs_mode) is_in_place: bool,
+    /// The number of operations of the last plan that are not done yet. `None`: the host does not support the tables of the family.
+    pub(in crate::ipvs_mode) pending: Option<usize>,
+    /// The rules that the last plan writes first, if they differ from the desired ones.
+    pub(in crate::ipvs_mode) interim: Option<Interim>,
+}
+
+/// Chains that still have the rules of sets that become empty, and the operation that removes these rules.
+#[derive(Clone, Debug)]
+pub(in crate::ipvs_mode) struct Interim {
+    pub(in crate::ipvs_mode) rules: Box<Ruleset>,
+    pub(in crate::ipvs_mode) removal: Box<Operation>,
+}
+
+/// The tables of one family.
+#[derive(Clone, Debug, Default)]
+pub(in crate::ipvs_mode) enum ObservedRules {
+    /// Never read.
+    #[default]
+    Unknown,
+    /// As read from the kernel.
+    Saved(Box<Ruleset>),
+    /// They could not be read.
+    Unreadable(Error),
+    /// As written by this process: the rules of the owned chains.
+    Written(Box<Ruleset>),
+}
+
+impl State {
+    /// The desired chains and rules of a family.
+    #[must_use]
+    pub fn rules(&self, family: Family) -> Ruleset {
+        self.rules_of(family, |_, table| !table.is_empty())
+    }
+
+    /// The chains of a family with the rules that they need while withdrawn entries exist. `None` if these are the desired ones.
+    pub(in crate::ipvs_mode) fn interim_rules(&self, family: Family) -> Option<Ruleset> {
+        self.emptied(family).next()?;
+        Some(self.rules_of(family, |set, table| {
+            !table.is_empty() || self.emptied(family).any(|emptied| emptied == set)
+        }))
+    }
+
+    /// The sets of a family that have observed entries, but no desired ones.
+    pub(in crate::ipvs_mode) fn emptied(&self, family: Family) -> impl Iterator<Item = SetId> {
+        let tables = &self.entries[family.index()];
+        let is_emptied = |table: &Table<Entry, ()>| table.is_empty() && table.iter_observed().len() > 0;
+        SetId::ALL
+            .into_iter()
+            .filter(move |set| is_emptied(&tables[set.index()]))
+    }
+
+    fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Table<Entry, ()>) -> bool) -> Ruleset {
+        let mut filled = [false; SetId::ALL.len()];
+        for set in SetId::ALL {
+            filled[set.index()] = has_rules(set, &self.entries[family.index()][set.index()]);
+        }
+        rules::rules(&RuleInputs {
+            config: &self.config,
+            family,
+            pod_cidr: self.pod_cidrs[family.index()],
+            filled,
+            denied_to_node: self.denied_to_node(family).copied().collect(),
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Events about the desired state.
+
+use kernlink_dummylink::AddressKey;
+use kernlink_services::{Event, Reason};
+
+use super::State;
+use super::service_ports::sorted;
+use crate::ipvs_mode::options;
+
+impl State {
+    /// Events about the configuration.
+    pub(super) fn configuration_events(&self) -> Vec<Event> {
+        let scheduler = self.config.defaults.scheduler;
+        let problem = options::known_scheduler(scheduler.as_str()).err();
+        let event = |problem: String| {
+            Event::configuration(Reason::Invalid {
+                field: "scheduler".to_owned(),
+                value: scheduler.to_string(),
+                problem: format!("{problem}; {} is used", self.defaults.scheduler),
+            })
+        };
+        problem.map(event).into_iter().collect()
+    }
+
+    /// New events about foreign virtual servers at addresses that the dummy link has or gets: they are reachable there too, and are
+    /// not changed.
+    pub(super) fn foreign_events(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for key in &self.foreign {
+            let Some(address) = key.address() else { continue };
+            let is_bound = AddressKey::host(address).is_ok_and(|key| self.addresses.is_desired(&key));
+            let is_foreign = self.servers.observed(key).is_some_and(|known| !known.is_owned);
+            if is_bound && is_foreign && self.reported_foreign.insert(*key) {
+                let text =
+                    format!("virtual server {key} is foreign and stays, although {address} is a virtual IP");
+                events.push(Event::host("ForeignVirtualServer", text));
+            }
+        }
+        events
+    }
+
+    /// All events that describe the present desired state, sorted, each once, without those of
+    /// [`Services::events`](kernlink_services::Services::events).
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let of_ports = self.ports.iter().flat_map(|port| &port.events).cloned();
+        let of_services = self.service_events.values().flatten().cloned();
+        let of_configuration = self.configuration_events().into_iter();
+        sorted(of_ports.chain(of_services).chain(of_configuration))
+    }
+}

@@ -1,0 +1,128 @@
+//! Records the outcomes of operations in the observed values.
+
+use std::time::Duration;
+
+use super::{ObservedRules, ObservedServer, State};
+use crate::ipvs_mode::operation::Operation;
+use crate::ipvs_mode::rules::family_of;
+use crate::ipvs_mode::sets::SetId;
+
+impl State {
+    /// Records an operation that was done.
+    pub(in crate::ipvs_mode) fn record(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Sysctl(operation) => {
+                self.sysctls
+                    .observe(operation.name.clone(), Some(operation.value.clone()));
+            }
+            Operation::Link(operation) => self.record_link(operation),
+            Operation::Set(operation) => self.record_set(operation),
+            Operation::Rules(operation) => {
+                let family = family_of(operation.family());
+                let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
+                let rules = is_restore.then(|| Box::new(self.rules(family)));
+                let chains = &mut self.chains[family.index()];
+                if chains
+                    .interim
+                    .as_ref()
+                    .is_some_and(|interim| interim.removal == *operation)
+                {
+                    chains.interim = None;
+                } else {
+                    chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
+                }
+                if let Some(rules) = rules {
+                    let interim = chains.interim.as_ref().map(|interim| interim.rules.clone());
+                    chains.observed = ObservedRules::Written(interim.unwrap_or(rules));
+                }
+            }
+            Operation::Ipvs(operation) => self.record_ipvs(operation),
+        }
+    }
+
+    fn record_link(&mut self, operation: &kernlink_dummylink::Operation) {
+        use kernlink_dummylink::Operation;
+        match operation {
+            Operation::AddLink(link) | Operation::EnsureLink(link) => {
+                self.links.observe(link.name, Some(()));
+            }
+            Operation::DeleteLink(name) => self.links.observe(*name, None),
+            Operation::AddAddress(_, address) | Operation::EnsureAddress(_, address) => {
+                self.addresses.observe(address.key, Some(()));
+            }
+            Operation::DeleteAddress(_, key) => self.addresses.observe(*key, None),
+            // Plans contain no other operation.
+            _ => {}
+        }
+    }
+
+    fn record_set(&mut self, operation: &kernlink_ipset::Operation) {
+        use kernlink_ipset::Operation;
+        let Some((family, id)) = SetId::of_name(operation.set()) else {
+            return;
+        };
+        let entries = &mut self.entries[family.index()][id.index()];
+        match operation {
+            Operation::Create { set, .. } => self.sets.observe((family, id), Some((**set).clone())),
+            Operation::Add { entry, .. } => entries.observe(entry.clone(), Some(())),
+            Operation::Delete { entry, .. } => entries.observe(entry.clone(), None),
+            // Plans contain no other operation.
+            _ => {}
+        }
+    }
+
+    fn record_ipvs(&mut self, operation: &kernlink_ipvs::Operation) {
+        use kernlink_ipvs::Operation;
+        match operation {
+            Operation::AddVirtualServer(server) => {
+                let observed = ObservedServer {
+                    virtual_server: server.clone(),
+                    real_servers: Vec::new(),
+                    is_owned: true,
+                };
+                self.servers.observe(server.key, Some(observed));
+            }
+            Operation::UpdateVirtualServer(server) => {
+                if let Some(observed) = self.servers.observed_mut(&server.key) {
+                    observed.virtual_server = server.clone();
+                    observed.is_owned = true;
+                }
+            }
+            Operation::DeleteVirtualServer(key) => self.servers.observe(*key, None),
+            Operation::AddRealServer {
+                virtual_server,
+                real_server,
+            }
+            | Operation::UpdateRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                if let Some(observed) = self.servers.observed_mut(virtual_server) {
+                    observed.set_real_server(real_server.key, Some(real_server.into()));
+                }
+            }
+            Operation::DeleteRealServer {
+                virtual_server,
+                real_server,
+            } => {
+                if let Some(observed) = self.servers.observed_mut(virtual_server) {
+                    observed.set_real_server(*real_server, None);
+                }
+            }
+            Operation::SetTimeouts(timeouts) => {
+                let observed = self.timeouts.observed.get_or_insert_default();
+                let set = |observed: &mut Duration, value: Duration| {
+                    // Zero keeps the value.
+                    if !value.is_zero() {
+                        *observed = value;
+                    }
+                };
+                set(&mut observed.tcp, timeouts.tcp);
+                set(&mut observed.tcp_fin, timeouts.tcp_fin);
+                set(&mut observed.udp, timeouts.udp);
+            }
+            // Plans contain no other operation.
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The values of virtual servers: desired and observed.
+
+use std::sync::Arc;
+
+use kernlink_ipvs::{
+    ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight,
+};
+use kernlink_services::PortId;
+
+/// The desired value of a virtual server.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::ipvs_mode) struct DesiredServer {
+    pub(in crate::ipvs_mode) virtual_server: VirtualServer,
+    /// Sorted by key, each once.
+    pub(in crate::ipvs_mode) real_servers: Arc<[RealServer]>,
+    /// The service port that owns it, and the position of the frontend there.
+    pub(super) owner: (PortId, u32),
+}
+
+/// The observed value of a virtual server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::ipvs_mode) struct ObservedServer {
+    pub(in crate::ipvs_mode) virtual_server: VirtualServer,
+    /// Sorted by key.
+    pub(in crate::ipvs_mode) real_servers: Vec<(RealServerKey, ObservedRealServer)>,
+    pub(in crate::ipvs_mode) is_owned: bool,
+}
+
+/// The observed value of a real server: the attributes that a listing of all virtual servers contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ipvs_mode) struct ObservedRealServer {
+    weight: Weight,
+    forwarding: ForwardingSummary,
+}
+
+impl ObservedRealServer {
+    /// Whether the listed attributes have the desired values. Thresholds and tunnel attributes are not listed.
+    pub(in crate::ipvs_mode) fn agrees_with(self, desired: &RealServer) -> bool {
+        self == Self::from(desired)
+    }
+}
+
+impl From<&RealServer> for ObservedRealServer {
+    fn from(server: &RealServer) -> Self {
+        Self {
+            weight: server.weight,
+            forwarding: server.forwarding.into(),
+        }
+    }
+}
+
+impl From<&RealServerSummary> for ObservedRealServer {
+    fn from(summary: &RealServerSummary) -> Self {
+        Self {
+            weight: summary.weight,
+            forwarding: summary.forwarding,
+        }
+    }
+}
+
+impl ObservedServer {
+    pub(in crate::ipvs_mode) fn real_server(&self, key: &RealServerKey) -> Option<ObservedRealServer> {
+        let found = self.real_servers.binary_search_by_key(key, |(key, _)| *key);
+        self.real_servers.get(found.ok()?).map(|(_, server)| *server)
+    }
+
+    /// Sets or removes the observed value of a real server.
+    pub(super) fn set_real_server(&mut self, key: RealServerKey, server: Option<ObservedRealServer>) {
+        match (
+            self.real_servers.binary_search_by_key(&key, |(key, _)| *key),
+            server,
+        ) {
+            (Ok(position), Some(server)) => {
+                if let Some(place) = self.real_servers.get_mut(position) {
+                    place.1 = server;
+                }
+            }
+            (Ok(position), None) => _ = self.real_servers.remove(position),
+            (Err(position), Some(server)) => self.real_servers.insert(position, (key, server)),
+            (Err(_), None) => {}
+        }
+    }
+}
