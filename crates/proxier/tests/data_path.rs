@@ -1,6 +1,6 @@
-//! A data path of its own beside IPVS mode: it only binds the addresses of cluster IPs to a dummy link.
+//! A second data path: it only binds the addresses of cluster IPs to a dummy link.
 #![cfg(feature = "fake")]
-#![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test reports errors by panicking")]
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -19,7 +19,7 @@ struct AddressMode;
 #[derive(Debug, Default)]
 struct Addresses {
     table: Table<AddressKey, ()>,
-    /// The frontends that are counted in the table: several ports of a Service share its address.
+    /// The frontends with a reference in the table: several ports of a Service share its address.
     frontends: BTreeSet<FrontendKey>,
 }
 

@@ -1,13 +1,13 @@
-//! Scenarios: manifests in, tables out. One file each in `tests/scenarios/desired`, which an operator can read;
-//! `tests/scenarios/README.md` says how, and which behaviour is in which file.
+//! Scenarios: manifests in, tables out. Each file of `tests/scenarios/desired` is one; `tests/scenarios/README.md` describes the format
+//! and lists which behaviour is in which file.
 //!
-//! `KERNLINK_BLESS=1 cargo test --test desired` writes what comes out into the files; look at the difference before you keep it.
+//! `KERNLINK_BLESS=1 cargo test --test desired` writes the actual results into the files; review the difference.
 #![cfg(all(feature = "kubernetes", feature = "fake"))]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test says what is wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 #[path = "support/scenario.rs"]
@@ -21,14 +21,15 @@ use std::path::{Path, PathBuf};
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_proxier::ipvs_mode::{Kernel, Listings, Operation, Proxier};
 use kernlink_services::{Family, SourceId};
-use scenario::Scenario;
-use support::{Desired, events, lines};
+
+use crate::scenario::Scenario;
+use crate::support::{Desired, events, lines};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios")
 }
 
-/// What comes out, section by section.
+/// The actual result, section by section.
 type Outcome = Vec<(&'static str, String)>;
 
 /// The listings of a node without Services.
@@ -36,16 +37,16 @@ fn bare() -> Listings {
     support::listings(&Desired::new(&Scenario::parse("", "").config()))
 }
 
-/// What comes out at each stage.
+/// The actual result of each stage.
 fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     scenario.run(&scenario.config(), |_, desired, errors| {
         let events = events(desired);
-        let said: String = events.iter().map(|event| format!("{event}\n")).collect();
+        let printed: String = events.iter().map(|event| format!("{event}\n")).collect();
         let listings = desired.state.listings(scenario.kernel(), scenario.processors());
         let mut outcome = scenario::sections(&listings, &bare());
         outcome.push(("health", health_checks(desired)));
-        outcome.push(("events", errors + &said));
+        outcome.push(("events", errors + &printed));
         outcomes.push(outcome);
     });
     if let Some(first) = outcomes.first_mut() {
@@ -54,13 +55,13 @@ fn outcomes(scenario: &Scenario) -> Vec<Outcome> {
     outcomes
 }
 
-/// What is to be done to virtual servers and addresses of a kernel that holds what the file says, after the changes of the first
-/// stage: command lines. Nothing where the file does not ask for it.
+/// The steps for virtual servers and addresses after the changes of the first stage, as commands, on a kernel with the virtual servers
+/// and links of the file. Empty if the file has no section `plan`.
 fn plan(scenario: &Scenario) -> String {
     let Some(stage) = scenario
         .stages
         .first()
-        .filter(|stage| stage.wanted("plan").is_some())
+        .filter(|stage| stage.expected("plan").is_some())
     else {
         return String::new();
     };
@@ -94,7 +95,7 @@ fn plan(scenario: &Scenario) -> String {
         .collect()
 }
 
-/// Port, Service, and how many of its addresses are here and ready, a line each.
+/// The health checks, one per line: family, port, Service, number of local ready addresses.
 fn health_checks(desired: &Desired) -> String {
     let mut text = String::new();
     for family in Family::ALL {
@@ -108,18 +109,23 @@ fn health_checks(desired: &Desired) -> String {
     text
 }
 
-/// The sections that must be empty where a file does not have them.
+/// The sections that are expected to be empty if a file does not have them.
 const USUAL: [&str; 6] = ["ipvs", "entries", "addresses", "rules", "health", "events"];
 
-/// The file with what came out in place of what should.
+/// The file with the actual results in place of the expected ones.
 fn blessed(scenario: &Scenario, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     for (stage, outcome) in scenario.stages.iter().zip(outcomes) {
-        let is_wanted = |line: &str| stage.wanted.iter().any(|(name, _)| line == format!("== {name}"));
-        let given = stage.given.lines().filter(|line| !is_wanted(line));
+        let is_expected = |line: &str| {
+            stage
+                .expected
+                .iter()
+                .any(|(name, _)| line == format!("== {name}"))
+        };
+        let given = stage.given.lines().filter(|line| !is_expected(line));
         text.extend(given.map(|line| format!("{line}\n")));
         for (section, content) in outcome {
-            if stage.wanted(section).is_some() || (USUAL.contains(section) && !content.is_empty()) {
+            if stage.expected(section).is_some() || (USUAL.contains(section) && !content.is_empty()) {
                 text += &format!("== {section}\n{content}");
             }
         }
@@ -140,24 +146,24 @@ fn scenarios() {
         }
         for (stage, outcome) in outcomes.iter().enumerate() {
             for (section, content) in outcome {
-                let wanted = match scenario.stages[stage].wanted(section) {
+                let expected = match scenario.stages[stage].expected(section) {
                     None if USUAL.contains(section) => "",
                     None => continue,
-                    Some(wanted) => wanted,
+                    Some(expected) => expected,
                 };
-                // The order of events means nothing.
+                // The order of events has no meaning.
                 let is_same = if *section == "events" {
                     let sorted = |text: &str| {
                         let mut lines = lines(text);
                         lines.sort();
                         lines
                     };
-                    sorted(wanted) == sorted(content)
+                    sorted(expected) == sorted(content)
                 } else {
-                    wanted == content
+                    expected == content
                 };
                 if !is_same {
-                    let difference = support::difference(section, &lines(wanted), &lines(content));
+                    let difference = support::difference(section, &lines(expected), &lines(content));
                     wrong += &format!("{}, stage {stage}: {}\n{difference}", scenario.name, scenario.why);
                 }
             }
@@ -167,19 +173,23 @@ fn scenarios() {
 }
 
 #[test]
-fn every_scenario_says_why_and_asks_for_what_there_is() {
+fn every_scenario_has_a_reason_and_known_sections_only() {
     let known: Vec<&str> = {
         let nothing = Scenario::parse("", "== manifests\n");
         let outcome = outcomes(&nothing).remove(0);
         outcome.into_iter().map(|(section, _)| section).collect()
     };
     for scenario in Scenario::all(&folder().join("desired")) {
-        assert!(scenario.why.ends_with('.'), "{}: says no why", scenario.name);
+        assert!(
+            scenario.why.ends_with('.'),
+            "{}: no line `why:` that ends with a full stop",
+            scenario.name
+        );
         for stage in &scenario.stages {
-            for (section, _) in &stage.wanted {
+            for (section, _) in &stage.expected {
                 assert!(
                     known.contains(&section.as_str()),
-                    "{}: {section} is no section",
+                    "{}: {section} is not a section",
                     scenario.name
                 );
             }
@@ -196,7 +206,7 @@ fn the_readme_names_every_scenario() {
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.rsplit_once(" | "));
     for (behaviour, files) in rows.filter(|row| *row != ("behaviour", "files |")) {
-        assert!(files.contains('`'), "{behaviour}: in no file");
+        assert!(files.contains('`'), "{behaviour}: names no file");
         named.extend(files.split('`').skip(1).step_by(2));
     }
     let scenarios = Scenario::all(&folder().join("desired"));
@@ -205,6 +215,6 @@ fn the_readme_names_every_scenario() {
     let unknown: Vec<_> = named.difference(&files).collect();
     assert!(
         missing.is_empty() && unknown.is_empty(),
-        "not in the README: {missing:?}; in the README, but no file: {unknown:?}"
+        "files not in the README: {missing:?}; files in the README that do not exist: {unknown:?}"
     );
 }

@@ -1,10 +1,10 @@
-//! Where packets end: from every kind of sender, to every kind of frontend, under every policy.
+//! Where packets end: from every kind of sender, to every kind of frontend, with every policy.
 #![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::expect_used,
-    reason = "a test says what is wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 mod support;
@@ -18,13 +18,15 @@ use kernlink_kubernetes::manifest;
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
 use kernlink_proxier::ipvs_mode::{Config, State};
 use kernlink_services::Protocol;
-use support::build;
-use tracer::{Packet, Tracer};
+
+use crate::support::build;
+use crate::tracer::{Packet, Tracer};
 
 const NODE: &str = "eth0=192.0.2.1,eth0=2001:db8::1";
 
-/// Every Service has the endpoints .21 on this node and .22 on another, unless its name says otherwise.
-fn world(config: Config) -> State {
+/// A cluster with Services of every kind. Each has the endpoints .21 on this node and .22 on another node; if its name ends with
+/// `-remote`, only .22; if it ends with `-empty`, none.
+fn cluster(config: Config) -> State {
     let mut text = String::new();
     let mut service = |name: &str, last: u8, kind: &str, ports: &str, spec: &str, status: &str| {
         let _ = writeln!(
@@ -124,12 +126,12 @@ endpoints: [{endpoints}]
     for (last, method) in [(17, "direct"), (18, "tunnel")] {
         text += &forwarded(last, method);
     }
-    let objects = manifest::read("world", &text);
+    let objects = manifest::read("cluster", &text);
     assert_eq!(objects.errors, []);
     build(&config, NODE, objects.into_changes().unwrap()).state
 }
 
-/// A Service that asks for a forwarding method, by every kind of frontend, with an endpoint on another host. Its ports are those
+/// A Service with a forwarding method and frontends of every kind, with an endpoint on another host. Its ports are those
 /// of [`protocols`].
 fn forwarded(last: u8, method: &str) -> String {
     let ports = |node_port: &str| {
@@ -175,7 +177,7 @@ fn config() -> Config {
     config
 }
 
-/// Everybody who may send.
+/// All senders.
 const SENDERS: [&str; 9] = [
     "pod",
     "endpoint",
@@ -188,7 +190,7 @@ const SENDERS: [&str; 9] = [
     "node-by-vip",
 ];
 
-/// Who may send. The address is that of IPv4; of IPv6 in the second place.
+/// The input interface and the source address of a sender.
 fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr) {
     let (input, v4, v6) = match name {
         "pod" => (Some("veth1"), "10.244.1.50", "fd01:1::50"),
@@ -200,9 +202,9 @@ fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr)
         "allowed" => (Some("eth0"), "198.18.3.4", "2001:db8:5::4"),
         "loopback" => (None, "127.0.0.1", "::1"),
         "node" => (None, "192.0.2.1", "2001:db8::1"),
-        // The kernel takes a virtual IP for its own source address when it talks to that.
+        // The kernel selects the virtual IP as the source address of packets to it.
         "node-by-vip" => return (None, destination.ip()),
-        other => panic!("nobody is called {other}"),
+        other => panic!("unknown sender {other}"),
     };
     (
         input,
@@ -210,8 +212,8 @@ fn sender(name: &str, destination: SocketAddr) -> (Option<&'static str>, IpAddr)
     )
 }
 
-/// Checks lines of `sender,sender destination = end`, the destination in IPv4 form, `all` being everybody; `kept` and the like stand for both
-/// endpoints.
+/// Checks lines of `sender,sender destination = end`. The destination is in IPv4 form and is checked in both families; `all` is all
+/// senders; `kept` and the like mean both endpoints.
 fn check(desired: &State, table: &str) {
     let node: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
     let tracer = Tracer::new(desired, node);
@@ -222,8 +224,8 @@ fn check(desired: &State, table: &str) {
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
     {
-        let (question, want) = line.split_once(" = ").expect(line);
-        let mut words = question.split_whitespace();
+        let (input, want) = line.split_once(" = ").expect(line);
+        let mut words = input.split_whitespace();
         let (names, to) = (words.next().expect(line), words.next().expect(line));
         let names: Vec<&str> = match names {
             "all" => SENDERS.to_vec(),
@@ -234,16 +236,16 @@ fn check(desired: &State, table: &str) {
             let to = if six { to_six(to) } else { to.to_owned() };
             for (protocol, number) in protocols(number) {
                 let destination = SocketAddr::new(to.parse().expect(&to), number);
-                let (input, source) = sender(name, destination);
+                let (interface, source) = sender(name, destination);
                 let end = tracer
-                    .trace(Packet::new(input, source, destination, protocol))
+                    .trace(Packet::new(interface, source, destination, protocol))
                     .to_string();
                 let want = expand(want.trim(), protocol, six);
                 rows += 1;
                 if end != want {
                     let _ = writeln!(
                         wrong,
-                        "{name} ({source}) to {destination}/{protocol}: {end}\n    wanted {want}"
+                        "{name} ({source}) to {destination}/{protocol}: {end}\n    expected {want}"
                     );
                 }
             }
@@ -260,11 +262,11 @@ fn to_six(v4: &str) -> String {
         "203.0.113" => format!("2001:db8:ff::{host}"),
         "192.0.2" => format!("2001:db8::{host}"),
         "127.0.0" => "::1".to_owned(),
-        other => panic!("{other} has no twin"),
+        other => panic!("{other} has no IPv6 network"),
     }
 }
 
-/// `80` is TCP; `*` the usual port of each protocol, `30*` and `31*` their node ports.
+/// A number is a TCP port; `*` is the port of each protocol, `30*` and `31*` are their node ports.
 fn protocols(number: &str) -> Vec<(Protocol, u16)> {
     let of = |base: u16| {
         vec![
@@ -299,7 +301,7 @@ fn expand(want: &str, protocol: Protocol, six: bool) -> String {
         "local masqueraded" => format!("{local} masqueraded"),
         "remote kept" => format!("{remote} kept"),
         "remote masqueraded" => format!("{remote} masqueraded"),
-        // Of a Service whose endpoints have the same ports.
+        // A Service whose endpoints have the same ports as its frontends.
         other => match other.strip_prefix("same port ") {
             Some(how) => {
                 let own = protocols("*")
@@ -320,20 +322,20 @@ fn expand(want: &str, protocol: Protocol, six: bool) -> String {
 #[test]
 fn cluster_ips() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
         pod,other-pod                        10.96.0.1:*  = kept
-        # A pod that reaches itself would refuse an answer from itself.
+        # A pod does not accept a reply from its own address.
         endpoint                             10.96.0.1:*  = hairpin
         node,node-by-vip                     10.96.0.1:*  = masqueraded
         other-node,outside,allowed           10.96.0.1:*  = masqueraded
-        # Sources of loopback cannot be rewritten for the wire, so nothing is asked of them.
+        # Loopback sources return first, as in kube-proxy.
         loopback                             10.96.0.1:*  = kept
         # Only endpoints here.
         pod,other-pod,loopback               10.96.0.2:*  = local kept
         endpoint,node,node-by-vip            10.96.0.2:*  = local masqueraded
         other-node,outside,allowed           10.96.0.2:*  = local masqueraded
-        # None here, and nothing from outside leads there.
+        # No local endpoint, and no external frontend.
         all                                  10.96.0.3:*  = unreachable
         all                                  10.96.0.4:*  = unreachable
         # A port that no Service has.
@@ -345,19 +347,19 @@ fn cluster_ips() {
 #[test]
 fn node_ports() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
         pod,other-pod,endpoint               192.0.2.1:30*   = masqueraded
         node,node-by-vip                     192.0.2.1:30*   = masqueraded
         other-node,outside,allowed           192.0.2.1:30*   = masqueraded
         loopback                             192.0.2.1:30*   = kept
-        # The client's address stays, so only endpoints here can answer.
+        # The source address is kept, so only local endpoints can reply.
         pod,other-pod,node,node-by-vip       192.0.2.1:31*   = local kept
         endpoint                             192.0.2.1:31*   = local masqueraded
         other-node,outside,allowed,loopback  192.0.2.1:31*   = local kept
-        # As kube-proxy's IPVS mode: without an endpoint here, all are used.
+        # As in kube-proxy's IPVS mode: without a local endpoint, all are used.
         all                                  192.0.2.1:32080 = remote kept
-        # Loopback has no node ports, and a number that is none is the node's own.
+        # Loopback has no node ports; a port without a node port belongs to the node.
         loopback                             127.0.0.1:30*   = node
         all                                  192.0.2.1:30081 = node
         ",
@@ -367,7 +369,7 @@ fn node_ports() {
 #[test]
 fn external_ips() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
         pod,other-pod,endpoint               203.0.113.8:*  = masqueraded
         node,node-by-vip                     203.0.113.8:*  = masqueraded
@@ -378,7 +380,7 @@ fn external_ips() {
         other-node,outside,allowed,loopback  203.0.113.9:*  = local kept
         all                                  203.0.113.8:81 = rejected
         all                                  203.0.113.9:81 = rejected
-        # The policy for external traffic says nothing about the cluster IP, and the other way round.
+        # The policy for external traffic does not apply to the cluster IP, and vice versa.
         pod,other-pod                        10.96.0.9:*    = kept
         outside                              10.96.0.9:*    = masqueraded
         pod,other-pod                        10.96.0.30:*   = local kept
@@ -392,7 +394,7 @@ fn external_ips() {
 #[test]
 fn load_balancers() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
         pod,other-pod,endpoint               203.0.113.10:* = masqueraded
         node,node-by-vip                     203.0.113.10:* = masqueraded
@@ -410,28 +412,28 @@ fn load_balancers() {
 #[test]
 fn source_ranges() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
-        # Some sources only; pods, this node and others are none of them.
+        # Restricted sources, without pods, this node and other hosts.
         allowed                              203.0.113.12:* = masqueraded
         outside,other-node                   203.0.113.12:* = dropped
         pod,other-pod,endpoint               203.0.113.12:* = dropped
         node-by-vip                          203.0.113.12:* = dropped
-        # A process that picks another source than the kernel would is not kept off, as in kube-proxy.
+        # A process that binds another source address than the kernel selects is accepted, as in kube-proxy.
         node                                 203.0.113.12:* = masqueraded
         loopback                             203.0.113.12:* = kept
-        # The same under policy Local.
+        # The same with policy Local.
         allowed                              203.0.113.14:* = local kept
         outside,other-node                   203.0.113.14:* = dropped
         pod,other-pod,endpoint               203.0.113.14:* = dropped
         node-by-vip                          203.0.113.14:* = dropped
         node,loopback                        203.0.113.14:* = local kept
-        # The node is in a range, and its neighbours.
+        # The node and other nodes are in a range.
         node,node-by-vip,other-node          203.0.113.13:* = masqueraded
         loopback                             203.0.113.13:* = kept
         outside,allowed                      203.0.113.13:* = dropped
         pod,other-pod,endpoint               203.0.113.13:* = dropped
-        # Ports that the Service does not have are nobody's.
+        # Ports without a virtual server.
         all                                  203.0.113.12:81 = rejected
         # The cluster IP of such a Service is open to all.
         pod,other-pod                        10.96.0.12:*   = kept
@@ -442,9 +444,9 @@ fn source_ranges() {
 
 #[test]
 fn the_number_of_a_node_port_changes_nothing_for_other_traffic() {
-    // kube-proxy would masquerade the first and not the second.
+    // kube-proxy masquerades the first and does not masquerade the second.
     check(
-        &world(config()),
+        &cluster(config()),
         "
         pod         10.96.0.16:30080   = kept
         outside     203.0.113.15:31080 = masqueraded
@@ -455,11 +457,11 @@ fn the_number_of_a_node_port_changes_nothing_for_other_traffic() {
 }
 
 #[test]
-fn every_way_of_knowing_this_nodes_pods() {
+fn every_mode_of_local_detection() {
     let with = |detection: LocalDetection| {
         let mut config = config();
         config.local_detection = detection;
-        world(config)
+        cluster(config)
     };
     let by_interface = "
         pod         10.96.0.1:* = kept
@@ -480,8 +482,8 @@ fn every_way_of_knowing_this_nodes_pods() {
     let mut node_cidr = config();
     node_cidr.local_detection = LocalDetection::NodeCidr;
     node_cidr.services.pod_cidrs = vec!["10.244.1.0/24".parse().unwrap(), "fd01:1::/48".parse().unwrap()];
-    check(&world(node_cidr), by_interface);
-    // Pods cannot be told from others: only what comes from the virtual IP itself is masqueraded.
+    check(&cluster(node_cidr), by_interface);
+    // Pods are not recognised: only traffic from the virtual IP itself is masqueraded.
     check(
         &with(LocalDetection::ClusterCidr(Vec::new())),
         "
@@ -496,18 +498,18 @@ fn every_way_of_knowing_this_nodes_pods() {
     let mut all = config();
     all.masquerade_all = true;
     check(
-        &world(all),
+        &cluster(all),
         "pod 10.96.0.1:* = masqueraded\nendpoint 10.96.0.1:* = masqueraded\noutside 10.96.0.1:* = masqueraded",
     );
 }
 
 #[test]
-fn what_is_not_masqueraded_keeps_both_addresses_whoever_sends_it() {
+fn packets_that_are_not_masqueraded_keep_both_addresses_from_every_sender() {
     let mut all = config();
     all.masquerade_all = true;
     for config in [config(), all] {
         check(
-            &world(config),
+            &cluster(config),
             "
             outside     203.0.113.17:*    = same port kept direct
             pod         203.0.113.17:*    = same port kept direct
@@ -516,7 +518,7 @@ fn what_is_not_masqueraded_keeps_both_addresses_whoever_sends_it() {
             outside     203.0.113.18:*    = same port kept tunnel
             node-by-vip 203.0.113.18:*    = same port kept tunnel
             outside     203.0.113.17:81   = rejected
-            # Load balancers still admit some sources only.
+            # Source ranges of load balancers apply.
             allowed     203.0.113.117:*   = same port kept direct
             outside     203.0.113.117:*   = dropped
             pod         203.0.113.117:*   = dropped
@@ -533,28 +535,28 @@ fn what_is_not_masqueraded_keeps_both_addresses_whoever_sends_it() {
     }
 }
 
-/// The packet walk of kube-proxy's IPVS mode, row by row.
+/// The paths of packets in kube-proxy's IPVS mode.
 #[test]
-fn the_packet_walk() {
+fn packet_paths_of_kube_proxy() {
     check(
-        &world(config()),
+        &cluster(config()),
         "
-        # From a pod to a cluster IP: not marked, translated; where it comes back to the same pod, masqueraded.
+        # From a pod to a cluster IP: not masqueraded, unless the endpoint is the same pod.
         pod         10.96.0.1:*    = kept
         endpoint    10.96.0.1:*    = hairpin
-        # From the node to a cluster IP: marked, masqueraded.
+        # From the node to a cluster IP: masqueraded.
         node        10.96.0.1:*    = masqueraded
         # From outside to a node port: by policy.
         outside     192.0.2.1:30*  = masqueraded
         outside     192.0.2.1:31*  = local kept
-        # From outside to a load balancer with ranges: passed, with the mark of its policy, or dropped.
+        # From outside to a load balancer with source ranges: accepted by policy, or dropped.
         allowed     203.0.113.12:* = masqueraded
         allowed     203.0.113.14:* = local kept
         outside     203.0.113.12:* = dropped
         outside     203.0.113.14:* = dropped
-        # From the node, which is in no range: a server is chosen, and then it is dropped.
+        # From the node, which is in no range: dropped after a real server is selected.
         node-by-vip 203.0.113.12:* = dropped
-        # From outside to a port that the virtual IP does not have.
+        # From outside to a port of a virtual IP without a virtual server.
         outside     203.0.113.10:81 = rejected
         outside     203.0.113.8:81  = rejected
         outside     10.96.0.1:81    = rejected
@@ -563,9 +565,9 @@ fn the_packet_walk() {
 }
 
 #[test]
-fn what_is_not_for_the_node_is_forwarded() {
+fn packets_to_other_hosts_are_forwarded() {
     check(
-        &world(config()),
+        &cluster(config()),
         "pod 203.0.113.200:80 = forwarded\npod 192.0.2.77:80 = forwarded\noutside 192.0.2.1:22 = node",
     );
 }

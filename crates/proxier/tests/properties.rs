@@ -1,9 +1,9 @@
-//! What holds for every cluster: random Services, slices, nodes and addresses, in any order.
+//! Properties of the desired state: random Services, slices, nodes and addresses, in any order.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test says what is wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 mod support;
@@ -18,10 +18,11 @@ use kernlink_services::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
-use support::clusters::{Step, node, service, slice, step};
-use support::{Desired, events, interface_addresses, listings};
 
-/// Everything that a desired state says.
+use crate::support::clusters::{Step, node, service, slice, step};
+use crate::support::{Desired, events, interface_addresses, listings};
+
+/// Everything in a desired state, as text.
 fn everything(desired: &Desired) -> String {
     let mut text = String::new();
     for (name, listing) in listings(desired).files() {
@@ -56,7 +57,7 @@ fn config() -> Config {
     config
 }
 
-/// What an embedder would know of the Services that looks up only the keys it is told of.
+/// A copy of the Services that is updated with the changed keys only, as an embedder does it.
 #[derive(Debug, Default, PartialEq)]
 struct Shadow {
     frontends: BTreeMap<FrontendKey, String>,
@@ -122,7 +123,7 @@ impl Shadow {
     }
 }
 
-/// Runs steps on Services and a desired state that is brought up to date as they go.
+/// Applies steps to Services and a desired state. Calls `after_update` after each update.
 fn run(steps: &[Step], mut after_update: impl FnMut(&Desired, &Changes)) -> Desired {
     let mut desired = Desired::new(&config());
     let mut update = |desired: &mut Desired| {
@@ -133,14 +134,14 @@ fn run(steps: &[Step], mut after_update: impl FnMut(&Desired, &Changes)) -> Desi
         match step {
             Step::Change(source, change) => _ = desired.change(*source, change.clone()),
             Step::Addresses(addresses) => desired.set_interface_addresses(interface_addresses(addresses)),
-            Step::Fold => update(&mut desired),
+            Step::Update => update(&mut desired),
         }
     }
     update(&mut desired);
     desired
 }
 
-/// Each object once, the first of its name, then the addresses of the node.
+/// Each object once, the first one of its name, then the addresses of the node.
 fn arrivals(services: &[Service], slices: &[EndpointSlice], nodes: &[Node]) -> Vec<Step> {
     let mut seen = BTreeSet::new();
     let mut first = |kind: Kind, name: &ObjectName| seen.insert((kind, name.clone()));
@@ -159,20 +160,20 @@ fn arrivals(services: &[Service], slices: &[EndpointSlice], nodes: &[Node]) -> V
     steps.chain([addresses]).collect()
 }
 
-/// Steps in an order that the keys give, with folds between them where a bit is set.
-fn shuffled(steps: Vec<Step>, keys: &[u64], folds: u64) -> Vec<Step> {
+/// The steps in the order of `keys`, with an update after each step whose bit in `updates` is set.
+fn shuffled(steps: Vec<Step>, keys: &[u64], updates: u64) -> Vec<Step> {
     let mut keyed: Vec<(u64, Step)> = steps
         .into_iter()
         .enumerate()
-        // Another key for each step, also where there are more steps than keys.
+        // Every step has a different key, also if there are more steps than keys.
         .map(|(n, step)| (keys[n % keys.len()].rotate_left(u32::try_from(n).unwrap()), step))
         .collect();
     keyed.sort_by_key(|(key, _)| *key);
     let steps = keyed.into_iter().enumerate();
     steps
         .flat_map(|(n, (_, step))| {
-            let fold = (folds >> (n % 64) & 1 == 1).then_some(Step::Fold);
-            [Some(step), fold].into_iter().flatten()
+            let update = (updates >> (n % 64) & 1 == 1).then_some(Step::Update);
+            [Some(step), update].into_iter().flatten()
         })
         .collect()
 }
@@ -181,9 +182,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn an_updated_state_equals_one_that_is_built_anew(steps in vec(step(), 1..40)) {
+    fn an_updated_state_equals_a_rebuilt_one(steps in vec(step(), 1..40)) {
         let updated = run(&steps, |_, _| ());
-        // The same Services, of which a fresh state is told everything.
+        // The same Services, all compiled again.
         let mut rebuilt = updated.clone();
         let mut other = config();
         other.services.service_proxy_name = Some("another".to_owned());
@@ -195,39 +196,39 @@ proptest! {
     }
 
     #[test]
-    fn services_that_are_delivered_at_once_are_the_same(steps in vec(step(), 1..40)) {
+    fn many_small_updates_equal_one_large_update(steps in vec(step(), 1..40)) {
         let updated = run(&steps, |_, _| ());
-        let all: Vec<Step> = steps.into_iter().filter(|step| !matches!(step, Step::Fold)).collect();
+        let all: Vec<Step> = steps.into_iter().filter(|step| !matches!(step, Step::Update)).collect();
         let at_once = run(&all, |_, _| ());
         prop_assert_eq!(differences(&updated, &at_once), "");
     }
 
     #[test]
-    fn the_order_of_arrival_never_matters(
+    fn the_state_does_not_depend_on_the_order_of_arrival(
         services in vec(service(), 1..5),
         slices in vec(slice(), 0..4),
         nodes in vec(node(), 0..3),
         keys in vec(any::<u64>(), 16),
-        folds in any::<u64>(),
+        updates in any::<u64>(),
     ) {
         let steps = arrivals(&services, &slices, &nodes);
         let one = run(&steps, |_, _| ());
-        let two = run(&shuffled(steps, &keys, folds), |_, _| ());
+        let two = run(&shuffled(steps, &keys, updates), |_, _| ());
         prop_assert_eq!(differences(&one, &two), "");
     }
 
     #[test]
-    fn what_was_there_before_never_matters(
+    fn the_state_does_not_depend_on_deleted_objects(
         before in vec(step(), 1..30),
         services in vec(service(), 1..5),
         slices in vec(slice(), 0..4),
         nodes in vec(node(), 0..3),
         keys in vec(any::<u64>(), 16),
-        folds in any::<u64>(),
+        updates in any::<u64>(),
     ) {
         let steps = arrivals(&services, &slices, &nodes);
         let fresh = run(&steps, |_, _| ());
-        // Another world, with conflicts of its own, goes away in some order while this one comes.
+        // Another cluster, with its own conflicts, is deleted in random order while this one is added.
         let mut kept: BTreeSet<(Kind, ObjectName)> = BTreeSet::new();
         kept.extend(services.iter().map(|o| (Kind::Service, o.name.clone())));
         kept.extend(slices.iter().map(|o| (Kind::EndpointSlice, o.name.clone())));
@@ -253,23 +254,23 @@ proptest! {
         // The facts of this node's own Node stay in use when it is deleted.
         let is_own_node = |step: &Step| format!("{step:?}").contains("node-a") && matches!(step, Step::Change(_, Change::Nodes(_)));
         let mut all: Vec<Step> = before.into_iter().filter(|step| !is_own_node(step)).collect();
-        all.push(Step::Fold);
-        all.extend(shuffled(steps.into_iter().chain(gone).collect(), &keys, folds));
+        all.push(Step::Update);
+        all.extend(shuffled(steps.into_iter().chain(gone).collect(), &keys, updates));
         let later = run(&all, |_, _| ());
         prop_assert_eq!(differences(&fresh, &later), "");
     }
 
     #[test]
-    fn the_changed_keys_are_all_that_changed(steps in vec(step(), 1..40)) {
+    fn every_change_is_in_the_changed_keys(steps in vec(step(), 1..40)) {
         let mut shadow = Shadow::default();
-        let mut failed = Ok(());
+        let mut result = Ok(());
         run(&steps, |desired, changes| {
             shadow.catch_up(desired, changes);
-            if shadow != Shadow::of(desired) && failed.is_ok() {
-                failed = Err(format!("{shadow:#?}\nis not\n{:#?}", Shadow::of(desired)));
+            if shadow != Shadow::of(desired) && result.is_ok() {
+                result = Err(format!("{shadow:#?}\nis not\n{:#?}", Shadow::of(desired)));
             }
         });
-        prop_assert!(failed.is_ok(), "{}", failed.unwrap_err());
+        prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 
     #[test]
@@ -283,7 +284,7 @@ proptest! {
             prop_assert_eq!(desired.state.virtual_servers(family).count(), 0);
             prop_assert_eq!(desired.state.addresses(family).count(), 0);
             prop_assert_eq!(desired.services.health_checks(family).len(), 0);
-            prop_assert_eq!(desired.state.blocked(family).count(), 0);
+            prop_assert_eq!(desired.state.denied_to_node(family).count(), 0);
             for set in SetId::ALL {
                 prop_assert_eq!(desired.state.entries(set, family).len(), 0, "{}", set);
             }
@@ -305,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn what_keeps_its_addresses_is_alike_throughout_and_never_marked(steps in vec(step(), 1..40)) {
+    fn frontends_that_are_not_masqueraded_have_one_method_and_no_entry_that_masquerades(steps in vec(step(), 1..40)) {
         let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
             for server in desired.state.virtual_servers(family) {
@@ -320,8 +321,8 @@ proptest! {
                 prop_assert!(!sets.contains(&SetId::ClusterIp) && !sets.contains(&SetId::ExternalIp), "{key}: {sets:?}");
                 prop_assert!(sets.contains(&SetId::LoadBalancer) == sets.contains(&SetId::LoadBalancerLocal), "{key}: {sets:?}");
                 for (set, entry) in server.entries.iter().filter(|(set, _)| *set != SetId::IpvsIps) {
-                    for marked in [SetId::ClusterIp, SetId::ExternalIp] {
-                        prop_assert!(!desired.state.has_entry(marked, family, entry), "{key}: {set} {entry}");
+                    for set_with_mark in [SetId::ClusterIp, SetId::ExternalIp] {
+                        prop_assert!(!desired.state.has_entry(set_with_mark, family, entry), "{key}: {set} {entry}");
                     }
                 }
             }
@@ -329,10 +330,10 @@ proptest! {
     }
 
     #[test]
-    fn frontends_have_a_virtual_server_and_entries_or_neither(steps in vec(step(), 1..40)) {
+    fn every_virtual_server_has_entries_and_every_entry_a_virtual_server(steps in vec(step(), 1..40)) {
         let desired = run(&steps, |_, _| ());
         for family in Family::ALL {
-            // As entries of address, protocol and port.
+            // In the form of entries: address, protocol and port.
             let servers: BTreeSet<String> = desired.state
                 .virtual_servers(family)
                 .map(|server| {
@@ -344,7 +345,7 @@ proptest! {
             let entries = |ids: &[SetId]| -> BTreeSet<String> {
                 ids.iter().flat_map(|id| desired.state.entries(*id, family).map(ToString::to_string).collect::<Vec<_>>()).collect()
             };
-            // With an address in the entry.
+            // Entries with an address.
             let virtual_ips = entries(&[
                 SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal, SetId::LoadBalancer,
             ]);
@@ -352,7 +353,8 @@ proptest! {
             for entry in virtual_ips.union(&sctp) {
                 prop_assert!(servers.contains(entry), "{entry} has no virtual server");
             }
-            // With a port alone: it is served at an address of the node, at least at one that no other Service has.
+            // Entries with a port only: the port is served at one or more addresses of the node, unless another Service owns the
+            // frontend there.
             let node: Vec<String> =
                 desired.services.node_facts().node_port_addresses(family).iter().map(ToString::to_string).collect();
             let mut node_ports = sctp;
@@ -366,7 +368,7 @@ proptest! {
             for server in &servers {
                 prop_assert!(virtual_ips.contains(server) || node_ports.contains(server), "{server} has no entry");
             }
-            // Sets that say more of what is in others.
+            // Sets that are subsets of others.
             for (more, of) in [
                 (SetId::LoadBalancerLocal, SetId::LoadBalancer),
                 (SetId::LoadBalancerFirewall, SetId::LoadBalancer),
@@ -377,7 +379,7 @@ proptest! {
                 let (more, of) = (entries(&[more]), entries(&[of]));
                 prop_assert!(more.is_subset(&of), "{more:?} {of:?}");
             }
-            // What may pass the firewall, and who must not: only where there is one, and there somebody.
+            // Allow-lists exist exactly for restricted frontends, and the node is either allowed or denied.
             let firewall = entries(&[SetId::LoadBalancerFirewall]);
             let without_source = |entry: String| entry.rsplit_once(',').unwrap().0.to_owned();
             let ranges: BTreeSet<String> =
@@ -385,13 +387,13 @@ proptest! {
             prop_assert_eq!(&ranges, &firewall);
             let itself: BTreeSet<String> =
                 entries(&[SetId::LoadBalancerSourceIp]).into_iter().map(without_source).collect();
-            let blocked: BTreeSet<String> = desired.state
-                .blocked(family)
+            let denied: BTreeSet<String> = desired.state
+                .denied_to_node(family)
                 .map(|b| format!("{},{}:{}", b.address, b.protocol.to_string().to_lowercase(), b.port))
                 .collect();
-            prop_assert!(itself.is_disjoint(&blocked), "{itself:?} {blocked:?}");
-            prop_assert_eq!(&itself | &blocked, firewall);
-            // An address is bound because something is served there.
+            prop_assert!(itself.is_disjoint(&denied), "{itself:?} {denied:?}");
+            prop_assert_eq!(&itself | &denied, firewall);
+            // Only served addresses are bound.
             let bound: BTreeSet<String> = desired.state.addresses(family).map(|a| a.to_string()).collect();
             prop_assert_eq!(&bound, &entries(&[SetId::IpvsIps]));
             let on_links = ["192.0.2.1", "203.0.113.1", "203.0.113.2", "2001:db8::9"];

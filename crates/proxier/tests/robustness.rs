@@ -1,9 +1,9 @@
-//! One object that is broken, in whatever way, costs nothing but itself.
+//! An object with invalid content affects no other object.
 #![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test says what is wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 mod support;
@@ -13,10 +13,12 @@ use std::sync::LazyLock;
 use kernlink_kubernetes::manifest;
 use kernlink_proxier::ipvs_mode::Config;
 use serde_json::{Value, json};
-use support::{build, events, lines, listings};
 
-/// So many of each kind, one of which breaks.
+use crate::support::{build, lines, listings};
+
+/// The number of objects of each kind.
 const OBJECTS: usize = 10;
+/// The number of the object with invalid content.
 const BROKEN: usize = 3;
 
 fn service(number: usize) -> Value {
@@ -79,49 +81,50 @@ fn node(number: usize) -> Value {
     })
 }
 
-/// What a world lists, line by line, and what is said of it.
+/// The lines of the listings of a cluster, and its errors and events.
 fn outcome(text: &str) -> (Vec<String>, Vec<String>) {
-    let objects = manifest::read("world", text);
-    let mut said: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
+    let objects = manifest::read("manifests", text);
+    let mut events: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
     let desired = build(
         &Config::new("node-a"),
         "eth0=192.0.2.1,eth0=2001:db8::1",
         objects.into_changes_without_missing(),
     );
-    said.extend(events(&desired).iter().map(ToString::to_string));
+    events.extend(support::events(&desired).iter().map(ToString::to_string));
     let listings = listings(&desired);
     let listed = [&listings.ipvs, &listings.ipset, &listings.addresses];
-    (listed.into_iter().flat_map(|text| lines(text)).collect(), said)
+    (listed.into_iter().flat_map(|text| lines(text)).collect(), events)
 }
 
 fn list(items: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
-/// What is wanted of the world in which the object that breaks is not there, nor what belongs to it.
-fn wanted() -> &'static [String] {
-    static WANTED: LazyLock<Vec<String>> = LazyLock::new(|| {
+/// The lines of the listings without the broken object and the objects that belong to it.
+fn expected_lines() -> &'static [String] {
+    static EXPECTED: LazyLock<Vec<String>> = LazyLock::new(|| {
         let sound: Vec<Value> = (0..OBJECTS)
             .filter(|number| *number != BROKEN)
             .flat_map(|number| [service(number), slice(number), node(number)])
             .collect();
-        let (wanted, said) = outcome(&list(&sound));
-        assert_eq!(said, [""; 0]);
-        wanted
+        let (lines, events) = outcome(&list(&sound));
+        assert_eq!(events, [""; 0]);
+        lines
     });
-    &WANTED
+    &EXPECTED
 }
 
-/// Whether an operator is told.
+/// Whether an error or event is expected.
 #[derive(Clone, Copy, PartialEq)]
-enum Said {
-    Something,
-    /// What is wrong is in what nobody reads, or means what is left out anyway.
-    Nothing,
+enum Reported {
+    Yes,
+    /// The invalid content is in a field that is not read, or has the effect of a missing field.
+    No,
 }
 
-/// Breaks one object of ten and checks that the others are as if it were not there, and that something is said of it alone.
-fn check(what: &str, said_of_it: Said, make: fn(usize) -> Value, broken: impl Fn(Value) -> Value) {
+/// Breaks one object of ten. Checks that the desired state of the others does not change, and that errors and events concern the broken
+/// object only.
+fn check(what: &str, expected: Reported, make: fn(usize) -> Value, broken: impl Fn(Value) -> Value) {
     let everything: Vec<Value> = (0..OBJECTS)
         .flat_map(|number| {
             let mut objects = [service(number), slice(number), node(number)];
@@ -139,58 +142,61 @@ fn check(what: &str, said_of_it: Said, make: fn(usize) -> Value, broken: impl Fn
         ("a list", list(&everything)),
         ("documents", documents.collect::<String>()),
     ] {
-        let (listed, said) = outcome(&text);
-        let missing: Vec<_> = wanted().iter().filter(|line| !listed.contains(line)).collect();
+        let (listed, events) = outcome(&text);
+        let missing: Vec<_> = expected_lines()
+            .iter()
+            .filter(|line| !listed.contains(line))
+            .collect();
         assert!(
             missing.is_empty(),
-            "{what} in {form}: missing {missing:#?}\nsaid {said:#?}"
+            "{what} in {form}: missing {missing:#?}\nevents {events:#?}"
         );
         assert_eq!(
-            said.is_empty(),
-            said_of_it == Said::Nothing,
-            "{what} in {form}: said {said:#?}"
+            events.is_empty(),
+            expected == Reported::No,
+            "{what} in {form}: events {events:#?}"
         );
         for number in (0..OBJECTS).filter(|number| *number != BROKEN) {
             let about = |line: &&String| {
                 line.contains(&format!("web-{number}:")) || line.contains(&format!("web-{number}-x:"))
             };
-            assert_eq!(said.iter().find(about), None, "{what} in {form}");
+            assert_eq!(events.iter().find(about), None, "{what} in {form}");
         }
     }
 }
 
 /// A field replaced, by its path, in objects of a kind.
 fn replaced(make: fn(usize) -> Value, path: &str, value: &Value) {
-    let is_unknown = value.is_object() && OF_NAMES.contains(&path);
-    // Any text is a name; it is printed in one line.
+    let is_unknown = value.is_object() && MAPS.contains(&path);
+    // Any text is a valid name; it is printed on one line.
     let is_name =
         value.is_string() && ["/metadata/name", "/metadata/namespace", "/spec/ports/0/name"].contains(&path);
-    let said = if is_unknown || is_name {
-        Said::Nothing
+    let reported = if is_unknown || is_name {
+        Reported::No
     } else {
-        Said::Something
+        Reported::Yes
     };
-    check(&format!("{path} = {value}"), said, make, |mut object| {
+    check(&format!("{path} = {value}"), reported, make, |mut object| {
         *object.pointer_mut(path).unwrap() = value.clone();
         object
     });
 }
 
-/// Maps of which the names that are known are read, and no other.
-const OF_NAMES: [&str; 4] = [
+/// Maps in which unknown names are ignored.
+const MAPS: [&str; 4] = [
     "/endpoints/0/conditions",
     "/endpoints/0/hints",
     "/endpoints/0/hints/forZones/0",
     "/status/addresses/0",
 ];
 
-/// Values that no field has.
-fn nonsense() -> [Value; 4] {
+/// Values that are invalid in every field.
+fn invalid_values() -> [Value; 4] {
     [json!(-7), json!("\u{0}"), json!([[[]]]), json!({"a": {"b": []}})]
 }
 
 #[test]
-fn broken_services_leave_the_others() {
+fn broken_services_do_not_affect_others() {
     for path in [
         "/metadata/name",
         "/metadata/namespace",
@@ -218,14 +224,14 @@ fn broken_services_leave_the_others() {
         "/status/loadBalancer/ingress/0/ipMode",
         "/metadata/annotations/kernlink.io~1scheduler",
     ] {
-        for value in nonsense() {
+        for value in invalid_values() {
             replaced(service, path, &value);
         }
     }
 }
 
 #[test]
-fn services_out_of_range_leave_the_others() {
+fn services_with_values_out_of_range_do_not_affect_others() {
     for (path, values) in [
         (
             "/spec/ports/0/port",
@@ -261,7 +267,7 @@ fn services_out_of_range_leave_the_others() {
 }
 
 #[test]
-fn broken_slices_leave_the_others() {
+fn broken_slices_do_not_affect_others() {
     for path in [
         "/metadata/name",
         "/addressType",
@@ -278,14 +284,14 @@ fn broken_slices_leave_the_others() {
         "/endpoints/0/hints",
         "/endpoints/0/hints/forZones",
     ] {
-        for value in nonsense() {
+        for value in invalid_values() {
             replaced(slice, path, &value);
         }
     }
 }
 
 #[test]
-fn broken_nodes_leave_the_others() {
+fn broken_nodes_do_not_affect_others() {
     for path in [
         "/metadata/name",
         "/metadata/labels",
@@ -295,20 +301,20 @@ fn broken_nodes_leave_the_others() {
         "/status/addresses/0",
         "/status/addresses/0/address",
     ] {
-        for value in nonsense() {
+        for value in invalid_values() {
             replaced(node, path, &value);
         }
     }
 }
 
 #[test]
-fn objects_that_are_none_leave_the_others() {
+fn values_that_are_not_objects_do_not_affect_others() {
     for make in [service, slice, node] {
         for value in [json!(7), json!("text"), json!([]), json!({}), json!({"kind": 3})] {
-            check(&value.to_string(), Said::Something, make, |_| value.clone());
+            check(&value.to_string(), Reported::Yes, make, |_| value.clone());
         }
         for missing in ["apiVersion", "kind", "metadata"] {
-            check(&format!("no {missing}"), Said::Something, make, |mut object| {
+            check(&format!("no {missing}"), Reported::Yes, make, |mut object| {
                 object.as_object_mut().unwrap().remove(missing);
                 object
             });

@@ -1,9 +1,9 @@
-//! A change costs what it touches, not what exists: counted, through a whole sync on the fake kernel.
+//! The cost of a change depends on the objects that it concerns, not on the size of the cluster: counted for whole syncs on the fake kernel.
 #![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test says what is wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ fn config() -> Config {
     config
 }
 
-/// Services of every type; those of numbers below 4 are what the changes are about.
+/// A proxier with Services of every type; those with numbers below 4 are changed.
 fn filled(kernel: Kernel, size: u32) -> Proxier {
     let mut proxier = Proxier::new(config(), kernel).unwrap();
     let services = (0..size).map(service).collect();
@@ -97,9 +97,9 @@ fn upsert(service: Service) -> Change {
     Change::Services(ObjectChange::Upsert(service))
 }
 
-/// What one sync looked at and did.
+/// The work of one sync.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Looked {
+struct SyncCost {
     listings: usize,
     rereads: usize,
     resolved: usize,
@@ -108,13 +108,13 @@ struct Looked {
     steps: usize,
 }
 
-fn looked(proxier: &mut Proxier, change: impl FnOnce(&mut Proxier)) -> Looked {
+fn sync_cost(proxier: &mut Proxier, change: impl FnOnce(&mut Proxier)) -> SyncCost {
     let (before, work) = (proxier.cost(), proxier.state().work());
     change(proxier);
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let after = proxier.cost();
-    Looked {
+    SyncCost {
         listings: after.listings - before.listings,
         rereads: after.rereads - before.rereads,
         resolved: after.resolved - before.resolved,
@@ -125,22 +125,22 @@ fn looked(proxier: &mut Proxier, change: impl FnOnce(&mut Proxier)) -> Looked {
 }
 
 #[test]
-fn a_change_looks_at_the_same_at_every_size() {
-    let of_size = |size: u32| -> Vec<(&'static str, Looked)> {
+fn the_cost_of_a_change_is_the_same_at_every_size() {
+    let of_size = |size: u32| -> Vec<(&'static str, SyncCost)> {
         let mut proxier = filled(kernel(&["192.0.2.1", "192.0.2.2"]), size);
         proxier.sync(Instant::now()).unwrap();
         let mut costs = Vec::new();
         let mut cost = |what, change: Change| {
-            let looked = looked(&mut proxier, |proxier| {
+            let cost = sync_cost(&mut proxier, |proxier| {
                 proxier.change(SOURCE, change);
             });
-            costs.push((what, looked));
+            costs.push((what, cost));
         };
         let slices = |slice| Change::EndpointSlices(ObjectChange::Upsert(slice));
-        cost("the local endpoint less", slices(slice(0, 9)));
-        cost("a remote endpoint less", slices(slice(0, 8)));
-        cost("both again", slices(slice(0, 10)));
-        cost("the same again", slices(slice(0, 10)));
+        cost("a local endpoint removed", slices(slice(0, 9)));
+        cost("a remote endpoint removed", slices(slice(0, 8)));
+        cost("both added again", slices(slice(0, 10)));
+        cost("no change", slices(slice(0, 10)));
         for number in 0..4 {
             let name = ObjectName::new("ns", format!("s{number}"));
             cost("a Service removed", Change::Services(ObjectChange::Delete(name)));
@@ -167,17 +167,17 @@ fn a_change_looks_at_the_same_at_every_size() {
         );
         costs
     };
-    // At every size there are as many node ports and enough of everything else that no set becomes empty.
+    // The number of node ports is the same at every size, and no set becomes empty.
     let small = of_size(400);
-    for (what, looked) in &small {
-        assert_eq!((looked.listings, looked.rereads), (0, 0), "{what}");
+    for (what, cost) in &small {
+        assert_eq!((cost.listings, cost.rereads), (0, 0), "{what}");
         assert!(
-            looked.map_entries <= 8 && looked.table_entries <= 60,
-            "{what}: {looked:?}"
+            cost.map_entries <= 8 && cost.table_entries <= 60,
+            "{what}: {cost:?}"
         );
     }
-    let steps: Vec<usize> = small.iter().map(|(_, looked)| looked.steps).collect();
-    // A real server; its entry for hairpin traffic.
+    let steps: Vec<usize> = small.iter().map(|(_, cost)| cost.steps).collect();
+    // The real server and its hairpin entry; the remote real server; all three; nothing.
     assert_eq!(&steps[..4], [2, 1, 3, 0]);
     for size in [1_000, 5_000] {
         for (first, other) in small.iter().zip(of_size(size)) {
@@ -187,7 +187,7 @@ fn a_change_looks_at_the_same_at_every_size() {
 }
 
 #[test]
-fn an_address_of_the_node_concerns_only_what_depends_on_it() {
+fn a_new_node_address_affects_only_node_ports_and_its_external_ip() {
     let mut costs = Vec::new();
     for size in [400, 4_000] {
         let mut proxier = filled(kernel(&["192.0.2.1"]), size);
@@ -204,11 +204,11 @@ fn an_address_of_the_node_concerns_only_what_depends_on_it() {
                 proxier.resync();
             }
         };
-        // 100 node ports are served there; each has a virtual server with ten real servers.
-        let node_ports = looked(&mut proxier, add("192.0.2.3"));
+        // 100 node ports are served at it, each by a virtual server with ten real servers.
+        let node_ports = sync_cost(&mut proxier, add("192.0.2.3"));
         assert_eq!((node_ports.resolved, node_ports.steps), (100, 1_100));
-        // An external IP that another link gets is not bound any more, and node ports are served there.
-        let external = looked(&mut proxier, add("203.0.0.1"));
+        // An external IP that another link has is no longer bound, and node ports are served at it.
+        let external = sync_cost(&mut proxier, add("203.0.0.1"));
         assert_eq!((external.resolved, external.steps), (101, 1_102));
         costs.push((node_ports.map_entries, external.map_entries));
     }
@@ -216,13 +216,13 @@ fn an_address_of_the_node_concerns_only_what_depends_on_it() {
 }
 
 #[test]
-fn an_idle_sync_looks_at_nothing() {
+fn an_idle_sync_costs_nothing() {
     let mut proxier = filled(kernel(&["192.0.2.1"]), 1_000);
     proxier.sync(Instant::now()).unwrap();
-    let idle = looked(&mut proxier, |_| ());
+    let idle = sync_cost(&mut proxier, |_| ());
     assert_eq!(
         idle,
-        Looked {
+        SyncCost {
             listings: 0,
             rereads: 0,
             resolved: 0,
@@ -233,7 +233,7 @@ fn an_idle_sync_looks_at_nothing() {
     );
 }
 
-/// A kernel that refuses one real server, whatever is tried.
+/// A kernel that refuses these real servers.
 fn refusing(real_servers: &[[u8; 4]]) -> Kernel {
     let mut kernel = kernel(&["192.0.2.1"]);
     let mut ipvs = kernlink_ipvs::Fake::new();
@@ -258,7 +258,7 @@ fn failed_services(synced: &Synced) -> Vec<String> {
 }
 
 #[test]
-fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
+fn a_refused_real_server_among_ten_thousand_services_affects_no_other_object() {
     let mut proxier = filled(refusing(&[[11, 0, 0, 4]]), 10_000);
     let start = Instant::now();
     let synced = proxier.sync(start).unwrap();
@@ -272,7 +272,7 @@ fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
     );
     let due = synced.next.unwrap();
     let cost = proxier.cost();
-    // Nothing is read or tried until then, also where something else of the Service changes.
+    // Nothing is read or tried before the retry is due, also if another endpoint of the Service changes.
     for at in [start, due - Duration::from_millis(1)] {
         let idle = proxier.sync(at).unwrap();
         assert!(idle.plan.is_empty() && !idle.is_success(), "{idle}");
@@ -283,13 +283,13 @@ fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
     proxier.change(SOURCE, change);
     let synced = proxier.sync(start).unwrap();
     assert_eq!((synced.counts().done, synced.counts().failed), (2, 0), "{synced}");
-    // When its time has come, only its virtual server is read and only it is tried.
+    // When the retry is due, only its virtual server is read, and only the real server is tried.
     let synced = proxier.sync(due).unwrap();
     assert_eq!((synced.counts().done, synced.counts().failed), (0, 1), "{synced}");
     assert_eq!(proxier.cost().rereads, 1);
     assert_eq!(proxier.cost().listings, 1);
     assert!(synced.next.unwrap() > due);
-    // It is given up when its endpoint goes.
+    // It is not retried after its endpoint was removed.
     let change = Change::EndpointSlices(ObjectChange::Upsert(slice(0, 4)));
     proxier.change(SOURCE, change);
     let synced = proxier.sync(due).unwrap();
@@ -299,7 +299,7 @@ fn a_refused_real_server_among_ten_thousand_services_waits_alone() {
 }
 
 #[test]
-fn what_another_service_takes_over_at_once_is_for_that_one() {
+fn steps_for_objects_that_another_service_took_over_name_that_service() {
     let mut proxier = filled(kernel(&["192.0.2.1"]), 1);
     proxier.sync(Instant::now()).unwrap();
     let mut other = service(0);
@@ -311,7 +311,7 @@ fn what_another_service_takes_over_at_once_is_for_that_one() {
     proxier.change(SOURCE, Change::Services(ObjectChange::Delete(other.name)));
     let plan = proxier.plan(Instant::now()).unwrap();
     let subjects: Vec<String> = plan.steps().map(|(_, step)| step.subject.to_string()).collect();
-    // The address, the virtual server, and the entries of both.
+    // The address, the virtual server, and their entries.
     assert_eq!(
         subjects
             .iter()
@@ -324,7 +324,7 @@ fn what_another_service_takes_over_at_once_is_for_that_one() {
 }
 
 #[test]
-fn ten_refused_real_servers_are_retried_at_ten_times() {
+fn ten_refused_real_servers_are_retried_at_ten_different_times() {
     let addresses: Vec<[u8; 4]> = (0..10).map(|number| [11, 0, number, 4]).collect();
     let mut proxier = filled(refusing(&addresses), 40);
     let mut at = Instant::now();
@@ -345,7 +345,7 @@ fn ten_refused_real_servers_are_retried_at_ten_times() {
 }
 
 #[test]
-fn the_configuration_of_a_source_is_not_read_before_it_synced() {
+fn the_kernel_is_not_read_before_every_source_has_synced() {
     let mut proxier = Proxier::new(config(), kernel(&["192.0.2.1"])).unwrap();
     proxier.register_source(SOURCE, Kind::Service);
     let error = proxier.sync(Instant::now()).unwrap_err();

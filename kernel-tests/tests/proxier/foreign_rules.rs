@@ -15,10 +15,10 @@ use kernlink_proxier::plan::Subject;
 use kernlink_proxier::report::Outcome;
 use kernlink_services::ObjectName;
 
+use crate::clusters::WEB_PORTS;
 use crate::support::{
     cluster_ips, feed, hand_in, load_balancer, proxier_on, service, slices, state_without_rules, sync,
 };
-use crate::clusters::WEB_PORTS;
 
 /// The address of the load balancer that admits the client.
 const ADMITTING: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];

@@ -7,9 +7,9 @@ use kernlink_kernel_tests::programs;
 use kernlink_proxier::ipvs_mode::{Kernel, Phase, Plan, Proxier};
 use nix::sys::signal::{Signal, raise};
 
+use crate::clusters::{everything, everything_else, node};
 use crate::ownership::{add_foreign_objects, add_foreign_rules};
 use crate::support::{State, assert_same, proxier_on, state, state_without_rules, sync};
-use crate::clusters::{everything, everything_else, node};
 
 /// Where the rules of a test are. All else is in the kernel in any case; programs start so slowly in an emulated machine that
 /// the many points at which rules do not matter are tried without.

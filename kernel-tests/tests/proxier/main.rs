@@ -19,6 +19,7 @@ macro_rules! requires_the_kernel {
     }};
 }
 
+mod clusters;
 #[path = "../../../crates/proxier/tests/support/mod.rs"]
 mod desired;
 mod foreign_rules;
@@ -36,4 +37,3 @@ mod scenario;
 mod scenarios;
 mod support;
 mod sync;
-mod clusters;

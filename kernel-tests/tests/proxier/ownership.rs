@@ -3,8 +3,8 @@
 use kernlink_kernel_tests::tools;
 use kernlink_proxier::ipvs_mode::Proxier;
 
-use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
 use crate::clusters::{everything, node, web};
+use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
 
 /// Puts what others may have in the same kernel there: addresses, sets, load balancers by address and by mark.
 pub(crate) fn add_foreign_objects() {

@@ -8,8 +8,8 @@ use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_proxier::ipvs_mode::Proxier;
 
-use crate::support::{assert_holds_what_is_wanted, hand_in, load_balancer, proxier, slices, sync};
 use crate::clusters::WEB_PORTS;
+use crate::support::{assert_holds_what_is_wanted, hand_in, load_balancer, proxier, slices, sync};
 
 const INGRESS: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
 const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:ff::20"];

@@ -7,8 +7,8 @@ use kernlink_kernel_tests::traffic::{Network, Protocol, Server, ask_many};
 use kernlink_proxier::ipvs_mode::Kernel;
 use kernlink_services::Family;
 
-use crate::support::{State, cluster_ips, config, load_balancer, proxier_on, service, slices, state, sync};
 use crate::clusters::WEB_PORTS;
+use crate::support::{State, cluster_ips, config, load_balancer, proxier_on, service, slices, state, sync};
 
 /// A load balancer with restricted sources, and a node port.
 fn manifests() -> String {

@@ -10,11 +10,11 @@ use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::ipvs_mode::{Kernel, sysctls};
 
+use crate::clusters::{WEB_PORTS, everything, everything_else, node, web};
 use crate::support::{
     assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
     sync_at,
 };
-use crate::clusters::{WEB_PORTS, everything, everything_else, node, web};
 
 #[test]
 fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {

@@ -289,8 +289,9 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     let observed = match read_rules(kernel, family) {
         Ok(rules) => {
             if let Some(line) = rules.unreadable().first() {
-                let text =
-                    format!("{family} tables contain rules that cannot be parsed; they are not changed: {line}");
+                let text = format!(
+                    "{family} tables contain rules that cannot be parsed; they are not changed: {line}"
+                );
                 events.push(Event::host("ForeignRulesUnreadable", text));
             }
             ObservedRules::Saved(Box::new(rules))

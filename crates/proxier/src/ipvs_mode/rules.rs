@@ -153,7 +153,9 @@ pub(super) fn desired(family: Family, ruleset: &Ruleset) -> Wanted {
             rule: jump.rule,
             place: Place::First,
         };
-        desired.add_jump(table, jump).expect("a jump to one of the chains");
+        desired
+            .add_jump(table, jump)
+            .expect("a jump to one of the chains");
     }
     desired
 }

@@ -1,4 +1,4 @@
-//! Random worlds: Services, slices and nodes that meet each other.
+//! Random clusters: Services, slices and nodes that share names, addresses and ports.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -11,9 +11,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-/// Few names, addresses and ports, so that Services meet each other.
+/// Few names, addresses and ports, so that Services conflict.
 pub(crate) fn service() -> impl Strategy<Value = Service> {
-    let who = (
+    let identity = (
         0..5u8,
         0..3u64,
         select(&["10.96.0.1", "10.96.0.2", "10.96.0.3", "None", "203.0.113.1"][..]),
@@ -73,7 +73,7 @@ pub(crate) fn service() -> impl Strategy<Value = Service> {
             0..3,
         ),
     );
-    (who, addresses, balanced, ranges, vec(port, 1..3), policies).prop_map(
+    (identity, addresses, balanced, ranges, vec(port, 1..3), policies).prop_map(
         |(
             (name, created, cluster_ip, kind),
             external,
@@ -217,13 +217,13 @@ pub(crate) fn node() -> impl Strategy<Value = Node> {
         })
 }
 
-/// Something that happens.
+/// One step of a test.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "there are forty of them")]
+#[allow(clippy::large_enum_variant, reason = "a test has at most forty")]
 pub(crate) enum Step {
     Change(u16, Change),
     Addresses(&'static str),
-    Fold,
+    Update,
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {
@@ -245,6 +245,6 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => (source, vec(slice(), 0..3)).prop_map(|(s, o)| Step::Change(s, Change::EndpointSlices(ObjectChange::ReplaceAll(o)))),
         2 => select(&["", "eth0=192.0.2.1", "eth0=192.0.2.1,eth1=203.0.113.2,eth0=2001:db8::9", "eth0=203.0.113.1,kube-ipvs0=203.0.113.2"][..])
             .prop_map(Step::Addresses),
-        3 => Just(Step::Fold),
+        3 => Just(Step::Update),
     ]
 }

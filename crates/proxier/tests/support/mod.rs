@@ -1,4 +1,4 @@
-//! What several tests need: random clusters, the desired state of manifests, and readable differences of listings.
+//! Test support: random clusters, the desired state of manifests, and readable differences of listings.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod clusters;
@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use kernlink_proxier::ipvs_mode::{Config, KernelRelease, Listings, State};
-use kernlink_services::services::Services;
-use kernlink_services::{Change, Changes, Event, InterfaceAddress, SourceId};
+use kernlink_services::{Change, Changes, Event, InterfaceAddress, Services, SourceId};
 
 /// Services and the desired state that they compile to, without a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Desired {
     pub(crate) services: Services,
     pub(crate) state: State,
-    /// The link whose addresses are not the node's.
+    /// The link whose addresses are not addresses of the node.
     dummy_link: String,
 }
 
@@ -44,7 +43,7 @@ impl Desired {
         self.services.set_config(config.services.clone());
     }
 
-    /// Resolves and compiles what changed. Returns what changed, and new events.
+    /// Resolves and compiles what changed. Returns the changes and new events.
     pub(crate) fn update(&mut self) -> (Changes, Vec<Event>) {
         let mut events = self.services.update().events;
         let changes = self.services.take_changes();
@@ -53,7 +52,7 @@ impl Desired {
     }
 }
 
-/// The desired state of these changes, on a node with these addresses (`eth0=192.0.2.1`).
+/// The desired state after these changes, on a node with these addresses (`eth0=192.0.2.1`).
 pub(crate) fn build(config: &Config, addresses: &str, changes: Vec<Change>) -> Desired {
     let mut desired = Desired::new(config);
     desired.set_interface_addresses(interface_addresses(addresses));
@@ -65,7 +64,7 @@ pub(crate) fn build(config: &Config, addresses: &str, changes: Vec<Change>) -> D
     desired
 }
 
-/// Reads `eth0=192.0.2.1,eth0=2001:db8::1`.
+/// Parses `eth0=192.0.2.1,eth0=2001:db8::1`.
 pub(crate) fn interface_addresses(text: &str) -> Vec<InterfaceAddress> {
     text.split(',')
         .filter(|part| !part.trim().is_empty())
@@ -76,7 +75,7 @@ pub(crate) fn interface_addresses(text: &str) -> Vec<InterfaceAddress> {
         .collect()
 }
 
-/// The listings on the kernel that the fixtures of kube-proxy were recorded on.
+/// The listings for the kernel release on which the fixtures of kube-proxy were recorded.
 pub(crate) fn listings(desired: &Desired) -> Listings {
     desired.state.listings(KernelRelease::new(6, 1), 1)
 }
@@ -115,7 +114,7 @@ pub(crate) fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
     chains
 }
 
-/// What two lists of lines have not in common, as `diff` would say it; empty if they are the same.
+/// The difference of two lists of lines, one line each; empty if they are equal.
 pub(crate) fn difference(what: &str, want: &[String], have: &[String]) -> String {
     let mut text = String::new();
     for line in want.iter().filter(|line| !have.contains(line)) {

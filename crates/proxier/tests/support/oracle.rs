@@ -1,4 +1,4 @@
-//! A recorded world's files, as the tests in memory and those on the kernel read them; `tests/oracle/README.md` tells what they are.
+//! Reads the fixtures in `tests/oracle`, for tests in memory and on the kernel. `tests/oracle/README.md` describes the files.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The configuration of a world, with what its Node says.
-pub(crate) fn config(world: &Path) -> Config {
-    let path = world.join("config.yaml");
+/// The configuration of a fixture, with the facts of its Node.
+pub(crate) fn config(fixture: &Path) -> Config {
+    let path = fixture.join("config.yaml");
     let read_config = kube_proxy_config::read(&path.display().to_string(), &read(&path));
     let mut config = Config::from_kube_proxy(&read_config.unwrap()).unwrap();
-    let node: serde_json::Value = serde_json::from_str(&read(&world.join("node.json"))).unwrap();
+    let node: serde_json::Value = serde_json::from_str(&read(&fixture.join("node.json"))).unwrap();
     let texts = |name: &str| -> Vec<&str> {
         let list = node[name].as_array().unwrap().iter();
         list.map(|text| text.as_str().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! The files of `tests/scenarios/desired`: manifests in, tables out. `tests/scenarios/README.md` says what is in one.
+//! The files of `tests/scenarios/desired`: manifests in, tables out. `tests/scenarios/README.md` describes their format.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::fs;
@@ -11,37 +11,37 @@ use kernlink_services::{Change, InterfaceAddress, ObjectChange, ObjectName};
 
 use crate::support::Desired;
 
-/// A file, taken apart.
+/// A parsed file.
 #[derive(Default)]
 pub(crate) struct Scenario {
     /// The name of the file, without its ending.
     pub(crate) name: String,
-    /// Why the tables have to be as they are.
+    /// The reason for the expected result.
     pub(crate) why: String,
     node: String,
     config: String,
-    /// What happens, one after the other; the first is that everything is handed in.
+    /// The stages, in order; the first one delivers the initial objects.
     pub(crate) stages: Vec<Stage>,
 }
 
-/// What is given, and what must come of it.
+/// The input of a stage, and the expected result.
 #[derive(Default)]
 pub(crate) struct Stage {
-    /// All lines up to the first section that must come out, as they are in the file.
+    /// All lines before the first expected section, as in the file.
     pub(crate) given: String,
     links: Option<String>,
-    /// What the kernel holds before the first sync, as `ipvsadm -S -n` prints it.
+    /// The virtual servers in the kernel before the first sync, as `ipvsadm -S -n` prints it.
     pub(crate) present: String,
     manifests: String,
     gone: String,
-    /// The sections that must come out, in the order of the file.
-    pub(crate) wanted: Vec<(String, String)>,
+    /// The expected sections, in the order of the file.
+    pub(crate) expected: Vec<(String, String)>,
 }
 
-/// The sections that are given; all others must come out.
+/// The sections that are input; all others are expected.
 const GIVEN: [&str; 5] = ["config", "manifests", "links", "present", "gone"];
 
-/// What separates stages, with what happens behind it.
+/// The heading that separates stages; a description of the change follows it.
 const THEN: &str = "then: ";
 
 impl Scenario {
@@ -71,7 +71,7 @@ impl Scenario {
                 if heading.starts_with(THEN) {
                     scenario.stages.push(std::mem::take(&mut stage));
                 } else if !GIVEN.contains(&heading) {
-                    stage.wanted.push((heading.to_owned(), String::new()));
+                    stage.expected.push((heading.to_owned(), String::new()));
                 }
                 heading.clone_into(&mut section);
             } else {
@@ -90,13 +90,13 @@ impl Scenario {
                     "present" => Some(&mut stage.present),
                     "gone" => Some(&mut stage.gone),
                     heading if heading.starts_with(THEN) => None,
-                    _ => stage.wanted.last_mut().map(|(_, text)| text),
+                    _ => stage.expected.last_mut().map(|(_, text)| text),
                 };
                 if let Some(text) = of_section {
                     *text += &format!("{line}\n");
                 }
             }
-            if stage.wanted.is_empty() {
+            if stage.expected.is_empty() {
                 stage.given += &format!("{line}\n");
             }
         }
@@ -105,7 +105,7 @@ impl Scenario {
     }
 
     fn node(&self, key: &str) -> Vec<&str> {
-        // Links have the sign in their value too.
+        // The value of `links` contains `=` too.
         let mut words = self
             .node
             .split_whitespace()
@@ -117,8 +117,7 @@ impl Scenario {
             })
     }
 
-    /// kube-proxy's defaults for `node-a` with this file's differences; the settings of connection tracking are the business of
-    /// one scenario.
+    /// kube-proxy's defaults for `node-a`, changed by the file. The sysctls of connection tracking are not set unless the file sets them.
     pub(crate) fn config(&self) -> Config {
         let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
         let quiet =
@@ -151,28 +150,28 @@ impl Scenario {
         config
     }
 
-    /// The kernel that settings are asked for; that on which kube-proxy was recorded unless the file says another.
+    /// The kernel release that the sysctls depend on. Default: that on which the fixtures of kube-proxy were recorded.
     pub(crate) fn kernel(&self) -> KernelRelease {
         self.node("kernel")
             .first()
             .map_or(KernelRelease::new(6, 1), |version| version.parse().unwrap())
     }
 
-    /// Whether the file is about another kernel than the running one, or about what was in it before.
+    /// Whether the file is about another kernel release or another number of processors than the host's, or about existing virtual servers.
     pub(crate) fn is_of_another_host(&self) -> bool {
         !self.node("kernel").is_empty()
             || !self.node("processors").is_empty()
             || self.stages.iter().any(|stage| !stage.present.is_empty())
     }
 
-    /// The number of processors.
+    /// The number of processors. Default: 1.
     pub(crate) fn processors(&self) -> u32 {
         self.node("processors")
             .first()
             .map_or(1, |number| number.parse().unwrap())
     }
 
-    /// The addresses of the node's links from this stage on; `None` if they stay.
+    /// The addresses of the links of the node from this stage on; `None` if they do not change.
     pub(crate) fn links(&self, stage: usize) -> Option<Vec<(String, IpAddr)>> {
         let text = match &self.stages[stage].links {
             Some(links) => links.trim().to_owned(),
@@ -196,7 +195,7 @@ impl Scenario {
         )
     }
 
-    /// What changes at this stage, and what cannot be read of it.
+    /// The changes of a stage, and the errors of its manifests.
     pub(crate) fn changes(&self, stage: usize) -> (Vec<Change>, String) {
         let objects = manifest::read("manifests", &self.stages[stage].manifests);
         let errors = objects.errors.iter().map(|error| format!("{error}\n")).collect();
@@ -212,7 +211,7 @@ impl Scenario {
                 "Service" => Change::Services(ObjectChange::Delete(name)),
                 "EndpointSlice" => Change::EndpointSlices(ObjectChange::Delete(name)),
                 "Node" => Change::Nodes(ObjectChange::Delete(name)),
-                other => panic!("{}: {other} is no kind", self.name),
+                other => panic!("{}: {other} is not a kind", self.name),
             });
         }
         let upserts = |object| Change::Services(ObjectChange::Upsert(object));
@@ -226,8 +225,7 @@ impl Scenario {
 }
 
 impl Scenario {
-    /// Brings the desired state through one stage after the other, and hands each out with its number and what could not be read of
-    /// it.
+    /// Applies the stages in order. Calls `each` after every stage with its number, the desired state and the errors of its manifests.
     pub(crate) fn run(&self, config: &Config, mut each: impl FnMut(usize, &Desired, String)) {
         let mut desired = Desired::new(config);
         for stage in 0..self.stages.len() {
@@ -249,16 +247,16 @@ impl Scenario {
 }
 
 impl Stage {
-    /// What a section must hold, if the file has it.
-    pub(crate) fn wanted(&self, section: &str) -> Option<&str> {
-        let mut sections = self.wanted.iter();
+    /// The expected content of a section, if the file has it.
+    pub(crate) fn expected(&self, section: &str) -> Option<&str> {
+        let mut sections = self.expected.iter();
         sections
             .find(|(known, _)| known == section)
             .map(|(_, text)| text.as_str())
     }
 }
 
-/// Listings as the sections of a file have them. `bare` is those of a node without Services.
+/// The listings as sections of a file. `bare` are the listings of a node without Services.
 pub(crate) fn sections(listings: &Listings, bare: &Listings) -> Vec<(&'static str, String)> {
     let more = |text: &str, bare: &str, program: &str| -> String {
         let new = text

@@ -1,9 +1,9 @@
-//! Walks a packet through desired sets, chains and virtual servers, as the kernel would, and says where it ends. So tests can ask
-//! what becomes of traffic, whatever rules do it.
+//! Traces a packet through desired sets, chains and virtual servers as the kernel does, and returns where it ends. So tests can check
+//! the effect on traffic independently of the rules that cause it.
 //!
-//! The order of the hooks is the kernel's: a packet that comes in passes nat PREROUTING, then filter INPUT, then IPVS, which
-//! sends it out past nat POSTROUTING; one from a process of the node passes nat OUTPUT, then IPVS, then filter OUTPUT, then nat
-//! POSTROUTING, and comes back in at filter INPUT where no virtual server took it and the address is the node's.
+//! The order of the hooks is the kernel's. A packet from an interface passes nat PREROUTING, filter INPUT and IPVS, which forwards it
+//! through nat POSTROUTING. A packet of a local process passes nat OUTPUT, IPVS, filter OUTPUT and nat POSTROUTING. If no virtual server
+//! accepts it and the address is local, it comes back in at filter INPUT.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,16 +21,16 @@ use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, VirtualServerKey
 use kernlink_proxier::ipvs_mode::{SetId, State, rules};
 use kernlink_services::{Family, Protocol};
 
-/// A packet that begins a connection.
+/// The first packet of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
-    /// The interface it came in by; `None` from a process of the node.
+    /// The input interface; `None` for a packet of a local process.
     pub(crate) input: Option<&'static str>,
     pub(crate) source: IpAddr,
     pub(crate) destination: SocketAddr,
     pub(crate) protocol: Protocol,
     mark: u32,
-    /// The virtual server that took it.
+    /// The virtual server that accepted the packet.
     virtual_server: Option<VirtualServerKey>,
 }
 
@@ -55,15 +55,15 @@ impl Packet {
 /// Where a packet ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// At one of these.
+    /// At one of these endpoints.
     Served(Vec<Served>),
     /// A virtual server without real servers: the kernel answers that the port is unreachable.
     NoServer,
-    /// A rule rejects it, and says so to the sender.
+    /// A rule rejects it with an ICMP error.
     Rejected,
     /// A rule drops it.
     Dropped,
-    /// At a process of the node, if one listens.
+    /// At a local process, if one listens.
     Node,
     /// On its way to another host.
     Forwarded,
@@ -79,7 +79,7 @@ pub(crate) struct Served {
 }
 
 impl std::fmt::Display for Served {
-    /// `10.244.1.21:8080 kept`, behind it how the packet gets there unless its destination is rewritten.
+    /// `10.244.1.21:8080 kept`, followed by the forwarding method unless it is masquerading.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let source = if self.masqueraded { "masqueraded" } else { "kept" };
         write!(f, "{} {source}", self.by)?;
@@ -115,21 +115,21 @@ impl std::fmt::Display for End {
     }
 }
 
-/// What a chain made of a packet.
+/// The netfilter verdict of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Accept,
     Drop,
     Reject,
     Masquerade,
-    /// Past its end, or returned.
+    /// The end of the chain, or RETURN.
     Continue,
 }
 
-/// A node with a desired state in its kernel.
+/// A node whose kernel is in a desired state.
 pub(crate) struct Tracer<'a> {
     desired: &'a State,
-    /// The addresses of its own links.
+    /// The addresses of its links without the dummy link.
     node: BTreeSet<IpAddr>,
     rules: [Ruleset; 2],
 }
@@ -181,7 +181,7 @@ impl<'a> Tracer<'a> {
         {
             let mut packet = packet.clone();
             let by = SocketAddr::new(real_server.key.address, real_server.key.port);
-            // Else the packet stays as it is. Around one in a tunnel there is another, which has its mark.
+            // Other methods do not change the packet. The outer packet of a tunnel has the same mark.
             if real_server.forwarding == ForwardingMethod::Masquerade {
                 packet.destination = by;
             }
@@ -206,7 +206,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// What becomes of a packet that no virtual server takes. One of the node to itself comes in by loopback.
+    /// Where a packet ends that no virtual server accepts. A packet of the node to itself comes in on the loopback interface.
     fn without_server(&self, mut packet: Packet) -> End {
         let is_local = self.is_local(packet.destination.ip());
         if packet.input.is_none() {
@@ -234,7 +234,7 @@ impl<'a> Tracer<'a> {
                 .has_entry(SetId::IpvsIps, Family::of(address), &Entry::ip(address))
     }
 
-    /// Follows the jumps of a built-in chain. The last one put in stands at the top.
+    /// Follows the jumps of a built-in chain. The last one inserted is the first rule.
     fn builtin(&self, table: Table, chain: &str, packet: &mut Packet) -> Verdict {
         for jump in rules::jumps().into_iter().rev() {
             if jump.table == table && jump.chain.as_str() == chain {
@@ -313,7 +313,7 @@ impl<'a> Tracer<'a> {
                 };
                 of(&types.source, packet.source) && of(&types.destination, packet.destination.ip())
             }
-            // Nothing here comes in by the port of a bridge that sees bridged packets.
+            // No packet here is a bridged packet.
             Match::Physdev(physdev) => physdev
                 .is_in
                 .is_none_or(|condition| holds(&condition, |()| false)),
@@ -327,6 +327,7 @@ impl<'a> Tracer<'a> {
     }
 
     fn in_set(&self, name: &str, directions: &[SetDirection], packet: &Packet) -> bool {
+        use SetDirection::{Destination as D, Source as S};
         let family = Family::of(packet.destination.ip());
         let id = SetId::ALL
             .into_iter()
@@ -334,7 +335,6 @@ impl<'a> Tracer<'a> {
             .unwrap_or_else(|| panic!("no set {name}"));
         let port = ProtocolPort::new(set_protocol(packet.protocol), packet.destination.port());
         let (source, destination) = (packet.source, packet.destination.ip());
-        use SetDirection::{Destination as D, Source as S};
         let entry = match (id.set_type().as_bytes(), directions) {
             (b"bitmap:port", [D]) => Entry::port(port.port),
             (b"hash:ip", [D]) => Entry::ip(destination),

@@ -254,14 +254,13 @@ fn is_usable(observed: &Set, desired: &Set) -> bool {
             have.comment,
             have.skbinfo,
             have.forceadd,
+        ) == (
+            want.timeout,
+            want.counters,
+            want.comment,
+            want.skbinfo,
+            want.forceadd,
         )
-            == (
-                want.timeout,
-                want.counters,
-                want.comment,
-                want.skbinfo,
-                want.forceadd,
-            )
         && want.maxelem.is_none_or(|desired| have.maxelem == Some(desired))
 }
 

@@ -55,7 +55,11 @@ impl Planner<'_, '_, '_> {
             for id in self.state.emptied(family) {
                 for (entry, ()) in self.state.entries[family.index()][id.index()].iter_observed() {
                     let key = (family, id, entry.clone());
-                    let need = self.removed.get(&key).or_else(|| self.removed_local.get(&key)).cloned();
+                    let need = self
+                        .removed
+                        .get(&key)
+                        .or_else(|| self.removed_local.get(&key))
+                        .cloned();
                     needs.push(need.unwrap_or(Need::Waiting(Key::Entry(family, id, entry.clone()))));
                 }
             }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use kernlink_ipvs::{
-    ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight,
-};
+use kernlink_ipvs::{ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight};
 use kernlink_services::PortId;
 
 /// The desired value of a virtual server.

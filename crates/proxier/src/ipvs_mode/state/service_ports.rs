@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use kernlink_dummylink::AddressKey;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
-use kernlink_services::{
-    Changes, Event, Family, FrontendKey, ObjectName, PortId, ServicePortKey, Services,
-};
+use kernlink_services::{Changes, Event, Family, FrontendKey, ObjectName, PortId, ServicePortKey, Services};
 
 use super::{DesiredServer, State};
 use crate::ipvs_mode::compile::{Compiled, CompiledFrontend, compile};
@@ -66,7 +64,11 @@ impl PortObjects {
     }
 
     fn denied_to_node(&self) -> Vec<FrontendKey> {
-        sorted(self.frontends.iter().filter_map(|frontend| frontend.denied_to_node))
+        sorted(
+            self.frontends
+                .iter()
+                .filter_map(|frontend| frontend.denied_to_node),
+        )
     }
 }
 

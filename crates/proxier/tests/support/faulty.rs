@@ -1,0 +1,265 @@
+//! Kernel APIs that refuse operations, or lose requests or replies.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::fmt::Display;
+use std::slice;
+use std::sync::{Arc, Mutex};
+
+use kernlink_dummylink as link;
+use kernlink_ipset as set;
+use kernlink_iptables_restore as rules;
+use kernlink_ipvs as ipvs;
+use kernlink_proxier::ipvs_mode::Kernel;
+
+/// The faults of a kernel. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults(Arc<Mutex<Active>>);
+
+#[derive(Debug, Default)]
+struct Active {
+    /// The faults of the commands that contain a text.
+    commands: Vec<(String, Fault)>,
+    /// How many of a hundred operations fail at random.
+    percent: u64,
+    /// The state of the random numbers; never 0.
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// The operation is refused.
+    Refused,
+    /// The operation is not executed, and its outcome is unknown.
+    RequestLost,
+    /// The operation is executed, and its outcome is unknown. Only IPVS operations; others are refused, because a set entry is not read
+    /// again after its deletion with an unknown outcome.
+    ReplyLost,
+}
+
+impl Faults {
+    /// A kernel with faults in all operations but those of rules, and its faults: none at first.
+    pub(crate) fn of_kernel(kernel: Kernel) -> (Kernel, Self) {
+        let faults = Self::default();
+        (faults.kernel(kernel), faults)
+    }
+
+    /// Refuses the commands that contain a text.
+    pub(crate) fn refuse(&self, command: &str) {
+        self.add(command, Fault::Refused);
+    }
+
+    /// Executes the IPVS commands that contain a text and loses the reply.
+    pub(crate) fn lose_reply(&self, command: &str) {
+        self.add(command, Fault::ReplyLost);
+    }
+
+    fn add(&self, command: &str, fault: Fault) {
+        self.0.lock().unwrap().commands.push((command.to_owned(), fault));
+    }
+
+    /// Lets so many of a hundred operations fail at random, half of them with an unknown outcome.
+    pub(crate) fn fail_at_random(&self, percent: u64, seed: u64) {
+        let mut active = self.0.lock().unwrap();
+        (active.percent, active.seed) = (percent, seed);
+    }
+
+    /// Ends all faults.
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap() = Active::default();
+    }
+
+    fn of(&self, command: &str) -> Option<Fault> {
+        let mut active = self.0.lock().unwrap();
+        if let Some((_, fault)) = active.commands.iter().find(|(text, _)| command.contains(text)) {
+            return Some(*fault);
+        }
+        if active.percent == 0 {
+            return None;
+        }
+        // xorshift64
+        active.seed ^= active.seed << 13;
+        active.seed ^= active.seed >> 7;
+        active.seed ^= active.seed << 17;
+        let random = active.seed % 200;
+        let is_lost = random >= 100;
+        (random % 100 < active.percent).then_some(if is_lost {
+            Fault::RequestLost
+        } else {
+            Fault::Refused
+        })
+    }
+
+    /// A kernel with these faults in all operations but those of rules.
+    fn kernel(&self, kernel: Kernel) -> Kernel {
+        let faults = || self.clone();
+        Kernel {
+            ipvs: Box::new(Faulty {
+                inner: kernel.ipvs,
+                faults: faults(),
+                loses_replies: true,
+            }),
+            sets: Box::new(Faulty {
+                inner: kernel.sets,
+                faults: faults(),
+                loses_replies: false,
+            }),
+            links: Box::new(Faulty {
+                inner: kernel.links,
+                faults: faults(),
+                loses_replies: false,
+            }),
+            rules: kernel.rules,
+            sysctls: kernel.sysctls,
+        }
+    }
+
+    /// Tables with these faults.
+    pub(crate) fn tables(&self, inner: Box<dyn rules::Iptables>) -> Box<dyn rules::Iptables> {
+        Box::new(FaultyTables {
+            tables: Faulty {
+                inner,
+                faults: self.clone(),
+                loses_replies: false,
+            },
+            is_readable: true,
+        })
+    }
+
+    /// Empty tables with these faults that cannot be read.
+    pub(crate) fn unreadable_tables(&self) -> Box<dyn rules::Iptables> {
+        Box::new(FaultyTables {
+            tables: Faulty {
+                inner: Box::new(rules::Fake::new()),
+                faults: self.clone(),
+                loses_replies: false,
+            },
+            is_readable: false,
+        })
+    }
+}
+
+struct Faulty<T> {
+    inner: T,
+    faults: Faults,
+    /// Whether replies can be lost.
+    loses_replies: bool,
+}
+
+impl<T> Faulty<T> {
+    /// Executes each operation separately, unless a fault prevents it.
+    fn each<O: Display, E>(
+        &mut self,
+        operations: &[O],
+        refused: impl Fn(&O) -> E,
+        outcome_missing: impl Fn() -> E,
+        execute: impl Fn(&mut T, &[O]) -> Vec<Result<(), E>>,
+    ) -> Vec<Result<(), E>> {
+        let each = |operation: &O| {
+            let fault = self.faults.of(&operation.to_string());
+            match fault {
+                Some(Fault::ReplyLost) if !self.loses_replies => return Err(refused(operation)),
+                Some(Fault::Refused) => return Err(refused(operation)),
+                Some(Fault::RequestLost) => return Err(outcome_missing()),
+                Some(Fault::ReplyLost) | None => {}
+            }
+            let outcome = execute(&mut self.inner, slice::from_ref(operation))
+                .pop()
+                .unwrap();
+            match fault {
+                None => outcome,
+                Some(_) => Err(outcome_missing()),
+            }
+        };
+        operations.iter().map(each).collect()
+    }
+}
+
+const REFUSED: &str = "refused by the test";
+
+impl ipvs::Ipvs for Faulty<Box<dyn ipvs::Ipvs>> {
+    fn execute(&mut self, operations: &[ipvs::Operation]) -> Vec<Result<(), ipvs::Error>> {
+        self.each(
+            operations,
+            |operation| ipvs::Error::custom(operation.to_string(), REFUSED),
+            || ipvs::Error::OutcomeMissing,
+            |ipvs, one| ipvs.execute(one),
+        )
+    }
+
+    fn list_virtual_servers(&mut self) -> Result<Vec<ipvs::VirtualServerStatus>, ipvs::Error> {
+        self.inner.list_virtual_servers()
+    }
+
+    fn list_real_servers(
+        &mut self,
+        key: &ipvs::VirtualServerKey,
+    ) -> Result<Vec<ipvs::RealServerStatus>, ipvs::Error> {
+        self.inner.list_real_servers(key)
+    }
+
+    fn timeouts(&mut self) -> Result<ipvs::Timeouts, ipvs::Error> {
+        self.inner.timeouts()
+    }
+}
+
+impl set::IpSets for Faulty<Box<dyn set::IpSets>> {
+    fn execute(&mut self, operations: &[set::Operation]) -> Vec<Result<(), set::Error>> {
+        self.each(
+            operations,
+            |operation| set::Error::custom(operation.clone(), REFUSED),
+            || set::Error::OutcomeMissing,
+            |sets, one| sets.execute(one),
+        )
+    }
+
+    fn list_set(&mut self, name: &set::SetName) -> Result<set::SetContents, set::Error> {
+        self.inner.list_set(name)
+    }
+
+    fn headers(&mut self) -> Result<Vec<set::SetHeader>, set::Error> {
+        self.inner.headers()
+    }
+}
+
+impl link::DummyLinks for Faulty<Box<dyn link::DummyLinks>> {
+    fn execute(&mut self, operations: &[link::Operation]) -> Vec<Result<(), link::Error>> {
+        self.each(
+            operations,
+            |operation| link::Error::custom(operation, REFUSED),
+            || link::Error::OutcomeMissing,
+            |links, one| links.execute(one),
+        )
+    }
+
+    fn links(&mut self) -> Result<Vec<link::Link>, link::Error> {
+        self.inner.links()
+    }
+
+    fn list(&mut self, selection: link::Selection) -> Result<Vec<link::HostAddress>, link::Error> {
+        self.inner.list(selection)
+    }
+}
+
+struct FaultyTables {
+    tables: Faulty<Box<dyn rules::Iptables>>,
+    is_readable: bool,
+}
+
+impl rules::Iptables for FaultyTables {
+    fn execute(&mut self, operations: &[rules::Operation]) -> Vec<Result<(), rules::Error>> {
+        self.tables.each(
+            operations,
+            |operation| rules::Error::custom(operation.to_string(), REFUSED),
+            || rules::Error::OutcomeMissing,
+            |rules, one| rules.execute(one),
+        )
+    }
+
+    fn save(&mut self, request: &rules::Save) -> Result<rules::Ruleset, rules::Error> {
+        if self.is_readable {
+            self.tables.inner.save(request)
+        } else {
+            Err(rules::Error::custom("read the tables", REFUSED))
+        }
+    }
+}

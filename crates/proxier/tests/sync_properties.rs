@@ -1,0 +1,265 @@
+//! Properties of plans on random clusters, executed on the fake kernel: the desired state is reached by one sync, in an order that
+//! works, and no foreign object is changed.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/faulty.rs"]
+mod faulty;
+#[path = "support/host.rs"]
+mod host;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernlink_iptables_restore::{Family as TablesFamily, Save};
+use kernlink_proxier::ipvs_mode::{Kernel, Operation, Phase, Proxier};
+use kernlink_services::{Change, Kind, SourceId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::faulty::Faults;
+use crate::host::{config, host, listed, now, state};
+use crate::support::clusters::{Step, step};
+
+/// The desired virtual servers, sets and addresses, as text.
+fn owned_state(proxier: &Proxier) -> Vec<String> {
+    let listings = proxier.state().listings(Default::default(), 1);
+    let mut lines: Vec<String> = [&listings.ipvs, &listings.ipset]
+        .into_iter()
+        .flat_map(|text| text.lines().map(str::to_owned))
+        .collect();
+    lines.extend(
+        listings
+            .addresses
+            .lines()
+            .map(|line| format!("kube-ipvs0 {line}")),
+    );
+    lines.sort();
+    lines
+}
+
+fn apply(proxier: &mut Proxier, steps: &[Step]) {
+    for step in steps {
+        if let Step::Change(source, change) = step {
+            proxier.change(SourceId(*source), change.clone());
+        }
+    }
+    for source in [0, 1] {
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            proxier.change(SourceId(source), Change::synced(kind));
+        }
+    }
+}
+
+/// The number of rules that look up each set.
+fn rules_by_set(kernel: &mut Kernel) -> BTreeMap<String, usize> {
+    let mut sets = BTreeMap::new();
+    for family in TablesFamily::ALL {
+        let rules = kernel.rules.save(&Save::all(family)).unwrap().to_string();
+        for rest in rules.split("--match-set ").skip(1) {
+            let name = rest.split(' ').next().unwrap_or_default();
+            *sets.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    sets
+}
+
+/// The kernel after a sync of a proxier with these steps.
+fn synced(kernel: Kernel, steps: &[Step]) -> Kernel {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    apply(&mut proxier, steps);
+    let synced = proxier.sync(now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    proxier.into_kernel()
+}
+
+/// A proxier with these steps, before its first sync.
+fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    apply(&mut proxier, steps);
+    proxier
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_step_succeeds_and_the_kernel_reaches_the_desired_state(
+        before in vec(step(), 0..25),
+        after in vec(step(), 0..25),
+    ) {
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let synced = proxier.sync(now()).unwrap();
+        prop_assert!(synced.is_success(), "{}", synced);
+        // The kernel contains the desired state and the foreign objects.
+        let bare = state(&mut host());
+        let foreign: BTreeSet<&str> = bare.lines().filter(|line| !line.starts_with(' ') && !line.starts_with("Ipv")).collect();
+        let desired = owned_state(&proxier);
+        let observed = listed(proxier.kernel_mut());
+        let owned: Vec<&String> = observed.iter().filter(|line| !foreign.contains(line.as_str())).collect();
+        prop_assert_eq!(owned, desired.iter().collect::<Vec<_>>());
+        proxier.resync();
+        let plan = proxier.plan(now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+
+    #[test]
+    fn a_second_sync_and_a_new_process_have_nothing_to_do(steps in vec(step(), 0..30)) {
+        let mut proxier = proxier(host(), &steps);
+        proxier.sync(now()).unwrap();
+        prop_assert!(proxier.sync(now()).unwrap().plan.is_empty());
+        let kernel = proxier.into_kernel();
+        let mut restarted = self::proxier(kernel, &steps);
+        let plan = restarted.plan(now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+
+    #[test]
+    fn observed_values_recorded_from_outcomes_equal_those_read_from_the_kernel(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+    ) {
+        // The same plan from recorded values and from a new listing.
+        let mut recording = proxier(host(), &before);
+        recording.sync(now()).unwrap();
+        let mut listing = proxier(host(), &before);
+        listing.sync(now()).unwrap();
+        apply(&mut recording, &after);
+        apply(&mut listing, &after);
+        listing.resync();
+        let (recorded, listed) = (recording.plan(now()).unwrap(), listing.plan(now()).unwrap());
+        prop_assert_eq!(recorded.to_string(), listed.to_string());
+    }
+
+    #[test]
+    fn random_failures_end_in_the_desired_state_once_they_stop(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+        seed in 1..u64::MAX,
+        percent in 1..60_u64,
+    ) {
+        let whole = [before.clone(), after].concat();
+        let undisturbed = state(&mut synced(synced(host(), &before), &whole));
+        let (mut kernel, faults) = Faults::of_kernel(host());
+        kernel.rules = faults.tables(kernel.rules);
+        faults.fail_at_random(percent, seed);
+        let mut proxier = self::proxier(kernel, &before);
+        let mut at = now();
+        let mut listings = 0;
+        for round in 0..400 {
+            if round == 3 {
+                apply(&mut proxier, &whole);
+            }
+            if round == 8 {
+                faults.end();
+                listings = proxier.cost().listings;
+            }
+            let synced = proxier.sync(at).unwrap();
+            prop_assert!(round < 9 || synced.counts().failed == 0, "{}", synced);
+            match synced.next {
+                Some(next) => at = next,
+                None if round > 8 => break,
+                None => {}
+            }
+        }
+        prop_assert!(proxier.sync(at).unwrap().is_success());
+        // The kernel was not listed again.
+        prop_assert_eq!(proxier.cost().listings, listings);
+        let mut kernel = proxier.into_kernel();
+        prop_assert_eq!(state(&mut kernel), undisturbed);
+    }
+
+    #[test]
+    fn without_services_foreign_objects_are_unchanged_and_owned_ones_are_removed(steps in vec(step(), 0..30)) {
+        let bare = state(&mut synced(host(), &[]));
+        let kernel = synced(host(), &steps);
+        let mut emptied = synced(kernel, &[]);
+        prop_assert_eq!(state(&mut emptied), bare);
+        let mut untouched = host();
+        let foreign = |line: &&str| {
+            ["198.51.100", "blocked", "192.0.2.1:5060", "-f 7", "eth0", "mine"].iter().any(|part| line.contains(part))
+        };
+        let bare = state(&mut emptied);
+        let host = state(&mut untouched);
+        prop_assert_eq!(bare.lines().filter(foreign).collect::<Vec<_>>(), host.lines().filter(foreign).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn after_a_process_ended_at_any_step_the_next_one_reaches_the_desired_state(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let whole = [before.clone(), after].concat();
+        let undisturbed = state(&mut synced(synced(host(), &before), &whole));
+        let mut ended = proxier(synced(host(), &before), &whole);
+        let plan = ended.plan(now()).unwrap();
+        let mut kernel = ended.into_kernel();
+        for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
+            kernel.execute(&step.operation).unwrap();
+        }
+        prop_assert_eq!(state(&mut synced(kernel, &whole)), undisturbed);
+    }
+
+    #[test]
+    fn after_a_process_ended_at_any_step_one_without_services_removes_all_owned_objects(
+        steps in vec(step(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let bare = state(&mut synced(host(), &[]));
+        let mut ended = proxier(host(), &steps);
+        let plan = ended.plan(now()).unwrap();
+        let mut kernel = ended.into_kernel();
+        for (_, step) in plan.steps().take(at.index(plan.len() + 1)) {
+            kernel.execute(&step.operation).unwrap();
+        }
+        prop_assert_eq!(state(&mut synced(kernel, &[])), bare);
+    }
+
+    #[test]
+    fn the_rules_of_a_set_are_kept_while_it_has_entries(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+    ) {
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let plan = proxier.plan(now()).unwrap();
+        let mut kernel = proxier.into_kernel();
+        let rules_before = rules_by_set(&mut kernel);
+        for (_, step) in plan.steps() {
+            kernel.execute(&step.operation).unwrap();
+            if !matches!(step.operation, Operation::Rules(_)) {
+                continue;
+            }
+            let rules = rules_by_set(&mut kernel);
+            for contents in kernel.sets.list().unwrap().iter().filter(|set| !set.entries.is_empty()) {
+                let name = contents.header.set.name.to_string();
+                prop_assert!(rules.get(&name) >= rules_before.get(&name), "{}: {}\n{}", name, step.operation, plan);
+            }
+        }
+    }
+
+    #[test]
+    fn steps_need_only_earlier_steps(before in vec(step(), 0..20), after in vec(step(), 0..20)) {
+        let kernel = synced(host(), &before);
+        let mut proxier = proxier(kernel, &[before, after].concat());
+        let plan = proxier.plan(now()).unwrap();
+        let phase_of: Vec<Phase> =
+            plan.phases().iter().flat_map(|phase| vec![phase.kind; phase.steps.len()]).collect();
+        for (id, step) in plan.steps() {
+            for need in step.needs.iter().chain(&step.needs_any) {
+                let (of, own) = (phase_of[need.index()], phase_of[id.index()]);
+                // Removing a restriction precedes the removal of its allow-list in the same phase.
+                let within = [Phase::AddEntries, Phase::Rules, Phase::RemoveEntries];
+                prop_assert!(of < own || (of == own && within.contains(&own) && *need < id), "{} {}", step.operation, own);
+            }
+        }
+        prop_assert_eq!(phase_of.len(), plan.len());
+    }
+}
