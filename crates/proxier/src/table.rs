@@ -167,6 +167,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// Whether a key is dirty.
+    #[must_use]
     pub fn is_dirty(&self, key: &K) -> bool {
         self.is_all_dirty || self.dirty.contains(key)
     }
@@ -185,6 +186,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The dirty keys, sorted.
+    #[must_use]
     pub fn differences(&self) -> Vec<Difference<'_, K, D, O>> {
         let mut dirty: Vec<&K> = self.dirty.iter().collect();
         if self.is_all_dirty {
@@ -208,16 +210,19 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The desired value of an object; `None` if it should not exist.
+    #[must_use]
     pub fn desired(&self, key: &K) -> Option<&D> {
         self.desired.get(key).map(|desired| &desired.value)
     }
 
     /// Whether an object should exist.
+    #[must_use]
     pub fn is_desired(&self, key: &K) -> bool {
         self.desired.contains_key(key)
     }
 
     /// The number of references to a key; 0 if it is not desired.
+    #[must_use]
     pub fn references(&self, key: &K) -> usize {
         self.desired
             .get(key)
@@ -225,11 +230,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// What an object is for, if it should exist.
+    #[must_use]
     pub fn subject(&self, key: &K) -> Option<&Subject> {
         self.desired.get(key).map(|desired| &desired.subject)
     }
 
     /// The observed value of an object; `None` if it does not exist.
+    #[must_use]
     pub fn observed(&self, key: &K) -> Option<&O> {
         self.observed.get(key)
     }
@@ -241,6 +248,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// Whether an object exists.
+    #[must_use]
     pub fn is_observed(&self, key: &K) -> bool {
         self.observed.contains_key(key)
     }
@@ -251,6 +259,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The desired keys, sorted.
+    #[must_use]
     pub fn sorted_keys(&self) -> Vec<&K> {
         let mut keys: Vec<&K> = self.desired.keys().collect();
         keys.sort_unstable();
@@ -263,11 +272,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The number of desired objects.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.desired.len()
     }
 
     /// Whether no object is desired.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.desired.is_empty()
     }
@@ -278,6 +289,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The number of map entries that were looked up to change them, since the table was made.
+    #[must_use]
     pub fn work(&self) -> usize {
         self.work
     }

@@ -1,4 +1,4 @@
-//! What clusters hold, as manifests.
+//! The manifests of clusters, and a node.
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
@@ -14,7 +14,7 @@ pub(crate) fn web(pods: &[(u8, &str)]) -> String {
     service("web", 1, ports, "") + &slices("web", WEB_PORTS, pods)
 }
 
-/// A node without neighbours, for what needs no packets.
+/// A node without a network, for tests without packets.
 pub(crate) fn node() -> NetNs {
     let node = NetNs::new();
     node.run(|| {
@@ -28,7 +28,7 @@ address add 2001:db8:1::1/64 dev eth0 nodad
     node
 }
 
-/// One of everything: every type of Service, every policy, every protocol, both families.
+/// Services of every type, with every policy, every protocol and both families.
 pub(crate) fn everything() -> String {
     let node_port = "type: NodePort, ports: [{name: web, port: 80, nodePort: 30080, protocol: TCP}, \
                      {name: ask, port: 53, nodePort: 30053, protocol: UDP}]";
@@ -57,7 +57,7 @@ pub(crate) fn everything() -> String {
     .concat()
 }
 
-/// What [`everything`] may turn into: a Service gone, one new, and of the others other endpoints, ranges, policies, affinity.
+/// A change of [`everything`]: a Service was deleted, one was added, and the others have other endpoints, ranges, policies and affinity.
 pub(crate) fn everything_else() -> String {
     let node_port = "type: NodePort, externalTrafficPolicy: Local, ports: [{name: web, port: 80, nodePort: 30080, protocol: TCP}]";
     let balanced = "type: LoadBalancer, loadBalancerSourceRanges: ['192.0.2.0/24', '2001:db8:5::/48', '2001:db8:6::/48'], \

@@ -1,4 +1,4 @@
-//! Rules of others that cannot be read, and rules that cannot be written: a frontend with restricted sources is never open to others.
+//! Foreign rules that cannot be parsed, and rules that cannot be written: a frontend with restricted sources never accepts other sources.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Backend, Command, Error, Iptables, Operation, Restore, Ruleset, Save};
-use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
-use kernlink_kernel_tests::wait;
+use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
 use kernlink_proxier::plan::Subject;
 use kernlink_proxier::report::Outcome;
@@ -17,15 +16,15 @@ use kernlink_services::ObjectName;
 
 use crate::clusters::WEB_PORTS;
 use crate::support::{
-    cluster_ips, feed, hand_in, load_balancer, proxier_on, service, slices, state_without_rules, sync,
+    cluster_ips, feed, load_balancer, proxier_on, replace_objects, service, slices, state_without_rules, sync,
 };
 
-/// The address of the load balancer that admits the client.
+/// The addresses of the load balancer that allows the client.
 const ADMITTING: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
-/// That of the load balancer that does not.
+/// The addresses of the load balancer that does not allow the client.
 const EXCLUDING: [&str; 2] = ["203.0.113.11", "2001:db8:ff::11"];
 
-/// How long to wait for an answer that must not come.
+/// How long to wait for a reply that must not arrive.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A load balancer with restricted sources and a remote endpoint.
@@ -37,7 +36,7 @@ fn balancer(name: &str, number: u8, ingress: [&str; 2], ranges: &str) -> String 
     load_balancer(name, number, &spec, ingress) + &slices(name, WEB_PORTS, &[(0, "node-b")])
 }
 
-/// One load balancer that admits the client and one that admits others.
+/// One load balancer that allows the client and one that allows other sources.
 fn load_balancers() -> String {
     balancer("admitting", 1, ADMITTING, "'192.0.2.0/24', '2001:db8:1::/64'")
         + &balancer("excluding", 2, EXCLUDING, "'198.51.100.0/24', '2001:db8:5::/48'")
@@ -47,7 +46,7 @@ fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().unwrap(), port)
 }
 
-/// The client is served, with the node's address as its source, where it is admitted, and is dropped where it is not.
+/// Where the client is allowed, it is served with the address of the node as its source; where it is not, its packets are dropped.
 fn assert_restricted(network: &Network) {
     let gateways: [IpAddr; 2] = ["10.244.0.1", "fd00:10:244::1"].map(|address| address.parse().unwrap());
     for (address, gateway) in ADMITTING.into_iter().zip(gateways) {
@@ -64,7 +63,7 @@ fn assert_restricted(network: &Network) {
     }
 }
 
-/// Why the client cannot connect.
+/// The error when the client connects.
 fn refusal(network: &Network, target: SocketAddr) -> ErrorKind {
     match Connection::open_within(SILENCE, &network.client, Protocol::Tcp, target) {
         Ok(_) => panic!("{target} is open"),
@@ -72,10 +71,10 @@ fn refusal(network: &Network, target: SocketAddr) -> ErrorKind {
     }
 }
 
-/// Foreign content of the IPv4 tables that cannot be read.
+/// Foreign content of the IPv4 tables that cannot be parsed.
 #[derive(Clone, Copy, Debug)]
 enum Foreign {
-    /// Rules with a line feed in their comments.
+    /// Rules with a line feed in a comment.
     LineFeed,
     /// A chain that `nft` made, with a name of more than 28 characters, and a jump to it.
     LongName,
@@ -86,8 +85,8 @@ enum Foreign {
 const TABLES: [&str; 2] = ["nat", "filter"];
 
 impl Foreign {
-    /// Makes it in both tables.
-    fn make(self, backend: Backend) {
+    /// Adds it to both tables.
+    fn add(self, backend: Backend) {
         let program = match backend {
             Backend::Legacy => "iptables-legacy",
             _ => "iptables-nft",
@@ -136,7 +135,7 @@ impl Foreign {
         }
     }
 
-    /// The foreign rules as the tool prints them that knows all of both tables.
+    /// The foreign rules, as printed by the tool that can print both tables.
     fn rules(backend: Backend) -> Vec<String> {
         let mut rules = Vec::new();
         for table in TABLES {
@@ -144,7 +143,7 @@ impl Foreign {
                 Backend::Legacy => tools::must("iptables-legacy-save", &["-t", table]),
                 _ => tools::must("nft", &["--stateless", "list", "table", "ip", table]),
             };
-            // The chain that a line of nft is in.
+            // The chain of a line of nft.
             let mut chain = "";
             for line in text.lines() {
                 if let Some(name) = line.strip_prefix("\tchain ") {
@@ -176,7 +175,7 @@ fn on_foreign_rules(foreign: Foreign, backend: Backend) {
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
-    foreign.make(backend);
+    foreign.add(backend);
     let before = Foreign::rules(backend);
     assert!(before.len() >= 4, "{before:#?}");
     let mut kernel = Kernel::open().unwrap();
@@ -191,7 +190,7 @@ fn on_foreign_rules(foreign: Foreign, backend: Backend) {
         "{events:#?}"
     );
     assert_restricted(&network);
-    // Whatever a second writing does, it adds nothing to the foreign rules and takes nothing from ours.
+    // A second write neither changes the foreign rules nor removes owned ones.
     proxier.resync();
     sync(&mut proxier);
     assert_restricted(&network);
@@ -200,26 +199,26 @@ fn on_foreign_rules(foreign: Foreign, backend: Backend) {
 }
 
 #[test]
-fn behind_a_line_feed_in_a_comment_of_legacy_tables_sources_are_restricted() {
+fn sources_are_restricted_with_a_line_feed_in_a_comment_of_legacy_tables() {
     on_foreign_rules(Foreign::LineFeed, Backend::Legacy);
 }
 
 #[test]
-fn behind_a_line_feed_in_a_comment_of_nft_tables_sources_are_restricted() {
+fn sources_are_restricted_with_a_line_feed_in_a_comment_of_nft_tables() {
     on_foreign_rules(Foreign::LineFeed, Backend::Nft);
 }
 
 #[test]
-fn beside_a_chain_with_a_long_name_sources_are_restricted() {
+fn sources_are_restricted_with_a_foreign_chain_with_a_long_name() {
     on_foreign_rules(Foreign::LongName, Backend::Nft);
 }
 
 #[test]
-fn beside_a_rule_that_cannot_be_printed_sources_are_restricted() {
+fn sources_are_restricted_with_a_foreign_rule_that_cannot_be_printed() {
     on_foreign_rules(Foreign::Unprintable, Backend::Nft);
 }
 
-/// The kernel's rules, unless it refuses.
+/// The kernel's rules, which can be made to refuse every write.
 struct Refusing {
     kernel: Command,
     is_refusing: Arc<AtomicBool>,
@@ -253,7 +252,7 @@ impl Iptables for Refusing {
     }
 }
 
-/// A Service with a node port and nothing that needs rules to keep clients out.
+/// A Service with a node port, without restricted sources.
 fn open() -> String {
     let spec = "type: NodePort, ports: [{name: web, port: 80, nodePort: 30080, protocol: TCP}]";
     service("open", 3, spec, "") + &slices("open", WEB_PORTS, &[(0, "node-a")])
@@ -278,7 +277,7 @@ fn outcomes(synced: &kernlink_proxier::ipvs_mode::Synced, name: &str) -> Vec<(St
 }
 
 #[test]
-fn where_rules_cannot_be_written_no_restricted_frontend_opens_and_the_rest_is_served() {
+fn without_rules_no_restricted_frontend_is_served_and_others_are() {
     requires_the_kernel!();
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
@@ -298,7 +297,7 @@ fn where_rules_cannot_be_written_no_restricted_frontend_opens_and_the_rest_is_se
         let is_served = state["ipvs"].iter().any(|line| line.contains(frontend));
         assert!(!is_served, "{frontend}: {:#?}", state["ipvs"]);
     }
-    // Without rules what the node listens on would answer at them.
+    // Without rules, processes of the node would accept connections to these addresses.
     assert_eq!(state.get("addresses of kube-ipvs0"), None);
     for name in ["admitting", "excluding"] {
         for (operation, is_skipped) in outcomes(&synced, name) {
@@ -311,7 +310,7 @@ fn where_rules_cannot_be_written_no_restricted_frontend_opens_and_the_rest_is_se
             "{synced}"
         );
     }
-    // Everything that does not need rules is there: the node port answers.
+    // All steps that do not need rules are done: the node port is served.
     for (operation, is_skipped) in outcomes(&synced, "open") {
         assert!(
             !is_skipped || operation.starts_with("ip address"),
@@ -322,7 +321,7 @@ fn where_rules_cannot_be_written_no_restricted_frontend_opens_and_the_rest_is_se
         ask_many(&network.client, Protocol::Tcp, (node, 30080).into(), 2).assert_balanced(&["pod0"], 0);
     }
 
-    // While they are refused the attempts change nothing. Then they do the rest.
+    // While rules are refused, retries change nothing. Afterwards they do the remaining steps.
     let mut due = synced.next.unwrap();
     let again = proxier.sync(due).unwrap();
     assert!(!again.is_success() && again.counts().done == 0, "{again}");
@@ -341,11 +340,11 @@ fn where_rules_cannot_be_written_no_restricted_frontend_opens_and_the_rest_is_se
     proxier.resync();
     assert!(sync(&mut proxier).plan.is_empty());
 
-    // Once they are written, a refusal does not take them away, nor does it keep changes of sets and virtual servers out.
+    // After the rules were written, a refusal neither removes them nor prevents changes of sets and virtual servers.
     is_refusing.store(true, Ordering::Relaxed);
     let spec = "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}]";
     let more = service("more", 4, spec, "") + &slices("more", WEB_PORTS, &[(0, "node-a")]);
-    hand_in(&mut proxier, &(load_balancers() + &open() + &more));
+    replace_objects(&mut proxier, &(load_balancers() + &open() + &more));
     sync(&mut proxier);
     assert_restricted(&network);
     for address in cluster_ips(4) {

@@ -1,46 +1,45 @@
-//! Direct routing and tunnels with real packets: endpoints that have the virtual IP themselves answer the client by a way of
-//! their own, and see the client's address.
+//! Direct routing and tunnels with real packets: endpoints that have the virtual IP reply to the client on a path that does not pass the
+//! node, and see the address of the client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use crate::support::{
-    assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, slices, sync,
-};
 use kernlink_kernel_tests::kernel::Feature;
-use kernlink_kernel_tests::requires;
-use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server, ask_many, wait_for_neighbour};
-use kernlink_kernel_tests::wait;
+use kernlink_kernel_tests::{requires, tools, wait};
+
+use crate::support::{
+    assert_in_desired_state, cluster_ips, load_balancer, proxier, replace_objects, slices, sync,
+};
 
 const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:ff::20"];
 const BALANCED: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
-/// The Service's ports are its endpoints' too.
+/// The ports of the Service, which are also those of its endpoints.
 const PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 80), (Protocol::Udp, 53)];
 const NODE_PORTS: [u16; 2] = [30_080, 30_053];
 
-/// How a server takes what is not addressed to it.
+/// How packets are forwarded to a server.
 #[derive(Clone, Copy)]
 enum Method {
     Direct,
     Tunnel,
 }
 
-/// A network of so many servers that have the virtual IPs and a link of their own to the client. At the virtual IPs `vip<n>`
-/// answers, at the server's own address `pod<n>`.
+/// A network of servers that have the virtual IPs and a direct link to the client. Requests to the virtual IPs are answered by `vip<n>`,
+/// requests to the address of the server by `pod<n>`.
 fn network(servers: u8, method: Method) -> (Network, Vec<Server>) {
     let network = Network::new(servers);
-    // Packets come in on one link and are answered on another.
-    let any_way = || {
+    // Requests and replies use different links.
+    let without_rp_filter = || {
         for of in ["all", "default", "eth0"] {
             tools::set_sysctl(&format!("net.ipv4.conf.{of}.rp_filter"), "0");
         }
     };
-    network.client.run(any_way);
+    network.client.run(without_rp_filter);
     let mut running = Vec::new();
     for number in 0..servers {
         let server = &network.pods[usize::from(number)];
-        server.run(any_way);
+        server.run(without_rp_filter);
         let link = format!("server{number}");
         network.client.connect(&link, server, "eth1");
         network.client.run(|| {
@@ -69,7 +68,7 @@ fn network(servers: u8, method: Method) -> (Network, Vec<Server>) {
             );
         }
         server.run(|| {
-            // It must not say that the virtual IPs are here, where the node is who has them.
+            // The server must not answer ARP requests for the virtual IPs, which the node has.
             tools::set_sysctl("net.ipv4.conf.all.arp_ignore", "1");
             tools::ip_batch(&setup);
             wait::for_ipv6_addresses();
@@ -108,16 +107,16 @@ fn manifests(method: &str, pods: &[(u8, &str)]) -> String {
     service + &slices("web", ports, pods)
 }
 
-/// Asks each frontend from the client, and expects these to answer at the virtual IPs. Everywhere else it is `pod<n>`, which
-/// sees the node.
-fn ask_everywhere(network: &Network, at_virtual_ips: &[&str], pods: u8) {
+/// Sends requests from the client to each frontend. Those to the virtual IPs must be answered by these servers, all others by `pod<n>`
+/// with the node as the source.
+fn request_from_every_frontend(network: &Network, at_virtual_ips: &[&str], pods: u8) {
     let by_own_address: Vec<String> = (0..pods).map(|number| format!("pod{number}")).collect();
     let by_own_address: Vec<&str> = by_own_address.iter().map(String::as_str).collect();
     let clients: [IpAddr; 2] = [Network::client_ipv4().into(), Network::client_ipv6().into()];
     let nodes: [IpAddr; 2] = [Network::node_ipv4().into(), Network::node_ipv6().into()];
     for family in [0, 1] {
         for (index, (protocol, port)) in PORTS.into_iter().enumerate() {
-            let asked = |address: IpAddr, port| {
+            let request = |address: IpAddr, port| {
                 ask_many(
                     &network.client,
                     protocol,
@@ -126,15 +125,15 @@ fn ask_everywhere(network: &Network, at_virtual_ips: &[&str], pods: u8) {
                 )
             };
             for address in [EXTERNAL[family], BALANCED[family]] {
-                // The client takes an answer for one only if it comes from the address that it has asked.
-                let tally = asked(address.parse().unwrap(), port);
+                // The client accepts only replies from the address that it sent the request to.
+                let tally = request(address.parse().unwrap(), port);
                 tally.assert_balanced(at_virtual_ips, 0);
                 let keeps_source = tally.sources == [clients[family]].into();
                 assert_eq!(keeps_source, at_virtual_ips[0].starts_with("vip"), "{tally:#?}");
             }
             for tally in [
-                asked(cluster_ips(1)[family], port),
-                asked(nodes[family], NODE_PORTS[index]),
+                request(cluster_ips(1)[family], port),
+                request(nodes[family], NODE_PORTS[index]),
             ] {
                 tally.assert_balanced(&by_own_address, 0);
                 assert!(!tally.sources.contains(&clients[family]), "{tally:#?}");
@@ -143,7 +142,7 @@ fn ask_everywhere(network: &Network, at_virtual_ips: &[&str], pods: u8) {
     }
 }
 
-fn endpoints_answer_from_the_virtual_ip(method: Method) {
+fn endpoints_reply_from_the_virtual_ip(method: Method) {
     let (network, _servers) = network(2, method);
     let word = match method {
         Method::Direct => "direct",
@@ -153,11 +152,11 @@ fn endpoints_answer_from_the_virtual_ip(method: Method) {
     let elsewhere = [(0, "outside-0"), (1, "outside-1")];
     let proxier = &mut proxier(&manifests(word, &elsewhere));
     sync(proxier);
-    assert_holds_what_is_wanted(proxier);
-    ask_everywhere(&network, &["vip0", "vip1"], 2);
+    assert_in_desired_state(proxier);
+    request_from_every_frontend(&network, &["vip0", "vip1"], 2);
 
-    // An endpoint here could not answer from an address that the node has too, so all are masqueraded; and back again.
-    hand_in(proxier, &manifests(word, &[(0, "outside-0"), (1, "node-a")]));
+    // A local endpoint cannot reply from an address that the node has too, so all endpoints are masqueraded, until it is replaced.
+    replace_objects(proxier, &manifests(word, &[(0, "outside-0"), (1, "node-a")]));
     let synced = sync(proxier);
     assert!(
         synced
@@ -167,23 +166,23 @@ fn endpoints_answer_from_the_virtual_ip(method: Method) {
         "{:?}",
         synced.events
     );
-    ask_everywhere(&network, &["pod0", "pod1"], 2);
-    hand_in(proxier, &manifests(word, &elsewhere));
+    request_from_every_frontend(&network, &["pod0", "pod1"], 2);
+    replace_objects(proxier, &manifests(word, &elsewhere));
     sync(proxier);
-    assert_holds_what_is_wanted(proxier);
-    ask_everywhere(&network, &["vip0", "vip1"], 2);
+    assert_in_desired_state(proxier);
+    request_from_every_frontend(&network, &["vip0", "vip1"], 2);
     proxier.resync();
     assert!(proxier.plan(Instant::now()).unwrap().is_empty());
 }
 
 #[test]
-fn with_direct_routing_endpoints_answer_from_the_virtual_ip_and_see_the_client() {
+fn with_direct_routing_endpoints_reply_from_the_virtual_ip_and_see_the_client() {
     requires_the_kernel!();
-    endpoints_answer_from_the_virtual_ip(Method::Direct);
+    endpoints_reply_from_the_virtual_ip(Method::Direct);
 }
 
 #[test]
-fn through_a_tunnel_endpoints_answer_from_the_virtual_ip_and_see_the_client() {
+fn through_a_tunnel_endpoints_reply_from_the_virtual_ip_and_see_the_client() {
     requires!(
         Feature::Ipvs,
         Feature::IpSet,
@@ -191,5 +190,5 @@ fn through_a_tunnel_endpoints_answer_from_the_virtual_ip_and_see_the_client() {
         Feature::DummyLink,
         Feature::Tunnel
     );
-    endpoints_answer_from_the_virtual_ip(Method::Tunnel);
+    endpoints_reply_from_the_virtual_ip(Method::Tunnel);
 }

@@ -1,23 +1,24 @@
-//! A node on which kube-proxy has run is handed over: what it left is loaded by the standard tools, then the proxier syncs the
-//! same objects. It finds nearly all of it as it should be, and connections go on.
+//! A node passes from kube-proxy to kernlink: the state that kube-proxy left is loaded by the standard tools, and the proxier syncs the
+//! same objects. Nearly all of the state is the desired one, and connections continue.
 
 use std::path::{Path, PathBuf};
 
-use crate::oracle::{config, read};
-use crate::support::{assert_holds_what_is_wanted, hand_in, load, sync};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Plan, Proxier};
 
-/// What kube-proxy itself wrote, see the README there.
-fn worlds() -> PathBuf {
+use crate::oracle::{config, read};
+use crate::support::{assert_in_desired_state, load, replace_objects, sync};
+
+/// The folder of the fixtures recorded from kube-proxy; see its README.
+fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests/oracle")
 }
 
-/// Makes the calling thread's namespace what kube-proxy left.
-fn load_world(world: &Path) {
-    let text = |file: &str| read(&world.join(file));
+/// Loads the state that kube-proxy left into the calling thread's namespace.
+fn load_fixture(fixture: &Path) {
+    let text = |file: &str| read(&fixture.join(file));
     load(
         &text("ipvs.txt"),
         &text("ipset.txt"),
@@ -25,7 +26,7 @@ fn load_world(world: &Path) {
         &text("jumps.txt"),
         &text("addresses.txt"),
     );
-    // The settings of connection tracking are shared by all namespaces.
+    // The sysctls of connection tracking are shared by all namespaces.
     for line in text("sysctl.txt").lines() {
         let (name, value) = line.split_once(" = ").unwrap();
         if name.starts_with("net.ipv4.") {
@@ -34,31 +35,31 @@ fn load_world(world: &Path) {
     }
 }
 
-fn proxier_of(world: &Path) -> Proxier {
-    let mut proxier = Proxier::new(config(world), Kernel::open().unwrap()).unwrap();
-    hand_in(&mut proxier, &read(&world.join("objects.yaml")));
+fn proxier_of(fixture: &Path) -> Proxier {
+    let mut proxier = Proxier::new(config(fixture), Kernel::open().unwrap()).unwrap();
+    replace_objects(&mut proxier, &read(&fixture.join("objects.yaml")));
     proxier
 }
 
-/// Nothing is planned but new contents of these two chains: in `KUBE-SERVICES` the jump to the node ports is last here; in
-/// `KUBE-IPVS-OUT-FILTER` kube-proxy leaves the order to chance.
-fn assert_only_these_chains(plan: &Plan, world: &str) {
+/// Asserts that the plan changes only two chains: in `KUBE-SERVICES` the jump to `KUBE-NODE-PORT` is the last rule of kernlink; in
+/// `KUBE-IPVS-OUT-FILTER` the order of kube-proxy is random.
+fn assert_only_these_chains(plan: &Plan, fixture: &str) {
     for (_, step) in plan.steps() {
-        assert!(matches!(step.operation, Operation::Rules(_)), "{world}: {plan}");
+        assert!(matches!(step.operation, Operation::Rules(_)), "{fixture}: {plan}");
         let input = step.operation.to_string();
         for line in input.lines() {
             let chain = line.strip_prefix(':').and_then(|rest| rest.split(' ').next());
             let chain = chain.or_else(|| line.strip_prefix("-A ").and_then(|rest| rest.split(' ').next()));
             let is_known =
                 chain.is_none_or(|chain| ["KUBE-SERVICES", "KUBE-IPVS-OUT-FILTER"].contains(&chain));
-            assert!(is_known && !line.starts_with("-I "), "{world}: {line}\n{plan}");
+            assert!(is_known && !line.starts_with("-I "), "{fixture}: {line}\n{plan}");
         }
     }
-    assert!(plan.len() <= 2, "{world}: {plan}");
+    assert!(plan.len() <= 2, "{fixture}: {plan}");
 }
 
 #[test]
-fn what_kube_proxy_left_is_taken_over_and_only_the_chains_that_differ_are_written() {
+fn after_kube_proxy_only_the_chains_that_differ_are_written() {
     requires_the_kernel!();
     for name in [
         "dual_stack",
@@ -67,7 +68,7 @@ fn what_kube_proxy_left_is_taken_over_and_only_the_chains_that_differ_are_writte
         "node_ports_narrow",
         "policies",
     ] {
-        let world = worlds().join(name);
+        let fixture = fixtures().join(name);
         NetNs::new().run(|| {
             let links = "link add eth0 type dummy
 link add eth1 type dummy
@@ -78,11 +79,11 @@ address add 2001:db8::1/64 dev eth0 nodad
 address add 198.51.100.7/24 dev eth1
 ";
             tools::ip_batch(links);
-            load_world(&world);
-            let mut proxier = proxier_of(&world);
+            load_fixture(&fixture);
+            let mut proxier = proxier_of(&fixture);
             let synced = sync(&mut proxier);
             assert_only_these_chains(&synced.plan, name);
-            assert_holds_what_is_wanted(&proxier);
+            assert_in_desired_state(&proxier);
             proxier.resync();
             let again = sync(&mut proxier);
             assert!(again.plan.is_empty(), "{name}: {}", again.plan);
@@ -91,11 +92,11 @@ address add 198.51.100.7/24 dev eth1
 }
 
 #[test]
-fn connections_through_kube_proxy_go_on_through_the_hand_over() {
+fn connections_through_kube_proxy_survive_the_handover() {
     requires_the_kernel!();
-    let world = worlds().join("ordinary");
+    let fixture = fixtures().join("ordinary");
     let network = Network::new(2);
-    // The world's pods, two here and two there.
+    // The pods of the fixture, on two nodes.
     let mut servers = Vec::new();
     for (pod, address, ports) in [
         (0, "10.244.1.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
@@ -117,7 +118,7 @@ fn connections_through_kube_proxy_go_on_through_the_hand_over() {
         }
     }
     let _on_node = network.node.enter();
-    load_world(&world);
+    load_fixture(&fixture);
 
     let (web, dns) = (
         "10.96.11.12:80".parse().unwrap(),
@@ -139,7 +140,7 @@ fn connections_through_kube_proxy_go_on_through_the_hand_over() {
     };
     let before = ask_open(&mut open);
 
-    let mut proxier = proxier_of(&world);
+    let mut proxier = proxier_of(&fixture);
     let synced = sync(&mut proxier);
     assert_only_these_chains(&synced.plan, "ordinary");
     assert_eq!(

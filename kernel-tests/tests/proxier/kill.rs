@@ -1,4 +1,4 @@
-//! A process that dies in the middle of a plan leaves a kernel from which the next one gets where an undisturbed one would be.
+//! After a process was killed in the middle of a plan, the next one reaches the state that an uninterrupted process reaches.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Instant;
@@ -11,8 +11,8 @@ use crate::clusters::{everything, everything_else, node};
 use crate::ownership::{add_foreign_objects, add_foreign_rules};
 use crate::support::{State, assert_same, proxier_on, state, state_without_rules, sync};
 
-/// Where the rules of a test are. All else is in the kernel in any case; programs start so slowly in an emulated machine that
-/// the many points at which rules do not matter are tried without.
+/// Where the rules of a test are. All other objects are in the kernel. Programs start slowly on an emulated machine, so points that do not
+/// concern rules are tested without rules in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rules {
     InKernel,
@@ -20,7 +20,7 @@ enum Rules {
 }
 
 impl Rules {
-    /// A process's proxier; its rules in memory die with it.
+    /// A new proxier. Rules in memory end with its process.
     fn proxier(self, manifests: &str) -> Proxier {
         let mut kernel = Kernel::open().unwrap();
         if self == Rules::InMemory {
@@ -43,8 +43,8 @@ impl Rules {
         }
     }
 
-    /// After how many steps of a plan to die: before and between the families' rules; with rules in memory, in the middle and
-    /// at the end of each other phase. Settings and link are few steps, each a whole.
+    /// The numbers of steps after which to kill the process: before and between the rules of the families; with rules in memory, in the
+    /// middle and at the end of each other phase, except sysctls and link.
     fn points(self, plan: &Plan) -> Vec<usize> {
         let mut points = Vec::new();
         let mut done = 0;
@@ -62,8 +62,8 @@ impl Rules {
         points
     }
 
-    /// How many steps of a plan there are behind so many. Rules in memory are lost with their process, which has all of them to write
-    /// again, in one step or two: then only the other steps count.
+    /// The number of steps of a plan after the first `steps`. Rules in memory end with their process and are all written again, so they are
+    /// not counted then.
     fn left(self, plan: &Plan, steps: usize) -> usize {
         let kinds = plan.phases().iter();
         let kinds = kinds.flat_map(|phase| phase.steps.iter().map(|_| phase.kind));
@@ -75,13 +75,12 @@ impl Rules {
     }
 }
 
-/// Set for a process that is to die: after how many steps.
-const DIE_AFTER: &str = "KERNLINK_DIE_AFTER_STEPS";
+/// Set for a process that kills itself: the number of steps before.
+const END_AFTER: &str = "KERNLINK_END_AFTER_STEPS";
 
-/// In a process that [`kill_after`] has started, executes so many steps of the plan for these manifests, one by one, then dies by
-/// SIGKILL.
-fn die_in_the_middle(rules: Rules, manifests: &str) {
-    let Ok(steps) = std::env::var(DIE_AFTER) else {
+/// In a process that [`kill_after`] started, executes the given number of steps of the plan for these manifests, then raises SIGKILL.
+fn end_in_the_middle(rules: Rules, manifests: &str) {
+    let Ok(steps) = std::env::var(END_AFTER) else {
         return;
     };
     let mut proxier = rules.proxier(manifests);
@@ -93,38 +92,38 @@ fn die_in_the_middle(rules: Rules, manifests: &str) {
     raise(Signal::SIGKILL).unwrap();
 }
 
-/// Has another process, in the calling thread's namespace, run the test of this name, which begins with [`die_in_the_middle`].
+/// Runs the test of this name, which calls [`end_in_the_middle`] first, in another process in the calling thread's namespace.
 fn kill_after(steps: usize, test: &str) {
     let output = programs::this_program()
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(DIE_AFTER, steps.to_string())
+        .env(END_AFTER, steps.to_string())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.signal(), Some(9), "{}: {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(9), "{}: {stderr}", output.status);
 }
 
-/// What an undisturbed process plans and leaves behind.
-struct Undisturbed {
+/// The plan of an uninterrupted process, and the state after it.
+struct Uninterrupted {
     plan: Plan,
     state: State,
 }
 
-impl Undisturbed {
+impl Uninterrupted {
     fn sync(rules: Rules, manifests: &str) -> Self {
         let plan = sync(&mut rules.proxier(manifests)).plan;
         let state = rules.state();
         Self { plan, state }
     }
 
-    /// After how many steps to die.
+    /// The numbers of steps after which to kill the process.
     fn points(&self, rules: Rules) -> Vec<usize> {
         let points = rules.points(&self.plan);
         assert!(points.len() >= 2, "{points:?} of\n{}", self.plan);
         points
     }
 
-    /// Kills a process after so many steps of this plan; the next one has the others to do, and comes to the same state.
+    /// Kills a process after `steps` steps of this plan. The next process does the remaining steps and reaches the same state.
     fn kill_after(&self, steps: usize, rules: Rules, manifests: &str, test: &str) {
         kill_after(steps, test);
         let rest = sync(&mut rules.proxier(manifests)).plan;
@@ -140,33 +139,33 @@ impl Undisturbed {
     }
 }
 
-/// From nothing.
+/// Kills processes that start on an empty node.
 fn building_up(rules: Rules, test: &str) {
-    die_in_the_middle(rules, &everything());
+    end_in_the_middle(rules, &everything());
     requires_the_kernel!();
-    let undisturbed = node().run(|| {
+    let uninterrupted = node().run(|| {
         rules.add_foreign_objects();
-        Undisturbed::sync(rules, &everything())
+        Uninterrupted::sync(rules, &everything())
     });
-    for steps in undisturbed.points(rules) {
+    for steps in uninterrupted.points(rules) {
         node().run(|| {
             rules.add_foreign_objects();
-            undisturbed.kill_after(steps, rules, &everything(), test);
+            uninterrupted.kill_after(steps, rules, &everything(), test);
         });
     }
 }
 
-/// From one world to another.
+/// Kills processes that change the state of one cluster to that of another.
 fn changing(rules: Rules, test: &str) {
-    die_in_the_middle(rules, &everything_else());
+    end_in_the_middle(rules, &everything_else());
     requires_the_kernel!();
     node().run(|| {
         rules.add_foreign_objects();
         sync(&mut rules.proxier(&everything()));
-        let undisturbed = Undisturbed::sync(rules, &everything_else());
-        for steps in undisturbed.points(rules) {
+        let uninterrupted = Uninterrupted::sync(rules, &everything_else());
+        for steps in uninterrupted.points(rules) {
             sync(&mut rules.proxier(&everything()));
-            undisturbed.kill_after(steps, rules, &everything_else(), test);
+            uninterrupted.kill_after(steps, rules, &everything_else(), test);
         }
     });
 }

@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test says what went wrong by panicking"
+    reason = "a test reports errors by panicking"
 )]
 
 /// Ends a test where the kernel lacks what the proxier needs.

@@ -1,12 +1,12 @@
-//! What is not the proxier's own stays as it is, whatever happens to what is.
+//! Foreign objects do not change when owned objects do.
 
 use kernlink_kernel_tests::tools;
 use kernlink_proxier::ipvs_mode::Proxier;
 
 use crate::clusters::{everything, node, web};
-use crate::support::{State, assert_same, feed, hand_in, proxier, restarted, state, sync};
+use crate::support::{State, assert_same, feed, proxier, replace_objects, restarted, state, sync};
 
-/// Puts what others may have in the same kernel there: addresses, sets, load balancers by address and by mark.
+/// Adds foreign objects: addresses, sets, virtual servers by address and by firewall mark.
 pub(crate) fn add_foreign_objects() {
     tools::ip_batch(
         "link add other type dummy\naddress add 198.51.100.77/32 dev other\naddress add 2001:db8:77::77/128 dev other\n",
@@ -25,10 +25,10 @@ pub(crate) fn add_foreign_objects() {
     );
 }
 
-/// The same for rules: chains of their own, and rules in built-in chains.
+/// Adds foreign chains, and foreign rules in built-in chains.
 pub(crate) fn add_foreign_rules() {
     let rules = "*nat\n:ELSEWHERE - [0:0]\n-A PREROUTING -p tcp --dport 7777 -j ELSEWHERE\n-A ELSEWHERE -j RETURN\nCOMMIT\n\
-                 *filter\n:GUARD - [0:0]\n-A INPUT -p tcp --dport 22 -j GUARD\n-A GUARD -m comment --comment \"ours to keep\" -j ACCEPT\n\
+                 *filter\n:GUARD - [0:0]\n-A INPUT -p tcp --dport 22 -j GUARD\n-A GUARD -m comment --comment \"not kernlink\" -j ACCEPT\n\
                  -A FORWARD -d 198.51.100.9/32 -j DROP\nCOMMIT\n";
     feed("iptables-restore", &["--noflush"], rules);
     feed(
@@ -38,9 +38,9 @@ pub(crate) fn add_foreign_rules() {
     );
 }
 
-/// The parts of a state that [`add_foreign_objects`] has put there.
+/// The foreign objects of a state, which [`add_foreign_objects`] added.
 fn foreign_part(state: &State) -> State {
-    let ours = |line: &str| line.contains("KUBE-");
+    let is_owned = |line: &str| line.contains("KUBE-");
     let mut part = state.clone();
     for (section, lines) in &mut part {
         match section.as_str() {
@@ -50,7 +50,7 @@ fn foreign_part(state: &State) -> State {
                     .any(|foreign| line.contains(foreign))
             }),
             "addresses of kube-ipvs0" => lines.clear(),
-            _ => lines.retain(|line| !ours(line)),
+            _ => lines.retain(|line| !is_owned(line)),
         }
     }
     part.retain(|section, lines| !lines.is_empty() && !section.contains("KUBE-"));
@@ -58,7 +58,7 @@ fn foreign_part(state: &State) -> State {
 }
 
 #[test]
-fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restart() {
+fn removing_a_service_removes_its_objects_and_no_others_also_after_a_restart() {
     requires_the_kernel!();
     node().run(|| {
         add_foreign_objects();
@@ -70,14 +70,14 @@ fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restar
         assert_same(
             &foreign_part(&without),
             &foreign_part(&foreign),
-            "foreign objects beside ours",
+            "foreign objects with owned ones",
         );
 
         let both = web(&[(0, "node-a")]) + &everything();
-        hand_in(&mut before, &both);
+        replace_objects(&mut before, &both);
         sync(&mut before);
         assert_ne!(state(), without);
-        hand_in(&mut before, &web(&[(0, "node-a")]));
+        replace_objects(&mut before, &web(&[(0, "node-a")]));
         sync(&mut before);
         assert_same(&state(), &without, "after the removal");
 
@@ -87,7 +87,7 @@ fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restar
         sync(&mut after);
         assert_same(&state(), &without, "after the removal with a restart in between");
 
-        // With no Service at all, what is left of ours is empty sets, the link and the rules.
+        // Without Services the owned objects are empty sets, the link and the rules.
         sync(&mut restarted(after, ""));
         let nothing = state();
         assert_same(
@@ -106,10 +106,10 @@ fn removing_a_service_removes_all_it_caused_and_nothing_else_also_after_a_restar
 }
 
 #[test]
-fn a_foreign_virtual_server_at_an_address_that_becomes_a_virtual_ip_stays_and_is_reported_once() {
+fn a_foreign_virtual_server_at_a_new_virtual_ip_is_not_changed_and_is_reported_once() {
     requires_the_kernel!();
     node().run(|| {
-        // The cluster IPs and a load balancer's address of the Services to come, at ports that none of them has.
+        // At the cluster IPs and load-balancer IP of later Services, with ports that no Service has.
         let foreign = [
             "-A -t 10.96.0.1:9999 -s wlc",
             "-a -t 10.96.0.1:9999 -r 198.51.100.50:9999 -g -w 3",
@@ -117,20 +117,20 @@ fn a_foreign_virtual_server_at_an_address_that_becomes_a_virtual_ip_stays_and_is
             "-A -t 203.0.113.10:9999 -s rr",
         ];
         feed("ipvsadm", &["-R"], &(foreign.join("\n") + "\n"));
-        let assert_stays = |what: &str| {
+        let assert_unchanged = |what: &str| {
             let state = state();
             for line in foreign {
                 let is_there = state["ipvs"].iter().any(|listed| listed.contains(line));
                 assert!(is_there, "{what}: {line} is not in {:#?}", state["ipvs"]);
             }
         };
-        assert_stays("before");
+        assert_unchanged("before");
         let mut proxier = proxier(&web(&[(0, "node-a")]));
         let mut reports: Vec<String> = Vec::new();
         let mut sync_and_check = |proxier: &mut Proxier, what: &str| {
             let events = sync(proxier).events;
             reports.extend(events.iter().map(ToString::to_string));
-            assert_stays(what);
+            assert_unchanged(what);
         };
         sync_and_check(&mut proxier, "the first sync");
         let bound = &state()["addresses of kube-ipvs0"];
@@ -138,15 +138,15 @@ fn a_foreign_virtual_server_at_an_address_that_becomes_a_virtual_ip_stays_and_is
         sync_and_check(&mut proxier, "the second sync");
         proxier.resync();
         sync_and_check(&mut proxier, "after reading the kernel again");
-        // An address that is bound later, and one that is not bound any more.
-        hand_in(&mut proxier, &(web(&[(0, "node-a")]) + &everything()));
+        // An address that is bound later, and one that is no longer bound.
+        replace_objects(&mut proxier, &(web(&[(0, "node-a")]) + &everything()));
         sync_and_check(&mut proxier, "with a load balancer");
         proxier.resync();
         sync_and_check(
             &mut proxier,
             "with a load balancer, after reading the kernel again",
         );
-        hand_in(&mut proxier, "");
+        replace_objects(&mut proxier, "");
         sync_and_check(&mut proxier, "without Services");
         proxier.resync();
         sync_and_check(&mut proxier, "without Services, after reading the kernel again");

@@ -1,4 +1,5 @@
-//! The proxier on a real kernel with real packets: who may reach a frontend, who answers, and which source the pod sees.
+//! The proxier on a real kernel with real packets: which clients can reach a frontend, which endpoint replies, and which source address it
+//! sees.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,25 +9,25 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::support::{
-    assert_holds_what_is_wanted, cluster_ips, hand_in, load_balancer, proxier, service, slices, sync,
-};
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, Tally, ask_many};
-use kernlink_kernel_tests::wait;
+use kernlink_kernel_tests::{tools, wait};
 use socket2::{Domain, Socket, Type};
+
+use crate::support::{
+    assert_in_desired_state, cluster_ips, load_balancer, proxier, replace_objects, service, slices, sync,
+};
 
 const PORTS: &str = "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 5353, protocol: UDP}]";
 
-/// The two ports of each Service here, with what `spec` adds.
+/// The two ports of each Service in this file.
 const TCP_AND_UDP: [(Protocol, u16); 2] = [(Protocol::Tcp, 80), (Protocol::Udp, 53)];
 
-/// A Service of these ports that only pods and the node need to reach.
+/// The specification of a Service with these ports and a cluster IP only.
 const CLUSTER_IP: &str =
     "type: ClusterIP, ports: [{name: web, port: 80, protocol: TCP}, {name: ask, port: 53, protocol: UDP}]";
 
-/// Both ports at an address of each family, with the family's place.
+/// Both ports at an address of each family, with the index of the family.
 fn targets(addresses: [IpAddr; 2]) -> impl Iterator<Item = (usize, Protocol, SocketAddr)> {
     let addresses = addresses.into_iter().enumerate();
     addresses.flat_map(|(family, address)| {
@@ -34,7 +35,7 @@ fn targets(addresses: [IpAddr; 2]) -> impl Iterator<Item = (usize, Protocol, Soc
     })
 }
 
-/// A network of so many pods that all serve what [`PORTS`] names.
+/// A network of pods that all serve [`PORTS`].
 fn network(pods: u8) -> (Network, Vec<Server>) {
     let network = Network::new(pods);
     let mut servers = network.serve(Protocol::Tcp, 8080);
@@ -58,7 +59,7 @@ fn pod_ips(number: u8) -> [IpAddr; 2] {
     [Network::pod_ipv4(number).into(), Network::pod_ipv6(number).into()]
 }
 
-/// The node's address towards a pod, which the pod sees where the source is masqueraded.
+/// The address of the node on the link to a pod: the source that the pod sees of masqueraded packets.
 fn gateway_ips(number: u8) -> [IpAddr; 2] {
     ips(
         &format!("10.244.{number}.1"),
@@ -66,8 +67,8 @@ fn gateway_ips(number: u8) -> [IpAddr; 2] {
     )
 }
 
-/// Every request was answered, by these servers in equal parts, which saw these sources.
-fn expect(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
+/// Asserts that every request was answered, that these servers answered the same number of them, and that they saw these sources.
+fn assert_tally(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
     tally.assert_balanced(servers, 1);
     assert_eq!(
         tally.sources,
@@ -77,7 +78,7 @@ fn expect(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
 }
 
 #[test]
-fn a_cluster_ip_sees_pods_as_they_are_and_others_masqueraded() {
+fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
     requires_the_kernel!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
@@ -86,20 +87,20 @@ fn a_cluster_ip_sees_pods_as_they_are_and_others_masqueraded() {
     sync(&mut proxier(&manifests));
     for (family, protocol, target) in targets(cluster_ips(1)) {
         let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
-        // A pod of this cluster, somebody outside, the node itself.
+        // A pod of this cluster, a client outside, the node itself.
         for (from, sources) in [
             (&network.pods[2], &[pod_ips(2)[family]][..]),
             (&network.client, &gateways),
             (&network.node, &gateways),
         ] {
             let tally = ask_many(from, protocol, target, 4);
-            expect(&tally, &["pod0", "pod1"], sources);
+            assert_tally(&tally, &["pod0", "pod1"], sources);
         }
     }
 }
 
 #[test]
-fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source_and_node() {
+fn external_traffic_is_masqueraded_with_policy_cluster_and_not_with_policy_local() {
     requires_the_kernel!();
     let (network, _servers) = network(2);
     let _on_node = network.node.enter();
@@ -138,10 +139,10 @@ fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source
     .concat();
     let proxier = &mut proxier(&manifests);
     sync(proxier);
-    assert_holds_what_is_wanted(proxier);
+    assert_in_desired_state(proxier);
     for family in [0, 1] {
         for (index, (protocol, port)) in (0..).zip(TCP_AND_UDP) {
-            let asked = |address: IpAddr, port: u16| {
+            let request = |address: IpAddr, port: u16| {
                 ask_many(&network.client, protocol, SocketAddr::new(address, port), 4)
             };
             let load_balancers = [
@@ -154,25 +155,25 @@ fn from_outside_the_cluster_policy_masquerades_and_the_local_policy_keeps_source
             ];
             let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
             for tally in [
-                asked(node_ips()[family], 30080 + index),
-                asked(load_balancers[0][family], port),
-                asked(external[0][family], port),
+                request(node_ips()[family], 30080 + index),
+                request(load_balancers[0][family], port),
+                request(external[0][family], port),
             ] {
-                expect(&tally, &["pod0", "pod1"], &gateways);
+                assert_tally(&tally, &["pod0", "pod1"], &gateways);
             }
             for tally in [
-                asked(node_ips()[family], 30090 + index),
-                asked(load_balancers[1][family], port),
-                asked(external[1][family], port),
+                request(node_ips()[family], 30090 + index),
+                request(load_balancers[1][family], port),
+                request(external[1][family], port),
             ] {
-                expect(&tally, &["pod0"], &[client_ips()[family]]);
+                assert_tally(&tally, &["pod0"], &[client_ips()[family]]);
             }
         }
     }
 }
 
 #[test]
-fn source_ranges_let_in_whom_they_name_and_no_one_else() {
+fn source_ranges_accept_the_sources_in_them_only() {
     requires_the_kernel!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
@@ -191,28 +192,28 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
         ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
     }
 
-    // Others only: the client gets no answer at all, in silence, while a host range lets in just one.
-    hand_in(
+    // Other sources only: packets of the client are dropped. A range of one host is among them.
+    replace_objects(
         proxier,
         &ranges("'198.51.100.0/24', '192.0.2.3/32', '2001:db8:5::/48', '2001:db8:1::3/128'"),
     );
     sync(proxier);
-    assert_holds_what_is_wanted(proxier);
+    assert_in_desired_state(proxier);
     let refusals: Vec<ErrorKind> = thread::scope(|scope| {
-        let asked: Vec<_> = targets(frontends)
+        let threads: Vec<_> = targets(frontends)
             .map(|(_, protocol, target)| {
                 let client = &network.client;
                 scope.spawn(move || {
-                    let asked =
+                    let result =
                         Connection::open_within(SILENCE, client, protocol, target).and_then(|mut c| c.ask());
-                    asked.map_or_else(
+                    result.map_or_else(
                         |error| error.kind(),
                         |answer| panic!("{protocol} {target}: {answer:?}"),
                     )
                 })
             })
             .collect();
-        asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for kind in refusals {
         assert!(
@@ -227,7 +228,7 @@ fn source_ranges_let_in_whom_they_name_and_no_one_else() {
         assert!(packets >= 2, "{listing}");
     }
 
-    // The host that the range names is let in.
+    // The host of that range is accepted.
     network.client.run(|| {
         tools::ip(&["address", "add", "192.0.2.3/24", "dev", "eth0"]);
         tools::ip(&["address", "add", "2001:db8:1::3/64", "dev", "eth0", "nodad"]);
@@ -249,13 +250,13 @@ fn a_pod_reaches_itself_through_its_service() {
     sync(&mut proxier(&manifests));
     for (family, protocol, target) in targets(cluster_ips(1)) {
         let tally = ask_many(&network.pods[0], protocol, target, 3);
-        // Were it not masqueraded, the pod would answer itself, and not what it has asked.
-        expect(&tally, &["pod0"], &[gateway_ips(0)[family]]);
+        // Without masquerading, the pod would reply to itself directly, and not from the cluster IP.
+        assert_tally(&tally, &["pod0"], &[gateway_ips(0)[family]]);
     }
 }
 
 #[test]
-fn with_session_affinity_a_client_stays_with_its_server() {
+fn with_session_affinity_a_client_keeps_its_endpoint() {
     requires_the_kernel!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
@@ -275,7 +276,7 @@ fn with_session_affinity_a_client_stays_with_its_server() {
     for (_, protocol, target) in targets(cluster_ips(1)) {
         let tally = ask_many(&network.client, protocol, target, 6);
         assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
-        // It does so after a restart too.
+        // Also after a restart.
         sync(&mut proxier(&manifests));
         let again = ask_many(&network.client, protocol, target, 3);
         assert!(
@@ -290,11 +291,11 @@ fn with_session_affinity_a_client_stays_with_its_server() {
 }
 
 #[test]
-fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_silence() {
+fn a_connection_to_a_port_of_a_virtual_ip_that_is_not_served_is_rejected() {
     requires_the_kernel!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
-    // The kernel sends six errors at once to one client and then one a second; here there are more.
+    // By default the kernel sends a client six ICMP errors at once and then one per second; this test needs more.
     tools::set_sysctl("net.ipv4.icmp_ratelimit", "0");
     tools::set_sysctl("net.ipv6.icmp.ratelimit", "0");
     // A daemon on every address of the node must not be reachable through a virtual IP.
@@ -326,8 +327,8 @@ fn a_port_that_a_virtual_ip_does_not_serve_is_refused_and_not_passed_over_in_sil
             for from in [&network.client, &network.node] {
                 for (protocol, port) in closed {
                     let target = SocketAddr::new(address, port);
-                    let asked = Connection::open(from, protocol, target).and_then(|mut c| c.ask());
-                    let kind = asked.map_err(|error| error.kind());
+                    let result = Connection::open(from, protocol, target).and_then(|mut c| c.ask());
+                    let kind = result.map_err(|error| error.kind());
                     assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
                 }
             }
@@ -373,7 +374,7 @@ fn sctp_associations_are_balanced_and_keep_their_source_under_the_local_policy()
     .concat();
     let mut proxier = proxier(&manifests);
     sync(&mut proxier);
-    assert_holds_what_is_wanted(&proxier);
+    assert_in_desired_state(&proxier);
     for family in [0, 1] {
         let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
         let both = ["pod0", "pod1"];
@@ -384,7 +385,7 @@ fn sctp_associations_are_balanced_and_keep_their_source_under_the_local_policy()
         ] {
             let mut tally = Tally::default();
             for _ in 0..4 {
-                match sctp_ask(&network.client, client_ips()[family], target.into()) {
+                match sctp_request(&network.client, client_ips()[family], target.into()) {
                     Ok(answer) => {
                         let (server, source) = answer.split_once(' ').unwrap();
                         *tally.answers.entry(server.to_owned()).or_default() += 1;
@@ -393,12 +394,12 @@ fn sctp_associations_are_balanced_and_keep_their_source_under_the_local_policy()
                     Err(error) => tally.failures.push(error.to_string()),
                 }
             }
-            expect(&tally, servers, sources);
+            assert_tally(&tally, servers, sources);
         }
     }
 }
 
-/// Answers each association with its name and where it came from. It stops when dropped.
+/// A server that replies to each association with its name and the source address. It stops when dropped.
 struct SctpServer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -425,11 +426,11 @@ impl SctpServer {
         let (stopped, name) = (stop.clone(), name.to_owned());
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                // Otherwise it is time to look whether to stop.
+                // On a timeout, check whether to stop.
                 if let Ok((mut association, source)) = listener.accept() {
                     let answer = format!("{name} {}", source.as_socket().unwrap());
                     association.set_read_timeout(Some(PATIENCE)).unwrap();
-                    // A client that breaks off has its own error to report.
+                    // A client that aborts reports its own error.
                     let _ = association.read(&mut [0; 64]);
                     let _ = association.write(answer.as_bytes());
                 }
@@ -449,15 +450,14 @@ impl Drop for SctpServer {
     }
 }
 
-/// How long to listen for an answer that must not come.
+/// How long to wait for a reply that must not arrive.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// How long a client waits for an answer.
+/// How long a client waits for a reply.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// From a port of its own each time: of those that the kernel chooses at random, one may come twice, and its association go where
-/// the first went.
-fn sctp_ask(namespace: &NetNs, source: IpAddr, target: SocketAddr) -> io::Result<String> {
+/// Sends a request from a different port each time. Ports chosen by the kernel can repeat, and the same port reaches the same server.
+fn sctp_request(namespace: &NetNs, source: IpAddr, target: SocketAddr) -> io::Result<String> {
     static PORT: AtomicU16 = AtomicU16::new(10_000);
     namespace.run(|| {
         let port = PORT.fetch_add(1, Ordering::Relaxed);

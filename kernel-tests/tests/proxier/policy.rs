@@ -1,5 +1,4 @@
-//! A Service changes its external traffic policy while clients connect: after every single step of the change each new connection is
-//! answered.
+//! The external traffic policy of a Service changes while clients connect: after every step of the change each new connection succeeds.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -9,12 +8,12 @@ use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_proxier::ipvs_mode::Proxier;
 
 use crate::clusters::WEB_PORTS;
-use crate::support::{assert_holds_what_is_wanted, hand_in, load_balancer, proxier, slices, sync};
+use crate::support::{assert_in_desired_state, load_balancer, proxier, replace_objects, slices, sync};
 
 const INGRESS: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
 const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:ff::20"];
 
-/// One endpoint here and one on another node, behind a node port, an external IP and the address of a load balancer.
+/// A Service with a node port, an external IP and a load-balancer IP, one local endpoint and one on another node.
 fn manifests(policy: &str) -> String {
     let spec = format!(
         "type: LoadBalancer, externalTrafficPolicy: {policy}, externalIPs: ['{}', '{}'], \
@@ -24,7 +23,7 @@ fn manifests(policy: &str) -> String {
     load_balancer("web", 1, &spec, INGRESS) + &slices("web", WEB_PORTS, &[(0, "node-a"), (1, "node-b")])
 }
 
-/// Connects to every frontend from outside, often enough to be sent to each endpoint. Returns who answered.
+/// Connects to every frontend from outside, often enough to reach each endpoint. Returns the servers that replied.
 fn ask_everywhere(network: &Network, what: &str) -> Vec<String> {
     let nodes: [IpAddr; 2] = [Network::node_ipv4().into(), Network::node_ipv6().into()];
     let frontends = [INGRESS, EXTERNAL].concat().into_iter();
@@ -41,9 +40,9 @@ fn ask_everywhere(network: &Network, what: &str) -> Vec<String> {
     servers
 }
 
-/// Changes to these manifests step by step.
+/// Applies the plan for these manifests step by step, with connections after each step.
 fn change(network: &Network, proxier: &mut Proxier, manifests: &str) {
-    hand_in(proxier, manifests);
+    replace_objects(proxier, manifests);
     let plan = proxier.plan(Instant::now()).unwrap();
     assert!(plan.len() >= 12, "{plan}");
     for (id, step) in plan.steps() {
@@ -53,15 +52,15 @@ fn change(network: &Network, proxier: &mut Proxier, manifests: &str) {
     proxier.resync();
     let rest = sync(proxier);
     assert!(rest.plan.is_empty(), "{}", rest.plan);
-    assert_holds_what_is_wanted(proxier);
+    assert_in_desired_state(proxier);
 }
 
 #[test]
-fn a_change_of_the_external_traffic_policy_leaves_no_connection_without_an_answer() {
+fn every_connection_succeeds_while_the_external_traffic_policy_changes() {
     requires_the_kernel!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
-    // As on another node: its answers to the client do not pass this node, so only a masqueraded connection works.
+    // As on another node: its replies to the client do not pass this node, so only masqueraded connections work.
     let ways = "route add blackhole 192.0.2.2/32\nroute add blackhole 2001:db8:1::2/128\n";
     network.pods[1].run(|| tools::ip_batch(ways));
     let _on_node = network.node.enter();

@@ -1,4 +1,4 @@
-//! A configuration that changes while the proxier runs: what the former one had is moved or removed, and clients are served.
+//! The configuration changes while the proxier runs: objects of the former one are moved or removed, and clients are served.
 
 use std::net::SocketAddr;
 
@@ -59,7 +59,7 @@ fn without(state: &State, links: &[&str]) -> State {
 }
 
 #[test]
-fn a_renamed_dummy_link_takes_the_addresses_of_the_former_one_and_nothing_else_changes() {
+fn a_renamed_dummy_link_gets_the_addresses_of_the_former_one_and_nothing_else_changes() {
     requires_the_kernel!();
     let (network, _servers) = network();
     let _on_node = network.node.enter();
@@ -74,7 +74,7 @@ fn a_renamed_dummy_link_takes_the_addresses_of_the_former_one_and_nothing_else_c
     let after = state();
     assert!(tools::run("ip", &["link", "show", "kube-ipvs0"]).is_err());
     assert_eq!(after["addresses of services0"], before["addresses of kube-ipvs0"]);
-    // The addresses of the former link are no addresses of the node: no node port is served at a virtual IP.
+    // The addresses of the former link are not addresses of the node: no node port is served at a virtual IP.
     let links = ["kube-ipvs0", "services0"];
     assert_eq!(without(&after, &links), without(&before, &links));
     for family in Family::ALL {
@@ -83,7 +83,7 @@ fn a_renamed_dummy_link_takes_the_addresses_of_the_former_one_and_nothing_else_c
     proxier.resync();
     assert!(sync(&mut proxier).plan.is_empty());
 
-    // And back, where a link of that name is there again.
+    // The former name again, with an existing link of that name.
     tools::ip(&["link", "add", "kube-ipvs0", "type", "dummy"]);
     "kube-ipvs0".clone_into(&mut config.dummy_link);
     proxier.set_config(&config).unwrap();
@@ -94,7 +94,7 @@ fn a_renamed_dummy_link_takes_the_addresses_of_the_former_one_and_nothing_else_c
 }
 
 #[test]
-fn a_family_that_is_not_served_any_more_leaves_nothing_that_serves_and_can_come_back() {
+fn a_family_that_is_no_longer_served_is_removed_and_can_be_served_again() {
     requires_the_kernel!();
     let (network, _servers) = network();
     let _on_node = network.node.enter();

@@ -1,9 +1,8 @@
-//! The scenarios of the proxier, each on a node of its own: what the standard tools list of the kernel is what its file says.
+//! The scenarios of the proxier, each on its own node: the standard tools list the state that the file expects.
 //!
-//! All of them where the processor is real, or where `KERNLINK_ALL_SCENARIOS` is set; in an emulated machine, where that takes
-//! many minutes, those that have everything in them that is in any. Programs start slowly there, so none starts in vain: links
-//! come by netlink, of equal rules of a family only the first are in the kernel, and of equal tables the tools list the first,
-//! our own crates the others.
+//! All scenarios run if the processor is real or `KERNLINK_ALL_SCENARIOS` is set. On an emulated machine that takes many minutes; there a
+//! selection runs that contains every form of line. Programs start slowly there, so few are started: links are made by netlink; of equal
+//! rules of a family only the first are written to the kernel; of equal tables the tools list the first, and kernlink's crates the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,14 +19,14 @@ use crate::scenario::{Scenario, sections};
 use crate::support::{State, assert_same, chains, feed, jump, load_sets, sorted, sync, without_sizes};
 
 #[test]
-fn scenarios_are_in_the_kernel_as_their_files_say() {
+fn scenarios_are_in_the_kernel_as_expected() {
     requires_the_kernel!();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests/scenarios/desired");
     let mut scenarios = Scenario::all(&folder);
     scenarios.retain(|scenario| !scenario.is_of_another_host());
     assert!(scenarios.len() > 100, "{} scenarios", scenarios.len());
     if is_emulated() && std::env::var_os("KERNLINK_ALL_SCENARIOS").is_none() {
-        scenarios = of_every_form(scenarios);
+        scenarios = with_every_form(scenarios);
     }
     let mut reference = Reference::new();
     for scenario in &scenarios {
@@ -41,9 +40,9 @@ fn is_emulated() -> bool {
     processors.contains("QEMU TCG CPU")
 }
 
-/// The fewest scenarios, or nearly, in which everything is that is in any of them: virtual and real servers, entries, rules,
-/// settings and changes, whatever the addresses and ports. One with a form that no other has is always among them.
-fn of_every_form(scenarios: Vec<Scenario>) -> Vec<Scenario> {
+/// A small number of scenarios that contain every form of line in any of them: virtual and real servers, entries, rules, sysctls and
+/// changes, without regard to addresses and ports. A scenario with a form that no other has is always included.
+fn with_every_form(scenarios: Vec<Scenario>) -> Vec<Scenario> {
     let mut left: Vec<(Scenario, BTreeSet<String>)> = scenarios
         .into_iter()
         .map(|scenario| {
@@ -100,7 +99,7 @@ fn form(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The settings of connection tracking that all namespaces share stay as they are.
+/// The configuration without the limits of connection tracking, which all namespaces share.
 fn config(scenario: &Scenario) -> Config {
     let mut config = scenario.config();
     config.conntrack.max_per_core = 0;
@@ -108,13 +107,13 @@ fn config(scenario: &Scenario) -> Config {
 }
 
 fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
-    let version: KernelRelease = tools::sysctl("kernel.osrelease").parse().unwrap();
-    let mut wanted: Vec<Listings> = Vec::new();
+    let release: KernelRelease = tools::sysctl("kernel.osrelease").parse().unwrap();
+    let mut desired_at: Vec<Listings> = Vec::new();
     scenario.run(&config(scenario), |_, desired, _| {
-        wanted.push(desired.state.listings(version, 1));
+        desired_at.push(desired.state.listings(release, 1));
     });
     let mut kernel = Kernel::open().unwrap();
-    let unseen = reference.unseen(&wanted);
+    let unseen = reference.unseen(&desired_at);
     kernel.rules = Box::new(SomeRules {
         kernel: Command::new(),
         memory: Fake::new(),
@@ -122,17 +121,17 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
     });
     let mut proxier = Proxier::new(config(scenario), kernel).unwrap();
     let mut links = Links::default();
-    for (stage, wanted) in wanted.iter().enumerate() {
+    for (stage, desired) in desired_at.iter().enumerate() {
         let what = format!("{}, stage {stage}: {}", scenario.name, scenario.why);
-        // What the file says is what is wanted, and that is in the kernel.
-        for (section, listed) in sections(wanted, &reference.bare) {
+        // The file equals the desired state; below, the kernel is compared with the desired state.
+        for (section, listed) in sections(desired, &reference.bare) {
             if ["ipvs", "entries", "addresses", "rules"].contains(&section) {
-                let said = scenario.stages[stage].wanted(section).unwrap_or_default();
-                assert_eq!(said, listed, "{what}: {section}");
+                let expected = scenario.stages[stage].expected(section).unwrap_or_default();
+                assert_eq!(expected, listed, "{what}: {section}");
             }
         }
         if let Some(addresses) = scenario.links(stage) {
-            links.become_these(&addresses);
+            links.replace(&addresses);
             proxier.resync();
         }
         for change in scenario.changes(stage).0 {
@@ -140,32 +139,32 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
         }
         sync(&mut proxier);
         for table in [Table::Ipvs, Table::Ipset, Table::Addresses] {
-            let is = if reference.tables.insert((table, table.of(wanted).to_owned())) {
+            let actual = if reference.tables.insert((table, table.of(desired).to_owned())) {
                 table.by_tool()
             } else {
                 table.by_crate(proxier.kernel_mut())
             };
-            assert_eq!(is, sorted(table.of(wanted)), "{what}: {table:?}");
+            assert_eq!(actual, sorted(table.of(desired)), "{what}: {table:?}");
         }
-        for line in wanted.sysctl.lines() {
+        for line in desired.sysctl.lines() {
             let (name, value) = line.split_once(" = ").unwrap();
             assert_eq!(tools::sysctl(name), value, "{what}: {name}");
         }
-        if !wanted.timeouts.is_empty() {
-            // A 0 leaves what the kernel has.
+        if !desired.timeouts.is_empty() {
+            // 0 keeps the kernel's value.
             let listed = tools::must("ipvsadm", &["--list", "--timeout"]);
             let times = listed.split_once(':').unwrap().1.split_whitespace();
-            for (is, wanted) in times.zip(wanted.timeouts.split_whitespace()) {
-                assert!(wanted == "0" || is == wanted, "{what}: {listed}");
+            for (actual, desired) in times.zip(desired.timeouts.split_whitespace()) {
+                assert!(desired == "0" || actual == desired, "{what}: {listed}");
             }
         }
         for family in &unseen {
-            reference.check(*family, wanted, &what);
+            reference.check(*family, desired, &what);
         }
     }
 }
 
-/// What a kernel holds beside rules.
+/// The kernel's tables other than rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Table {
     Ipvs,
@@ -174,11 +173,11 @@ enum Table {
 }
 
 impl Table {
-    fn of(self, wanted: &Listings) -> &str {
+    fn of(self, desired: &Listings) -> &str {
         match self {
-            Table::Ipvs => &wanted.ipvs,
-            Table::Ipset => &wanted.ipset,
-            Table::Addresses => &wanted.addresses,
+            Table::Ipvs => &desired.ipvs,
+            Table::Ipset => &desired.ipset,
+            Table::Addresses => &desired.addresses,
         }
     }
 
@@ -197,7 +196,7 @@ impl Table {
         }
     }
 
-    /// As our own crate reads it.
+    /// As kernlink's crate lists it.
     fn by_crate(self, kernel: &mut Kernel) -> Vec<String> {
         let mut lines = String::new();
         match self {
@@ -228,12 +227,12 @@ impl Table {
     }
 }
 
-/// The links of a node but for loopback, each a dummy device that nothing passes.
+/// The links of a node without loopback; each is a dummy device.
 #[derive(Default)]
 struct Links(BTreeSet<LinkName>);
 
 impl Links {
-    fn become_these(&mut self, addresses: &[(String, IpAddr)]) {
+    fn replace(&mut self, addresses: &[(String, IpAddr)]) {
         let mut client = Client::open().unwrap();
         for link in std::mem::take(&mut self.0) {
             client.delete_link(&link).unwrap();
@@ -254,14 +253,14 @@ impl Links {
             ]
             .contains(address)
             {
-                // Not a dummy device.
+                // Loopback is not a dummy device.
                 tools::ip(&["address", "add", &format!("{address}/32"), "dev", "lo"]);
             }
         }
     }
 }
 
-/// Rules of some families are in the kernel, those of the others in memory.
+/// The rules of some families in the kernel, and those of the others in memory.
 struct SomeRules {
     kernel: Command,
     memory: Fake,
@@ -293,23 +292,23 @@ impl Iptables for SomeRules {
     }
 }
 
-/// A namespace in which the standard tools load rules that are wanted, and list them in their own form.
+/// A namespace in which the standard tools load desired rules, and list them in their own form.
 struct Reference {
     namespace: NetNs,
     bare: Listings,
-    /// Tables that the standard tools have listed.
+    /// The tables that were listed by the standard tools.
     tables: BTreeSet<(Table, String)>,
-    /// Rules that were compared, by family, as the standard tools list them.
+    /// The rules that were compared, by family, as the standard tools list them.
     rules: BTreeMap<(Family, String), State>,
 }
 
 /// Each family with its tool.
 const FAMILIES: [(Family, &str); 2] = [(Family::Ipv4, "iptables"), (Family::Ipv6, "ip6tables")];
 
-fn rules_of(family: Family, wanted: &Listings) -> &str {
+fn rules_of(family: Family, desired: &Listings) -> &str {
     match family {
-        Family::Ipv4 => &wanted.iptables,
-        Family::Ipv6 => &wanted.ip6tables,
+        Family::Ipv4 => &desired.iptables,
+        Family::Ipv6 => &desired.ip6tables,
     }
 }
 
@@ -327,38 +326,38 @@ impl Reference {
         }
     }
 
-    /// The families of which some rules were not compared yet.
-    fn unseen(&self, wanted: &[Listings]) -> BTreeSet<Family> {
+    /// The families with rules that were not compared yet.
+    fn unseen(&self, desired: &[Listings]) -> BTreeSet<Family> {
         let is_new = |family: Family| {
-            let mut rules = wanted.iter().map(|wanted| rules_of(family, wanted).to_owned());
+            let mut rules = desired.iter().map(|desired| rules_of(family, desired).to_owned());
             rules.any(|rules| !self.rules.contains_key(&(family, rules)))
         };
         let families = FAMILIES.into_iter().map(|(family, _)| family);
         families.filter(|family| is_new(*family)).collect()
     }
 
-    /// Compares the rules of the calling thread's namespace with those that are wanted.
-    fn check(&mut self, family: Family, wanted: &Listings, what: &str) {
+    /// Compares the rules of the calling thread's namespace with the desired ones.
+    fn check(&mut self, family: Family, desired: &Listings, what: &str) {
         let (_, program) = FAMILIES.into_iter().find(|(of, _)| *of == family).unwrap();
         let save = format!("{program}-save");
-        let is = chains(program, &tools::must(&save, &[]));
-        let rules = rules_of(family, wanted).to_owned();
+        let actual = chains(program, &tools::must(&save, &[]));
+        let rules = rules_of(family, desired).to_owned();
         let namespace = &self.namespace;
         let elsewhere = self.rules.entry((family, rules.clone())).or_insert_with(|| {
             namespace.run(|| {
                 feed(
                     &format!("{program}-restore"),
                     &[],
-                    &with_jumps(program, &rules, &wanted.jumps),
+                    &with_jumps(program, &rules, &desired.jumps),
                 );
                 chains(program, &tools::must(&save, &[]))
             })
         });
-        assert_same(&is, elsewhere, &format!("{what}: {save}"));
+        assert_same(&actual, elsewhere, &format!("{what}: {save}"));
     }
 }
 
-/// Rules with the jumps to them, as one input that replaces all.
+/// The input of a restore that replaces all rules by these rules and jumps.
 fn with_jumps(program: &str, rules: &str, jumps: &str) -> String {
     let mut input = String::new();
     let mut table = "";

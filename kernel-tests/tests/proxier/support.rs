@@ -1,7 +1,7 @@
-//! What the tests of the proxier share: worlds in YAML, the kernel's state as the standard tools list it, and that state loaded
+//! Support for tests of the proxier: clusters in YAML, the state of the kernel as the standard tools list it, and loading such a state
 //! by the standard tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,9 @@ use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelRelease, Listings, Proxier, Synced};
 use kernlink_services::SourceId;
 
-/// What a scenario's file is compared with.
 pub(crate) use crate::desired::Desired;
 
-/// What [`service`] numbers: the cluster IP of each family.
+/// The cluster IPs of a [`service`] with a number, one of each family.
 pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
     [
         Ipv4Addr::new(10, 96, 0, number).into(),
@@ -24,8 +23,8 @@ pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
     ]
 }
 
-/// A dual-stack Service of cluster IPs by number; `spec` holds the rest of the specification, as fields of a map in braces; `more`
-/// holds more metadata, likewise, after a comma.
+/// A dual-stack Service with the cluster IPs of a number. `spec` is the rest of the specification, as fields of a map in braces; `more` is
+/// further metadata in the same form, with a leading comma.
 pub(crate) fn service(name: &str, number: u8, spec: &str, more: &str) -> String {
     let [v4, v6] = cluster_ips(number);
     format!(
@@ -77,8 +76,8 @@ fn pod_v6(number: u8) -> IpAddr {
     Network::pod_ipv6(number).into()
 }
 
-/// kube-proxy's defaults for `node-a` of a cluster with [`Network`]'s pods. The table of tracked connections stays as it is: all
-/// namespaces share it.
+/// kube-proxy's defaults for `node-a` of a cluster with the pods of [`Network`], without sysctls of connection tracking: all namespaces
+/// share them.
 pub(crate) fn config() -> Config {
     let mut config = Config::new("node-a");
     config.conntrack = Conntrack {
@@ -92,20 +91,20 @@ pub(crate) fn config() -> Config {
     config
 }
 
-/// A proxier on the kernel, in the calling thread's namespace, with these manifests.
+/// A proxier with these manifests on the kernel, in the calling thread's namespace.
 pub(crate) fn proxier(manifests: &str) -> Proxier {
     proxier_on(Kernel::open().unwrap(), manifests)
 }
 
-/// The same on chosen kernel APIs.
+/// A proxier with these manifests on kernel APIs.
 pub(crate) fn proxier_on(kernel: Kernel, manifests: &str) -> Proxier {
     let mut proxier = Proxier::new(config(), kernel).unwrap();
-    hand_in(&mut proxier, manifests);
+    replace_objects(&mut proxier, manifests);
     proxier
 }
 
-/// Makes these manifests all that there is.
-pub(crate) fn hand_in(proxier: &mut Proxier, manifests: &str) {
+/// Replaces all objects by those of these manifests.
+pub(crate) fn replace_objects(proxier: &mut Proxier, manifests: &str) {
     let objects = manifest::read("test", manifests);
     assert_eq!(objects.errors, []);
     for change in objects.into_changes().unwrap() {
@@ -113,12 +112,12 @@ pub(crate) fn hand_in(proxier: &mut Proxier, manifests: &str) {
     }
 }
 
-/// Syncs; every step has to succeed. Returns when packets to the addresses arrive.
+/// Syncs; every step must succeed. Returns after the addresses can receive packets.
 pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     sync_at(proxier, Instant::now())
 }
 
-/// The same at another time than now, such as that of the next attempt at what failed.
+/// [`sync`] at a given time, such as that of the next retry.
 pub(crate) fn sync_at(proxier: &mut Proxier, now: Instant) -> Synced {
     let synced = proxier.sync(now).unwrap();
     assert!(synced.is_success(), "{synced}");
@@ -126,31 +125,31 @@ pub(crate) fn sync_at(proxier: &mut Proxier, now: Instant) -> Synced {
     synced
 }
 
-/// A proxier without a memory, as after a restart, on the kernel APIs of an earlier one.
+/// A new proxier, as after a restart, on the kernel APIs of an earlier one.
 pub(crate) fn restarted(earlier: Proxier, manifests: &str) -> Proxier {
     proxier_on(earlier.into_kernel(), manifests)
 }
 
-/// What the desired state of a synced proxier lists on the running kernel.
-pub(crate) fn wanted(proxier: &Proxier) -> Listings {
+/// The listings of the desired state of a synced proxier for the running kernel.
+pub(crate) fn desired(proxier: &Proxier) -> Listings {
     let release = tools::sysctl("kernel.osrelease");
     let kernel: KernelRelease = release.parse().unwrap();
     proxier.state().listings(kernel, 1)
 }
 
-/// What the kernel holds in the calling thread's namespace, as the standard tools list it: lines by section, a section for the
-/// virtual servers, the sets, each link's addresses and each chain. What has no order is sorted; counters, sizes, link-local
-/// addresses and built-in chains without rules are left out.
+/// The state of the kernel in the calling thread's namespace, as the standard tools list it: lines by section, with one section for the
+/// virtual servers, the sets, the addresses of each link and each chain. Lines without an order are sorted; counters, sizes, link-local
+/// addresses and built-in chains without rules are omitted.
 pub(crate) type State = BTreeMap<String, Vec<String>>;
 
-/// Reads it.
+/// Reads the state.
 pub(crate) fn state() -> State {
     let mut state = state_without_rules();
     state.extend(rules(SAVE));
     state
 }
 
-/// Reads it, but for the rules.
+/// Reads the state without the rules.
 pub(crate) fn state_without_rules() -> State {
     let mut state = State::from([
         ("ipvs".to_owned(), sorted(&tools::ipvsadm_save())),
@@ -173,7 +172,7 @@ pub(crate) fn state_without_rules() -> State {
 /// The tools that list the rules of each family.
 const SAVE: [&str; 2] = ["iptables-save", "ip6tables-save"];
 
-/// Reads the rules only, with such tools.
+/// Reads the rules with these tools, one for each family.
 pub(crate) fn rules(save: [&str; 2]) -> State {
     let mut state = State::new();
     for (family, program) in ["iptables", "ip6tables"].into_iter().zip(save) {
@@ -191,7 +190,7 @@ fn rules_of(state: &State) -> State {
         .collect()
 }
 
-/// The rules that `iptables-save` or its like has listed.
+/// The rules in the output of `iptables-save` or `ip6tables-save`.
 pub(crate) fn chains(family: &str, saved: &str) -> State {
     let mut chains = State::new();
     let mut table = "";
@@ -208,7 +207,7 @@ pub(crate) fn chains(family: &str, saved: &str) -> State {
             };
             let is_built_in = policy != "-";
             chains.insert(format!("{family} {table} {name}"), lines);
-            // Marked until it turns out to have rules.
+            // Removed below if it has no rules.
             if is_built_in {
                 chains
                     .entry(format!("built-in {family} {table} {name}"))
@@ -241,7 +240,7 @@ pub(crate) fn sorted(text: &str) -> Vec<String> {
     lines
 }
 
-/// `ipset save`, sorted, without what says how large a set may be or is.
+/// The output of `ipset save`, sorted, without the sizes of sets.
 pub(crate) fn without_sizes(text: &str) -> Vec<String> {
     let short = |line: &str| {
         let mut words = line.split(' ');
@@ -259,43 +258,43 @@ pub(crate) fn without_sizes(text: &str) -> Vec<String> {
 }
 
 /// Panics with the lines in which two states differ.
-pub(crate) fn assert_same(is: &State, wanted: &State, what: &str) {
-    if is == wanted {
+pub(crate) fn assert_same(actual: &State, expected: &State, what: &str) {
+    if actual == expected {
         return;
     }
     let mut text = String::new();
-    let sections: std::collections::BTreeSet<&String> = is.keys().chain(wanted.keys()).collect();
+    let sections: BTreeSet<&String> = actual.keys().chain(expected.keys()).collect();
     for section in sections {
-        let (is, wanted) = (is.get(section), wanted.get(section));
-        if is != wanted {
-            text += &format!("{section}:\n  is {is:#?}\n  wanted {wanted:#?}\n");
+        let (actual, expected) = (actual.get(section), expected.get(section));
+        if actual != expected {
+            text += &format!("{section}:\n  actual {actual:#?}\n  expected {expected:#?}\n");
         }
     }
     panic!("{what}\n{text}");
 }
 
-/// Panics unless the kernel holds, by the standard tools, exactly what the proxier says that it should: in the sections of ours.
-pub(crate) fn assert_holds_what_is_wanted(proxier: &Proxier) {
-    let wanted = wanted(proxier);
-    let is = state();
-    let listed = |section: &str| is.get(section).cloned().unwrap_or_default();
-    assert_eq!(listed("ipvs"), sorted(&wanted.ipvs), "ipvsadm -Sn");
-    assert_eq!(listed("ipset"), sorted(&wanted.ipset), "ipset save");
+/// Panics unless the owned objects, as the standard tools list them, are in the desired state of the proxier.
+pub(crate) fn assert_in_desired_state(proxier: &Proxier) {
+    let desired = desired(proxier);
+    let actual = state();
+    let listed = |section: &str| actual.get(section).cloned().unwrap_or_default();
+    assert_eq!(listed("ipvs"), sorted(&desired.ipvs), "ipvsadm -Sn");
+    assert_eq!(listed("ipset"), sorted(&desired.ipset), "ipset save");
     assert_eq!(
         listed("addresses of kube-ipvs0"),
-        sorted(&wanted.addresses),
+        sorted(&desired.addresses),
         "ip addr show kube-ipvs0"
     );
-    // The tools print rules in a form of their own, so they are asked what they make of the listing elsewhere.
+    // The tools print rules in their own form, so the expected listing comes from the same tools in another namespace.
     let elsewhere = NetNs::new().run(|| {
-        load_sets(&wanted.ipset);
-        load_rules(&wanted.iptables, &wanted.ip6tables, &wanted.jumps);
+        load_sets(&desired.ipset);
+        load_rules(&desired.iptables, &desired.ip6tables, &desired.jumps);
         rules(SAVE)
     });
-    assert_same(&rules_of(&is), &elsewhere, "iptables-save and ip6tables-save");
+    assert_same(&rules_of(&actual), &elsewhere, "iptables-save and ip6tables-save");
 }
 
-/// Brings listings into the kernel by the standard tools.
+/// Loads listings into the kernel by the standard tools.
 pub(crate) fn load(ipvs: &str, ipset: &str, rules: [&str; 2], jumps: &str, addresses: &str) {
     load_sets(ipset);
     load_rules(rules[0], rules[1], jumps);
@@ -308,7 +307,7 @@ pub(crate) fn load(ipvs: &str, ipset: &str, rules: [&str; 2], jumps: &str, addre
 }
 
 pub(crate) fn load_sets(ipset: &str) {
-    // Sorted, the sets come behind their entries.
+    // In a sorted listing the sets follow their entries.
     let (create, add): (Vec<&str>, Vec<&str>) = ipset.lines().partition(|line| line.starts_with("create "));
     feed("ipset", &["restore"], &([create, add].concat().join("\n") + "\n"));
 }
@@ -327,8 +326,8 @@ fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
     }
 }
 
-/// `iptables -I CHAIN -t TABLE -m comment --comment some words -j TARGET` as a line of restore input, if it is of this program
-/// and table.
+/// The command `iptables -I CHAIN -t TABLE -m comment --comment COMMENT -j TARGET` as a line of restore input; `None` if it is for another
+/// program or table.
 pub(crate) fn jump(program: &str, table: &str, line: &str) -> Option<String> {
     let (chain, rest) = line
         .strip_prefix(program)?
@@ -341,7 +340,7 @@ pub(crate) fn jump(program: &str, table: &str, line: &str) -> Option<String> {
     ))
 }
 
-/// Runs a program with this input; it has to succeed.
+/// Runs a program with this input; it must succeed.
 pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) {
     tools::run_with_input(program, arguments, input).unwrap_or_else(|error| panic!("{error}\n{input}"));
 }

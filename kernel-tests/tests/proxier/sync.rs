@@ -1,5 +1,4 @@
-//! What a sync writes, by the standard tools; that the next has nothing to do; what a failure holds back; and that requests go
-//! where they should.
+//! Syncs: the state as the standard tools list it, that the next sync has nothing to do, the effect of failures, and where requests go.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use kernlink_proxier::ipvs_mode::{Kernel, sysctls};
 
 use crate::clusters::{WEB_PORTS, everything, everything_else, node, web};
 use crate::support::{
-    assert_holds_what_is_wanted, cluster_ips, hand_in, proxier, proxier_on, rules, service, slices, sync,
+    assert_in_desired_state, cluster_ips, proxier, proxier_on, replace_objects, rules, service, slices, sync,
     sync_at,
 };
 
@@ -42,33 +41,28 @@ fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
     };
     expect(&["pod0", "pod1", "pod2"], 12);
 
-    hand_in(&mut proxier, &web(&[all[0], all[2]]));
+    replace_objects(&mut proxier, &web(&[all[0], all[2]]));
     sync(&mut proxier);
     expect(&["pod0", "pod2"], 8);
 
-    hand_in(&mut proxier, &web(&all));
+    replace_objects(&mut proxier, &web(&all));
     sync(&mut proxier);
     expect(&["pod0", "pod1", "pod2"], 12);
 }
 
 #[test]
-fn the_standard_tools_list_exactly_what_is_wanted() {
+fn the_standard_tools_list_the_desired_state() {
     requires_the_kernel!();
     node().run(|| {
         let mut proxier = proxier(&everything());
         sync(&mut proxier);
-        assert_holds_what_is_wanted(&proxier);
+        assert_in_desired_state(&proxier);
         for sysctl in sysctls::sysctls(proxier.state().config(), "6.1".parse().unwrap(), 1) {
-            assert_eq!(
-                tools::sysctl(sysctl.name),
-                sysctl.value.to_string(),
-                "{}",
-                sysctl.name
-            );
+            assert_eq!(tools::sysctl(&sysctl.name), *sysctl.value, "{}", sysctl.name);
         }
-        hand_in(&mut proxier, &everything_else());
+        replace_objects(&mut proxier, &everything_else());
         sync(&mut proxier);
-        assert_holds_what_is_wanted(&proxier);
+        assert_in_desired_state(&proxier);
     });
 }
 
@@ -110,7 +104,7 @@ fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
 }
 
 #[test]
-fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
+fn a_set_of_another_type_affects_its_family_only() {
     requires_the_kernel!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
@@ -138,28 +132,28 @@ fn a_broken_set_in_one_family_does_not_hold_back_the_other() {
     let [v4, v6] = cluster_ips(1);
     ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v4, 80), 4).assert_balanced(&["pod0"], 0);
 
-    // Once it is out of the way, the next attempt does the rest.
+    // After the set was destroyed, the retry does the remaining steps.
     tools::must("ipset", &["destroy", "KUBE-6-CLUSTER-IP"]);
     sync_at(&mut proxier, synced.next.unwrap());
-    assert_holds_what_is_wanted(&proxier);
+    assert_in_desired_state(&proxier);
     ask_many(&network.client, Protocol::Tcp, SocketAddr::new(v6, 80), 4).assert_balanced(&["pod0"], 0);
 }
 
 #[test]
-fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
+fn a_service_that_the_kernel_refuses_affects_no_other() {
     requires_the_kernel!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
     let ports = "ports: [{name: web, port: 80, protocol: TCP}], type: ClusterIP";
-    let odd = |endpoint: &str| {
+    let with_endpoint = |endpoint: &str| {
         let good = Network::pod_ipv4(0).to_string();
         web(&[(0, "node-a")])
-            + &service("odd", 2, ports, "")
-            + &slices("odd", WEB_PORTS, &[(0, "node-a")]).replace(&good, endpoint)
+            + &service("other", 2, ports, "")
+            + &slices("other", WEB_PORTS, &[(0, "node-a")]).replace(&good, endpoint)
     };
-    // The broadcast address of the pod's network: no real server, says the kernel.
-    let mut proxier = proxier(&odd("10.244.0.255"));
+    // The kernel refuses the broadcast address of the pod network as a real server.
+    let mut proxier = proxier(&with_endpoint("10.244.0.255"));
     let synced = proxier.sync(Instant::now()).unwrap();
     wait::for_ipv6_addresses();
     assert_eq!(synced.counts().failed, 1, "{synced}");
@@ -173,11 +167,11 @@ fn a_service_that_the_kernel_refuses_does_not_hold_back_the_others() {
         ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4)
             .assert_balanced(&["pod0"], 0);
     }
-    hand_in(&mut proxier, &odd(&Network::pod_ipv4(0).to_string()));
+    replace_objects(&mut proxier, &with_endpoint(&Network::pod_ipv4(0).to_string()));
     sync(&mut proxier);
     for address in cluster_ips(2) {
         ask_many(&network.client, Protocol::Tcp, SocketAddr::new(address, 80), 4)
             .assert_balanced(&["pod0"], 0);
     }
-    assert_holds_what_is_wanted(&proxier);
+    assert_in_desired_state(&proxier);
 }

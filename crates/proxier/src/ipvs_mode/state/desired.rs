@@ -60,6 +60,7 @@ impl State {
     }
 
     /// The desired entries of a set, sorted.
+    #[must_use]
     pub fn entries(&self, set: SetId, family: Family) -> impl ExactSizeIterator<Item = &Entry> {
         self.entries[family.index()][set.index()]
             .sorted_keys()

@@ -152,7 +152,7 @@ impl State {
         let HostFacts { kernel, processors } = self.host;
         let mut desired: BTreeMap<Box<str>, Box<str>> = sysctls::sysctls(&self.config, kernel, processors)
             .into_iter()
-            .map(|sysctl| (sysctl.name.into(), sysctl.value.to_string().into()))
+            .map(|sysctl| (sysctl.name, sysctl.value))
             .collect();
         if let Some(buckets) = sysctls::conntrack_buckets(&self.config, processors) {
             desired.insert(sysctls::CONNTRACK_BUCKETS.into(), buckets.to_string().into());
