@@ -1,9 +1,9 @@
-//! Builds the desired state from objects, and syncs it to the fake of the kernel: all at once, with one endpoint added or removed, and
-//! without a change, for 1 000 to 50 000 Services with ten endpoints each.
+//! Building the desired state from objects, and syncs on the fake kernel: the first sync, the change of one endpoint, and a sync without
+//! changes, for 1 000 to 50 000 Services with ten endpoints each.
 //!
-//! No kernel is used. Building is measured in processor time, which other load on the machine affects little. The cost of a change must
-//! not depend on the number of Services, so its figure is the ratio of the times with 50 000 and with 1 000 Services. Both are measured
-//! alternately, so that other load affects both.
+//! No kernel is changed. The time to build is measured as processor time, which depends least on other load of the machine. The cost of a
+//! change must not depend on the number of Services, so its figure is the ratio of the times with 50 000 and with 1 000 Services. The two
+//! are measured alternately, so that other load affects both alike.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ const SIZES: [u32; 4] = [1_000, 5_000, 10_000, 50_000];
 const SMALL: u32 = 1_000;
 const LARGE: u32 = 50_000;
 const ENDPOINTS: u32 = 10;
-/// The number of Services of which an endpoint is removed and added again.
+/// The number of Services from which an endpoint is removed and added again.
 const CHANGED: u32 = 500;
 const SOURCE: SourceId = SourceId(0);
-/// Environment variables with a number of Services. A process with one of them prints its peak memory in KiB: after building the
-/// desired state, or after the first sync.
+/// Environment variables that hold a number of Services in a child process. It prints its peak memory in KiB after building the desired
+/// state, or after the first sync.
 const BUILD_CHILD: &str = "KERNLINK_BENCH_PEAK_OF";
 const SYNC_CHILD: &str = "KERNLINK_BENCH_SYNC_PEAK_OF";
 
@@ -75,7 +75,7 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// The median of the processor times of building the desired state.
+/// The median processor time of building the desired state.
 fn build_time(runs: usize, size: u32) -> Result<Duration, String> {
     let mut times = Vec::new();
     for _ in 0..runs {
@@ -103,7 +103,7 @@ fn processor_time() -> Result<Duration, String> {
         .sum()
 }
 
-/// The number of Services in the environment variable. `None` if it is not set.
+/// The number of Services in the environment variable of a child process. `None` if this process is not such a child.
 fn child(variable: &str) -> Result<Option<u32>, String> {
     let Ok(size) = std::env::var(variable) else {
         return Ok(None);
@@ -133,7 +133,7 @@ fn compare<T, I>(
     figure(&format!("proxier.{name}_{LARGE}_over_{SMALL}"), ratio, "ratio")
 }
 
-/// The objects of a cluster with this many Services.
+/// The objects of a cluster with this number of Services.
 fn objects(size: u32) -> Objects {
     let namespace: Arc<str> = "default".into();
     let port: Arc<str> = "http".into();
@@ -163,12 +163,12 @@ fn objects(size: u32) -> Objects {
 }
 
 fn endpoint_address(service: u32, endpoint: u32) -> IpAddr {
-    // Not sorted by address, as in a real slice.
+    // Endpoints of a real slice are not sorted by address.
     let number = service * ENDPOINTS + (endpoint * 7) % ENDPOINTS;
     Ipv4Addr::from(0x0b00_0000 + number).into()
 }
 
-/// Removes one endpoint after the other and adds it again, each of a different Service. None of them is on this node.
+/// The removal and the addition of one endpoint each of many Services. None is on this node.
 fn changes(size: u32) -> Vec<EndpointSlice> {
     let (_, slices) = objects(size);
     let changed = slices.into_iter().skip(1).step_by((size / CHANGED) as usize);
@@ -218,12 +218,12 @@ impl Built {
         built.state.compile(&built.services, &changes);
         let ports = built.services.ports().count();
         if changes.ports.len() != expected || ports != expected {
-            return Err(format!("{ports} service ports; expected {expected}"));
+            return Err(format!("{ports} service ports instead of {expected}"));
         }
         Ok(built)
     }
 
-    /// The time of a change, up to the kernel objects that a plan has to compare.
+    /// The time from a change of an object to the dirty kernel objects.
     fn change(&mut self, slice: EndpointSlice) -> Result<Duration, String> {
         let change = Change::EndpointSlices(ObjectChange::Upsert(slice));
         let start = Instant::now();
@@ -239,7 +239,7 @@ impl Built {
     }
 }
 
-/// A proxier with the fake of the kernel, after its first sync.
+/// A proxier after its first sync, on the fake kernel.
 fn synced(size: u32) -> Result<Proxier, String> {
     let mut proxier = Proxier::new(config(), Kernel::fake()).map_err(|error| error.to_string())?;
     for change in full_lists(objects(size)) {
@@ -247,10 +247,10 @@ fn synced(size: u32) -> Result<Proxier, String> {
     }
     let start = Instant::now();
     let synced = proxier.sync(start).map_err(|error| error.to_string())?;
-    // To standard error, because the standard output of a child process has its peak memory only.
+    // To standard error: a child process prints only its peak memory to standard output.
     eprintln!("{size} Services: {synced}, in {:.1?}", start.elapsed());
-    let least = size * (1 + ENDPOINTS);
-    if !synced.is_success() || synced.plan.len() < least as usize {
+    let min_steps = size * (1 + ENDPOINTS);
+    if !synced.is_success() || synced.plan.len() < min_steps as usize {
         return Err(format!("the first sync with {size} Services: {synced}"));
     }
     Ok(proxier)
@@ -265,7 +265,7 @@ fn sync_change(proxier: &mut Proxier, slice: EndpointSlice) -> Result<Duration, 
     Ok(time + sync(proxier, 1)?)
 }
 
-/// The time of a sync, which must have this many steps.
+/// The time of a sync, which must have this number of steps.
 fn sync(proxier: &mut Proxier, steps: usize) -> Result<Duration, String> {
     let start = Instant::now();
     let synced = proxier.sync(start).map_err(|error| error.to_string())?;
@@ -291,7 +291,7 @@ fn peak_of_child(variable: &str, size: u32) -> Result<f64, String> {
         .map_err(|_| format!("invalid output of the child process: {text:?}"))
 }
 
-/// The peak memory of this process in KiB.
+/// The peak memory of this process, in KiB.
 fn peak_kib() -> Result<u64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status
