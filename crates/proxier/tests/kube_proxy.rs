@@ -72,13 +72,13 @@ fn compare(path: &Path, listings: &Listings) -> String {
         ("iptables.txt", &listings.iptables),
         ("ip6tables.txt", &listings.ip6tables),
     ] {
-        let want = rules(&reference(file), true);
-        let have = rules(text, false);
+        let expected = rules(&reference(file), true);
+        let actual = rules(text, false);
         let names =
             |rules: &[(String, Vec<String>)]| rules.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&want), names(&have));
-        for ((chain, want), (_, have)) in want.iter().zip(&have) {
-            differences += &difference(&format!("{file} {chain}"), want, have);
+        assert_eq!(names(&expected), names(&actual));
+        for ((chain, expected), (_, actual)) in expected.iter().zip(&actual) {
+            differences += &difference(&format!("{file} {chain}"), expected, actual);
         }
     }
     // The reference also lists sysctls that kube-proxy does not set.
@@ -90,14 +90,14 @@ fn compare(path: &Path, listings: &Listings) -> String {
     let reference = reference("timeouts.txt");
     let reference = reference.split_once(": ").map_or("", |(_, numbers)| numbers);
     let numbers = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let (want, have) = (numbers(reference), numbers(&listings.timeouts));
+    let (expected, actual) = (numbers(reference), numbers(&listings.timeouts));
     // Empty, or three numbers; 0 keeps the kernel's value.
-    let same = have.is_empty()
-        || want.len() == have.len()
-            && want
+    let same = actual.is_empty()
+        || expected.len() == actual.len()
+            && expected
                 .iter()
-                .zip(&have)
-                .all(|(want, have)| have == "0" || want == have);
+                .zip(&actual)
+                .all(|(expected, actual)| actual == "0" || expected == actual);
     if !same {
         differences += &format!("timeouts.txt: {reference} and {}\n", listings.timeouts);
     }

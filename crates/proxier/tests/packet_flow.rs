@@ -224,7 +224,7 @@ fn check(desired: &State, table: &str) {
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
     {
-        let (input, want) = line.split_once(" = ").expect(line);
+        let (input, expected) = line.split_once(" = ").expect(line);
         let mut words = input.split_whitespace();
         let (names, to) = (words.next().expect(line), words.next().expect(line));
         let names: Vec<&str> = match names {
@@ -240,12 +240,12 @@ fn check(desired: &State, table: &str) {
                 let end = tracer
                     .trace(Packet::new(interface, source, destination, protocol))
                     .to_string();
-                let want = expand(want.trim(), protocol, six);
+                let expected = expand(expected.trim(), protocol, six);
                 rows += 1;
-                if end != want {
+                if end != expected {
                     let _ = writeln!(
                         wrong,
-                        "{name} ({source}) to {destination}/{protocol}: {end}\n    expected {want}"
+                        "{name} ({source}) to {destination}/{protocol}: {end}\n    expected {expected}"
                     );
                 }
             }
@@ -283,7 +283,7 @@ fn protocols(number: &str) -> Vec<(Protocol, u16)> {
     }
 }
 
-fn expand(want: &str, protocol: Protocol, six: bool) -> String {
+fn expand(expected: &str, protocol: Protocol, six: bool) -> String {
     let port = match protocol {
         Protocol::Tcp => 8_080,
         Protocol::Udp => 5_353,
@@ -294,8 +294,8 @@ fn expand(want: &str, protocol: Protocol, six: bool) -> String {
     } else {
         (format!("10.244.1.21:{port}"), format!("10.244.2.22:{port}"))
     };
-    match want {
-        "kept" | "masqueraded" => format!("{local} {want}, {remote} {want}"),
+    match expected {
+        "kept" | "masqueraded" => format!("{local} {expected}, {remote} {expected}"),
         "hairpin" => format!("{local} masqueraded, {remote} kept"),
         "local kept" => format!("{local} kept"),
         "local masqueraded" => format!("{local} masqueraded"),

@@ -115,20 +115,20 @@ pub(crate) fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
 }
 
 /// The difference of two lists of lines, one line each; empty if they are equal.
-pub(crate) fn difference(what: &str, want: &[String], have: &[String]) -> String {
+pub(crate) fn difference(what: &str, expected: &[String], actual: &[String]) -> String {
     let mut text = String::new();
-    for line in want.iter().filter(|line| !have.contains(line)) {
+    for line in expected.iter().filter(|line| !actual.contains(line)) {
         let _ = writeln!(text, "{what}: missing {line}");
     }
-    for line in have.iter().filter(|line| !want.contains(line)) {
+    for line in actual.iter().filter(|line| !expected.contains(line)) {
         let _ = writeln!(text, "{what}: extra   {line}");
     }
-    if text.is_empty() && want != have {
+    if text.is_empty() && expected != actual {
         let _ = writeln!(
             text,
-            "{what}: other order\n  want\n    {}\n  have\n    {}",
-            want.join("\n    "),
-            have.join("\n    ")
+            "{what}: other order\n  expected\n    {}\n  actual\n    {}",
+            expected.join("\n    "),
+            actual.join("\n    ")
         );
     }
     text

@@ -243,25 +243,32 @@ fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
 
 /// Whether an observed set can be used as the desired one: it differs at most in its hash size.
 fn is_usable(observed: &Set, desired: &Set) -> bool {
-    let (have, want) = (&observed.options, &desired.options);
+    let (actual, required) = (&observed.options, &desired.options);
     observed.set_type == desired.set_type
         && observed.family == desired.family
-        && (have.range, have.netmask, have.bitmask, have.markmask)
-            == (want.range, want.netmask, want.bitmask, want.markmask)
+        && (actual.range, actual.netmask, actual.bitmask, actual.markmask)
+            == (
+                required.range,
+                required.netmask,
+                required.bitmask,
+                required.markmask,
+            )
         && (
-            have.timeout,
-            have.counters,
-            have.comment,
-            have.skbinfo,
-            have.forceadd,
+            actual.timeout,
+            actual.counters,
+            actual.comment,
+            actual.skbinfo,
+            actual.forceadd,
         ) == (
-            want.timeout,
-            want.counters,
-            want.comment,
-            want.skbinfo,
-            want.forceadd,
+            required.timeout,
+            required.counters,
+            required.comment,
+            required.skbinfo,
+            required.forceadd,
         )
-        && want.maxelem.is_none_or(|desired| have.maxelem == Some(desired))
+        && required
+            .maxelem
+            .is_none_or(|desired| actual.maxelem == Some(desired))
 }
 
 /// The sets in the order in which entries are added to them: allowed sources before the entry that restricts a frontend to them, local

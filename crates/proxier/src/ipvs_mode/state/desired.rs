@@ -14,7 +14,7 @@ use crate::plan::Subject;
 /// The desired value of a virtual server.
 #[derive(Clone, Copy, Debug)]
 pub struct DesiredVirtualServer<'a> {
-    /// Its key and settings.
+    /// The key and the attributes.
     pub virtual_server: &'a VirtualServer,
     /// Its real servers, sorted by key, each once; may be empty.
     pub real_servers: &'a Arc<[RealServer]>,
