@@ -53,7 +53,7 @@ impl IpvsOptions {
     }
 }
 
-/// The defaults, changed by the annotations of a Service. An invalid annotation is left out; [`events`] reports it.
+/// The defaults, changed by the annotations of a Service. An invalid annotation is ignored; [`events`] reports it.
 pub(crate) fn options(annotations: &Options, defaults: &Arc<IpvsOptions>) -> Arc<IpvsOptions> {
     if annotations.data_path.is_empty() {
         return Arc::clone(defaults);
@@ -74,7 +74,7 @@ fn read(
             report(Reason::Invalid {
                 field: annotation_field(name),
                 value: value.to_string(),
-                problem: format!("{problem}; left out"),
+                problem: format!("{problem}; ignored"),
             });
         }
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_annotations_are_reported_and_left_out() {
+    fn invalid_annotations_are_reported_and_ignored() {
         for (name, value, problem) in [
             (
                 "scheduler-flags",
@@ -277,7 +277,7 @@ mod tests {
             let field = format!("metadata.annotations[kernlink.io/{name}]");
             assert_eq!(
                 reported(&[(name, value)]),
-                [format!("{field}: invalid value {value:?}: {problem}; left out")]
+                [format!("{field}: {value:?}: {problem}; ignored")]
             );
             let defaults = Arc::new(IpvsOptions::default());
             assert_eq!(options(&annotations(&[(name, value)]), &defaults), defaults);
@@ -287,7 +287,7 @@ mod tests {
                 reported(&[("scheduler", name)]),
                 [format!(
                     "metadata.annotations[kernlink.io/scheduler]: {name:?}: unknown scheduler; known: dh, fo, lblc, lblcr, lc, \
-                     mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; left out"
+                     mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; ignored"
                 )]
             );
         }
