@@ -77,11 +77,11 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     services.update();
     let changes = services.take_changes();
     let mut state = State::new(&config);
-    said.extend(state.compile(&services, &changes));
-    said.extend(services.events());
-    said.sort();
-    said.dedup();
-    remarks.extend(said.iter().map(ToString::to_string));
+    reported.extend(state.compile(&services, &changes));
+    reported.extend(services.events());
+    reported.sort();
+    reported.dedup();
+    warnings.extend(reported.iter().map(ToString::to_string));
 
     let mut events = warnings.join("\n");
     if !events.is_empty() {

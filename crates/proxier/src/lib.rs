@@ -26,7 +26,10 @@ pub use kernlink_services::{
 pub use self::data_path::DataPath;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::ipvs_mode::{Config, IpvsMode, Kernel};
+pub use self::lock::Lock;
 pub use self::plan::{Plan, Subject};
 pub use self::proxier::{Cost, Proxier, Synced};
 pub use self::report::{Counts, Outcome, Report};
 pub use self::retry::Backoff;
+pub use self::runner::Runner;
+pub use self::schedule::{Intervals, Schedule};

@@ -19,7 +19,7 @@ use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::{Operation, Proxier};
-use kernlink_services::{Family, ObjectName, Policy, Port};
+use kernlink_services::{Family, ObjectName, Port, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{

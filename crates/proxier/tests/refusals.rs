@@ -19,7 +19,7 @@ use kernlink_ipset::{Entry, Operation as SetOperation, ProtocolPort, Set, SetNam
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::{Operation, SetId};
-use kernlink_services::{Change, ObjectChange, ObjectName, Policy, Port, ServiceType};
+use kernlink_services::{Change, ObjectChange, ObjectName, Port, ServiceType, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -187,7 +187,7 @@ fn traffic_is_masqueraded_while_a_virtual_server_has_remote_endpoints() {
         );
     }
     // The removal of the entry precedes the addition of remote endpoints.
-    upsert(&mut proxier, with_policy(Policy::Cluster));
+    upsert(&mut proxier, with_policy(TrafficPolicy::Cluster));
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     for (local, remote) in [

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServer, VirtualServer};
 use kernlink_services::{
-    Event, Family, Frontend, FrontendKey, FrontendKind, Policy, Reason, ServicePort, ServicePortName,
+    Event, Family, Frontend, FrontendKey, FrontendKind, Reason, ServicePort, ServicePortName, TrafficPolicy,
 };
 
 use super::forwarding::Forwarding;

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
-use kernlink_services::{Family, Frontend, FrontendKind, Policy, Protocol, ServicePort};
+use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
 
 use super::forwarding::Forwarding;
 
@@ -237,7 +237,7 @@ pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(S
     let own = Entry::ip_port(frontend.address, port);
     // The rules for the sets of local traffic accept packets without masquerading. Packets to an endpoint whose host replies directly
     // must not be masqueraded either: the reply would go to this node, which does not expect it.
-    let local = frontend.policy == Policy::Local || forwarding.keeps_addresses();
+    let local = frontend.policy == TrafficPolicy::Local || forwarding.keeps_addresses();
     match frontend.kind {
         FrontendKind::ClusterIp => one(SetId::ClusterIp, own),
         FrontendKind::ExternalIp if local => one(SetId::ExternalIpLocal, own),

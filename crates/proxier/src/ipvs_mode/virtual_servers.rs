@@ -8,7 +8,9 @@ use kernlink_ipvs::{
     ForwardingMethod, Granularity, Persistence, Protocol as IpvsProtocol, RealServer, RealServerKey,
     Scheduler, SchedulerFlags, VirtualServer, VirtualServerKey, Weight,
 };
-use kernlink_services::{ChosenEndpoint, ChosenEndpoints, Family, Frontend, Policy, Protocol, ServicePort};
+use kernlink_services::{
+    ChosenEndpoint, ChosenEndpoints, Family, Frontend, Protocol, ServicePort, TrafficPolicy,
+};
 
 use super::forwarding::Forwarding;
 use super::options::IpvsOptions;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kernlink_ipvs::{ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight};
-use kernlink_services::PortId;
+use kernlink_services::ServicePortId;
 
 /// The desired value of a virtual server.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub(in crate::ipvs_mode) struct DesiredServer {
     /// Sorted by key, each once.
     pub(in crate::ipvs_mode) real_servers: Arc<[RealServer]>,
     /// The service port that owns it, and the position of the frontend there.
-    pub(super) owner: (PortId, u32),
+    pub(super) owner: (ServicePortId, u32),
 }
 
 /// The observed value of a virtual server.

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use kernlink_dummylink::AddressKey;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
-use kernlink_services::{Changes, Event, Family, FrontendKey, ObjectName, PortId, ServicePortKey, Services};
+use kernlink_services::{
+    Changes, Event, Family, FrontendKey, ObjectName, ServicePortId, ServicePortKey, Services,
+};
 
 use super::{DesiredServer, State};
 use crate::ipvs_mode::compile::{Compiled, CompiledFrontend, compile};
@@ -135,7 +137,7 @@ impl State {
     /// Replaces the objects of a service port.
     fn replace_port(
         &mut self,
-        id: PortId,
+        id: ServicePortId,
         compiled: Option<(&ServicePortKey, Compiled)>,
         events: &mut Vec<Event>,
     ) {
@@ -173,7 +175,7 @@ impl State {
     /// Moves the references in the tables from the former objects of a service port to its present ones. Both are of one family.
     fn update_references(
         &mut self,
-        id: PortId,
+        id: ServicePortId,
         before: &PortObjects,
         now: &PortObjects,
         servers: Vec<CompiledFrontend>,
