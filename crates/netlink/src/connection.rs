@@ -9,7 +9,7 @@ use netlink_packet_core::{
 
 use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
-use crate::{AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, Reply};
+use crate::{AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, Reply, until_consistent};
 
 /// A blocking netlink connection to the kernel.
 ///
@@ -196,20 +196,20 @@ impl Connection {
         write: impl Fn(&mut AttributeWriter<'_>),
         mut decode: impl FnMut(Message<'_>) -> Result<Option<T>, E>,
     ) -> Result<Vec<T>, E> {
-        for _ in 0..DUMP_ATTEMPTS {
+        let items = until_consistent(DUMP_ATTEMPTS, || {
             let mut items = Vec::new();
             let mut dump = self.dump(message_type, flags, &write, &mut decode)?;
             while let Some(item) = dump.step() {
                 items.push(item?);
             }
-            if !dump.was_interrupted {
-                return Ok(items);
+            Ok::<_, E>((!dump.was_interrupted).then_some(items))
+        })?;
+        items.ok_or_else(|| {
+            Error::DumpInterrupted {
+                attempts: DUMP_ATTEMPTS,
             }
-        }
-        Err(Error::DumpInterrupted {
-            attempts: DUMP_ATTEMPTS,
-        }
-        .into())
+            .into()
+        })
     }
 
     /// Executes the requests of a batch in order, in few system calls, and returns one outcome for
