@@ -1,4 +1,4 @@
-//! Subscriptions and other network namespaces, with route netlink, which every kernel has.
+//! Subscriptions and other network namespaces, tested with route netlink, which every kernel supports.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
@@ -22,7 +22,7 @@ const RTNLGRP_IPV4_IFADDR: u32 = 5;
 const IFLA_IFNAME: u16 = 3;
 const IFA_LOCAL: u16 = 2;
 
-/// The name of a link that is there or was changed.
+/// The name of a listed or changed link.
 fn link(message: Message<'_>) -> Result<Option<String>, Error> {
     if message.message_type != RTM_NEWLINK {
         return Ok(None);
@@ -34,7 +34,7 @@ fn link(message: Message<'_>) -> Result<Option<String>, Error> {
         }
     }
     Err(Error::Malformed {
-        what: "link without a name",
+        what: "link: no name",
     })
 }
 
@@ -78,18 +78,18 @@ fn add_addresses(last: std::ops::Range<u32>) {
     tools::ip_batch(&lines.collect::<String>());
 }
 
-fn own_namespace() -> PathBuf {
+fn current_namespace() -> PathBuf {
     std::fs::read_link("/proc/thread-self/ns/net").unwrap()
 }
 
 #[test]
-fn notifications_come_in_order_and_silence_ends_the_iterator_until_the_next() {
+fn notifications_arrive_in_order_and_the_iterator_continues_after_a_timeout() {
     let _inside = NetNs::new().enter();
     let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
     let mut events = subscription.events(Some(Duration::ZERO), address);
     assert_eq!(events.next(), None);
     add_addresses(1..200);
-    // `ip` has ended: all of it is queued.
+    // `ip` has exited: all notifications are queued.
     for n in 1..200 {
         assert_eq!(events.next(), Some(Ok(Event::Notification(n))));
     }
@@ -100,7 +100,7 @@ fn notifications_come_in_order_and_silence_ends_the_iterator_until_the_next() {
 }
 
 #[test]
-fn an_overrun_is_an_event_and_the_subscription_goes_on() {
+fn an_overrun_is_an_event_and_later_notifications_are_received() {
     let _inside = NetNs::new().enter();
     let mut subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
     subscription.set_receive_buffer(4096).unwrap();
@@ -109,23 +109,23 @@ fn an_overrun_is_an_event_and_the_subscription_goes_on() {
     let seen: Vec<Event<u8>> = events.by_ref().map(Result::unwrap).collect();
     let overruns = seen.iter().filter(|event| **event == Event::Overrun).count();
     assert!(overruns >= 1 && seen.len() - overruns < 999, "{seen:?}");
-    // The buffer is empty: what comes now is heard again.
+    // The buffer is empty now: further notifications are received.
     add_addresses(1000..1001);
     assert_eq!(events.next(), Some(Ok(Event::Notification((1000 & 255) as u8))));
     assert_eq!(events.next(), None);
 }
 
 #[test]
-fn another_namespace_is_heard_and_asked_without_moving_there() {
+fn connections_and_subscriptions_work_in_another_namespace_and_the_thread_stays() {
     let (here, there) = (NetNs::new(), NetNs::new());
     let _inside = here.enter();
-    let before = own_namespace();
+    let before = current_namespace();
     let by_path = Namespace::open(there.path()).unwrap();
     let by_descriptor = Namespace::from(OwnedFd::from(there.file().try_clone().unwrap()));
     for (number, namespace) in [by_path, by_descriptor].iter().enumerate() {
         let subscription = Subscription::open_in(Protocol::Route, &[RTNLGRP_LINK], namespace).unwrap();
         let mut connection = Connection::open_in(Protocol::Route, namespace).unwrap();
-        assert_eq!(own_namespace(), before);
+        assert_eq!(current_namespace(), before);
         let name = format!("there{number}");
         there.run(|| add_link(&name));
         let mut events = subscription.events(None, link);
@@ -139,67 +139,67 @@ fn another_namespace_is_heard_and_asked_without_moving_there() {
             link,
         );
         assert!(links.unwrap().contains(&name));
-        // The thread is where it was, and sees no such link.
-        assert_eq!(own_namespace(), before);
+        // The thread is in the same namespace as before, which has no such link.
+        assert_eq!(current_namespace(), before);
         assert!(tools::run("ip", &["link", "show", &name]).is_err());
     }
 }
 
 #[test]
-fn work_that_panics_in_another_namespace_leaves_the_thread_where_it_was() {
+fn the_thread_stays_in_its_namespace_if_work_in_another_one_panics() {
     let (here, there) = (NetNs::new(), NetNs::new());
     let _inside = here.enter();
-    let before = own_namespace();
+    let before = current_namespace();
     let namespace = Namespace::open(there.path()).unwrap();
-    let inside = namespace.run(own_namespace).unwrap();
+    let inside = namespace.run(current_namespace).unwrap();
     assert_ne!(inside, before);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        namespace.run(|| assert_eq!(own_namespace(), before))
+        namespace.run(|| assert_eq!(current_namespace(), before))
     }));
     assert!(panicked.is_err());
-    assert_eq!(own_namespace(), before);
-    // What is no namespace of the network is refused, and the thread stays too.
+    assert_eq!(current_namespace(), before);
+    // A namespace of another type is refused; the thread stays as well.
     let other = Namespace::open("/proc/thread-self/ns/uts").unwrap();
     assert!(matches!(other.run(|| ()), Err(Error::Namespace { .. })));
-    assert_eq!(own_namespace(), before);
+    assert_eq!(current_namespace(), before);
 }
 
 const WAITS: &str = "KERNLINK_TEST_WAITS";
 
 #[test]
-fn a_wait_that_is_interrupted_goes_on() {
+fn a_wait_continues_after_a_signal() {
     if std::env::var_os(WAITS).is_some() {
         return wait_for_an_address();
     }
     let _inside = NetNs::new().enter();
     let mut child = programs::this_program()
-        .args(["--exact", "a_wait_that_is_interrupted_goes_on", "--nocapture"])
+        .args(["--exact", "a_wait_continues_after_a_signal", "--nocapture"])
         .env(WAITS, "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let process = Pid::from_raw(child.id().cast_signed());
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !said.next().unwrap().unwrap().contains("waiting") {}
-    // A socket with a time-out is interrupted when its process goes on after a stop, with or without a handler.
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !output.next().unwrap().unwrap().contains("waiting") {}
+    // A receive with a timeout returns EINTR when its process continues after a stop, with or without a signal handler.
     for _ in 0..20 {
         interrupt(process);
         std::thread::sleep(Duration::from_millis(5));
     }
     add_addresses(7..8);
-    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    let rest: Vec<String> = output.map(Result::unwrap).collect();
     let status = child.wait().unwrap();
     assert!(
-        status.success() && rest.iter().any(|line| line.contains("heard 7")),
+        status.success() && rest.iter().any(|line| line.contains("received 7")),
         "{status} {rest:?}"
     );
 }
 
-/// Stops a process, which may have ended, and lets it go on.
+/// Stops a process and continues it. It may have exited.
 fn interrupt(process: Pid) {
     kill(process, Signal::SIGSTOP).unwrap();
     let stat = format!("/proc/{process}/stat");
-    // Stopped, or dead already, of which it says why.
+    // Stopped, or a zombie if it has exited.
     while ![") T ", ") Z "]
         .iter()
         .any(|state| std::fs::read_to_string(&stat).unwrap().contains(state))
@@ -212,14 +212,14 @@ fn interrupt(process: Pid) {
 fn wait_for_an_address() {
     let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
     println!("waiting");
-    // Long enough for the slowest machine; what is tested is that the wait does not end before.
-    let heard = subscription
+    // Long enough for the slowest machine: the test is that the wait does not end before the event.
+    let received = subscription
         .events(Some(Duration::from_secs(600)), address)
         .next();
-    let Some(Ok(Event::Notification(number))) = heard else {
-        panic!("{heard:?}")
+    let Some(Ok(Event::Notification(number))) = received else {
+        panic!("{received:?}")
     };
-    println!("heard {number}");
+    println!("received {number}");
 }
 
 const TIMES_OUT: &str = "KERNLINK_TEST_TIMES_OUT";
@@ -237,24 +237,24 @@ fn signals_do_not_prolong_a_timeout() {
         .spawn()
         .unwrap();
     let process = Pid::from_raw(child.id().cast_signed());
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !said.next().unwrap().unwrap().contains("waiting") {}
-    // Each interrupts the wait. They come faster than the timeout, until the wait is over: a timeout that began anew with each
-    // would never end.
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !output.next().unwrap().unwrap().contains("waiting") {}
+    // Each signal interrupts the wait. They arrive at intervals shorter than the timeout until the wait ends: a timeout that
+    // restarted after each signal would never end.
     let mut interruptions = 0;
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
         interruptions += 1;
-        assert!(interruptions < 3000, "the wait goes on and on");
-        // Waited for and so not gone: the process is still a child of this one.
+        assert!(interruptions < 3000, "the wait does not end");
+        // Not reaped yet, so the process still exists.
         interrupt(process);
         std::thread::sleep(Duration::from_millis(20));
     };
-    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    let rest: Vec<String> = output.map(Result::unwrap).collect();
     assert!(
-        status.success() && rest.iter().any(|line| line.contains("heard nothing")),
+        status.success() && rest.iter().any(|line| line.contains("received nothing")),
         "{status} {rest:?}"
     );
 }
@@ -262,15 +262,15 @@ fn signals_do_not_prolong_a_timeout() {
 fn wait_for_nothing() {
     let subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
     println!("waiting");
-    let heard = subscription
+    let received = subscription
         .events(Some(Duration::from_millis(500)), address)
         .next();
-    assert_eq!(heard, None);
-    println!("heard nothing");
+    assert_eq!(received, None);
+    println!("received nothing");
 }
 
 #[test]
-fn a_receive_buffer_that_the_kernel_would_cut_is_refused() {
+fn a_receive_buffer_size_that_the_kernel_would_reduce_is_refused() {
     let _inside = NetNs::new().enter();
     let mut subscription = Subscription::open(Protocol::Route, &[RTNLGRP_IPV4_IFADDR]).unwrap();
     for bytes in [1 << 30, 1 << 31, 1 << 32, usize::MAX] {
@@ -282,26 +282,26 @@ fn a_receive_buffer_that_the_kernel_would_cut_is_refused() {
         );
     }
     subscription.set_receive_buffer((1 << 30) - 1).unwrap();
-    // None of these has made it small: what does not fit 2 304 bytes is heard.
+    // None of the refused sizes reduced the buffer to the minimum of 2 304 bytes: all notifications are received.
     let mut events = subscription.events(Some(Duration::ZERO), address);
     add_addresses(1..250);
-    let heard: Vec<_> = events.by_ref().collect();
+    let received: Vec<_> = events.by_ref().collect();
     assert!(
-        heard.len() == 249 && !heard.contains(&Ok(Event::Overrun)),
-        "{heard:?}"
+        received.len() == 249 && !received.contains(&Ok(Event::Overrun)),
+        "{received:?}"
     );
 }
 
 const UNPRIVILEGED: &str = "KERNLINK_TEST_IS_UNPRIVILEGED";
 
 #[test]
-fn a_netfilter_batch_without_the_right_is_refused_at_once_and_as_a_whole() {
+fn a_netfilter_batch_without_cap_net_admin_is_refused_at_once_and_as_a_whole() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         return refused_as_a_whole();
     }
     let this = std::env::current_exe().unwrap();
-    let test = "a_netfilter_batch_without_the_right_is_refused_at_once_and_as_a_whole";
-    let said = tools::must(
+    let test = "a_netfilter_batch_without_cap_net_admin_is_refused_at_once_and_as_a_whole";
+    let output = tools::must(
         "setpriv",
         &[
             "--reuid=65534",
@@ -315,12 +315,12 @@ fn a_netfilter_batch_without_the_right_is_refused_at_once_and_as_a_whole() {
             "--nocapture",
         ],
     );
-    assert!(said.contains("refused 5000"), "{said}");
+    assert!(output.contains("refused 5000"), "{output}");
 }
 
 fn refused_as_a_whole() {
     let mut connection = Connection::open(Protocol::Netfilter).unwrap();
-    // An answer that does not come is waited for in vain; here it must be known without.
+    // Without a timeout, waiting for an answer that the kernel does not send would never end.
     connection.set_timeout(None).unwrap();
     let mut batch = Batch::new();
     for _ in 0..5000 {

@@ -167,7 +167,7 @@ impl Client {
         let change = expectation.timeout.map(|_| 0);
         for flags in [Some(create), change].into_iter().flatten() {
             self.connection
-                .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_NEW), flags, |w| {
+                .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_NEW), flags, |w| {
                     wire::write_new_expectation(w, expectation)
                 })
                 .map_err(|source| Error::Expectation {
@@ -193,7 +193,7 @@ impl Client {
                 problem,
             })?;
         self.connection
-            .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
+            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
                 wire::write_expectation_key(w, expectation)
             })
             .map_err(|source| Error::Expectation {
@@ -206,7 +206,7 @@ impl Client {
     /// Deletes all expectations of both families (`conntrack -F expect`).
     pub fn flush_expectations(&mut self) -> Result<(), Error> {
         self.connection
-            .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
+            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
                 wire::header(w, uapi::AF_UNSPEC)
             })
             .map_err(|source| Error::Expectation {
@@ -323,7 +323,7 @@ impl Client {
         if let Some(known) = self.filters_deletion {
             return Ok(known);
         }
-        let probe = self.connection.acknowledged(
+        let probe = self.connection.execute_one(
             wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE),
             0,
             kernel_filter::write_deletion_probe,
@@ -413,7 +413,7 @@ impl Client {
         }
         for request in requests {
             self.connection
-                .acknowledged(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
+                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
                     request.write_deletion(w);
                 })
                 .map_err(|source| Error::Failed {
@@ -428,7 +428,7 @@ impl Client {
         match scope {
             Scope::Everything => self
                 .connection
-                .acknowledged(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
+                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
                     wire::flush_header(w, uapi::AF_UNSPEC);
                 })
                 .map_err(|source| Error::Failed {
@@ -519,7 +519,7 @@ impl Client {
             }
             outcome = self
                 .connection
-                .acknowledged(
+                .execute_one(
                     wire::flow_message(uapi::IPCTNL_MSG_CT_NEW),
                     flags::NLM_F_CREATE,
                     |w| wire::write_new_flow(w, &flow),

@@ -320,7 +320,7 @@ pub(crate) fn read_flow(payload: &[u8]) -> Result<Flow, Error> {
     let mut reply = None;
     let mut flow: Option<Flow> = None;
     // Both tuples come first; what follows is put into the flow that they make.
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_TUPLE_ORIG => original = Some(read_tuple(&attribute)?),
@@ -617,7 +617,7 @@ pub(crate) fn read_expectation(payload: &[u8]) -> Result<Expectation, Error> {
     let mut flags = ExpectationFlags::empty();
     let mut class = 0;
     let mut function = None;
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_EXPECT_MASTER => tuples[0] = Some(read_tuple(&attribute)?.0),
@@ -654,7 +654,7 @@ pub(crate) fn read_expectation(payload: &[u8]) -> Result<Expectation, Error> {
 
 pub(crate) fn read_totals(payload: &[u8]) -> Result<Totals, Error> {
     let mut totals = Totals::default();
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_STATS_GLOBAL_ENTRIES => totals.entries = attribute.be_u32()?,
@@ -671,7 +671,7 @@ pub(crate) fn read_cpu_statistics(payload: &[u8]) -> Result<CpuStatistics, Error
         cpu: netfilter::Header::from_bytes(payload)?.resource,
         ..CpuStatistics::default()
     };
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         let field = match attribute.kind() {
             CTA_STATS_FOUND => &mut statistics.found,
@@ -696,7 +696,7 @@ pub(crate) fn read_expectation_statistics(payload: &[u8]) -> Result<ExpectationS
         cpu: netfilter::Header::from_bytes(payload)?.resource,
         ..ExpectationStatistics::default()
     };
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         let field = match attribute.kind() {
             CTA_STATS_EXP_NEW => &mut statistics.new,

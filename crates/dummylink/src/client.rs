@@ -399,7 +399,7 @@ impl Client {
 
     fn request(&mut self, operation: &Operation, kind: u16, flags: u16, payload: &[u8]) -> Result<(), Error> {
         self.connection
-            .acknowledged(kind, flags, |w| {
+            .execute_one(kind, flags, |w| {
                 w.header(payload);
             })
             .map_err(|error| Error::netlink(operation, error))

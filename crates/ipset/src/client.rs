@@ -569,7 +569,7 @@ impl Client {
     /// A command without a name, which means all sets.
     fn on_all(&mut self, command: u8, attempt: Attempt) -> Result<(), Error> {
         self.connection
-            .acknowledged(wire::message_type(command), flags::NLM_F_EXCL, |w| {
+            .execute_one(wire::message_type(command), flags::NLM_F_EXCL, |w| {
                 wire::preamble(w, IPSET_PROTOCOL_MIN)
             })
             .map_err(|error| Error::new(attempt, error, None))

@@ -49,7 +49,7 @@ pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> Error {
     Error::File {
         attempt: "read",
         path: path.to_owned(),
-        errno: Errno::of(error),
+        errno: Errno::from_io(error),
     }
 }
 

@@ -6,13 +6,13 @@ use netlink_packet_core::{NLA_ALIGNTO, NLA_F_NESTED, NLA_F_NET_BYTEORDER, NLA_HE
 
 use crate::Error;
 
-/// Writes attributes at the end of a buffer. No allocation beyond the buffer's own growth.
+/// Appends attributes to a buffer. Allocates only when the buffer grows.
 ///
 /// Each method names the attribute type first and says in its name how the value is laid out:
 /// `ne_` is the host's byte order, `be_` is network byte order. [`net`](Self::net) adds the
-/// `NLA_F_NET_BYTEORDER` bit that ipset demands. An attribute that outgrows the 16-bit length
-/// field is not cut: the writer remembers it and the message as a whole is refused with
-/// [`Error::TooLarge`].
+/// `NLA_F_NET_BYTEORDER` bit that ipset requires. An attribute longer than the 16-bit length
+/// field allows is not truncated: [`has_overflowed`](Self::has_overflowed) becomes true, and the whole message
+/// fails with [`Error::TooLarge`].
 #[derive(Debug)]
 pub struct AttributeWriter<'b> {
     buffer: &'b mut Vec<u8>,
@@ -21,7 +21,7 @@ pub struct AttributeWriter<'b> {
 }
 
 impl<'b> AttributeWriter<'b> {
-    /// Appends to `buffer`, whose length must be a multiple of four for the attributes to be
+    /// Appends to `buffer`. Its length must be a multiple of four, so that the attributes are
     /// aligned.
     pub fn new(buffer: &'b mut Vec<u8>) -> Self {
         AttributeWriter {
@@ -39,14 +39,14 @@ impl<'b> AttributeWriter<'b> {
         self
     }
 
-    /// The next attribute gets the `NLA_F_NET_BYTEORDER` bit.
+    /// Sets the `NLA_F_NET_BYTEORDER` bit of the next attribute.
     #[inline]
     pub fn net(&mut self) -> &mut Self {
         self.flags |= NLA_F_NET_BYTEORDER;
         self
     }
 
-    /// An attribute whose payload is these bytes.
+    /// An attribute with this payload.
     #[inline]
     pub fn bytes(&mut self, kind: u16, payload: &[u8]) -> &mut Self {
         let start = self.open(kind, 0);
@@ -98,7 +98,7 @@ impl<'b> AttributeWriter<'b> {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Text with the NUL byte that ends it.
+    /// Text, with a terminating NUL byte.
     pub fn string(&mut self, kind: u16, text: &str) -> &mut Self {
         let start = self.open(kind, 0);
         self.buffer.extend_from_slice(text.as_bytes());
@@ -116,7 +116,7 @@ impl<'b> AttributeWriter<'b> {
         }
     }
 
-    /// An attribute that holds the attributes which `write` appends (`NLA_F_NESTED` is set).
+    /// An attribute that contains the attributes that `write` appends. Sets `NLA_F_NESTED`.
     #[inline]
     pub fn nested(&mut self, kind: u16, write: impl FnOnce(&mut AttributeWriter<'_>)) -> &mut Self {
         let start = self.open(kind, NLA_F_NESTED);
@@ -127,12 +127,12 @@ impl<'b> AttributeWriter<'b> {
         self
     }
 
-    /// Bytes written to the buffer so far, the message's header included.
+    /// Length of the buffer in bytes, including the netlink header.
     pub fn position(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether some attribute outgrew its 16-bit length field.
+    /// Whether an attribute was longer than its 16-bit length field allows.
     pub fn has_overflowed(&self) -> bool {
         self.overflowed
     }
@@ -167,8 +167,8 @@ impl<'b> AttributeWriter<'b> {
 
 /// Iterates over the attributes of a payload, without copying.
 ///
-/// An attribute that claims more bytes than there are, or fewer than its own header, is one
-/// [`Error::Malformed`], after which the iterator ends. Fewer than four bytes left over are
+/// An attribute whose length exceeds the payload, or is less than its own header, is one
+/// [`Error::Malformed`], after which the iterator ends. Fewer than four bytes at the end are
 /// padding.
 #[derive(Clone, Debug)]
 pub struct AttributeReader<'b> {
@@ -181,13 +181,15 @@ impl<'b> AttributeReader<'b> {
         AttributeReader { rest: payload }
     }
 
-    /// Reads attributes behind a fixed header of `length` bytes. A payload shorter than that is
-    /// malformed.
-    pub fn behind(payload: &'b [u8], length: usize) -> Result<Self, Error> {
+    /// Reads attributes after a fixed header of `length` bytes, padded to four.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the payload is shorter than the header.
+    pub fn after_header(payload: &'b [u8], length: usize) -> Result<Self, Error> {
         let rest = payload
             .get(length.next_multiple_of(NLA_ALIGNTO)..)
             .ok_or(Error::Malformed {
-                what: "message: shorter than its fixed header",
+                what: "message: shorter than its header",
             })?;
         Ok(AttributeReader { rest })
     }
@@ -205,7 +207,7 @@ impl<'b> Iterator for AttributeReader<'b> {
         let Some(payload) = self.rest.get(NLA_HEADER_SIZE..length) else {
             self.rest = &[];
             return Some(Err(Error::Malformed {
-                what: "attribute: its length does not fit",
+                what: "attribute: its length exceeds the data",
             }));
         };
         self.rest = self
@@ -229,7 +231,7 @@ impl<'b> Attribute<'b> {
         self.kind & NLA_TYPE_MASK
     }
 
-    /// Whether the kernel set `NLA_F_NESTED`. Older interfaces leave it out.
+    /// Whether the kernel set `NLA_F_NESTED`. Older subsystems do not set it for nested attributes.
     pub fn is_nested(&self) -> bool {
         self.kind & NLA_F_NESTED != 0
     }
@@ -239,12 +241,12 @@ impl<'b> Attribute<'b> {
         self.kind & NLA_F_NET_BYTEORDER != 0
     }
 
-    /// The payload as it came.
+    /// The payload, unchanged.
     pub fn bytes(&self) -> &'b [u8] {
         self.payload
     }
 
-    /// The payload as exactly `N` bytes.
+    /// The payload, which must have exactly `N` bytes.
     pub fn array<const N: usize>(&self) -> Result<[u8; N], Error> {
         self.payload.try_into().map_err(|_| Error::AttributeLength {
             kind: self.kind(),
@@ -288,16 +290,18 @@ impl<'b> Attribute<'b> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Text up to the first NUL byte or the end of the payload. Bytes that are not UTF-8 are
-    /// malformed.
+    /// Text up to the first NUL byte or the end of the payload.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if it is not UTF-8.
     pub fn string(&self) -> Result<&'b str, Error> {
         let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();
         std::str::from_utf8(text).map_err(|_| Error::Malformed {
-            what: "attribute: text that is not UTF-8",
+            what: "attribute: its text is not UTF-8",
         })
     }
 
-    /// An address: 4 bytes are IPv4, 16 are IPv6.
+    /// An address: IPv4 if the payload has 4 bytes, otherwise IPv6 (16 bytes).
     pub fn address(&self) -> Result<IpAddr, Error> {
         match self.payload.len() {
             4 => self.array().map(|octets: [u8; 4]| Ipv4Addr::from(octets).into()),
@@ -305,7 +309,7 @@ impl<'b> Attribute<'b> {
         }
     }
 
-    /// The attributes inside.
+    /// The attributes in the payload.
     pub fn nested(&self) -> AttributeReader<'b> {
         AttributeReader::new(self.payload)
     }

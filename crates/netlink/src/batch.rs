@@ -1,15 +1,15 @@
-//! Many requests in few system calls.
+//! Batches: many requests in few system calls.
 
 use crate::{AttributeWriter, Error, Refusal, message};
 
 /// Requests collected for [`Connection::execute`](crate::Connection::execute).
 ///
-/// A batch is one growing buffer: pushing a request allocates nothing once the buffer is large
-/// enough, and [`clear`](Self::clear) keeps it. Executing a batch does not consume it.
+/// All requests are in one buffer. [`clear`](Self::clear) keeps its memory, so a reused batch does not
+/// allocate. Executing a batch does not consume it.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) bytes: Vec<u8>,
-    /// Where each message ends.
+    /// The end of each message in `bytes`.
     pub(crate) ends: Vec<usize>,
 }
 
@@ -19,11 +19,11 @@ impl Batch {
         Batch::default()
     }
 
-    /// Appends a request. `flags` are `NLM_F_*` bits beyond `NLM_F_REQUEST`; acknowledgements are
-    /// asked for by the connection where it needs them.
+    /// Appends a request. `flags` are `NLM_F_*` bits in addition to `NLM_F_REQUEST`. The connection sets `NLM_F_ACK`
+    /// where it needs an acknowledgement.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if an attribute outgrows 65 535 bytes; the batch is then as it was.
+    /// [`Error::TooLarge`] if an attribute is longer than 65 535 bytes; the batch is then unchanged.
     pub fn push(
         &mut self,
         message_type: u16,
@@ -45,13 +45,13 @@ impl Batch {
         self.ends.is_empty()
     }
 
-    /// Bytes of all requests together.
+    /// Length of all requests in bytes.
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The requests as they are sent, headers included. Sequence numbers and acknowledgements are the
-    /// connection's to set: a batch that was not executed yet has neither.
+    /// The requests as they are sent, including headers. The connection sets sequence numbers and `NLM_F_ACK` when it
+    /// executes the batch; before that they are 0.
     pub fn messages(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.len()).map(|index| {
             self.bytes
@@ -60,7 +60,7 @@ impl Batch {
         })
     }
 
-    /// Removes all requests and keeps the memory.
+    /// Removes all requests. Keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -74,7 +74,7 @@ impl Batch {
             .unwrap_or(0)
     }
 
-    /// How many requests from `first` on fit into one send: at least one.
+    /// The number of requests, starting at `first`, that fit into one send: at least one.
     pub(crate) fn chunk(&self, first: usize, max_requests: usize, max_bytes: usize) -> usize {
         let start = self.start(first);
         let ends = self.ends.get(first..).unwrap_or(&[]);
@@ -97,8 +97,8 @@ pub enum Reply<'b> {
     Refused {
         /// Why.
         refusal: &'b Refusal,
-        /// What the kernel repeats of the request behind its netlink header. Mostly empty; ipset
-        /// marks the failing entry in it.
+        /// The part of the request that the kernel repeats, without the netlink header. Usually empty; ipset
+        /// writes the number of the failing entry to it.
         echo: &'b [u8],
     },
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_keeps_to_both_limits_and_is_never_empty() {
+    fn a_chunk_respects_both_limits_and_is_never_empty() {
         let mut batch = Batch::new();
         for _ in 0..5 {
             batch
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_too_large_leaves_the_batch_as_it_was() {
+    fn a_request_that_is_too_large_leaves_the_batch_unchanged() {
         let mut batch = Batch::new();
         batch
             .push(1, 0, |w| {

@@ -13,51 +13,51 @@ use crate::{AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, 
 
 /// A blocking netlink connection to the kernel.
 ///
-/// One request is under way at a time (`&mut self`); a connection may be moved between threads.
-/// It belongs to the network namespace of the thread that opened it.
+/// Executes one request at a time (`&mut self`). A connection may be moved between threads; it
+/// remains in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Connection {
     transport: Box<dyn Transport>,
-    /// One buffer of one size for the connection's whole life: the kernel sizes the datagrams of a
-    /// dump by the largest buffer it has seen.
+    /// Its size never changes: the kernel chooses the size of a dump's datagrams by the largest buffer that the socket has
+    /// passed to `recv`.
     buffer: Box<[u8]>,
     scratch: Vec<u8>,
     sequence: u32,
     timeout: Option<Duration>,
-    /// Sequence number of a dump that was dropped before its end.
+    /// Sequence number of a dump that was dropped before its end; the next request reads the rest.
     unread_dump: Option<u32>,
     warnings: Vec<Box<str>>,
 }
 
-/// Bytes of the receive buffer: a dump's datagrams have up to 32 KiB, an error that repeats a
-/// request of one full attribute a little over 64 KiB.
+/// Length of the receive buffer in bytes. A dump's datagrams have up to 32 KiB; an error message that repeats a
+/// request with one attribute of maximum length has a little over 64 KiB.
 const BUFFER: usize = 128 << 10;
 
-/// How long an answer may take unless [`Connection::set_timeout`] says otherwise. The kernel
-/// answers at once, but loading a module or waiting for its locks takes time.
+/// Default of [`Connection::set_timeout`]. The kernel usually answers at once, but may have to load a module or wait for a
+/// lock.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a dump that the kernel calls interrupted is started before it is given up.
+/// Number of attempts at a dump that is interrupted each time.
 const DUMP_ATTEMPTS: u32 = 10;
 
-/// How many warnings are kept that nobody has taken.
+/// Maximum number of warnings kept for [`Connection::take_warnings`].
 const WARNINGS: usize = 64;
 
 impl Connection {
     /// Opens a connection in the calling thread's network namespace.
     ///
-    /// Extended and capped acknowledgements are switched on, strict checking too for
-    /// [`Protocol::Route`], each where the kernel has it.
+    /// Enables extended and capped acknowledgements (`NETLINK_EXT_ACK`, `NETLINK_CAP_ACK`), and for
+    /// [`Protocol::Route`] strict checking (`NETLINK_GET_STRICT_CHK`), each if the kernel supports it.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
-        Ok(Self::over(Box::new(KernelSocket::open(protocol)?)))
+        Ok(Self::with_transport(Box::new(KernelSocket::open(protocol)?)))
     }
 
-    /// Opens a connection in another network namespace; the calling thread stays where it is.
+    /// Opens a connection in another network namespace. The calling thread does not change its namespace.
     pub fn open_in(protocol: Protocol, namespace: &Namespace) -> Result<Self, Error> {
         namespace.run(|| Self::open(protocol))?
     }
 
-    pub(crate) fn over(transport: Box<dyn Transport>) -> Self {
+    pub(crate) fn with_transport(transport: Box<dyn Transport>) -> Self {
         Connection {
             transport,
             buffer: vec![0; BUFFER].into_boxed_slice(),
@@ -69,8 +69,8 @@ impl Connection {
         }
     }
 
-    /// How long to wait for the next datagram of an answer before [`Error::TimedOut`]; `None` waits for ever, zero takes only
-    /// what is there already. 30 seconds unless set. Signals do not prolong it.
+    /// Sets the time to wait for each datagram of an answer before [`Error::TimedOut`]. `None` waits forever, zero reads only
+    /// what is already queued. Default: 30 seconds. Signals do not prolong it.
     ///
     /// # Errors
     /// None at present.
@@ -79,25 +79,25 @@ impl Connection {
         Ok(())
     }
 
-    /// How long to wait for the next datagram of an answer; see [`set_timeout`](Self::set_timeout).
+    /// The time to wait for each datagram of an answer; see [`set_timeout`](Self::set_timeout).
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// Takes the texts that the kernel sent with requests that it executed (extended acknowledgements of success), oldest
-    /// first. At most 64 are kept between two calls, the oldest. Of a batch the kernel acknowledges only the last request of
-    /// each send, so warnings about the others do not come.
+    /// Takes the warnings that the kernel sent for executed requests (extended acknowledgements of success), oldest
+    /// first. At most 64 are kept between two calls; later ones are dropped. In a batch only the last request of each send is
+    /// acknowledged, so there are no warnings for the others.
     pub fn take_warnings(&mut self) -> Vec<Box<str>> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Sends one request and waits until the kernel has executed or refused it.
+    /// Sends one request and waits for its acknowledgement (`NLM_F_ACK`).
     ///
-    /// `flags` are `NLM_F_*` bits beyond `NLM_F_REQUEST` and `NLM_F_ACK`.
+    /// `flags` are `NLM_F_*` bits in addition to `NLM_F_REQUEST` and `NLM_F_ACK`.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the kernel's reason, or what went wrong on the socket.
-    pub fn acknowledged(
+    /// [`Error::Refused`] with the kernel's reason, or an error of the socket.
+    pub fn execute_one(
         &mut self,
         message_type: u16,
         flags: u16,
@@ -107,11 +107,11 @@ impl Connection {
             .map(drop)
     }
 
-    /// Sends one request and gives every message of the answer to `decode`, which returns `None`
-    /// for what it does not want. The answer ends with the kernel's acknowledgement.
+    /// Sends one request and calls `decode` with every message of the answer. `decode` returns `None`
+    /// for messages to ignore. The answer ends with the kernel's acknowledgement.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the kernel's reason, what went wrong on the socket, or the first
+    /// [`Error::Refused`] with the kernel's reason, an error of the socket, or the first
     /// error of `decode`.
     pub fn request<T, E: From<Error>>(
         &mut self,
@@ -139,11 +139,11 @@ impl Connection {
                     NLMSG_ERROR | NLMSG_DONE => {
                         let acknowledgement = message::acknowledgement(&received)?;
                         let warning = acknowledgement.outcome.map_err(Error::Refused)?;
-                        keep(&mut self.warnings, warning);
+                        keep_warning(&mut self.warnings, warning);
                         return first_error.map_or(Ok(items), Err);
                     }
                     NLMSG_OVERRUN => return Err(Error::Overrun.into()),
-                    // The answer is read to its end even after an error.
+                    // The answer is read to its end even after an error of `decode`.
                     _ => match decode(received) {
                         Ok(item) => items.extend(item),
                         Err(error) => drop(first_error.get_or_insert(error)),
@@ -153,12 +153,12 @@ impl Connection {
         }
     }
 
-    /// Starts a dump and iterates over what `decode` makes of its messages, holding one datagram
-    /// at a time. An iterator that is dropped early costs the rest of the dump at the next request.
+    /// Starts a dump and returns an iterator over its decoded messages. Only one datagram is in memory
+    /// at a time. If the iterator is dropped before the end, the next request reads and discards the rest of the dump.
     ///
-    /// A dump that the kernel calls interrupted ends with [`Error::DumpInterrupted`]: what came
-    /// before is then neither the state before nor the state after the change. Subsystems that
-    /// never say so (IPVS, ipset, conntrack) have to be checked by other means.
+    /// A dump that the kernel reports as interrupted (`NLM_F_DUMP_INTR`) ends with [`Error::DumpInterrupted`]: the items
+    /// before it are a mixture of the states before and after a change. IPVS, ipset and conntrack never set this flag;
+    /// their dumps have to be checked by other means, see [`until_consistent`].
     pub fn dump<T, E, F>(
         &mut self,
         message_type: u16,
@@ -183,12 +183,12 @@ impl Connection {
         })
     }
 
-    /// A whole dump in memory, started anew (at most ten times) when the kernel says that the
-    /// table changed meanwhile.
+    /// Returns all items of a dump. Repeats the dump if the kernel reports that it was interrupted by a change; at most ten
+    /// attempts.
     ///
     /// # Errors
     /// [`Error::DumpInterrupted`] if every attempt was interrupted, the first error of `decode`,
-    /// [`Error::Refused`], or what went wrong on the socket.
+    /// [`Error::Refused`], or an error of the socket.
     pub fn dump_all<T, E: From<Error>>(
         &mut self,
         message_type: u16,
@@ -199,7 +199,7 @@ impl Connection {
         let items = until_consistent(DUMP_ATTEMPTS, || {
             let mut items = Vec::new();
             let mut dump = self.dump(message_type, flags, &write, &mut decode)?;
-            while let Some(item) = dump.step() {
+            while let Some(item) = dump.next_item() {
                 items.push(item?);
             }
             Ok::<_, E>((!dump.was_interrupted).then_some(items))
@@ -213,24 +213,24 @@ impl Connection {
     }
 
     /// Executes the requests of a batch in order, in few system calls, and returns one outcome for
-    /// each, in order. A refused request does not stop those behind it.
+    /// each, in order. A refused request does not stop the following ones.
     ///
-    /// The requests go out in sends whose answers fit the receive buffer even if all of them are
-    /// refused. Only the last request of a send asks for an acknowledgement: the kernel reports
-    /// refusals unasked, so silence before the last acknowledgement is success. Should answers be
-    /// lost all the same, the requests concerned come back as [`Error::Overrun`], never as success.
+    /// Each send is small enough that the kernel's answers fit the receive buffer even if all requests are
+    /// refused. Only the last request of a send has `NLM_F_ACK`: the kernel reports
+    /// refusals also without it, so a request without an answer before the last acknowledgement succeeded. If answers are
+    /// lost nevertheless, the outcome of the requests concerned is [`Error::Overrun`], never success.
     ///
-    /// After any other loss of answers ([`Error::TimedOut`], for example) nothing more of the batch is sent; the rest comes
-    /// back as [`Error::NotSent`].
+    /// After any other loss of answers (such as [`Error::TimedOut`]) nothing more of the batch is sent; the outcome of the
+    /// remaining requests is [`Error::NotSent`].
     ///
-    /// Netfilter refuses a caller without `CAP_NET_ADMIN` once for each send, in the name of its first request
+    /// If the caller lacks `CAP_NET_ADMIN`, netfilter refuses a whole send but reports it for the first request only
     /// ([`nfnetlink_rcv`](https://github.com/torvalds/linux/blob/v6.12/net/netfilter/nfnetlink.c#L647)). All requests of the
-    /// send then come back with this refusal.
+    /// send then have this refusal as their outcome.
     pub fn execute(&mut self, batch: &mut Batch) -> Vec<Result<(), Error>> {
         self.execute_with(batch, |_, _| {})
     }
 
-    /// As [`execute`](Self::execute), and shows `observe` every reply with the index of its request.
+    /// As [`execute`](Self::execute); calls `observe` with every reply and the index of its request in the batch.
     pub fn execute_with(
         &mut self,
         batch: &mut Batch,
@@ -260,7 +260,7 @@ impl Connection {
         outcomes
     }
 
-    /// Whether the next chunk may be sent.
+    /// Executes one send. Returns whether the next one may be sent.
     fn execute_chunk(
         &mut self,
         batch: &mut Batch,
@@ -296,8 +296,8 @@ impl Connection {
         matches!(error, Error::Refused(_) | Error::Overrun)
     }
 
-    /// Reads until the last request of a chunk is acknowledged or refused. An error is about the
-    /// requests that are not `answered` then.
+    /// Reads until the last request of a chunk is acknowledged or refused. An error applies to the
+    /// requests that are not `answered` by then.
     fn read_outcomes(
         &mut self,
         sequence: u32,
@@ -307,12 +307,12 @@ impl Connection {
         observe: &mut impl FnMut(usize, Reply<'_>),
     ) -> Result<(), Error> {
         let mut failure = Ok(());
-        // The refusal of the first request, as long as it is the only answer: it may be about all of them.
+        // The refusal of the first request while it is the only answer: it may apply to the whole send.
         let mut refused_first: Option<Refusal> = None;
         loop {
-            // What was queued before an overrun can still be read, but the last acknowledgement may be among what was lost.
-            // And a refusal of the first request is followed by the other answers at once, or by none: the kernel deals with
-            // all requests before the call that sends them returns.
+            // What was queued before an overrun can still be read, but the last acknowledgement may be lost.
+            // After a refusal of the first request, the other answers are either queued already or do not come: the kernel
+            // processes all requests before `send` returns.
             let waits = failure.is_ok() && refused_first.is_none();
             let timeout = if waits { self.timeout } else { Some(Duration::ZERO) };
             let length = match self.transport.receive(&mut self.buffer, timeout) {
@@ -342,7 +342,7 @@ impl Connection {
                         let acknowledgement = message::acknowledgement(&received)?;
                         *answered = true;
                         match acknowledgement.outcome {
-                            Ok(warning) => keep(&mut self.warnings, warning),
+                            Ok(warning) => keep_warning(&mut self.warnings, warning),
                             Err(refusal) => {
                                 let reply = Reply::Refused {
                                     refusal: &refusal,
@@ -379,8 +379,8 @@ impl Connection {
         Ok(sequence)
     }
 
-    /// The first of `count` sequence numbers in a row, none of which is 0: that is the
-    /// notifications' number.
+    /// The first of `count` consecutive sequence numbers, none of which is 0, the sequence number of
+    /// notifications.
     fn take_sequences(&mut self, count: usize) -> u32 {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let first = match self.sequence.checked_add(1) {
@@ -392,8 +392,8 @@ impl Connection {
     }
 
     /// Reads the rest of a dump that was dropped before its end: the kernel refuses a second dump on a socket (`EBUSY`) while
-    /// one is unread. It makes the next part of a dump while one is read, so what is not there does not come: the end was
-    /// lost, and there is nothing to wait for.
+    /// one is unread. The kernel produces the next datagram of a dump while one is read, so if none is queued the end was
+    /// lost, and there is no need to wait.
     fn finish_unread_dump(&mut self) -> Result<(), Error> {
         while let Some(sequence) = self.unread_dump {
             let length = match self.transport.receive(&mut self.buffer, Some(Duration::ZERO)) {
@@ -418,25 +418,25 @@ impl Connection {
 }
 
 impl AsFd for Connection {
-    /// The socket, for options that this crate does not set. The connection reads its answers itself.
+    /// The socket, for options that this crate does not set. Do not read from it: the connection reads the answers.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.transport.as_fd()
     }
 }
 
-fn keep(warnings: &mut Vec<Box<str>>, warning: Option<Box<str>>) {
+fn keep_warning(warnings: &mut Vec<Box<str>>, warning: Option<Box<str>>) {
     if warnings.len() < WARNINGS {
         warnings.extend(warning);
     }
 }
 
-/// The messages of a dump, decoded as they arrive; see [`Connection::dump`].
+/// Iterator over the decoded messages of a dump; see [`Connection::dump`].
 #[derive(Debug)]
 pub struct Dump<'c, F> {
     connection: &'c mut Connection,
     decode: F,
     sequence: u32,
-    /// What is left of the datagram in the connection's buffer.
+    /// The unread part of the datagram in the connection's buffer.
     received: std::ops::Range<usize>,
     is_finished: bool,
     was_interrupted: bool,
@@ -446,20 +446,20 @@ pub struct Dump<'c, F> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Datagram<T> {
-    /// What was made of its messages, in order; empty if there was no message but the end of the dump.
+    /// The decoded items, in order; empty if the datagram contains only the end of the dump.
     pub items: Vec<T>,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
 impl<F> Dump<'_, F> {
-    /// The items of the next datagram, together. Subsystems that fill a datagram under one lock (IPVS does) so tell what was
-    /// there at one moment. `None` after the end.
+    /// All items of the next datagram. If the subsystem fills a datagram under one lock (as IPVS does), they are the state at one
+    /// moment. `None` after the end.
     ///
-    /// What was read of the present datagram by the iterator is not repeated.
+    /// Items of the current datagram that the iterator has returned are not returned again.
     ///
     /// # Errors
-    /// As the iterator's; an error of `decode` loses the datagram's other items.
+    /// As the iterator. After an error of `decode` the other items of the datagram are lost.
     pub fn next_datagram<T, E: From<Error>>(&mut self) -> Option<Result<Datagram<T>, E>>
     where
         F: FnMut(Message<'_>) -> Result<Option<T>, E>,
@@ -474,7 +474,7 @@ impl<F> Dump<'_, F> {
         }
         let length = self.received.len();
         let mut items = Vec::new();
-        while let Some(item) = self.buffered() {
+        while let Some(item) = self.next_buffered() {
             match item {
                 Ok(item) => items.push(item),
                 Err(error) => return Some(Err(error)),
@@ -483,13 +483,13 @@ impl<F> Dump<'_, F> {
         Some(Ok(Datagram { items, length }))
     }
 
-    /// The next item, `None` at the end, whether or not the dump was interrupted.
-    fn step<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
+    /// The next item. `None` at the end, whether or not the dump was interrupted.
+    fn next_item<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
     where
         F: FnMut(Message<'_>) -> Result<Option<T>, E>,
     {
         while !self.is_finished {
-            if let Some(item) = self.buffered() {
+            if let Some(item) = self.next_buffered() {
                 return Some(item);
             }
             if !self.is_finished
@@ -501,8 +501,8 @@ impl<F> Dump<'_, F> {
         None
     }
 
-    /// The next item of the datagram in the buffer, `None` at its end or at the end of the dump.
-    fn buffered<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
+    /// The next item of the datagram in the buffer. `None` at its end or at the end of the dump.
+    fn next_buffered<T, E: From<Error>>(&mut self) -> Option<Result<T, E>>
     where
         F: FnMut(Message<'_>) -> Result<Option<T>, E>,
     {
@@ -524,7 +524,7 @@ impl<F> Dump<'_, F> {
                     self.connection.unread_dump = None;
                     match message::acknowledgement(&received) {
                         Ok(acknowledgement) => match acknowledgement.outcome {
-                            Ok(warning) => keep(&mut self.connection.warnings, warning),
+                            Ok(warning) => keep_warning(&mut self.connection.warnings, warning),
                             Err(refusal) => return Some(Err(Error::Refused(refusal).into())),
                         },
                         Err(error) => return Some(Err(error.into())),
@@ -561,7 +561,7 @@ impl<F> Dump<'_, F> {
         error
     }
 
-    /// Says once that the dump was interrupted, if it was.
+    /// [`Error::DumpInterrupted`], once, if the dump was interrupted.
     fn interruption<T, E: From<Error>>(&mut self) -> Option<Result<T, E>> {
         std::mem::take(&mut self.was_interrupted).then(|| Err(Error::DumpInterrupted { attempts: 1 }.into()))
     }
@@ -575,6 +575,6 @@ where
     type Item = Result<T, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.step().or_else(|| self.interruption())
+        self.next_item().or_else(|| self.interruption())
     }
 }

@@ -1,18 +1,18 @@
-//! What can go wrong on a netlink socket.
+//! Errors.
 
 use std::fmt;
 use std::path::Path;
 
 /// An error number of the kernel, positive.
 ///
-/// Numbers from 4096 up are private to a subsystem (ipset uses them) and have no text here.
+/// Numbers from 4096 are private to a subsystem (ipset uses them) and are printed as a number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(pub i32);
 
 macro_rules! errno_constants {
     ($($name:ident),* $(,)?) => {
-        /// The numbers that netlink users tell apart, under their C names.
-        #[allow(missing_docs, reason = "the C names say it all: man 3 errno")]
+        /// Common error numbers, under their C names.
+        #[allow(missing_docs, reason = "the C names are documented in man 3 errno")]
         impl Errno { $(pub const $name: Errno = Errno(nix::libc::$name);)* }
     };
 }
@@ -44,8 +44,8 @@ errno_constants!(
 );
 
 impl Errno {
-    /// The number carried by an I/O error, [`Errno::EIO`] where it carries none.
-    pub fn of(error: &std::io::Error) -> Self {
+    /// The error number of an I/O error; [`Errno::EIO`] if it has none.
+    pub fn from_io(error: &std::io::Error) -> Self {
         error.raw_os_error().map_or(Errno::EIO, Errno)
     }
 }
@@ -70,25 +70,25 @@ impl fmt::Debug for Errno {
 
 impl std::error::Error for Errno {}
 
-/// The kernel's "no" to one request: an error number and, where the kernel sent them, its own
-/// words and the place in the request it objects to
+/// The kernel's refusal of one request: an error number and, if the kernel sent them, a text and the offset of the
+/// invalid attribute
 /// ([extended acknowledgement](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h#L121)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
     /// The error number.
     pub errno: Errno,
-    /// The kernel's own text (`NLMSGERR_ATTR_MSG`).
+    /// The kernel's text (`NLMSGERR_ATTR_MSG`).
     pub message: Option<Box<str>>,
-    /// Offset in bytes, from the start of the request's header, of the attribute that the kernel
-    /// objects to (`NLMSGERR_ATTR_OFFS`).
+    /// Offset of the invalid attribute in bytes, counted from the start of the request's netlink header
+    /// (`NLMSGERR_ATTR_OFFS`).
     pub offset: Option<u32>,
-    /// Type of an attribute that the request lacks (`NLMSGERR_ATTR_MISS_TYPE`).
+    /// Type of an attribute that is missing in the request (`NLMSGERR_ATTR_MISS_TYPE`).
     pub missing_attribute: Option<u32>,
 }
 
 impl Refusal {
-    /// A refusal that is a bare error number.
+    /// A refusal with an error number only.
     pub fn new(errno: Errno) -> Self {
         Refusal {
             errno,
@@ -117,7 +117,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What can go wrong between a request and its answer.
+/// Why a request failed, or could not be sent or answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -126,22 +126,22 @@ pub enum Error {
     Socket {
         /// What was attempted: `open`, `bind`, `configure`, `attach a filter to`, `send on`, `receive from`.
         call: &'static str,
-        /// Why it failed.
+        /// Cause.
         #[source]
         errno: Errno,
     },
     /// The kernel refused the request.
     #[error("the kernel refused the request")]
     Refused(#[source] Refusal),
-    /// No answer within the connection's timeout. The request may have been executed.
-    #[error("no answer from the kernel within the timeout")]
+    /// The kernel did not answer within the connection's timeout. The request may have been executed.
+    #[error("the kernel did not answer within the timeout")]
     TimedOut,
-    /// The request was not sent, because the outcome of an earlier one of the same batch is unknown. It was not executed.
-    #[error("not sent, because the outcome of an earlier request is unknown")]
+    /// The request was not sent and not executed, because the outcome of an earlier request of the same batch is unknown.
+    #[error("the request was not sent: the outcome of an earlier request of the batch is unknown")]
     NotSent,
-    /// The kernel dropped answers because the receive buffer was full. Requests without an answer
-    /// of their own may or may not have been executed.
-    #[error("the receive buffer overran and the answer is lost")]
+    /// The kernel dropped answers because the receive buffer was full (`ENOBUFS`). Requests without an answer
+    /// may or may not have been executed.
+    #[error("the receive buffer overflowed and the kernel's answer is lost")]
     Overrun,
     /// A datagram was longer than the receive buffer.
     #[error("a datagram of {size} bytes does not fit the receive buffer of {capacity} bytes")]
@@ -151,38 +151,38 @@ pub enum Error {
         /// Length of the buffer in bytes.
         capacity: usize,
     },
-    /// What was listed changed during every attempt to list it (`NLM_F_DUMP_INTR`).
-    #[error("the listing was interrupted by changes {attempts} times")]
+    /// The listed objects changed during every attempt of a dump (`NLM_F_DUMP_INTR`).
+    #[error("the dump was interrupted by changes in each of {attempts} attempts")]
     DumpInterrupted {
-        /// How often the listing was started.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// The kernel sent bytes that do not make sense.
+    /// The kernel sent a message that cannot be decoded.
     #[error("malformed {what}")]
     Malformed {
-        /// What was being read.
+        /// What was decoded, and what is invalid.
         what: &'static str,
     },
-    /// An attribute's payload has another length than its type has.
-    #[error("attribute {kind} has {length} bytes and not the {expected} of its type")]
+    /// An attribute's payload has not the length of its type.
+    #[error("invalid length of attribute {kind}: {length} bytes; valid: {expected}")]
     AttributeLength {
         /// Type of the attribute, without its flag bits.
         kind: u16,
         /// Length of its payload in bytes.
         length: usize,
-        /// Length it should have.
+        /// Valid length in bytes.
         expected: usize,
     },
-    /// A receive buffer that the kernel cannot make.
+    /// A size of the receive buffer that the kernel does not support.
     #[error(
         "invalid receive buffer of {bytes} bytes; valid: 0 to {}",
         crate::transport::MAX_RECEIVE_BUFFER
     )]
     ReceiveBuffer {
-        /// The size asked for.
+        /// The requested size in bytes.
         bytes: usize,
     },
-    /// A socket filter without instructions, or with more than the kernel takes.
+    /// A socket filter without instructions, or with more than the kernel accepts.
     #[error(
         "invalid socket filter of {instructions} instructions; valid: 1 to {} (BPF_MAXINSNS)",
         crate::MAX_FILTER_INSTRUCTIONS
@@ -191,19 +191,19 @@ pub enum Error {
         /// The number of instructions.
         instructions: usize,
     },
-    /// A request does not fit into a message: an attribute longer than 65 535 bytes, or a message
-    /// longer than the socket can send.
-    #[error("{what} is longer than the {limit} bytes that netlink can carry")]
+    /// A request does not fit into a message: an attribute is longer than 65 535 bytes, or the message
+    /// is longer than the socket can send.
+    #[error("{what} exceeds the netlink limit of {limit} bytes")]
     TooLarge {
         /// What is too large.
         what: &'static str,
         /// The limit in bytes.
         limit: usize,
     },
-    /// The kernel has no generic-netlink family of this name and could not load a module for it.
-    #[error("the kernel has no generic-netlink family {name:?}")]
+    /// There is no generic netlink family of this name, and the kernel could not load a module for it.
+    #[error("generic netlink family {name:?} does not exist and no module provides it")]
     UnknownFamily {
-        /// The name that was looked up.
+        /// The requested name.
         name: Box<str>,
     },
     /// A network namespace could not be opened or entered.
@@ -211,24 +211,24 @@ pub enum Error {
     Namespace {
         /// What was attempted: `open`, `enter`, `start a thread for`.
         call: &'static str,
-        /// By which path it was opened; `None` of one that came as a file descriptor.
+        /// Its path; `None` if it was given as a file descriptor.
         path: Option<Box<Path>>,
-        /// Why it failed.
+        /// Cause.
         #[source]
         errno: Errno,
     },
-    /// A scripted peer was sent something else than its script says (feature `fake`).
-    #[error("the script expected {expected} and was sent {sent}")]
-    OffScript {
-        /// What the script says, in hexadecimal.
+    /// A request that is not the next one of the `Script` (feature `fake`).
+    #[error("unexpected request {sent}; the script expects {expected}")]
+    UnexpectedRequest {
+        /// The expected request in hexadecimal, or `nothing more`.
         expected: Box<str>,
-        /// What came, in hexadecimal.
+        /// The request in hexadecimal.
         sent: Box<str>,
     },
 }
 
 impl Error {
-    /// The kernel's error number, where the kernel refused or a system call failed.
+    /// The error number if the kernel refused the request or a system call failed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Refused(refusal) => Some(refusal.errno),
@@ -237,7 +237,7 @@ impl Error {
         }
     }
 
-    /// Whether the request may have been executed although this error came back: its answer was lost or could not be read.
+    /// Whether the request may have been executed in spite of this error: its answer was lost or could not be decoded.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::TimedOut
@@ -256,14 +256,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errno_prints_text_and_name() {
+    fn an_errno_prints_text_and_name() {
         assert_eq!(Errno::ESRCH.to_string(), "No such process (ESRCH)");
         assert_eq!(Errno(4103).to_string(), "error number 4103");
         assert_eq!(format!("{:?}", Errno(4103)), "Errno(4103)");
     }
 
     #[test]
-    fn refusal_prints_all_that_the_kernel_said() {
+    fn a_refusal_prints_all_its_fields() {
         let refusal = Refusal {
             message: Some("Unknown device type".into()),
             offset: Some(44),

@@ -1,4 +1,4 @@
-//! Generic netlink: families that are found by name
+//! Generic netlink: subsystems (families) that are looked up by name
 //! ([`genetlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/genetlink.h)).
 
 use netlink_packet_core::Emitable;
@@ -13,10 +13,10 @@ use crate::{Connection, Errno, Error, Message};
 /// Length of the header in bytes.
 pub const HEADER_LENGTH: usize = 4;
 
-/// The version of the controller's own messages.
+/// Version of the messages of the generic netlink controller (`nlctrl`).
 const CONTROLLER_VERSION: u8 = 2;
 
-/// The header behind a generic message's netlink header (`struct genlmsghdr`).
+/// The header that follows the netlink header of a generic message (`struct genlmsghdr`).
 pub fn header(command: u8, version: u8) -> [u8; HEADER_LENGTH] {
     let mut bytes = [0; HEADER_LENGTH];
     GenlHeader {
@@ -27,33 +27,33 @@ pub fn header(command: u8, version: u8) -> [u8; HEADER_LENGTH] {
     bytes
 }
 
-/// The command in a received message.
+/// The command of a received message.
 pub fn command(message: &Message<'_>) -> Result<u8, Error> {
     match *message.payload {
         [command, _version, _, _, ..] => Ok(command),
         _ => Err(Error::Malformed {
-            what: "generic message: shorter than its header",
+            what: "generic netlink message: shorter than its header",
         }),
     }
 }
 
-/// A generic-netlink family, as the running kernel numbers it.
+/// A generic netlink family of the running kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Family {
-    /// Message type of the family's messages. It changes from boot to boot.
+    /// Message type of the family's messages. The kernel assigns it when the family is registered.
     pub id: u16,
     /// Version of the family's interface.
     pub version: u32,
-    /// Multicast groups: name and number, in the kernel's order.
+    /// Names and numbers of the multicast groups, in the kernel's order.
     pub groups: Vec<(Box<str>, u32)>,
 }
 
 impl Family {
-    /// Looks a family up by name. The kernel loads the module for it if there is one.
+    /// Looks up a family by name. The kernel loads the family's module if necessary.
     ///
     /// # Errors
-    /// [`Error::UnknownFamily`] if there is neither family nor module.
+    /// [`Error::UnknownFamily`] if the family does not exist and no module provides it.
     pub fn resolve(connection: &mut Connection, name: &str) -> Result<Self, Error> {
         let found = connection.request(
             GENL_ID_CTRL,
@@ -66,7 +66,7 @@ impl Family {
         );
         match found {
             Ok(families) => families.into_iter().next().ok_or(Error::Malformed {
-                what: "answer about a generic family: it is empty",
+                what: "answer to CTRL_CMD_GETFAMILY: empty",
             }),
             Err(Error::Refused(refusal)) if refusal.errno == Errno::ENOENT => {
                 Err(Error::UnknownFamily { name: name.into() })
@@ -105,7 +105,7 @@ impl Family {
             }
         }
         family.id = id.ok_or(Error::Malformed {
-            what: "answer about a generic family: no number",
+            what: "answer to CTRL_CMD_GETFAMILY: no CTRL_ATTR_FAMILY_ID",
         })?;
         Ok(family)
     }

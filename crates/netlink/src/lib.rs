@@ -28,7 +28,7 @@ pub use socket_filter::{FilterInstruction, MAX_FILTER_INSTRUCTIONS};
 pub use subscription::{Event, Events, Subscription};
 pub use transport::Protocol;
 
-/// Bits of a request's flags that its sender chooses
+/// Flags that the sender of a request can set
 /// ([`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h#L52)).
 pub mod flags {
     pub use netlink_packet_core::{

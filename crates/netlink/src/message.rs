@@ -1,4 +1,4 @@
-//! Netlink messages in a buffer: writing the header, reading what came.
+//! Encoding and decoding of netlink messages.
 
 use netlink_packet_core::{
     Emitable, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
@@ -10,28 +10,28 @@ use crate::{AttributeReader, AttributeWriter, Errno, Error, Refusal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message<'b> {
-    /// What kind of message it is, in the numbering of its protocol.
+    /// Message type; its meaning depends on the protocol.
     pub message_type: u16,
     /// `NLM_F_*` bits.
     pub flags: u16,
-    /// Number of the request that this answers, 0 in notifications.
+    /// Sequence number of the request that this message answers; 0 in notifications.
     pub sequence: u32,
-    /// Everything behind the netlink header, starting with the protocol's own header.
+    /// Everything after the netlink header; starts with the subsystem's header.
     pub payload: &'b [u8],
 }
 
 impl<'b> Message<'b> {
-    /// The attributes behind a fixed header of `length` bytes.
+    /// The attributes after the subsystem's header of `length` bytes.
     pub fn attributes(&self, length: usize) -> Result<AttributeReader<'b>, Error> {
-        AttributeReader::behind(self.payload, length)
+        AttributeReader::after_header(self.payload, length)
     }
 }
 
 /// An acknowledgement: the request was executed, or refused.
 pub(crate) struct Acknowledgement<'b> {
-    /// What the kernel has to say, if anything, of a request that it executed.
+    /// `Ok` if the request was executed, with the kernel's warning if there is one.
     pub(crate) outcome: Result<Option<Box<str>>, Refusal>,
-    /// What the kernel repeats of the request's payload; empty where it repeats the header only.
+    /// The part of the request's payload that the kernel repeats; empty if it repeats the header only.
     pub(crate) echo: &'b [u8],
 }
 
@@ -44,7 +44,7 @@ const NLMSGERR_ATTR_OFFS: u16 = 2;
 const NLMSGERR_ATTR_MISS_TYPE: u16 = 5;
 
 /// Appends a message to a buffer; the sequence number is set later by [`set_sequence`].
-/// On an error the buffer is as it was.
+/// On an error the buffer is unchanged.
 pub(crate) fn append(
     buffer: &mut Vec<u8>,
     message_type: u16,
@@ -84,7 +84,7 @@ pub(crate) fn set_sequence(message: &mut [u8], sequence: u32, more_flags: u16) {
     header.set_flags(header.flags() | more_flags);
 }
 
-/// Takes the message at the start of `rest` off it. `None` at the end of the datagram.
+/// Removes the first message from `rest` and returns it. `None` at the end of the datagram.
 pub(crate) fn take_message<'b>(rest: &mut &'b [u8]) -> Option<Result<Message<'b>, Error>> {
     if rest.is_empty() {
         return None;
@@ -92,13 +92,13 @@ pub(crate) fn take_message<'b>(rest: &mut &'b [u8]) -> Option<Result<Message<'b>
     let all = std::mem::take(rest);
     let Ok(header) = NetlinkBuffer::new_checked(all) else {
         return Some(Err(Error::Malformed {
-            what: "message: its length does not fit the datagram",
+            what: "message: its length exceeds the datagram",
         }));
     };
     let length = header.length() as usize;
     let Some(payload) = all.get(HEADER_LENGTH..length) else {
         return Some(Err(Error::Malformed {
-            what: "message: its length does not fit the datagram",
+            what: "message: its length exceeds the datagram",
         }));
     };
     *rest = all.get(length.next_multiple_of(4)..).unwrap_or(&[]);
@@ -113,7 +113,7 @@ pub(crate) fn take_message<'b>(rest: &mut &'b [u8]) -> Option<Result<Message<'b>
 /// Reads an acknowledgement (`NLMSG_ERROR`) or the end of a dump (`NLMSG_DONE`).
 pub(crate) fn acknowledgement<'b>(message: &Message<'b>) -> Result<Acknowledgement<'b>, Error> {
     let Some((code, rest)) = message.payload.split_first_chunk::<4>() else {
-        // A kernel may end a dump with an empty message, which says that nothing went wrong.
+        // The kernel may end a successful dump with an empty message.
         return if message.message_type == NLMSG_ERROR {
             Err(Error::Malformed {
                 what: "acknowledgement: shorter than an error number",
@@ -128,25 +128,25 @@ pub(crate) fn acknowledgement<'b>(message: &Message<'b>) -> Result<Acknowledgeme
     let mut echo: &[u8] = &[];
     let mut details = rest;
     if message.message_type == NLMSG_ERROR {
-        let (header, behind) = rest.split_at_checked(HEADER_LENGTH).ok_or(Error::Malformed {
-            what: "acknowledgement: the request's header is cut",
+        let (header, after_header) = rest.split_at_checked(HEADER_LENGTH).ok_or(Error::Malformed {
+            what: "acknowledgement: the request's header is truncated",
         })?;
-        details = behind;
+        details = after_header;
         if message.flags & NLM_F_CAPPED == 0 {
             let [l0, l1, l2, l3, ..] = *header else {
                 return Err(Error::Malformed {
-                    what: "acknowledgement: the request's header is cut",
+                    what: "acknowledgement: the request's header is truncated",
                 });
             };
             let length = (u32::from_ne_bytes([l0, l1, l2, l3]) as usize).saturating_sub(HEADER_LENGTH);
-            echo = behind.get(..length).unwrap_or(behind);
-            details = behind.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+            echo = after_header.get(..length).unwrap_or(after_header);
+            details = after_header.get(length.next_multiple_of(4)..).unwrap_or(&[]);
         }
     }
     let code = i32::from_ne_bytes(*code);
     let mut refusal = Refusal::new(Errno(code.checked_neg().unwrap_or(i32::MAX)));
     if message.flags & NLM_F_ACK_TLVS != 0 {
-        // They explain the outcome; one that cannot be read does not make the outcome unknown.
+        // They only explain the outcome: an invalid one is ignored.
         for attribute in AttributeReader::new(details).flatten() {
             match attribute.kind() {
                 NLMSGERR_ATTR_MSG => refusal.message = Some(text(attribute.bytes())),
@@ -164,7 +164,7 @@ pub(crate) fn acknowledgement<'b>(message: &Message<'b>) -> Result<Acknowledgeme
     Ok(Acknowledgement { outcome, echo })
 }
 
-/// The kernel's text up to its NUL. It can quote names, which are any bytes.
+/// The kernel's text up to the NUL. It can contain names, which may be any bytes.
 fn text(bytes: &[u8]) -> Box<str> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or(bytes)).into()

@@ -1,4 +1,4 @@
-//! Doing something in another network namespace.
+//! Network namespaces.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +10,12 @@ use crate::{Errno, Error};
 
 /// An open network namespace.
 ///
-/// A netlink socket belongs for ever to the namespace of the thread that created it, so entering,
-/// creating and leaving is enough. Here the entering is done by a thread that lives only for that:
-/// the calling thread never changes its namespace and so cannot be left in the wrong one.
+/// A netlink socket remains in the network namespace of the thread that created it. [`run`](Self::run) therefore starts a
+/// temporary thread, which enters the namespace and opens the socket. The calling thread never changes its namespace.
 #[derive(Debug)]
 pub struct Namespace {
     file: OwnedFd,
-    /// For errors.
+    /// For error messages.
     path: Option<Box<Path>>,
 }
 
@@ -32,7 +31,7 @@ impl Namespace {
             Err(error) => Err(Error::Namespace {
                 call: "open",
                 path: Some(path),
-                errno: Errno::of(&error),
+                errno: Errno::from_io(&error),
             }),
         }
     }
@@ -42,23 +41,23 @@ impl Namespace {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    /// The same namespace, opened once more.
+    /// Duplicates the file descriptor.
     pub fn try_clone(&self) -> Result<Self, Error> {
         let file = self
             .file
             .try_clone()
-            .map_err(|error| self.failed("open", Errno::of(&error)))?;
+            .map_err(|error| self.failed("open", Errno::from_io(&error)))?;
         Ok(Namespace {
             file,
             path: self.path.clone(),
         })
     }
 
-    /// Runs `work` on a thread of its own inside this namespace and returns its result. A panic of
-    /// `work` goes on in the caller.
+    /// Runs `work` on a temporary thread in this namespace and returns its result. A panic of
+    /// `work` is propagated to the caller.
     ///
     /// # Errors
-    /// [`Error::Namespace`] if the namespace cannot be entered, which takes `CAP_SYS_ADMIN` in the
+    /// [`Error::Namespace`] if the namespace cannot be entered. This requires `CAP_SYS_ADMIN` in the
     /// user namespace that owns it and in the caller's.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         std::thread::scope(|scope| {
@@ -69,7 +68,7 @@ impl Namespace {
                         .map_err(|errno| self.failed("enter", Errno(errno as i32)))?;
                     Ok(work())
                 })
-                .map_err(|error| self.failed("start a thread for", Errno::of(&error)))?;
+                .map_err(|error| self.failed("start a thread for", Errno::from_io(&error)))?;
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

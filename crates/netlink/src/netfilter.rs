@@ -1,4 +1,4 @@
-//! The netfilter subsystems' share of a message: type and fixed header
+//! Message type and header of the netfilter subsystems
 //! ([`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nfnetlink.h)).
 
 use crate::Error;
@@ -7,20 +7,20 @@ use crate::Error;
 pub const NFNL_SUBSYS_CTNETLINK: u8 = 1;
 /// Expectations of connection tracking (`NFNL_SUBSYS_CTNETLINK_EXP`).
 pub const NFNL_SUBSYS_CTNETLINK_EXP: u8 = 2;
-/// Sets (`NFNL_SUBSYS_IPSET`).
+/// ipset (`NFNL_SUBSYS_IPSET`).
 pub const NFNL_SUBSYS_IPSET: u8 = 6;
 /// Length of the header in bytes.
 pub const HEADER_LENGTH: usize = 4;
 
-/// The header behind a netfilter message's netlink header (`struct nfgenmsg`).
+/// The header that follows the netlink header of a netfilter message (`struct nfgenmsg`).
 #[doc(alias = "nfgenmsg")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Address family (`AF_INET`, `AF_INET6`) or `AF_UNSPEC`.
     pub family: u8,
-    /// Version: 0 (`NFNETLINK_V0`) nearly everywhere.
+    /// Version; 0 (`NFNETLINK_V0`) in nearly all subsystems.
     pub version: u8,
-    /// Resource: its meaning depends on the subsystem, mostly 0.
+    /// Resource; its meaning depends on the subsystem, usually 0.
     pub resource: u16,
 }
 
@@ -34,13 +34,13 @@ impl Header {
         }
     }
 
-    /// The header as it is sent.
+    /// Encodes the header.
     pub fn to_bytes(self) -> [u8; HEADER_LENGTH] {
         let [r0, r1] = self.resource.to_be_bytes();
         [self.family, self.version, r0, r1]
     }
 
-    /// Reads the header at the start of a payload.
+    /// Decodes the header at the start of a payload.
     pub fn from_bytes(payload: &[u8]) -> Result<Self, Error> {
         match *payload {
             [family, version, r0, r1, ..] => Ok(Header {
@@ -60,7 +60,7 @@ pub fn message_type(subsystem: u8, command: u8) -> u16 {
     u16::from_be_bytes([subsystem, command])
 }
 
-/// The command in a netlink message type.
+/// The command of a netlink message type.
 pub fn command(message_type: u16) -> u8 {
     let [_, command] = message_type.to_be_bytes();
     command

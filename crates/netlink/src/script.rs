@@ -1,4 +1,4 @@
-//! A peer that expects given bytes and answers given bytes, for tests without a kernel.
+//! A mock of the kernel that follows a script, for tests.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::message::HEADER_LENGTH;
 use crate::transport::{Limits, Transport};
 use crate::{Connection, Errno, Error};
 
-/// What a scripted connection is sent and what it answers, in order.
+/// Expected requests and their answers, in order.
 ///
-/// Sequence numbers are out of the script: those of expected requests are ignored, and those of
-/// answers become the number of the request they answer.
+/// Sequence numbers are not compared: those of expected requests are ignored, and each answer gets
+/// the sequence number of the request it answers. `NLM_F_ACK` is not compared either.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     steps: VecDeque<Step>,
@@ -24,14 +24,14 @@ pub struct Script {
 
 #[derive(Clone, Debug, Default)]
 struct Step {
-    /// Whole messages, netlink headers included; `None` takes anything.
+    /// Messages including netlink headers; `None` accepts any.
     expected: Option<Vec<u8>>,
     answers: VecDeque<Answer>,
 }
 
 #[derive(Clone, Debug)]
 enum Answer {
-    /// A datagram and, per message in it, the index of the request of the send that it answers.
+    /// A datagram and, for each message in it, the index of the answered request within its send.
     Datagram {
         bytes: Vec<u8>,
         requests: Vec<usize>,
@@ -40,19 +40,18 @@ enum Answer {
 }
 
 impl Script {
-    /// An empty script: any request is off script.
+    /// An empty script: every request fails with [`Error::UnexpectedRequest`].
     pub fn new() -> Self {
         Script::default()
     }
 
-    /// Batches are cut into sends of at most this many requests. Without it everything goes out
-    /// in one send.
+    /// Limits the number of requests in one send of a batch. Default: no limit.
     pub fn requests_per_send(mut self, requests: usize) -> Self {
         self.requests_per_send = Some(requests);
         self
     }
 
-    /// The next send must hold exactly these bytes, sequence numbers aside.
+    /// The next send must contain exactly these messages, apart from sequence numbers and `NLM_F_ACK`.
     pub fn expect(mut self, messages: &[u8]) -> Self {
         self.steps.push_back(Step {
             expected: Some(messages.to_vec()),
@@ -61,19 +60,18 @@ impl Script {
         self
     }
 
-    /// The next send may hold anything.
+    /// The next send may contain anything.
     pub fn expect_anything(mut self) -> Self {
         self.steps.push_back(Step::default());
         self
     }
 
-    /// Answers the send before with a datagram as the kernel sent it, all of it to the send's
-    /// first request.
+    /// Answers the first request of the preceding send with a datagram.
     pub fn answer(self, datagram: &[u8]) -> Self {
         self.answer_to(0, datagram)
     }
 
-    /// Answers the request of this index in the send before.
+    /// Answers the request with this index in the preceding send with a datagram.
     pub fn answer_to(self, request: usize, datagram: &[u8]) -> Self {
         let mut messages = 0;
         let mut rest = datagram;
@@ -90,7 +88,7 @@ impl Script {
         })
     }
 
-    /// Acknowledges the request of this index in the send before: done, or refused with a number.
+    /// Acknowledges the request with this index in the preceding send, or refuses it with an error number.
     pub fn acknowledge(self, request: usize, outcome: Result<(), Errno>) -> Self {
         let code = outcome.map_or_else(|errno| -errno.0, |()| 0);
         let mut payload = code.to_ne_bytes().to_vec();
@@ -102,7 +100,7 @@ impl Script {
         })
     }
 
-    /// Ends a dump.
+    /// Answers with the end of a dump (`NLMSG_DONE`).
     pub fn done(self) -> Self {
         let bytes = Self::message(NLMSG_DONE, NLM_F_MULTIPART, &0i32.to_ne_bytes());
         self.push(Answer::Datagram {
@@ -111,12 +109,12 @@ impl Script {
         })
     }
 
-    /// Reading fails at this point, for example with [`Error::Overrun`].
+    /// The next receive fails, for example with [`Error::Overrun`].
     pub fn fail(self, error: Error) -> Self {
         self.push(Answer::Error(error))
     }
 
-    /// A message with its netlink header, for use in a script.
+    /// Encodes a message with its netlink header, sequence number 0.
     pub fn message(message_type: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LENGTH];
         bytes.extend_from_slice(payload);
@@ -129,16 +127,16 @@ impl Script {
         bytes
     }
 
-    /// A connection to this script in the kernel's place.
+    /// A connection to this script.
     ///
     /// # Errors
-    /// [`Error::Socket`] if `/dev/null` cannot be opened: its file descriptor is the connection's.
+    /// [`Error::Socket`] if `/dev/null` cannot be opened, whose file descriptor the connection returns.
     pub fn connect(self) -> Result<Connection, Error> {
         let file = File::open("/dev/null").map_err(|error| Error::Socket {
             call: "open",
-            errno: Errno::of(&error),
+            errno: Errno::from_io(&error),
         })?;
-        Ok(Connection::over(Box::new(Player {
+        Ok(Connection::with_transport(Box::new(ScriptedTransport {
             script: self,
             pending: VecDeque::new(),
             sequences: Vec::new(),
@@ -158,36 +156,36 @@ impl Script {
 }
 
 #[derive(Debug)]
-struct Player {
+struct ScriptedTransport {
     script: Script,
     pending: VecDeque<Answer>,
-    /// Sequence numbers of the send under way.
+    /// Sequence numbers of the requests in the last send.
     sequences: Vec<u32>,
-    /// Gives the connection a file descriptor that is always readable.
+    /// `/dev/null`, a file descriptor that is always readable.
     file: File,
 }
 
-impl AsFd for Player {
+impl AsFd for ScriptedTransport {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-impl Transport for Player {
+impl Transport for ScriptedTransport {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Error> {
-        let off_script = |expected: Option<&[u8]>| Error::OffScript {
+        let unexpected = |expected: Option<&[u8]>| Error::UnexpectedRequest {
             expected: expected.map_or_else(|| "nothing more".into(), hex),
             sent: hex(datagram),
         };
         let Some(step) = self.script.steps.pop_front() else {
-            return Err(off_script(None));
+            return Err(unexpected(None));
         };
         let mut sent = datagram.to_vec();
-        self.sequences = blank_sequences(&mut sent);
+        self.sequences = clear_sequences(&mut sent);
         if let Some(mut expected) = step.expected {
-            blank_sequences(&mut expected);
+            clear_sequences(&mut expected);
             if expected != sent {
-                return Err(off_script(Some(&expected)));
+                return Err(unexpected(Some(&expected)));
             }
         }
         self.pending = step.answers;
@@ -226,9 +224,9 @@ impl Transport for Player {
     }
 }
 
-/// Zeroes the sequence numbers of all messages and the acknowledgement flag, which depends on how
-/// a batch is cut, and returns the numbers.
-fn blank_sequences(messages: &mut [u8]) -> Vec<u32> {
+/// Clears the sequence numbers and `NLM_F_ACK` of all messages, and returns the sequence numbers. `NLM_F_ACK` depends on
+/// how a batch is divided into sends.
+fn clear_sequences(messages: &mut [u8]) -> Vec<u32> {
     let mut sequences = Vec::new();
     let mut rest = messages;
     while NetlinkBuffer::new_checked(&*rest).is_ok() {

@@ -1,4 +1,4 @@
-//! Programs that the kernel runs on datagrams before it queues them.
+//! Socket filters: BPF programs that the kernel runs on each datagram before it is queued.
 
 use crate::Error;
 
@@ -10,9 +10,9 @@ pub struct FilterInstruction {
     /// Operation code: class, size and mode
     /// ([`bpf_common.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/bpf_common.h)).
     pub code: u16,
-    /// Of a conditional jump, the number of instructions to skip if the condition is true; otherwise 0.
+    /// In a conditional jump, the number of instructions to skip if the condition is true; otherwise 0.
     pub jump_true: u8,
-    /// Of a conditional jump, the number of instructions to skip if the condition is false; otherwise 0.
+    /// In a conditional jump, the number of instructions to skip if the condition is false; otherwise 0.
     pub jump_false: u8,
     /// Operand: a constant, an offset, or the number of instructions that an unconditional jump skips.
     pub operand: u32,
@@ -35,7 +35,7 @@ impl FilterInstruction {
 #[doc(alias = "BPF_MAXINSNS")]
 pub const MAX_FILTER_INSTRUCTIONS: usize = 4096;
 
-/// The program as `socket2` takes it, if its length is valid: `socket2` casts the length to 16 bits.
+/// Converts the program for `socket2` after checking its length, which `socket2` casts to 16 bits.
 pub(crate) fn checked(program: &[FilterInstruction]) -> Result<Vec<socket2::SockFilter>, Error> {
     if program.is_empty() || program.len() > MAX_FILTER_INSTRUCTIONS {
         return Err(Error::FilterLength {

@@ -1,4 +1,4 @@
-//! Notifications of multicast groups.
+//! Subscriptions to multicast groups.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -11,30 +11,30 @@ use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
 use crate::{Error, FilterInstruction, Namespace, Protocol};
 
-/// A socket that hears the kernel's notifications. Requests need a
-/// [`Connection`](crate::Connection) of their own.
+/// A socket that receives the notifications of multicast groups. Requests need a separate
+/// [`Connection`](crate::Connection).
 #[derive(Debug)]
 pub struct Subscription {
     socket: KernelSocket,
     buffer: Box<[u8]>,
 }
 
-/// What a subscription delivers.
+/// An item of a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event<T> {
-    /// Something happened.
+    /// A decoded notification.
     Notification(T),
-    /// The receive buffer was full and notifications were lost, nobody knows how many: whoever
-    /// keeps a picture of the state has to list it anew.
+    /// The receive buffer was full and an unknown number of notifications was lost (`ENOBUFS`). A copy of
+    /// the kernel's state has to be read again.
     Overrun,
 }
 
-/// Bytes of the buffer that one datagram is read into.
+/// Length in bytes of the buffer for one datagram.
 const BUFFER: usize = 64 << 10;
 
 impl Subscription {
-    /// Subscribes to multicast groups, by number, in the calling thread's network namespace.
+    /// Subscribes to multicast groups, given by number, in the calling thread's network namespace.
     pub fn open(protocol: Protocol, groups: &[u32]) -> Result<Self, Error> {
         let socket = KernelSocket::open(protocol)?;
         for group in groups {
@@ -46,7 +46,7 @@ impl Subscription {
         })
     }
 
-    /// Subscribes in another network namespace; the calling thread stays where it is.
+    /// Subscribes in another network namespace. The calling thread does not change its namespace.
     pub fn open_in(protocol: Protocol, groups: &[u32], namespace: &Namespace) -> Result<Self, Error> {
         namespace.run(|| Self::open(protocol, groups))?
     }
@@ -60,16 +60,16 @@ impl Subscription {
         self.socket.join_group(group)
     }
 
-    /// Attaches a socket filter (`SO_ATTACH_FILTER`) in place of an earlier one. The kernel runs it on each datagram, from
-    /// the netlink header on, before the datagram is counted against the receive buffer
-    /// ([`do_one_broadcast`](https://github.com/torvalds/linux/blob/v6.12/net/netlink/af_netlink.c)). It drops those for
-    /// which the program returns 0, and cuts the others after as many bytes as the program returns.
+    /// Attaches a socket filter (`SO_ATTACH_FILTER`) in place of an earlier one. The kernel runs it on each datagram, starting
+    /// at the netlink header, before the datagram is charged to the receive buffer
+    /// ([`do_one_broadcast`](https://github.com/torvalds/linux/blob/v6.12/net/netlink/af_netlink.c)). The kernel drops a datagram
+    /// if the program returns 0, otherwise it truncates it to the returned number of bytes.
     ///
-    /// A datagram that was queued before is not filtered.
+    /// Datagrams that are already queued are not filtered.
     ///
     /// # Errors
     /// [`Error::FilterLength`]; [`Error::Socket`] with `EINVAL` for a program that the kernel does not accept, and with
-    /// `ENOMEM` for one that takes more memory than `net.core.optmem_max` bytes, after translation to the kernel's own
+    /// `ENOMEM` for one that needs more than `net.core.optmem_max` bytes after translation to the kernel's internal
     /// instructions of 8 bytes each
     /// ([`__sk_filter_charge`](https://github.com/torvalds/linux/blob/v6.12/net/core/filter.c)).
     #[doc(alias = "SO_ATTACH_FILTER")]
@@ -77,12 +77,12 @@ impl Subscription {
         self.socket.attach_filter(program)
     }
 
-    /// Whether a notification that this subscription loses, because its receive buffer is full, makes the sending part of the
-    /// kernel fail (`NETLINK_BROADCAST_ERROR`,
-    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)). Off unless set.
+    /// Whether the sender inside the kernel gets an error if this subscription loses a notification because its receive buffer is
+    /// full (`NETLINK_BROADCAST_ERROR`,
+    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)). Default: off.
     ///
-    /// What follows depends on the sender: connection tracking keeps what it could not send and sends it again, most others
-    /// ignore the failure.
+    /// The effect depends on the sender: connection tracking keeps the event and sends it again, most others
+    /// ignore the error.
     ///
     /// # Errors
     /// [`Error::Socket`] if the kernel refuses.
@@ -92,9 +92,9 @@ impl Subscription {
     }
 
     /// Whether losses are *not* reported (`NETLINK_NO_ENOBUFS`,
-    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)): there is no
-    /// [`Event::Overrun`], and a full receive buffer takes the next notification as soon as it has room, not only after it was
-    /// read empty. Off unless set.
+    /// [`netlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netlink.h)). If set, there is no
+    /// [`Event::Overrun`], and a full receive buffer accepts the next notification as soon as there is space for it; otherwise
+    /// only after it was emptied. Default: off.
     ///
     /// # Errors
     /// [`Error::Socket`] if the kernel refuses.
@@ -103,8 +103,8 @@ impl Subscription {
         self.socket.set_no_enobufs(enabled)
     }
 
-    /// Asks for a receive buffer of this many bytes, which the kernel doubles; without
-    /// `CAP_NET_ADMIN` at most `net.core.rmem_max`. 4 MiB are asked for unless set.
+    /// Sets the size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles; without
+    /// `CAP_NET_ADMIN` at most `net.core.rmem_max`. Default: 4 MiB.
     ///
     /// # Errors
     /// [`Error::ReceiveBuffer`] for more than 1 073 741 823 bytes.
@@ -112,11 +112,11 @@ impl Subscription {
         self.socket.set_receive_buffer(bytes)
     }
 
-    /// Turns the subscription into an iterator over what `decode` makes of the notifications
-    /// (`None` for those it does not want).
+    /// Converts the subscription to an iterator over decoded notifications. `decode` returns `None` for
+    /// notifications to ignore.
     ///
-    /// The iterator ends when nothing came for `timeout` (`None` waits for ever, zero takes what
-    /// is queued); calling `next` again then goes on waiting.
+    /// `next` returns `None` if nothing arrived within `timeout` (`None` waits forever, zero reads only what
+    /// is queued). It can be called again later.
     pub fn events<T, E, F>(self, timeout: Option<Duration>, decode: F) -> Events<T, F>
     where
         E: From<Error>,
@@ -133,7 +133,7 @@ impl Subscription {
 }
 
 impl AsFd for Subscription {
-    /// For `poll`: readable when a notification, or the news of an overrun, waits.
+    /// For `poll`: readable when a notification or an overrun is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -145,18 +145,18 @@ pub struct Events<T, F> {
     subscription: Subscription,
     timeout: Option<Duration>,
     decode: F,
-    /// Of the subscription's buffer, what is left of the datagram read last.
+    /// The unread part of the last datagram in the subscription's buffer.
     unread: Range<usize>,
     item: PhantomData<fn() -> T>,
 }
 
 impl<T, F> Events<T, F> {
-    /// Changes how long `next` waits; see [`Subscription::events`].
+    /// Changes the timeout of `next`; see [`Subscription::events`].
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Asks for a receive buffer of this many bytes, as [`Subscription::set_receive_buffer`].
+    /// Sets the size of the receive buffer in bytes; see [`Subscription::set_receive_buffer`].
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.subscription.set_receive_buffer(bytes)
     }
@@ -183,7 +183,7 @@ where
             let Subscription { socket, buffer } = &mut self.subscription;
             let mut rest = buffer.get(self.unread.clone()).unwrap_or(&[]);
             if let Some(received) = message::take_message(&mut rest) {
-                // An error is about one message: those behind it come next.
+                // An error concerns one message; the following ones are returned by the next calls.
                 self.unread.start = self.unread.end - rest.len();
                 let received = match received {
                     Ok(received) => received,
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::message::{append, set_sequence};
 
-    /// Events of a datagram that came already, and then of nothing.
+    /// The events of a datagram that was already received.
     fn events_of(
         datagram: &[u8],
     ) -> Events<u16, impl FnMut(Message<'_>) -> Result<Option<u16>, Error> + use<>> {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_cannot_be_read_hides_none_of_its_datagram() {
+    fn an_invalid_message_does_not_affect_the_others_of_its_datagram() {
         let datagram = messages(&[0x22, 0x20, 0x21, NLMSG_OVERRUN, 0x23]);
         let all: Vec<_> = events_of(&datagram).collect();
         let expected = [
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_has_a_length_that_the_kernel_takes() {
-        // BPF_RET | BPF_K, everything.
+    fn a_filter_of_an_invalid_length_is_refused() {
+        // BPF_RET | BPF_K: accept the whole datagram.
         let accept = FilterInstruction::new(0x06, u32::MAX);
         let mut subscription = Subscription::open(Protocol::Generic, &[]).unwrap();
         assert_eq!(subscription.attach_filter(&[accept]), Ok(()));
-        // 65 537 would be 1 in the 16 bits that the length has.
+        // 65 537 would become 1 in the 16-bit length.
         for length in [0, 4097, 65_537] {
             assert_eq!(
                 subscription.attach_filter(&vec![accept; length]),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_is_cut_ends_with_an_error() {
+    fn a_truncated_datagram_ends_with_an_error() {
         let mut datagram = messages(&[0x22, 0x23]);
         datagram.truncate(datagram.len() - 3);
         let mut events = events_of(&datagram);

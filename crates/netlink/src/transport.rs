@@ -1,4 +1,4 @@
-//! The socket below a connection, and what stands in for it in tests.
+//! The kernel socket, and the trait that tests implement instead of it.
 
 use std::fmt;
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::socket_filter::{self, FilterInstruction};
 use crate::{Errno, Error};
 
-/// A netlink protocol, that is: which part of the kernel a socket talks to.
+/// A netlink protocol, which selects the kernel subsystem of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Protocol {
@@ -22,7 +22,7 @@ pub enum Protocol {
     /// Netfilter: ipset, connection tracking (`NETLINK_NETFILTER`).
     #[doc(alias = "NETLINK_NETFILTER")]
     Netfilter,
-    /// Families that are found by name, such as IPVS (`NETLINK_GENERIC`).
+    /// Generic netlink: families that are looked up by name, such as IPVS (`NETLINK_GENERIC`).
     #[doc(alias = "NETLINK_GENERIC")]
     Generic,
 }
@@ -37,18 +37,18 @@ impl Protocol {
     }
 }
 
-/// Carries datagrams to the kernel and back.
+/// Sends and receives datagrams.
 pub(crate) trait Transport: fmt::Debug + Send + AsFd {
     fn send(&mut self, datagram: &[u8]) -> Result<(), Error>;
 
-    /// Fills `buffer` with the next datagram and returns its length; `None` if none came in time. A timeout of `None` waits
-    /// for ever, one of zero not at all. Signals do not prolong it.
+    /// Reads the next datagram into `buffer` and returns its length; `None` after the timeout. A timeout of `None` waits
+    /// forever, zero does not wait. Signals do not prolong it.
     fn receive(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Option<usize>, Error>;
 
     fn limits(&self) -> Limits;
 }
 
-/// What one send may hold so that the kernel's answers to it fit the receive buffer.
+/// Limits of one send, chosen so that the kernel's answers fit the receive buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) requests: usize,
@@ -62,19 +62,19 @@ pub(crate) struct KernelSocket {
     limits: Limits,
 }
 
-/// What the receive buffer is asked to hold, in bytes. The kernel doubles it and takes memory only
-/// for what is queued.
+/// Default size of the receive buffer in bytes. The kernel doubles it and allocates memory only
+/// for queued datagrams.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// What one unread acknowledgement takes off the receive buffer: 256 of them fill the default
-/// buffer of 212 992 bytes. Twice that is reckoned, since a refusal carries text.
+/// Bytes of the receive buffer that are reserved for each acknowledgement: twice the measured 832 (256 acknowledgements fill the
+/// default buffer of 212 992 bytes), because a refusal contains a text.
 const ACKNOWLEDGEMENT_COST: usize = 2 * 832;
 
-/// The largest receive buffer that can be asked for, in bytes: the kernel doubles it in an `int`
+/// The largest receive buffer that can be requested, in bytes: the kernel doubles it in an `int`
 /// ([`__sock_set_rcvbuf`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L965)).
 pub(crate) const MAX_RECEIVE_BUFFER: usize = (i32::MAX / 2) as usize;
 
-/// What the kernel keeps of the send buffer for itself
+/// Bytes of the send buffer that the kernel reserves
 /// ([`netlink_sendmsg`](https://github.com/torvalds/linux/blob/v6.12/net/netlink/af_netlink.c#L1865)).
 const SEND_OVERHEAD: usize = 32;
 
@@ -83,19 +83,18 @@ impl KernelSocket {
         let failed = |call| {
             move |error: std::io::Error| Error::Socket {
                 call,
-                errno: Errno::of(&error),
+                errno: Errno::from_io(&error),
             }
         };
         let mut socket = Socket::new(protocol.number()).map_err(failed("open"))?;
         socket.bind_auto().map_err(failed("bind"))?;
-        // Each of these makes answers better and exists since the kernel named; without it the
-        // connection works all the same, so a refusal is no error.
+        // Optional, each since the kernel release in its name. The connection works without them, so an error is ignored.
         let _extended_acknowledgement_4_12 = socket.set_ext_ack(true);
         let _capped_acknowledgement_4_3 = socket.set_cap_ack(true);
         if protocol == Protocol::Route {
             let _strict_check_4_20 = socket.set_netlink_get_strict_chk(true);
         }
-        // Only CAP_NET_ADMIN may exceed net.core.rmem_max; the limits below go by what was granted.
+        // Only CAP_NET_ADMIN may exceed net.core.rmem_max; the limits below depend on the granted size.
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             let _at_most_rmem_max = socket.set_rx_buf_sz(RECEIVE_BUFFER as nix::libc::c_int);
         }
@@ -114,7 +113,7 @@ impl KernelSocket {
     pub(crate) fn join_group(&self, group: u32) -> Result<(), Error> {
         self.socket.add_membership(group).map_err(|error| Error::Socket {
             call: "join a multicast group on",
-            errno: Errno::of(&error),
+            errno: Errno::from_io(&error),
         })
     }
 
@@ -124,7 +123,7 @@ impl KernelSocket {
             .attach_filter(&program)
             .map_err(|error| Error::Socket {
                 call: "attach a filter to",
-                errno: Errno::of(&error),
+                errno: Errno::from_io(&error),
             })
     }
 
@@ -137,11 +136,11 @@ impl KernelSocket {
     }
 
     pub(crate) fn set_receive_buffer(&self, bytes: usize) -> Result<(), Error> {
-        // The kernel takes an int, and cuts what it cannot double.
+        // The kernel's parameter is an int, and values that it cannot double are reduced.
         if bytes > MAX_RECEIVE_BUFFER {
             return Err(Error::ReceiveBuffer { bytes });
         }
-        // Tried with privilege first: it may exceed net.core.rmem_max.
+        // SO_RCVBUFFORCE first: it requires CAP_NET_ADMIN and may exceed net.core.rmem_max.
         setsockopt(&self.socket, sockopt::RcvBufForce, &bytes)
             .or_else(|_| setsockopt(&self.socket, sockopt::RcvBuf, &bytes))
             .map_err(|errno| Error::Socket {
@@ -150,13 +149,13 @@ impl KernelSocket {
             })
     }
 
-    /// Waits until something can be read or the deadline has passed, whichever signals come meanwhile. False after the
+    /// Waits until the socket is readable or the deadline has passed, also if signals arrive. Returns false after the
     /// deadline.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
         loop {
             let timeout = match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return Ok(false),
-                // Rounded up: nothing is gained by looking before the time.
+                // Rounded up, so that `poll` does not return before the deadline.
                 Some(left) => {
                     let millis = left.as_micros().div_ceil(1000);
                     PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
@@ -183,7 +182,7 @@ impl KernelSocket {
 fn configure_failed(error: std::io::Error) -> Error {
     Error::Socket {
         call: "configure",
-        errno: Errno::of(&error),
+        errno: Errno::from_io(&error),
     }
 }
 
@@ -202,7 +201,7 @@ impl Transport for KernelSocket {
                 Err(error) => {
                     return Err(Error::Socket {
                         call: "send on",
-                        errno: Errno::of(&error),
+                        errno: Errno::from_io(&error),
                     });
                 }
             }
@@ -211,14 +210,14 @@ impl Transport for KernelSocket {
 
     fn receive(&mut self, buffer: &mut [u8], timeout: Option<Duration>) -> Result<Option<usize>, Error> {
         let capacity = buffer.len();
-        // A time that no clock reaches is for ever.
+        // A deadline beyond the range of the clock is no deadline.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // The kernel answers most requests while they are sent, so the answer is looked for before it is waited for.
+        // The kernel answers most requests during `send`, so the first read does not wait.
         let flags = nix::libc::MSG_TRUNC | nix::libc::MSG_DONTWAIT;
         loop {
             let mut target = &mut *buffer;
             match self.socket.recv_from(&mut target, flags) {
-                // Other processes may send to our port; only the kernel has port 0.
+                // Other processes may send to this socket; only the kernel has port 0.
                 Ok((_, sender)) if sender.port_number() != 0 => {
                     if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                         return Ok(None);
@@ -226,7 +225,7 @@ impl Transport for KernelSocket {
                 }
                 Ok((size, _)) if size > capacity => return Err(Error::Truncated { size, capacity }),
                 Ok((size, _)) => return Ok(Some(size)),
-                Err(error) => match Errno::of(&error) {
+                Err(error) => match Errno::from_io(&error) {
                     Errno::EINTR => {}
                     Errno::EAGAIN => {
                         if !self.wait(deadline)? {

@@ -40,7 +40,7 @@ fn layout_is_length_type_payload_padding() {
 }
 
 #[test]
-fn every_value_is_read_as_it_was_written() {
+fn every_value_is_decoded_as_it_was_encoded() {
     let v4: IpAddr = "10.1.2.3".parse().unwrap();
     let v6: IpAddr = "fd00::1:2".parse().unwrap();
     let bytes = written(|w| {
@@ -76,7 +76,7 @@ fn every_value_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_cut_buffer_is_an_error_or_fewer_attributes_at_every_length() {
+fn a_truncated_buffer_is_an_error_or_fewer_attributes_at_every_length() {
     let bytes = written(|w| {
         w.ne_u32(1, 7)
             .nested(2, |w| {
@@ -95,7 +95,7 @@ fn a_cut_buffer_is_an_error_or_fewer_attributes_at_every_length() {
 }
 
 #[test]
-fn a_wrong_length_names_the_attribute() {
+fn an_invalid_length_is_reported_with_the_attribute() {
     let bytes = written(|w| {
         w.ne_u16(9, 1);
     });
@@ -110,12 +110,12 @@ fn a_wrong_length_names_the_attribute() {
     );
     assert_eq!(
         attribute.ne_u32().unwrap_err().to_string(),
-        "attribute 9 has 2 bytes and not the 4 of its type"
+        "invalid length of attribute 9: 2 bytes; valid: 4"
     );
 }
 
 #[test]
-fn an_attribute_that_is_too_long_is_noticed() {
+fn an_attribute_that_is_too_long_is_detected() {
     let mut buffer = Vec::new();
     let mut writer = AttributeWriter::new(&mut buffer);
     writer.nested(1, |w| {
@@ -131,7 +131,7 @@ fn an_attribute_that_is_too_long_is_noticed() {
 
 proptest! {
     #[test]
-    fn payloads_survive(payloads in prop::collection::vec((0u16..0x4000, prop::collection::vec(any::<u8>(), 0..70)), 0..20)) {
+    fn payloads_are_decoded_as_they_were_encoded(payloads in prop::collection::vec((0u16..0x4000, prop::collection::vec(any::<u8>(), 0..70)), 0..20)) {
         let bytes = written(|w| payloads.iter().for_each(|(kind, payload)| { w.bytes(*kind, payload); }));
         let read: Vec<_> = AttributeReader::new(&bytes)
             .map(|attribute| attribute.map(|attribute| (attribute.kind(), attribute.bytes().to_vec())))
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_end_and_stay_inside(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn decoding_arbitrary_bytes_ends_within_the_buffer(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut total = 0;
         for attribute in AttributeReader::new(&bytes).flatten() {
             total += 4 + attribute.bytes().len();

@@ -1,5 +1,5 @@
-//! Against the running kernel, with what needs no privilege: generic netlink's controller and
-//! route netlink's links.
+//! Tests on the running kernel that need no privilege: the generic netlink controller, and links over
+//! route netlink.
 
 use kernlink_netlink::generic::Family;
 use kernlink_netlink::{Batch, Connection, Errno, Error, Namespace, Protocol};
@@ -9,7 +9,7 @@ const RTM_GETLINK: u16 = 18;
 const IFINFO: [u8; 16] = [0; 16];
 
 #[test]
-fn the_controller_knows_itself() {
+fn the_controller_resolves_its_own_family() {
     let mut connection = Connection::open(Protocol::Generic).unwrap();
     let family = Family::resolve(&mut connection, "nlctrl").unwrap();
     assert_eq!(family.id, 0x10);
@@ -20,7 +20,7 @@ fn the_controller_knows_itself() {
 }
 
 #[test]
-fn an_unknown_family_is_named() {
+fn an_unknown_family_is_reported_with_its_name() {
     let mut connection = Connection::open(Protocol::Generic).unwrap();
     let error = Family::resolve(&mut connection, "kernlink-none").unwrap_err();
     assert_eq!(
@@ -31,12 +31,12 @@ fn an_unknown_family_is_named() {
     );
     assert_eq!(
         error.to_string(),
-        "the kernel has no generic-netlink family \"kernlink-none\""
+        "generic netlink family \"kernlink-none\" does not exist and no module provides it"
     );
 }
 
 #[test]
-fn ten_connections_on_ten_threads_get_their_own_answers() {
+fn ten_connections_on_ten_threads_receive_their_own_answers() {
     std::thread::scope(|scope| {
         for _ in 0..10 {
             scope.spawn(|| {
@@ -57,7 +57,7 @@ fn a_batch_in_which_every_request_fails_reports_every_failure() {
     let mut connection = Connection::open(Protocol::Route).unwrap();
     let mut batch = Batch::new();
     for _ in 0..5000 {
-        // No such interface index; without privilege the refusal is another one.
+        // ENODEV: there is no such interface. EPERM without privilege.
         batch
             .push(RTM_NEWLINK, 0, |w| {
                 let mut header = IFINFO;
@@ -75,10 +75,10 @@ fn a_batch_in_which_every_request_fails_reports_every_failure() {
 }
 
 #[test]
-fn a_route_request_is_checked_strictly_and_refused_in_words() {
+fn a_route_request_is_checked_strictly_and_refused_with_a_text() {
     const RTM_GETADDR: u16 = 22;
     let mut connection = Connection::open(Protocol::Route).unwrap();
-    // AF_INET, and a prefix length, which means nothing in a listing: without strict checking it is ignored.
+    // AF_INET and a prefix length, which has no meaning in a dump: without strict checking it is ignored.
     let listed = connection.dump_all(
         RTM_GETADDR,
         0,
@@ -101,7 +101,7 @@ fn a_route_request_is_checked_strictly_and_refused_in_words() {
 }
 
 #[test]
-fn the_current_namespace_is_entered_by_another_thread() {
+fn another_thread_can_enter_the_current_namespace() {
     let namespace = Namespace::current().unwrap();
     match Connection::open_in(Protocol::Route, &namespace) {
         Ok(mut connection) => {
@@ -115,7 +115,7 @@ fn the_current_namespace_is_entered_by_another_thread() {
             );
             assert!(!links.unwrap().is_empty());
         }
-        // Entering takes CAP_SYS_ADMIN even where one already is.
+        // Entering requires CAP_SYS_ADMIN also for the current namespace.
         Err(error) => assert_eq!(
             error,
             Error::Namespace {
@@ -128,7 +128,7 @@ fn the_current_namespace_is_entered_by_another_thread() {
 }
 
 #[test]
-fn a_namespace_that_is_none_is_refused() {
+fn a_file_that_is_not_a_network_namespace_is_refused() {
     let missing = Namespace::open("/run/netns/kernlink-none").unwrap_err();
     assert_eq!(missing.errno(), Some(Errno::ENOENT));
     assert_eq!(

@@ -1,6 +1,6 @@
-//! Connections against a scripted peer: what the kernel does rarely, done on purpose.
+//! Connections with a scripted mock of the kernel, for cases that are rare with a real kernel.
 #![cfg(feature = "fake")]
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_netlink::{Batch, Connection, Errno, Error, Message, Reply, Script};
 
@@ -44,7 +44,7 @@ fn dump_all(connection: &mut Connection) -> Result<Vec<u32>, Error> {
 }
 
 #[test]
-fn a_dump_comes_in_several_datagrams_of_several_messages() {
+fn a_dump_of_several_datagrams_with_several_messages_is_read() {
     let script = Script::new()
         .expect(&Script::message(0x21, 0x301, &[]))
         .answer(&[item(0, 1), item(0, 2)].concat())
@@ -54,7 +54,7 @@ fn a_dump_comes_in_several_datagrams_of_several_messages() {
 }
 
 #[test]
-fn an_interrupted_dump_is_started_again_and_only_the_whole_one_counts() {
+fn an_interrupted_dump_is_repeated_and_its_items_are_discarded() {
     let script = Script::new()
         .expect_anything()
         .answer(&item(INTERRUPTED, 1))
@@ -66,7 +66,7 @@ fn an_interrupted_dump_is_started_again_and_only_the_whole_one_counts() {
 }
 
 #[test]
-fn a_dump_that_is_always_interrupted_is_given_up() {
+fn a_dump_that_is_always_interrupted_fails_after_ten_attempts() {
     let script = (0..10).fold(Script::new(), |script, _| {
         script.expect_anything().answer(&done(INTERRUPTED, 0, &[]))
     });
@@ -77,7 +77,7 @@ fn a_dump_that_is_always_interrupted_is_given_up() {
 }
 
 #[test]
-fn a_streamed_dump_says_at_its_end_that_it_was_interrupted() {
+fn an_interrupted_dump_iterator_ends_with_an_error() {
     let script = Script::new()
         .expect_anything()
         .answer(&item(INTERRUPTED, 1))
@@ -88,7 +88,7 @@ fn a_streamed_dump_says_at_its_end_that_it_was_interrupted() {
 }
 
 #[test]
-fn an_error_inside_the_last_message_of_a_dump_is_seen() {
+fn an_error_in_the_last_message_of_a_dump_is_reported() {
     let text = b"\x12\x00\x01\x00No such dev\0\0\0\0\0";
     let script = Script::new().expect_anything().answer(&done(TLVS, -19, text));
     let error = dump_all(&mut script.connect().unwrap()).unwrap_err();
@@ -102,7 +102,7 @@ fn an_error_inside_the_last_message_of_a_dump_is_seen() {
 }
 
 #[test]
-fn extended_acknowledgement_is_found_behind_a_whole_and_a_capped_echo() {
+fn an_extended_acknowledgement_is_decoded_after_a_whole_and_a_capped_echo() {
     let mut request = Script::message(0x20, 5, &7u32.to_ne_bytes());
     let tlvs = b"\x08\x00\x02\x00\x2c\x00\x00\x00\x08\x00\x05\x00\x03\x00\x00\x00";
     for flags in [TLVS, TLVS | CAPPED] {
@@ -116,7 +116,7 @@ fn extended_acknowledgement_is_found_behind_a_whole_and_a_capped_echo() {
         let error = script
             .connect()
             .unwrap()
-            .acknowledged(0x20, 0, |_| {})
+            .execute_one(0x20, 0, |_| {})
             .unwrap_err();
         let Error::Refused(refusal) = error else {
             panic!("{error:?}")
@@ -130,7 +130,7 @@ fn extended_acknowledgement_is_found_behind_a_whole_and_a_capped_echo() {
         .answer(&cut)
         .connect()
         .unwrap()
-        .acknowledged(0x20, 0, |_| {});
+        .execute_one(0x20, 0, |_| {});
     assert!(matches!(error, Err(Error::Malformed { .. })), "{error:?}");
 }
 
@@ -148,12 +148,12 @@ fn a_dropped_dump_is_read_to_its_end_before_the_next_request() {
         connection.dump(0x21, 0, |_| {}, value).unwrap().next(),
         Some(Ok(1))
     );
-    assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+    assert_eq!(connection.execute_one(0x20, 0, |_| {}), Ok(()));
 }
 
 #[test]
-fn answers_to_somebody_elses_sequence_number_are_passed_over() {
-    // An answer to request 9, which does not exist, keeps the number 0 of a notification.
+fn answers_with_another_sequence_number_are_ignored() {
+    // An answer to request 9, which does not exist, has sequence number 0, as a notification.
     let script = Script::new()
         .expect_anything()
         .answer_to(9, &item(0, 77))
@@ -166,7 +166,7 @@ fn answers_to_somebody_elses_sequence_number_are_passed_over() {
 }
 
 #[test]
-fn every_failure_of_a_batch_is_reported_at_its_place() {
+fn every_failure_of_a_batch_is_reported_for_its_request() {
     let script = Script::new()
         .requests_per_send(3)
         .expect(&(0..3).flat_map(request).collect::<Vec<_>>())
@@ -197,7 +197,7 @@ fn request(value: u32) -> Vec<u8> {
 }
 
 #[test]
-fn an_overrun_leaves_no_request_reported_as_done_without_an_answer() {
+fn after_an_overrun_no_request_without_an_answer_is_reported_as_executed() {
     let script = Script::new()
         .requests_per_send(4)
         .expect_anything()
@@ -218,7 +218,7 @@ fn an_overrun_leaves_no_request_reported_as_done_without_an_answer() {
 }
 
 #[test]
-fn silence_is_a_time_out_of_all_that_has_no_answer() {
+fn without_an_acknowledgement_every_unanswered_request_times_out() {
     let script = Script::new().expect_anything().acknowledge(0, Err(Errno::EEXIST));
     let outcomes = script.connect().unwrap().execute(&mut batch(2));
     assert_eq!(outcomes[0].clone().unwrap_err().errno(), Some(Errno::EEXIST));
@@ -226,8 +226,8 @@ fn silence_is_a_time_out_of_all_that_has_no_answer() {
 }
 
 #[test]
-fn nothing_more_of_a_batch_is_sent_after_silence() {
-    // The second send would be off script.
+fn nothing_more_of_a_batch_is_sent_after_a_timeout() {
+    // The script does not expect a second send.
     let script = Script::new()
         .requests_per_send(2)
         .expect(&(0..2).flat_map(request).collect::<Vec<_>>())
@@ -244,7 +244,7 @@ fn nothing_more_of_a_batch_is_sent_after_silence() {
 }
 
 #[test]
-fn a_send_that_is_refused_in_the_name_of_its_first_request_is_refused_as_a_whole() {
+fn a_send_whose_only_answer_is_a_permission_error_for_the_first_request_is_refused_as_a_whole() {
     let script = Script::new()
         .requests_per_send(3)
         .expect_anything()
@@ -260,7 +260,7 @@ fn a_send_that_is_refused_in_the_name_of_its_first_request_is_refused_as_a_whole
 }
 
 #[test]
-fn a_first_request_without_permission_says_nothing_about_those_that_are_answered() {
+fn a_permission_error_for_the_first_request_does_not_apply_if_other_answers_follow() {
     let script = Script::new()
         .expect_anything()
         .acknowledge(0, Err(Errno::EPERM))
@@ -271,8 +271,8 @@ fn a_first_request_without_permission_says_nothing_about_those_that_are_answered
 }
 
 #[test]
-fn a_refusal_keeps_its_number_whatever_its_text_looks_like() {
-    // Text of 5 bytes that are no UTF-8, and behind it an attribute that claims more than there is.
+fn a_refusal_keeps_its_error_number_if_its_text_is_invalid() {
+    // Text of 5 bytes that are not UTF-8, followed by an attribute whose length exceeds the data.
     let tlvs = b"\x09\x00\x01\x00no \xff\0\0\0\0\x40\x00\x02\x00";
     let reply = Script::message(
         ERROR,
@@ -295,7 +295,7 @@ fn a_refusal_keeps_its_number_whatever_its_text_looks_like() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_read_leaves_the_outcome_unknown() {
+fn the_outcome_is_unknown_if_the_answer_cannot_be_decoded() {
     let cut = Script::message(ERROR, 0, &[0, 0]);
     let script = Script::new().expect_anything().answer(&cut);
     let outcomes = script.connect().unwrap().execute(&mut batch(2));
@@ -307,7 +307,7 @@ fn an_answer_that_cannot_be_read_leaves_the_outcome_unknown() {
 }
 
 #[test]
-fn a_dump_whose_end_is_lost_does_not_spoil_the_next_request() {
+fn the_next_request_succeeds_after_a_dump_whose_end_was_lost() {
     for lost in [None, Some(Error::Overrun)] {
         let mut script = Script::new().expect_anything().answer(&item(0, 1));
         if let Some(error) = lost.clone() {
@@ -322,7 +322,7 @@ fn a_dump_whose_end_is_lost_does_not_spoil_the_next_request() {
         let mut connection = script.connect().unwrap();
         assert_eq!(dump_all(&mut connection), Err(lost.unwrap_or(Error::TimedOut)));
         assert_eq!(dump_all(&mut connection), Ok(vec![5]));
-        assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+        assert_eq!(connection.execute_one(0x20, 0, |_| {}), Ok(()));
     }
 }
 
@@ -349,7 +349,7 @@ fn a_dump_can_be_read_by_datagrams() {
 }
 
 #[test]
-fn a_warning_with_success_is_kept_until_it_is_taken() {
+fn the_warning_of_an_executed_request_is_kept_until_it_is_taken() {
     let tlvs = b"\x0e\x00\x01\x00look out!\0\0\0";
     let reply = Script::message(
         ERROR,
@@ -364,7 +364,7 @@ fn a_warning_with_success_is_kept_until_it_is_taken() {
         .expect_anything()
         .answer(&done(TLVS, 0, tlvs));
     let mut connection = script.connect().unwrap();
-    assert_eq!(connection.acknowledged(0x20, 0, |_| {}), Ok(()));
+    assert_eq!(connection.execute_one(0x20, 0, |_| {}), Ok(()));
     assert_eq!(connection.take_warnings(), ["look out!".into()]);
     assert_eq!(connection.take_warnings(), []);
     assert_eq!(connection.execute(&mut batch(2)), [Ok(()), Ok(())]);
@@ -376,7 +376,7 @@ fn a_warning_with_success_is_kept_until_it_is_taken() {
 }
 
 #[test]
-fn the_echo_of_a_refused_request_is_shown() {
+fn the_echo_of_a_refused_request_is_passed_to_the_caller() {
     let reply = Script::message(ERROR, 0, &[&(-4103i32).to_ne_bytes()[..], &request(9)].concat());
     let script = Script::new().expect_anything().answer(&reply);
     let mut seen = Vec::new();
@@ -393,12 +393,12 @@ fn the_echo_of_a_refused_request_is_shown() {
 }
 
 #[test]
-fn leaving_the_script_shows_both_sides() {
+fn an_unexpected_request_is_reported_with_the_expected_one() {
     let error = Script::new()
         .expect(&request(1))
         .connect()
         .unwrap()
-        .acknowledged(0x20, 0, |_| {})
+        .execute_one(0x20, 0, |_| {})
         .unwrap_err();
-    assert!(matches!(error, Error::OffScript { .. }), "{error:?}");
+    assert!(matches!(error, Error::UnexpectedRequest { .. }), "{error:?}");
 }

@@ -56,7 +56,7 @@ impl SysctlError {
         Self {
             verb,
             name: name.into(),
-            cause: SysctlErrorCause::File(Errno::of(error)),
+            cause: SysctlErrorCause::File(Errno::from_io(error)),
         }
     }
 
