@@ -80,6 +80,7 @@ impl Connection {
     }
 
     /// The time to wait for each datagram of an answer; see [`set_timeout`](Self::set_timeout).
+    #[must_use] 
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
