@@ -128,13 +128,13 @@ impl<'b> AttributeWriter<'b> {
     }
 
     /// Length of the buffer in bytes, including the netlink header.
-    #[must_use] 
+    #[must_use]
     pub fn position(&self) -> usize {
         self.buffer.len()
     }
 
     /// Whether an attribute was longer than its 16-bit length field allows.
-    #[must_use] 
+    #[must_use]
     pub fn has_overflowed(&self) -> bool {
         self.overflowed
     }
@@ -179,7 +179,7 @@ pub struct AttributeReader<'b> {
 
 impl<'b> AttributeReader<'b> {
     /// Reads attributes from the start of `payload`.
-    #[must_use] 
+    #[must_use]
     pub fn new(payload: &'b [u8]) -> Self {
         AttributeReader { rest: payload }
     }
@@ -230,25 +230,25 @@ pub struct Attribute<'b> {
 
 impl<'b> Attribute<'b> {
     /// The type, without the two flag bits.
-    #[must_use] 
+    #[must_use]
     pub fn kind(&self) -> u16 {
         self.kind & NLA_TYPE_MASK
     }
 
     /// Whether the kernel set `NLA_F_NESTED`. Older subsystems do not set it for nested attributes.
-    #[must_use] 
+    #[must_use]
     pub fn is_nested(&self) -> bool {
         self.kind & NLA_F_NESTED != 0
     }
 
     /// Whether the kernel set `NLA_F_NET_BYTEORDER`.
-    #[must_use] 
+    #[must_use]
     pub fn is_net_byte_order(&self) -> bool {
         self.kind & NLA_F_NET_BYTEORDER != 0
     }
 
     /// The payload, unchanged.
-    #[must_use] 
+    #[must_use]
     pub fn bytes(&self) -> &'b [u8] {
         self.payload
     }
@@ -317,7 +317,7 @@ impl<'b> Attribute<'b> {
     }
 
     /// The attributes in the payload.
-    #[must_use] 
+    #[must_use]
     pub fn nested(&self) -> AttributeReader<'b> {
         AttributeReader::new(self.payload)
     }

@@ -15,7 +15,7 @@ pub struct Batch {
 
 impl Batch {
     /// A batch without requests.
-    #[must_use] 
+    #[must_use]
     pub fn new() -> Self {
         Batch::default()
     }
@@ -37,26 +37,26 @@ impl Batch {
     }
 
     /// Number of requests.
-    #[must_use] 
+    #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Whether there is no request.
-    #[must_use] 
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// Length of all requests in bytes.
-    #[must_use] 
+    #[must_use]
     pub fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
     /// The requests as they are sent, including headers. The connection sets sequence numbers and `NLM_F_ACK` when it
     /// executes the batch; before that they are 0.
-    #[must_use] 
+    #[must_use]
     pub fn messages(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         (0..self.len()).map(|index| {
             self.bytes

@@ -9,7 +9,9 @@ use netlink_packet_core::{
 
 use crate::message::{self, Message};
 use crate::transport::{KernelSocket, Transport};
-use crate::{AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, Reply, until_consistent};
+use crate::{
+    AttributeWriter, Batch, Errno, Error, Namespace, Protocol, Refusal, Reply, list_until_consistent,
+};
 
 /// A blocking netlink connection to the kernel.
 ///
@@ -80,7 +82,7 @@ impl Connection {
     }
 
     /// The time to wait for each datagram of an answer; see [`set_timeout`](Self::set_timeout).
-    #[must_use] 
+    #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
@@ -159,7 +161,7 @@ impl Connection {
     ///
     /// A dump that the kernel reports as interrupted (`NLM_F_DUMP_INTR`) ends with [`Error::DumpInterrupted`]: the items
     /// before it are a mixture of the states before and after a change. IPVS, ipset and conntrack never set this flag;
-    /// their dumps have to be checked by other means, see [`until_consistent`].
+    /// their dumps have to be checked by other means, see [`list_until_consistent`].
     pub fn dump<T, E, F>(
         &mut self,
         message_type: u16,
@@ -197,20 +199,20 @@ impl Connection {
         write: impl Fn(&mut AttributeWriter<'_>),
         mut decode: impl FnMut(Message<'_>) -> Result<Option<T>, E>,
     ) -> Result<Vec<T>, E> {
-        let items = until_consistent(DUMP_ATTEMPTS, || {
+        let listing = list_until_consistent(DUMP_ATTEMPTS, |_| {
             let mut items = Vec::new();
             let mut dump = self.dump(message_type, flags, &write, &mut decode)?;
             while let Some(item) = dump.next_item() {
                 items.push(item?);
             }
-            Ok::<_, E>((!dump.was_interrupted).then_some(items))
+            Ok::<_, E>((items, !dump.was_interrupted))
         })?;
-        items.ok_or_else(|| {
-            Error::DumpInterrupted {
-                attempts: DUMP_ATTEMPTS,
-            }
-            .into()
-        })
+        if listing.is_consistent {
+            Ok(listing.value)
+        } else {
+            let attempts = listing.attempts;
+            Err(Error::DumpInterrupted { attempts }.into())
+        }
     }
 
     /// Executes the requests of a batch in order, in few system calls, and returns one outcome for

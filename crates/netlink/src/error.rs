@@ -89,7 +89,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// A refusal with an error number only.
-    #[must_use] 
+    #[must_use]
     pub fn new(errno: Errno) -> Self {
         Refusal {
             errno,
@@ -230,7 +230,7 @@ pub enum Error {
 
 impl Error {
     /// The error number if the kernel refused the request or a system call failed.
-    #[must_use] 
+    #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Refused(refusal) => Some(refusal.errno),
@@ -240,7 +240,7 @@ impl Error {
     }
 
     /// Whether the request may have been executed in spite of this error: its answer was lost or could not be decoded.
-    #[must_use] 
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::TimedOut

@@ -17,7 +17,7 @@ pub const HEADER_LENGTH: usize = 4;
 const CONTROLLER_VERSION: u8 = 2;
 
 /// The header that follows the netlink header of a generic message (`struct genlmsghdr`).
-#[must_use] 
+#[must_use]
 pub fn header(command: u8, version: u8) -> [u8; HEADER_LENGTH] {
     let mut bytes = [0; HEADER_LENGTH];
     GenlHeader {

@@ -26,7 +26,7 @@ pub struct Header {
 
 impl Header {
     /// A header for this address family, version 0, resource 0.
-    #[must_use] 
+    #[must_use]
     pub fn new(family: u8) -> Self {
         Header {
             family,
@@ -36,7 +36,7 @@ impl Header {
     }
 
     /// Encodes the header.
-    #[must_use] 
+    #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_LENGTH] {
         let [r0, r1] = self.resource.to_be_bytes();
         [self.family, self.version, r0, r1]
@@ -58,13 +58,13 @@ impl Header {
 }
 
 /// The netlink message type of a subsystem's command.
-#[must_use] 
+#[must_use]
 pub fn message_type(subsystem: u8, command: u8) -> u16 {
     u16::from_be_bytes([subsystem, command])
 }
 
 /// The command of a netlink message type.
-#[must_use] 
+#[must_use]
 pub fn command(message_type: u16) -> u8 {
     let [_, command] = message_type.to_be_bytes();
     command

@@ -41,20 +41,20 @@ enum Answer {
 
 impl Script {
     /// An empty script: every request fails with [`Error::UnexpectedRequest`].
-    #[must_use] 
+    #[must_use]
     pub fn new() -> Self {
         Script::default()
     }
 
     /// Limits the number of requests in one send of a batch. Default: no limit.
-    #[must_use] 
+    #[must_use]
     pub fn requests_per_send(mut self, requests: usize) -> Self {
         self.requests_per_send = Some(requests);
         self
     }
 
     /// The next send must contain exactly these messages, apart from sequence numbers and `NLM_F_ACK`.
-    #[must_use] 
+    #[must_use]
     pub fn expect(mut self, messages: &[u8]) -> Self {
         self.steps.push_back(Step {
             expected: Some(messages.to_vec()),
@@ -64,20 +64,20 @@ impl Script {
     }
 
     /// The next send may contain anything.
-    #[must_use] 
+    #[must_use]
     pub fn expect_anything(mut self) -> Self {
         self.steps.push_back(Step::default());
         self
     }
 
     /// Answers the first request of the preceding send with a datagram.
-    #[must_use] 
+    #[must_use]
     pub fn answer(self, datagram: &[u8]) -> Self {
         self.answer_to(0, datagram)
     }
 
     /// Answers the request with this index in the preceding send with a datagram.
-    #[must_use] 
+    #[must_use]
     pub fn answer_to(self, request: usize, datagram: &[u8]) -> Self {
         let mut messages = 0;
         let mut rest = datagram;
@@ -95,7 +95,7 @@ impl Script {
     }
 
     /// Acknowledges the request with this index in the preceding send, or refuses it with an error number.
-    #[must_use] 
+    #[must_use]
     pub fn acknowledge(self, request: usize, outcome: Result<(), Errno>) -> Self {
         let code = outcome.map_or_else(|errno| -errno.0, |()| 0);
         let mut payload = code.to_ne_bytes().to_vec();
@@ -108,7 +108,7 @@ impl Script {
     }
 
     /// Answers with the end of a dump (`NLMSG_DONE`).
-    #[must_use] 
+    #[must_use]
     pub fn done(self) -> Self {
         let bytes = Self::message(NLMSG_DONE, NLM_F_MULTIPART, &0i32.to_ne_bytes());
         self.push(Answer::Datagram {
@@ -118,13 +118,13 @@ impl Script {
     }
 
     /// The next receive fails, for example with [`Error::Overrun`].
-    #[must_use] 
+    #[must_use]
     pub fn fail(self, error: Error) -> Self {
         self.push(Answer::Error(error))
     }
 
     /// Encodes a message with its netlink header, sequence number 0.
-    #[must_use] 
+    #[must_use]
     pub fn message(message_type: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_LENGTH];
         bytes.extend_from_slice(payload);

@@ -20,7 +20,7 @@ pub struct FilterInstruction {
 
 impl FilterInstruction {
     /// An instruction that is not a conditional jump.
-    #[must_use] 
+    #[must_use]
     pub fn new(code: u16, operand: u32) -> Self {
         FilterInstruction {
             code,
