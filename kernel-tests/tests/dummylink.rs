@@ -1,4 +1,4 @@
-//! Dummy links on the kernel, with `ip` as second opinion.
+//! Dummy links on the kernel, compared with `ip`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use std::{
@@ -8,8 +8,9 @@ use std::{
 };
 
 use kernlink_dummylink::{
-    AddressFlags, AddressKey, Client, DummyLink, DummyLinks, Error, Event, Events, HostAddress, Lifetime,
-    Link, LinkAddress, LinkName, LinkState, LocalRoute, Operation, Ours, Owner, Scope, Selection,
+    AddressFlags, AddressKey, AddressProtocol, Client, DummyLink, DummyLinks, Error, Event, Events,
+    HostAddress, Lifetime, Link, LinkAddress, LinkName, LinkState, LocalRoute, Operation, Ownership, Scope,
+    Selection,
 };
 use kernlink_kernel_tests::{
     kernel::Feature,
@@ -32,8 +33,8 @@ fn host(number: u32) -> LinkAddress {
     LinkAddress::host(Ipv4Addr::from(0x0a40_0000 + number).into()).unwrap()
 }
 
-/// Link, address, prefix length, scope and the flags it names, as `ip -j address` tells them.
-fn as_ip_lists() -> BTreeSet<String> {
+/// Link, address, prefix length, scope and flags as listed by `ip -j address`.
+fn listed_by_ip() -> BTreeSet<String> {
     let json: serde_json::Value =
         serde_json::from_str(&tools::must("ip", &["-j", "address", "show"])).unwrap();
     let mut listed = BTreeSet::new();
@@ -72,13 +73,13 @@ fn as_ip_lists() -> BTreeSet<String> {
     listed
 }
 
-/// What we list and what `ip` lists at one moment at which no address is being checked. The kernel adds and checks IPv6 addresses
-/// on a thread of its own, those of links that came up among them.
+/// The addresses listed by the client and by `ip` at a moment without changes and without duplicate address detection. The kernel
+/// adds and checks IPv6 addresses asynchronously, for example link-local addresses of links that were set up.
 fn both_listings(client: &mut Client) -> (Vec<HostAddress>, BTreeSet<String>) {
     wait::until(|| {
-        let before = as_ip_lists();
+        let before = listed_by_ip();
         let listed = client.list(Selection::All).unwrap();
-        let after = as_ip_lists();
+        let after = listed_by_ip();
         if before == after && !after.iter().any(|line| line.contains("tentative")) {
             Ok((listed, after))
         } else {
@@ -87,7 +88,7 @@ fn both_listings(client: &mut Client) -> (Vec<HostAddress>, BTreeSet<String>) {
     })
 }
 
-fn as_we_list(listed: &[HostAddress]) -> BTreeSet<String> {
+fn listed_by_client(listed: &[HostAddress]) -> BTreeSet<String> {
     let words = [
         (AddressFlags::SECONDARY, "secondary"),
         (AddressFlags::NO_DAD, "nodad"),
@@ -126,7 +127,7 @@ fn as_we_list(listed: &[HostAddress]) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_listing_equals_that_of_ip_on_links_of_any_kind() {
+fn the_client_lists_the_same_addresses_as_ip_on_links_of_any_kind() {
     NetNs::new().run(|| {
         tools::ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
         tools::ip(&["link", "set", "v0", "up"]);
@@ -167,7 +168,7 @@ fn the_listing_equals_that_of_ip_on_links_of_any_kind() {
         ]);
         let mut client = Client::open().unwrap();
         let (listed, shown) = both_listings(&mut client);
-        assert_eq!(as_we_list(&listed), shown);
+        assert_eq!(listed_by_client(&listed), shown);
         let one = client.list(Selection::On(name("v1"))).unwrap();
         let others = client.list(Selection::Except(name("v1"))).unwrap();
         assert!(
@@ -190,7 +191,7 @@ fn the_listing_equals_that_of_ip_on_links_of_any_kind() {
 }
 
 #[test]
-fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
+fn the_client_and_ip_list_each_others_addresses() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         let link = name("d0");
@@ -199,12 +200,12 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
             .ensure_link(
                 &DummyLink::new(link)
                     .with_mtu(1400)
-                    .with_alias("ours")
+                    .with_alias("test")
                     .with_state(LinkState::Up),
             )
             .unwrap();
         let shown = tools::must("ip", &["-d", "link", "show", "dev", "d0"]);
-        for words in ["mtu 1400", "NOARP", "UP", "alias ours", "dummy"] {
+        for words in ["mtu 1400", "NOARP", "UP", "alias test", "dummy"] {
             assert!(shown.contains(words), "{words}: {shown}");
         }
         let addresses = [
@@ -212,7 +213,7 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
                 .with_broadcast([10, 5, 0, 255].into())
                 .with_scope(Scope::Link),
             LinkAddress::new(key("10.5.0.2/24")).with_scope(Scope::Link),
-            LinkAddress::new(key("10.6.0.1/32")).with_owner(Owner::KERNLINK),
+            LinkAddress::new(key("10.6.0.1/32")).with_protocol(AddressProtocol::KERNLINK),
             LinkAddress::new(key("fd00:5::1/128")),
             LinkAddress::new(key("fd00:5:1::1/64"))
                 .with_flags(AddressFlags::NO_DAD | AddressFlags::NO_PREFIX_ROUTE),
@@ -227,7 +228,7 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
         tools::ip(&["address", "add", "10.8.0.1/20", "dev", "d0"]);
         tools::ip(&["-6", "address", "add", "fd00:8::1/100", "dev", "d0"]);
         let (listed, shown) = both_listings(&mut client);
-        assert_eq!(as_we_list(&listed), shown);
+        assert_eq!(listed_by_client(&listed), shown);
         let text = tools::must("ip", &["address", "show", "dev", "d0"]);
         assert_eq!(text.matches("inet ").count(), 5, "{text}");
         client.delete(&link, &key("10.6.0.1/32")).unwrap();
@@ -239,14 +240,14 @@ fn what_we_add_ip_lists_and_what_ip_adds_we_list() {
                 .is_not_found()
         );
         let (listed, shown) = both_listings(&mut client);
-        assert_eq!(as_we_list(&listed), shown);
+        assert_eq!(listed_by_client(&listed), shown);
         client.delete_link(&link).unwrap();
         assert!(tools::run("ip", &["link", "show", "dev", "d0"]).is_err());
     });
 }
 
 #[test]
-fn the_owner_tag_is_kept() {
+fn the_protocol_of_an_address_is_stored() {
     requires!(Feature::DummyLink);
     since!(5, 18);
     NetNs::new().run(|| {
@@ -256,34 +257,34 @@ fn the_owner_tag_is_kept() {
             client
                 .add(
                     &name("d0"),
-                    &LinkAddress::new(key(text)).with_owner(Owner::KERNLINK),
+                    &LinkAddress::new(key(text)).with_protocol(AddressProtocol::KERNLINK),
                 )
                 .unwrap();
         }
-        let owners: Vec<_> = client
+        let protocols: Vec<_> = client
             .list(Selection::On(name("d0")))
             .unwrap()
             .iter()
-            .map(|seen| seen.address.owner)
+            .map(|seen| seen.address.protocol)
             .collect();
-        assert_eq!(owners, [Owner::KERNLINK, Owner::KERNLINK]);
-        let ours = [
+        assert_eq!(protocols, [AddressProtocol::KERNLINK, AddressProtocol::KERNLINK]);
+        let ownership = [
             LinkAddress::new(key("10.1.0.1/32")),
             LinkAddress::new(key("fd00::1/128")),
         ];
         assert_eq!(
             client
-                .replace(&name("d0"), &ours, &Ours::Everything)
+                .replace(&name("d0"), &ownership, &Ownership::All)
                 .unwrap()
                 .done,
             0,
-            "the tag was compared"
+            "the protocol was compared"
         );
     });
 }
 
 #[test]
-fn lines_that_operations_print_do_the_same_with_ip() {
+fn printed_operations_have_the_same_effect_with_ip() {
     requires!(Feature::DummyLink);
     let link = name("d0");
     let operations = [
@@ -301,11 +302,11 @@ fn lines_that_operations_print_do_the_same_with_ip() {
     let state = || {
         wait::for_ipv6_addresses();
         (
-            as_ip_lists(),
+            listed_by_ip(),
             tools::must("ip", &["route", "show", "table", "local", "proto", "static"]),
         )
     };
-    let by_us = NetNs::new().run(|| {
+    let by_client = NetNs::new().run(|| {
         let outcomes = Client::open().unwrap().execute(&operations);
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         state()
@@ -318,11 +319,11 @@ fn lines_that_operations_print_do_the_same_with_ip() {
         tools::run_with_input("ip", &["-batch", "-"], &lines).unwrap();
         state()
     });
-    assert_eq!(by_us, by_ip);
+    assert_eq!(by_client, by_ip);
 }
 
 #[test]
-fn a_foreign_address_on_our_link_and_ours_on_another_are_reported_and_left() {
+fn foreign_addresses_and_desired_addresses_on_other_links_are_reported_and_not_changed() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         let link = name("kube-ipvs0");
@@ -331,12 +332,12 @@ fn a_foreign_address_on_our_link_and_ours_on_another_are_reported_and_left() {
         tools::ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
         tools::ip(&["address", "add", "10.96.0.1/32", "dev", "v0"]);
         tools::ip(&["address", "add", "172.16.0.1/24", "dev", "kube-ipvs0"]);
-        let ours = Ours::Within(vec!["10.96.0.0/12".parse().unwrap()]);
-        let wanted = [LinkAddress::new(key("10.96.0.1/32"))];
-        let replaced = client.replace(&link, &wanted, &ours).unwrap();
-        assert_eq!(replaced.failures, []);
+        let ownership = Ownership::Within(vec!["10.96.0.0/12".parse().unwrap()]);
+        let desired = [LinkAddress::new(key("10.96.0.1/32"))];
+        let report = client.replace(&link, &desired, &ownership).unwrap();
+        assert_eq!(report.failures, []);
         assert_eq!(
-            replaced
+            report
                 .difference
                 .foreign
                 .iter()
@@ -345,7 +346,7 @@ fn a_foreign_address_on_our_link_and_ours_on_another_are_reported_and_left() {
             [key("172.16.0.1/24")]
         );
         assert_eq!(
-            replaced
+            report
                 .difference
                 .elsewhere
                 .iter()
@@ -353,9 +354,9 @@ fn a_foreign_address_on_our_link_and_ours_on_another_are_reported_and_left() {
                 .collect::<Vec<_>>(),
             [name("v0")]
         );
-        let replaced = client.replace(&link, &[], &ours).unwrap();
-        assert_eq!(replaced.done, 1);
-        let listed = as_ip_lists();
+        let report = client.replace(&link, &[], &ownership).unwrap();
+        assert_eq!(report.done, 1);
+        let listed = listed_by_ip();
         assert!(
             listed.iter().any(|line| line.starts_with("v0 10.96.0.1/32")),
             "{listed:?}"
@@ -370,15 +371,15 @@ fn a_foreign_address_on_our_link_and_ours_on_another_are_reported_and_left() {
 }
 
 #[test]
-fn a_link_of_the_wrong_kind_with_our_name_is_reported_and_left() {
+fn a_link_of_another_kind_is_reported_and_not_changed() {
     NetNs::new().run(|| {
         tools::ip(&["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "v1"]);
         tools::ip(&["address", "add", "10.96.0.1/32", "dev", "kube-ipvs0"]);
-        let before = (tools::must("ip", &["-d", "link"]), as_ip_lists());
+        let before = (tools::must("ip", &["-d", "link"]), listed_by_ip());
         let link = name("kube-ipvs0");
         let mut client = Client::open().unwrap();
-        let wanted = DummyLink::new(link).with_mtu(9000).with_state(LinkState::Up);
-        let error = client.ensure_link(&wanted).unwrap_err();
+        let desired = DummyLink::new(link).with_mtu(9000).with_state(LinkState::Up);
+        let error = client.ensure_link(&desired).unwrap_err();
         assert!(
             error.is_wrong_kind() && error.to_string().contains("veth"),
             "{error}"
@@ -393,17 +394,17 @@ fn a_link_of_the_wrong_kind_with_our_name_is_reported_and_left() {
                 "{operation}"
             );
         }
-        let replaced = client.replace(&link, &[host(1)], &Ours::Everything).unwrap();
-        assert_eq!(replaced.done, 0);
+        let report = client.replace(&link, &[host(1)], &Ownership::All).unwrap();
+        assert_eq!(report.done, 0);
         assert!(
-            !replaced.failures.is_empty() && replaced.failures.iter().all(|(_, error)| error.is_wrong_kind())
+            !report.failures.is_empty() && report.failures.iter().all(|(_, error)| error.is_wrong_kind())
         );
-        assert_eq!((tools::must("ip", &["-d", "link"]), as_ip_lists()), before);
+        assert_eq!((tools::must("ip", &["-d", "link"]), listed_by_ip()), before);
     });
 }
 
 #[test]
-fn a_link_is_known_by_its_alternative_names() {
+fn a_link_is_found_by_its_alternative_names() {
     requires!(Feature::DummyLink);
     since!(5, 5);
     NetNs::new().run(|| {
@@ -414,11 +415,11 @@ fn a_link_is_known_by_its_alternative_names() {
         client.ensure_link(&DummyLink::new(other).with_mtu(9000)).unwrap();
         assert_eq!(client.link(&other).unwrap().unwrap().name, link);
         assert_eq!(client.link(&link).unwrap().unwrap().mtu, 9000);
-        let wanted = [host(1), LinkAddress::new(key("fd00::1/128"))];
-        let replaced = client.replace(&other, &wanted, &Ours::Everything).unwrap();
-        assert_eq!((replaced.done, replaced.failures.len()), (2, 0), "{replaced:?}");
-        let replaced = client.replace(&other, &wanted, &Ours::Everything).unwrap();
-        assert_eq!((replaced.done, replaced.failures.len()), (0, 0), "{replaced:?}");
+        let desired = [host(1), LinkAddress::new(key("fd00::1/128"))];
+        let report = client.replace(&other, &desired, &Ownership::All).unwrap();
+        assert_eq!((report.done, report.failures.len()), (2, 0), "{report:?}");
+        let report = client.replace(&other, &desired, &Ownership::All).unwrap();
+        assert_eq!((report.done, report.failures.len()), (0, 0), "{report:?}");
         let on = client.list(Selection::On(other)).unwrap();
         assert!(on.len() == 2 && on.iter().all(|seen| seen.link == link), "{on:?}");
         let others = client.list(Selection::Except(other)).unwrap();
@@ -429,13 +430,13 @@ fn a_link_is_known_by_its_alternative_names() {
 }
 
 #[test]
-fn a_listing_of_one_link_is_whole_while_it_changes() {
+fn a_listing_of_one_link_is_complete_during_changes() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         let link = name("d0");
         let mut client = Client::open().unwrap();
         client.ensure_link(&DummyLink::new(link)).unwrap();
-        // The kernel resumes a listing by position, so deleting what comes first would hide what comes later.
+        // The kernel continues a dump by position, so deleting earlier addresses could hide later ones.
         let add = |range: std::ops::Range<u32>| -> Vec<_> {
             range
                 .map(|number| Operation::AddAddress(link, host(number)))
@@ -444,7 +445,7 @@ fn a_listing_of_one_link_is_whole_while_it_changes() {
         for outcome in client.execute(&add(0..3_500)) {
             outcome.unwrap();
         }
-        let lasting: BTreeSet<_> = (1_500..3_500).map(|number| host(number).key).collect();
+        let unchanged: BTreeSet<_> = (1_500..3_500).map(|number| host(number).key).collect();
         let mut second = Client::open().unwrap();
         let changes = std::thread::spawn(move || {
             for number in 0..1_500 {
@@ -456,8 +457,12 @@ fn a_listing_of_one_link_is_whole_while_it_changes() {
             match client.list(Selection::On(link)) {
                 Ok(listed) => {
                     let keys: BTreeSet<_> = listed.iter().map(|seen| seen.address.key).collect();
-                    let lost = lasting.difference(&keys).count();
-                    assert_eq!((lost, listed.len() - keys.len()), (0, 0), "lost, listed twice");
+                    let missing = unchanged.difference(&keys).count();
+                    assert_eq!(
+                        (missing, listed.len() - keys.len()),
+                        (0, 0),
+                        "missing, duplicates"
+                    );
                 }
                 Err(Error::Netlink {
                     error: kernlink_netlink::Error::DumpInterrupted { .. },
@@ -475,7 +480,7 @@ fn a_listing_of_one_link_is_whole_while_it_changes() {
 }
 
 #[test]
-fn the_link_local_address_of_the_kernel_is_left() {
+fn the_link_local_address_of_the_kernel_is_not_deleted() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         let link = name("d0");
@@ -490,11 +495,11 @@ fn the_link_local_address_of_the_kernel_is_left() {
         client
             .add(&link, &LinkAddress::new(key("fe80::1234/128")))
             .unwrap();
-        let wide = Ours::Within(vec!["::/0".parse().unwrap()]);
-        for ours in [Ours::Everything, wide] {
-            let replaced = client.replace(&link, &[], &ours).unwrap();
-            assert_eq!(replaced.failures, []);
-            let foreign: Vec<_> = replaced
+        let wide = Ownership::Within(vec!["::/0".parse().unwrap()]);
+        for ownership in [Ownership::All, wide] {
+            let report = client.replace(&link, &[], &ownership).unwrap();
+            assert_eq!(report.failures, []);
+            let foreign: Vec<_> = report
                 .difference
                 .foreign
                 .iter()
@@ -503,14 +508,14 @@ fn the_link_local_address_of_the_kernel_is_left() {
             assert_eq!(foreign, [made]);
         }
         assert_eq!(client.list(Selection::On(link)).unwrap().len(), 1);
-        let link_local = Ours::Within(vec!["fe80::/10".parse().unwrap()]);
+        let link_local = Ownership::Within(vec!["fe80::/10".parse().unwrap()]);
         assert_eq!(client.replace(&link, &[], &link_local).unwrap().done, 1);
         assert_eq!(client.list(Selection::On(link)).unwrap(), []);
     });
 }
 
 #[test]
-fn ipv6_that_is_switched_off_is_told_from_a_missing_privilege() {
+fn disabled_ipv6_is_distinguished_from_a_missing_privilege() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         let link = name("d0");
@@ -536,7 +541,7 @@ fn ipv6_that_is_switched_off_is_told_from_a_missing_privilege() {
 }
 
 #[test]
-fn the_namespace_is_the_one_that_was_opened() {
+fn a_client_uses_the_namespace_in_which_it_was_opened() {
     let namespace = NetNs::new();
     namespace.run(|| {
         tools::ip(&[
@@ -557,33 +562,33 @@ fn the_namespace_is_the_one_that_was_opened() {
 }
 
 #[test]
-fn without_privilege_changes_are_refused_as_such() {
+fn changes_without_privilege_are_refused_with_permission_denied() {
     requires!(Feature::DummyLink);
     NetNs::new().run(|| {
         Client::open()
             .unwrap()
             .ensure_link(&DummyLink::new(name("d0")))
             .unwrap();
-        // Capabilities belong to a process as far as safe Rust goes, so the part without them is a process.
+        // Safe Rust can drop capabilities only for a new process.
         let program = std::env::current_exe().unwrap();
         let part = [
             program.to_str().unwrap(),
             "--exact",
-            "part_without_privilege",
+            "helper_without_privilege",
             "--ignored",
         ];
         let arguments: Vec<_> = ["--bounding-set=-all", "--inh-caps=-all"]
             .into_iter()
             .chain(part)
             .collect();
-        let said = tools::must("setpriv", &arguments);
-        assert!(said.contains("1 passed"), "{said}");
+        let output = tools::must("setpriv", &arguments);
+        assert!(output.contains("1 passed"), "{output}");
     });
 }
 
 #[test]
-#[ignore = "started by without_privilege_changes_are_refused_as_such"]
-fn part_without_privilege() {
+#[ignore = "started by changes_without_privilege_are_refused_with_permission_denied"]
+fn helper_without_privilege() {
     let mut client = Client::open().unwrap();
     for error in [
         client.add(&name("d0"), &host(1)).unwrap_err(),
@@ -596,46 +601,47 @@ fn part_without_privilege() {
 }
 
 #[test]
-fn changes_of_links_and_addresses_are_told() {
+fn changes_of_links_and_addresses_are_events() {
     NetNs::new().run(|| {
         let mut events = Events::open(Some(Duration::from_secs(10))).unwrap();
         tools::ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
         tools::ip(&["link", "set", "v0", "up"]);
         tools::ip(&["address", "add", "10.1.0.1/32", "dev", "v0"]);
         tools::ip(&["address", "add", "fd00::1/128", "nodad", "dev", "v0"]);
-        // Of an IPv6 address the kernel tells when it can be used, which is a moment later.
+        // The kernel sends the event of an IPv6 address when it becomes usable, asynchronously.
         wait::for_ipv6_addresses();
         tools::ip(&["address", "delete", "10.1.0.1/32", "dev", "v0"]);
         tools::ip(&["link", "delete", "v0"]);
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for event in &mut events {
-            told.push(match event.unwrap() {
+            lines.push(match event.unwrap() {
                 Event::LinkChanged(link) => format!("link {}", link.name),
                 Event::LinkDeleted(link) => format!("no link {}", link.name),
                 Event::AddressChanged(seen) => format!("{} on {}", seen.address.key, seen.link),
                 Event::AddressDeleted(seen) => format!("no {} on {}", seen.address.key, seen.link),
                 other => panic!("{other:?}"),
             });
-            if told.last().is_some_and(|line| line == "no link v0") {
+            if lines.last().is_some_and(|line| line == "no link v0") {
                 break;
             }
         }
         let mut position = 0;
-        for wanted in [
+        for desired in [
             "link v0",
             "10.1.0.1/32 on v0",
             "fd00::1/128 on v0",
             "no 10.1.0.1/32 on v0",
             "no link v0",
         ] {
-            let found = told.iter().skip(position).position(|line| line == wanted);
-            position += found.unwrap_or_else(|| panic!("{wanted:?} is not in its place in {told:?}")) + 1;
+            let found = lines.iter().skip(position).position(|line| line == desired);
+            position +=
+                found.unwrap_or_else(|| panic!("{desired:?} is missing or out of order in {lines:?}")) + 1;
         }
     });
 }
 
 #[test]
-fn an_overrun_of_events_is_seen_and_resynchronised() {
+fn an_overrun_of_events_is_reported_and_resync_reads_everything() {
     NetNs::new().run(|| {
         tools::ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
         let mut events = Events::open(Some(Duration::from_secs(5))).unwrap();
@@ -648,15 +654,15 @@ fn an_overrun_of_events_is_seen_and_resynchronised() {
             .by_ref()
             .take(300)
             .any(|event| event.unwrap() == Event::Overrun);
-        assert!(overrun, "200 events fitted a buffer of 4 kB");
-        let snapshot = events.resynchronise().unwrap();
+        assert!(overrun, "no overrun: 200 events fit into a buffer of 4 kB");
+        let snapshot = events.resync().unwrap();
         let on_v0 = snapshot
             .addresses
             .iter()
             .filter(|seen| seen.link == name("v0"))
             .count();
         assert_eq!((on_v0, snapshot.links.len()), (200, 3));
-        // The stream goes on from there.
+        // Later events are received.
         tools::ip(&["address", "delete", "10.1.0.7/32", "dev", "v0"]);
         match events.next().unwrap().unwrap() {
             Event::AddressDeleted(seen) => assert_eq!(seen.address.key, key("10.1.0.7/32")),
@@ -676,7 +682,7 @@ fn a_local_route_makes_virtual_servers_reachable_like_an_address() {
     let link = name("kube-ipvs0");
     network.node.run(|| {
         let mut client = Client::open().unwrap();
-        // IPv6 routes need the link up.
+        // IPv6 routes require the link to be up.
         client
             .ensure_link(&DummyLink::new(link).with_state(LinkState::Up))
             .unwrap();
@@ -732,7 +738,7 @@ fn a_local_route_makes_virtual_servers_reachable_like_an_address() {
             tally.assert_balanced(&["pod0", "pod1"], 0);
         }
     }
-    // Without the route the virtual address is nobody's.
+    // Without the route the address is not local and requests fail.
     network.node.run(|| {
         let mut client = Client::open().unwrap();
         client

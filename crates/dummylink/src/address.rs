@@ -1,244 +1,48 @@
-//! Addresses as they lie on a link.
+//! Addresses of links.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::str::FromStr;
 
-use ipnet::IpNet;
+use crate::{AddressKey, InvalidAddress, Label, LinkName, Scope, uapi};
 
-use crate::{Label, LinkName, uapi};
-
-/// What tells one address of a link from another: the address, its prefix length and its peer.
-///
-/// Ordered by address, IPv4 first. The whole key of an address on a host is this and the link. The
-/// same address of either family may lie on several links. On one link the kernel takes
-/// - an IPv6 address once, whatever its prefix length and peer;
-/// - an IPv4 address several times, if the prefix lengths or the networks of the peers differ (without
-///   a peer, the network of the address itself). It compares the networks also when an address is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AddressKey {
-    address: IpAddr,
-    prefix_length: u8,
-    peer: Option<IpAddr>,
-}
-
-impl AddressKey {
-    /// An address with a prefix length of at most 32 (IPv4) or 128 (IPv6).
-    ///
-    /// # Errors
-    /// [`InvalidAddress`] if the prefix is too long, or the address the unspecified one: the
-    /// kernel takes `0.0.0.0` without an error and adds nothing.
-    pub fn new(address: IpAddr, prefix_length: u8) -> Result<Self, InvalidAddress> {
-        let refuse = |reason| {
-            Err(InvalidAddress {
-                text: format!("{address}/{prefix_length}").into(),
-                reason,
-            })
-        };
-        if prefix_length > host_prefix_length(address) {
-            return refuse("the prefix is longer than the address");
-        }
-        if address.is_unspecified() {
-            return refuse("the unspecified address cannot lie on a link");
-        }
-        Ok(AddressKey {
-            address,
-            prefix_length,
-            peer: None,
-        })
-    }
-
-    /// The same address with another address at the other end of the link. The prefix length is
-    /// then that of the other end. As `ip address add ADDRESS peer PEER/LENGTH`. A peer equal to the
-    /// address is no peer.
-    ///
-    /// # Errors
-    /// [`InvalidAddress`] if the peer is of the other family or the unspecified address.
-    pub fn with_peer(self, peer: IpAddr) -> Result<Self, InvalidAddress> {
-        let refuse = |reason| {
-            Err(InvalidAddress {
-                text: format!("{} peer {peer}/{}", self.address, self.prefix_length).into(),
-                reason,
-            })
-        };
-        if peer.is_ipv4() != self.address.is_ipv4() {
-            return refuse("the peer is of another address family");
-        }
-        if peer.is_unspecified() {
-            return refuse("the unspecified address cannot be a peer");
-        }
-        Ok(AddressKey {
-            peer: (peer != self.address).then_some(peer),
-            ..self
-        })
-    }
-
-    /// An address for itself alone: `/32` or `/128`.
-    ///
-    /// # Errors
-    /// [`InvalidAddress`] for the unspecified address.
-    pub fn host(address: IpAddr) -> Result<Self, InvalidAddress> {
-        Self::new(address, host_prefix_length(address))
-    }
-
-    /// A key as the kernel sent it.
-    pub(crate) fn from_kernel(address: IpAddr, prefix_length: u8, remote: Option<IpAddr>) -> Self {
-        AddressKey {
-            address,
-            prefix_length,
-            peer: remote.filter(|remote| *remote != address),
-        }
-    }
-
-    /// The address.
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// Number of leading bits that the link's neighbours share; 32 or 128 if there are none. With a
-    /// peer, those of the peer.
-    pub fn prefix_length(&self) -> u8 {
-        self.prefix_length
-    }
-
-    /// The address at the other end of a point-to-point link; `None` elsewhere.
-    #[doc(alias = "IFA_ADDRESS")]
-    pub fn peer(&self) -> Option<IpAddr> {
-        self.peer
-    }
-
-    /// What the prefix length belongs to (`IFA_ADDRESS`): the peer, or the address itself.
-    pub(crate) fn remote(&self) -> IpAddr {
-        self.peer.unwrap_or(self.address)
-    }
-
-    /// The network that the prefix stands for. `None` of a prefix that the kernel should not have sent.
-    pub(crate) fn network(&self) -> Option<IpNet> {
-        IpNet::new(self.remote(), self.prefix_length)
-            .ok()
-            .map(|net| net.trunc())
-    }
-
-    /// Whether the kernel takes only one of the two on a link, and deletes one when it is asked for
-    /// the other
-    /// ([`__inet_insert_ifa`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/devinet.c),
-    /// [`ipv6_add_addr`](https://github.com/torvalds/linux/blob/v6.12/net/ipv6/addrconf.c)).
-    pub(crate) fn excludes(&self, other: &AddressKey) -> bool {
-        self.address == other.address
-            && (self.address.is_ipv6()
-                || (self.prefix_length == other.prefix_length && self.network() == other.network()))
-    }
-}
-
-fn host_prefix_length(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// As `ip address` takes it: `192.0.2.1/24`, `192.0.2.1 peer 192.0.2.2/32`.
-impl fmt::Display for AddressKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.peer {
-            Some(peer) => write!(f, "{} peer {peer}/{}", self.address, self.prefix_length),
-            None => write!(f, "{}/{}", self.address, self.prefix_length),
-        }
-    }
-}
-
-impl FromStr for AddressKey {
-    type Err = InvalidAddress;
-
-    /// Reads `192.0.2.1/24`, `2001:db8::1/64`, `192.0.2.1 peer 192.0.2.2/32`, or an address alone,
-    /// which means the address for itself.
-    fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        if let Some((address, remote)) = text.split_once(" peer ") {
-            let invalid = |reason| InvalidAddress {
-                text: text.into(),
-                reason,
-            };
-            let address: IpAddr = address
-                .parse()
-                .map_err(|_| invalid("it does not start with an address"))?;
-            let remote: AddressKey = remote.parse()?;
-            let peer = remote.address;
-            if remote.peer.is_some() {
-                return Err(invalid("it has two peers"));
-            }
-            if peer.is_ipv4() != address.is_ipv4() {
-                return Err(invalid("the peer is of another address family"));
-            }
-            return AddressKey::new(address, remote.prefix_length)?.with_peer(peer);
-        }
-        let invalid = |reason| InvalidAddress {
-            text: text.into(),
-            reason,
-        };
-        let (address, length) = match text.split_once('/') {
-            Some((address, length)) => (address, Some(length)),
-            None => (text, None),
-        };
-        let address = address
-            .parse()
-            .map_err(|_| invalid("it does not start with an address"))?;
-        match length {
-            None => Self::host(address),
-            Some(length) if length.bytes().all(|byte| byte.is_ascii_digit()) => {
-                let length = length
-                    .parse()
-                    .map_err(|_| invalid("its prefix length is no number up to 128"))?;
-                Self::new(address, length)
-            }
-            Some(_) => Err(invalid("its prefix length is no number up to 128")),
-        }
-    }
-}
-
-/// A text or a pair that is not an address of a link.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an address with prefix length: {reason}")]
-pub struct InvalidAddress {
-    /// What was given.
-    pub text: Box<str>,
-    /// What is wrong with it.
-    pub reason: &'static str,
-}
-
-/// An address of a link with all its settings.
+/// An address of a link with its attributes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LinkAddress {
     /// The address, its prefix length and its peer.
     #[doc(alias = "IFA_LOCAL")]
     pub key: AddressKey,
-    /// How far the address is valid.
+    /// Scope.
     pub scope: Scope,
-    /// Flags. An address that is listed also has those that the kernel set, such as
+    /// Flags. In a listing also those that the kernel sets, such as
     /// [`AddressFlags::PERMANENT`].
     #[doc(alias = "IFA_FLAGS")]
     pub flags: AddressFlags,
-    /// IPv4 only: the name that old tools show. The kernel's own choice is the link's name, which
+    /// IPv4 only: label (alias name of `ifconfig`). The kernel's default is the name of the link, which
     /// is read as `None`.
     #[doc(alias = "IFA_LABEL")]
     pub label: Option<Label>,
     /// IPv4 only: the broadcast address of the prefix; `None` if there is none.
     #[doc(alias = "IFA_BROADCAST")]
     pub broadcast: Option<Ipv4Addr>,
-    /// For how long the address is valid and preferred.
+    /// Lifetimes.
     #[doc(alias = "IFA_CACHEINFO")]
     pub lifetime: Lifetime,
-    /// Metric of the prefix route; 0 is the kernel's own choice.
+    /// Metric of the prefix route; 0 is the kernel's default.
     #[doc(alias = "IFA_RT_PRIORITY")]
     pub metric: u32,
-    /// Who added the address, for people to see (`ip address` prints it as `proto`); never compared
-    /// here. Kernels before 5.18 ignore it, and it is then read as [`Owner::UNSPECIFIED`].
+    /// The program that added the address (`proto` of `ip address`). Kernels before 5.18 ignore it, and it is then read as
+    /// [`AddressProtocol::UNSPECIFIED`].
     #[doc(alias = "IFA_PROTO")]
-    pub owner: Owner,
+    pub protocol: AddressProtocol,
 }
 
 impl LinkAddress {
-    /// An address with what suits a virtual IP: global scope, no broadcast address, for ever, and
-    /// for IPv6 no duplicate address detection.
+    /// An address with defaults for a virtual IP: global scope, no broadcast address, infinite lifetime, and
+    /// no duplicate address detection (IPv6).
+    #[must_use]
     pub fn new(key: AddressKey) -> Self {
-        let flags = if key.address.is_ipv6() {
+        let flags = if key.address().is_ipv6() {
             AddressFlags::NO_DAD
         } else {
             AddressFlags::empty()
@@ -251,11 +55,11 @@ impl LinkAddress {
             broadcast: None,
             lifetime: Lifetime::FOREVER,
             metric: 0,
-            owner: Owner::UNSPECIFIED,
+            protocol: AddressProtocol::UNSPECIFIED,
         }
     }
 
-    /// [`new`](Self::new) for an address for itself alone (`/32`, `/128`).
+    /// [`new`](Self::new) with prefix length 32 (IPv4) or 128 (IPv6).
     ///
     /// # Errors
     /// [`InvalidAddress`] for the unspecified address.
@@ -264,49 +68,62 @@ impl LinkAddress {
     }
 
     /// Sets the scope.
+    #[must_use]
     pub fn with_scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
     }
 
     /// Sets all flags.
+    #[must_use]
     pub fn with_flags(mut self, flags: AddressFlags) -> Self {
         self.flags = flags;
         self
     }
 
     /// Sets the label (IPv4).
+    #[must_use]
     pub fn with_label(mut self, label: Label) -> Self {
         self.label = Some(label);
         self
     }
 
     /// Sets the broadcast address (IPv4).
+    #[must_use]
     pub fn with_broadcast(mut self, broadcast: Ipv4Addr) -> Self {
         self.broadcast = Some(broadcast);
         self
     }
 
     /// Sets the lifetimes.
+    #[must_use]
     pub fn with_lifetime(mut self, lifetime: Lifetime) -> Self {
         self.lifetime = lifetime;
         self
     }
 
     /// Sets the metric of the prefix route.
+    #[must_use]
     pub fn with_metric(mut self, metric: u32) -> Self {
         self.metric = metric;
         self
     }
 
-    /// Sets the owner tag.
-    pub fn with_owner(mut self, owner: Owner) -> Self {
-        self.owner = owner;
+    /// Sets the protocol (`proto` of `ip address`).
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: AddressProtocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// Removes the label if it is the name of the link, which is the kernel's default.
+    pub(crate) fn without_default_label(mut self, link: &LinkName) -> Self {
+        self.label = self.label.filter(|label| label.as_bytes() != link.as_bytes());
         self
     }
 }
 
-/// As `ip address add` takes it, without the link.
+/// As the arguments of `ip address add`, without the link.
 impl fmt::Display for LinkAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key.fmt(f)?;
@@ -327,8 +144,8 @@ impl fmt::Display for LinkAddress {
                 write!(f, " {word}")?;
             }
         }
-        if self.owner != Owner::UNSPECIFIED {
-            write!(f, " proto {}", self.owner)?;
+        if self.protocol != AddressProtocol::UNSPECIFIED {
+            write!(f, " proto {}", self.protocol)?;
         }
         if self.lifetime != Lifetime::FOREVER {
             write!(f, " {}", self.lifetime)?;
@@ -337,7 +154,7 @@ impl fmt::Display for LinkAddress {
     }
 }
 
-/// The flags that `ip address add` takes, in its words.
+/// The flags that `ip address add` supports, with their keywords.
 const FLAG_WORDS: &[(AddressFlags, &str)] = &[
     (AddressFlags::HOME_ADDRESS, "home"),
     (AddressFlags::MANAGE_TEMPORARY, "mngtmpaddr"),
@@ -351,129 +168,64 @@ bitflags::bitflags! {
     /// Flags of an address (`IFA_F_*`). Bits without a name are kept.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct AddressFlags: u32 {
-        /// IPv4: another address of the prefix came first, and this one goes when that one goes
+        /// IPv4: not the first address of its prefix; the kernel deletes it together with the first one
         /// (unless `promote_secondaries` is set). IPv6: a temporary address. Set by the kernel.
         #[doc(alias = "IFA_F_SECONDARY")]
         const SECONDARY = uapi::IFA_F_SECONDARY;
-        /// IPv6: use at once, without asking the neighbours whether they have it.
+        /// IPv6: no duplicate address detection.
         #[doc(alias = "IFA_F_NODAD")]
         const NO_DAD = uapi::IFA_F_NODAD;
-        /// IPv6: use while still asking the neighbours.
+        /// IPv6: usable during duplicate address detection.
         #[doc(alias = "IFA_F_OPTIMISTIC")]
         const OPTIMISTIC = uapi::IFA_F_OPTIMISTIC;
-        /// IPv6: a neighbour has the address. Set by the kernel.
+        /// IPv6: a neighbour has the same address. Set by the kernel.
         #[doc(alias = "IFA_F_DADFAILED")]
         const DAD_FAILED = uapi::IFA_F_DADFAILED;
         /// IPv6: a mobile node's home address.
         #[doc(alias = "IFA_F_HOMEADDRESS")]
         const HOME_ADDRESS = uapi::IFA_F_HOMEADDRESS;
-        /// Its preferred lifetime is over. Set by the kernel.
+        /// The preferred lifetime has ended. Set by the kernel.
         #[doc(alias = "IFA_F_DEPRECATED")]
         const DEPRECATED = uapi::IFA_F_DEPRECATED;
-        /// IPv6: the neighbours are still being asked. Set by the kernel.
+        /// IPv6: duplicate address detection is in progress. Set by the kernel.
         #[doc(alias = "IFA_F_TENTATIVE")]
         const TENTATIVE = uapi::IFA_F_TENTATIVE;
-        /// Valid for ever. Set by the kernel.
+        /// The valid lifetime is infinite. Set by the kernel.
         #[doc(alias = "IFA_F_PERMANENT")]
         const PERMANENT = uapi::IFA_F_PERMANENT;
-        /// IPv6: the kernel makes temporary addresses from this prefix.
+        /// IPv6: the kernel creates temporary addresses of this prefix.
         #[doc(alias = "IFA_F_MANAGETEMPADDR")]
         const MANAGE_TEMPORARY = uapi::IFA_F_MANAGETEMPADDR;
-        /// No route to the prefix comes with the address. The route that makes the address itself
-        /// local always does.
+        /// The kernel adds no route to the prefix. It always adds the local route of the address
+        /// itself.
         #[doc(alias = "IFA_F_NOPREFIXROUTE")]
         const NO_PREFIX_ROUTE = uapi::IFA_F_NOPREFIXROUTE;
         /// Join the multicast group of this address.
         #[doc(alias = "IFA_F_MCAUTOJOIN")]
         const MULTICAST_AUTO_JOIN = uapi::IFA_F_MCAUTOJOIN;
-        /// IPv6: made by the kernel from a secret. Set by the kernel.
+        /// IPv6: generated by the kernel from a secret (RFC 7217). Set by the kernel.
         #[doc(alias = "IFA_F_STABLE_PRIVACY")]
         const STABLE_PRIVACY = uapi::IFA_F_STABLE_PRIVACY;
         const _ = !0;
     }
 }
 
-/// How far an address is valid (`RT_SCOPE_*`). IPv6 ignores what is written and derives the scope
-/// from the address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Scope {
-    /// Everywhere.
-    #[doc(alias = "RT_SCOPE_UNIVERSE")]
-    #[doc(alias = "global")]
-    Universe,
-    /// Inside the site (IPv6, deprecated).
-    #[doc(alias = "RT_SCOPE_SITE")]
-    Site,
-    /// On the link.
-    #[doc(alias = "RT_SCOPE_LINK")]
-    Link,
-    /// On this host.
-    #[doc(alias = "RT_SCOPE_HOST")]
-    Host,
-    /// Nowhere.
-    #[doc(alias = "RT_SCOPE_NOWHERE")]
-    Nowhere,
-    /// A number without a name.
-    Unknown(u8),
-}
-
-impl Scope {
-    /// The kernel's number.
-    pub fn number(self) -> u8 {
-        match self {
-            Scope::Universe => uapi::RT_SCOPE_UNIVERSE,
-            Scope::Site => uapi::RT_SCOPE_SITE,
-            Scope::Link => uapi::RT_SCOPE_LINK,
-            Scope::Host => uapi::RT_SCOPE_HOST,
-            Scope::Nowhere => uapi::RT_SCOPE_NOWHERE,
-            Scope::Unknown(number) => number,
-        }
-    }
-}
-
-impl From<u8> for Scope {
-    fn from(number: u8) -> Self {
-        match number {
-            uapi::RT_SCOPE_UNIVERSE => Scope::Universe,
-            uapi::RT_SCOPE_SITE => Scope::Site,
-            uapi::RT_SCOPE_LINK => Scope::Link,
-            uapi::RT_SCOPE_HOST => Scope::Host,
-            uapi::RT_SCOPE_NOWHERE => Scope::Nowhere,
-            other => Scope::Unknown(other),
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scope::Universe => f.write_str("global"),
-            Scope::Site => f.write_str("site"),
-            Scope::Link => f.write_str("link"),
-            Scope::Host => f.write_str("host"),
-            Scope::Nowhere => f.write_str("nowhere"),
-            Scope::Unknown(number) => number.fmt(f),
-        }
-    }
-}
-
-/// For how many seconds an address is valid and preferred; [`Lifetime::INFINITY`] is for ever.
+/// Lifetimes of an address in seconds; [`Lifetime::INFINITY`] is infinite.
 ///
-/// When the preferred time is over the address is [deprecated](AddressFlags::DEPRECATED), when the
-/// valid time is over it goes. A valid time of 0 is refused by the kernel.
+/// After the preferred lifetime the address is [deprecated](AddressFlags::DEPRECATED), after the
+/// valid lifetime the kernel deletes it. The kernel refuses a valid lifetime of 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lifetime {
-    /// Seconds for which the address is valid.
+    /// Valid lifetime in seconds.
     pub valid: u32,
-    /// Seconds for which it is preferred, at most `valid`.
+    /// Preferred lifetime in seconds, at most `valid`.
     pub preferred: u32,
 }
 
 impl Lifetime {
-    /// The number that means "for ever" (`INFINITY_LIFE_TIME`).
+    /// Infinite (`INFINITY_LIFE_TIME`).
     pub const INFINITY: u32 = u32::MAX;
-    /// Valid and preferred for ever.
+    /// Infinite valid and preferred lifetime.
     pub const FOREVER: Lifetime = Lifetime {
         valid: Self::INFINITY,
         preferred: Self::INFINITY,
@@ -492,47 +244,48 @@ impl fmt::Display for Lifetime {
     }
 }
 
-/// Who added an address: a number kept by the kernel since 5.18 for people to see.
+/// The program that added an address (`proto` of `ip address`). The kernel stores the number since 5.18 and does not
+/// interpret it.
 #[doc(alias = "IFA_PROTO")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner(pub u8);
+pub struct AddressProtocol(pub u8);
 
-impl Owner {
-    /// Nobody said.
+impl AddressProtocol {
+    /// Not specified.
     #[doc(alias = "IFAPROT_UNSPEC")]
-    pub const UNSPECIFIED: Owner = Owner(0);
-    /// The kernel, for the loopback link.
+    pub const UNSPECIFIED: AddressProtocol = AddressProtocol(0);
+    /// The kernel, address of the loopback link.
     #[doc(alias = "IFAPROT_KERNEL_LO")]
-    pub const KERNEL_LOOPBACK: Owner = Owner(1);
-    /// The kernel, from a router's announcement.
+    pub const KERNEL_LOOPBACK: AddressProtocol = AddressProtocol(1);
+    /// The kernel, from a router advertisement.
     #[doc(alias = "IFAPROT_KERNEL_RA")]
-    pub const KERNEL_ROUTER: Owner = Owner(2);
-    /// The kernel, as a link-local address.
+    pub const KERNEL_ROUTER_ADVERTISEMENT: AddressProtocol = AddressProtocol(2);
+    /// The kernel, link-local address.
     #[doc(alias = "IFAPROT_KERNEL_LL")]
-    pub const KERNEL_LINK_LOCAL: Owner = Owner(3);
-    /// kernlink: the letter `K`, a number that nobody else is known to use.
-    pub const KERNLINK: Owner = Owner(b'K');
+    pub const KERNEL_LINK_LOCAL: AddressProtocol = AddressProtocol(3);
+    /// kernlink: the letter `K`.
+    pub const KERNLINK: AddressProtocol = AddressProtocol(b'K');
 }
 
-/// As `ip address` prints and takes it.
-impl fmt::Display for Owner {
+/// As `proto` of `ip address`.
+impl fmt::Display for AddressProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Owner::KERNEL_LOOPBACK => f.write_str("kernel_lo"),
-            Owner::KERNEL_ROUTER => f.write_str("kernel_ra"),
-            Owner::KERNEL_LINK_LOCAL => f.write_str("kernel_ll"),
-            Owner(number) => write!(f, "{number:#x}"),
+            AddressProtocol::KERNEL_LOOPBACK => f.write_str("kernel_lo"),
+            AddressProtocol::KERNEL_ROUTER_ADVERTISEMENT => f.write_str("kernel_ra"),
+            AddressProtocol::KERNEL_LINK_LOCAL => f.write_str("kernel_ll"),
+            AddressProtocol(number) => write!(f, "{number:#x}"),
         }
     }
 }
 
-/// An address of the host, and the link it lies on.
+/// An address and its link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct HostAddress {
     /// Name of the link.
     pub link: LinkName,
-    /// Number of the link, unique in its network namespace.
+    /// Index of the link, unique in its network namespace.
     #[doc(alias = "ifindex")]
     pub link_index: u32,
     /// The address.
@@ -541,6 +294,7 @@ pub struct HostAddress {
 
 impl HostAddress {
     /// An address on a link.
+    #[must_use]
     pub fn new(link: LinkName, link_index: u32, address: LinkAddress) -> Self {
         HostAddress {
             link,
@@ -561,53 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_reads_what_it_prints() {
-        for text in [
-            "192.0.2.1/32",
-            "10.1.2.3/0",
-            "2001:db8::1/64",
-            "::ffff:1.2.3.4/128",
-            "10.1.0.1 peer 10.1.0.2/32",
-            "fd00::1 peer fd00::2/64",
-        ] {
-            assert_eq!(text.parse::<AddressKey>().unwrap().to_string(), text);
-        }
-        assert_eq!("192.0.2.1".parse::<AddressKey>().unwrap().prefix_length(), 32);
-        assert_eq!("::1".parse::<AddressKey>().unwrap().prefix_length(), 128);
-    }
-
-    #[test]
-    fn a_peer_equal_to_the_address_is_none() {
-        let key: AddressKey = "10.1.0.1/32".parse().unwrap();
-        assert_eq!(key.with_peer(key.address()), Ok(key));
-        let error = key.with_peer("fd00::1".parse().unwrap()).unwrap_err();
-        assert!(error.reason.contains("another address family"), "{error}");
-    }
-
-    #[test]
-    fn a_key_says_what_is_wrong() {
-        for (text, reason) in [
-            ("192.0.2.1/33", "longer"),
-            ("2001:db8::1/129", "longer"),
-            ("192.0.2.1/256", "no number"),
-            ("192.0.2.1/+8", "no number"),
-            ("192.0.2.1/", "no number"),
-            ("0.0.0.0/32", "unspecified"),
-            ("::/128", "unspecified"),
-            ("10.0.0.1 peer fd00::1/128", "another address family"),
-            ("10.0.0.1 peer 0.0.0.0/32", "unspecified"),
-            ("10.0.0.1 peer 10.0.0.2 peer 10.0.0.3/32", "two peers"),
-            ("10.0.0.1/32 peer 10.0.0.2/32", "start with an address"),
-            ("kube", "start with an address"),
-            ("", "start with an address"),
-        ] {
-            let error = text.parse::<AddressKey>().unwrap_err();
-            assert!(error.reason.contains(reason), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_address_prints_as_ip_address_add_takes_it() {
+    fn an_address_prints_as_the_arguments_of_ip_address_add() {
         let address = LinkAddress::new("10.1.2.3/24".parse().unwrap())
             .with_scope(Scope::Link)
             .with_flags(AddressFlags::NO_PREFIX_ROUTE)
@@ -618,7 +326,7 @@ mod tests {
                 valid: 100,
                 preferred: 50,
             })
-            .with_owner(Owner::KERNLINK);
+            .with_protocol(AddressProtocol::KERNLINK);
         assert_eq!(
             address.to_string(),
             "10.1.2.3/24 broadcast 10.1.2.255 scope link label d0:x metric 7 noprefixroute proto 0x4b \

@@ -1,73 +1,72 @@
-//! What can go wrong.
+//! Errors.
 
 use kernlink_netlink::{Errno, Refusal};
 
 use crate::LinkName;
 
-/// Why an operation or a listing failed. The predicates tell the cases apart that callers treat
-/// differently.
+/// Why an operation or a listing failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no link of this name.
-    #[error("cannot {operation}: there is no link {link}")]
+    /// The link does not exist.
+    #[error("{operation} failed: link {link} does not exist")]
     LinkMissing {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
         /// The link.
         link: LinkName,
     },
-    /// There is a link of this name, but it is not a dummy link. It is never changed.
-    #[error("cannot {operation}: link {link} is of kind {kind}, not dummy")]
+    /// The link is not a dummy link. It was not changed.
+    #[error("{operation} failed: link {link} is of kind {kind}, not dummy")]
     WrongKind {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
         /// The link.
         link: LinkName,
-        /// Its kind; `(none)` for hardware and the loopback link.
+        /// Kind; `(none)` for hardware and the loopback link.
         kind: Box<str>,
     },
-    /// The kernel would take this for something else, so it is not sent.
-    #[error("cannot {operation}: {reason}")]
+    /// The operation is invalid, and the kernel would accept it with another meaning. It was not sent.
+    #[error("{operation} failed: {reason}")]
     Invalid {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
-        /// The field, and what is wrong with it.
+        /// The field, and why it is invalid.
         reason: &'static str,
     },
-    /// The kernel refused.
-    #[error("cannot {operation}{}", if self.is_module_missing() { NEEDS_MODULE } else { "" })]
+    /// The kernel refused the operation.
+    #[error("{operation} failed{}", if self.is_module_missing() { NEEDS_MODULE } else { "" })]
     Refused {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
         /// The kernel's reason.
         #[source]
         refusal: Refusal,
     },
     /// An implementation of [`DummyLinks`](crate::DummyLinks) other than the kernel's failed; see [`Error::custom`].
-    #[error("cannot {operation}")]
+    #[error("{operation} failed")]
     Custom {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
-        /// Why it failed.
+        /// Cause.
         #[source]
         cause: Cause,
     },
     /// An implementation of [`DummyLinks`](crate::DummyLinks) does not have this method.
-    #[error("cannot {operation}: not supported by this implementation of DummyLinks")]
+    #[error("{operation} failed: not supported by this implementation of DummyLinks")]
     NotImplemented {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
     },
-    /// An implementation of [`DummyLinks`](crate::DummyLinks) returned fewer outcomes than it was given operations.
-    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    /// An implementation of [`DummyLinks`](crate::DummyLinks) returned fewer outcomes than operations.
+    #[error("the outcome of the operation is unknown: the implementation of DummyLinks returned none")]
     OutcomeMissing,
-    /// No answer of the kernel, or none that makes sense.
-    #[error("cannot {operation}")]
+    /// The kernel did not answer, or the answer cannot be decoded.
+    #[error("{operation} failed")]
     Netlink {
-        /// What was attempted.
+        /// The operation or listing, as the arguments of `ip`.
         operation: Box<str>,
-        /// What went wrong.
+        /// Cause.
         #[source]
         error: kernlink_netlink::Error,
     },
@@ -78,19 +77,20 @@ pub enum Error {
 #[error("{0}")]
 pub struct Cause(pub String);
 
-/// What is said of a link that the kernel cannot make.
-const NEEDS_MODULE: &str = ", which takes the module dummy (`modprobe dummy` as root of the host)";
+/// Text of [`Error::Refused`] if the kernel does not support dummy links.
+const NEEDS_MODULE: &str =
+    ": the kernel module dummy is missing; load it with `modprobe dummy` as root on the host";
 
 impl Error {
     /// An error of an implementation of [`DummyLinks`](crate::DummyLinks) other than the kernel's. `operation` is the
-    /// [`Operation`](crate::Operation), or a text that is printed after "cannot". `cause` is the source. All predicates are
+    /// [`Operation`](crate::Operation), or a text that is printed before "failed". `cause` is the source. All predicates are
     /// false for this error.
     ///
     /// ```
     /// let link = kernlink_dummylink::LinkName::new("kube-ipvs0").unwrap();
     /// let delete = kernlink_dummylink::Operation::DeleteLink(link);
     /// let error = kernlink_dummylink::Error::custom(delete, "the link is reserved");
-    /// assert_eq!(error.to_string(), "cannot link delete kube-ipvs0 type dummy");
+    /// assert_eq!(error.to_string(), "link delete kube-ipvs0 type dummy failed");
     /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the link is reserved");
     /// ```
     pub fn custom(operation: impl ToString, cause: impl Into<String>) -> Self {
@@ -108,7 +108,8 @@ impl Error {
         }
     }
 
-    /// The kernel's error number, where there is one.
+    /// The kernel's error number, if there is one.
+    #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Refused { refusal, .. } => Some(refusal.errno),
@@ -117,64 +118,73 @@ impl Error {
         }
     }
 
-    /// The link, the address or the route is not there.
+    /// The link, the address or the route does not exist.
     ///
-    /// The kernel's number is `ENODEV` for a link, `EADDRNOTAVAIL` for an address that is to be deleted or
-    /// changed (and for one that cannot be added, which is not meant here) and `ESRCH` for a route.
+    /// The kernel's error number is `ENODEV` for a link, `EADDRNOTAVAIL` when an address is deleted or
+    /// changed, and `ESRCH` for a route. `EADDRNOTAVAIL` when an address is added has another meaning and is not included.
+    #[must_use]
     pub fn is_not_found(&self) -> bool {
-        let names_an_address_of_the_link = matches!(self, Error::Refused { operation, .. }
+        let deletes_or_changes_address = matches!(self, Error::Refused { operation, .. }
             if operation.starts_with("address delete") || operation.starts_with("address change"));
         match self.errno() {
-            Some(Errno::EADDRNOTAVAIL) => names_an_address_of_the_link,
+            Some(Errno::EADDRNOTAVAIL) => deletes_or_changes_address,
             Some(Errno::ESRCH) => true,
             _ => self.is_link_missing(),
         }
     }
 
-    /// The link is not there. The kernel's number for this, `ENODEV`, also comes back for an IPv6 route over a
-    /// link whose MTU is below 1280 bytes, which has no IPv6.
+    /// The link does not exist (`ENODEV`). The kernel also reports this for an IPv6 route over a
+    /// link whose MTU is below 1280 bytes, which does not support IPv6.
+    #[must_use]
     pub fn is_link_missing(&self) -> bool {
         matches!(self, Error::LinkMissing { .. }) || self.errno() == Some(Errno::ENODEV)
     }
 
-    /// A link of this name is there but is no dummy link.
+    /// The link is not a dummy link.
+    #[must_use]
     pub fn is_wrong_kind(&self) -> bool {
         matches!(self, Error::WrongKind { .. })
     }
 
-    /// What should be added is there already. Of an IPv6 address the kernel says so for every
-    /// prefix length if one is there.
+    /// The link, address or route exists (`EEXIST`). For an IPv6 address the kernel reports this if the link has it with any
+    /// prefix length.
+    #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }
 
-    /// The kernel lacks what is needed: the dummy module, or the address family. Or the implementation of
-    /// [`DummyLinks`](crate::DummyLinks) does not have the method.
+    /// The kernel does not support the operation: the dummy module or the address family is missing. Or the implementation of
+    /// [`DummyLinks`](crate::DummyLinks) does not support the method.
+    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::NotImplemented { .. })
             || matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT))
     }
 
-    /// The kernel has no dummy links and could not load a module for them.
+    /// The kernel does not support dummy links and could not load the module.
+    #[must_use]
     pub fn is_module_missing(&self) -> bool {
         matches!(self, Error::Refused { operation, refusal }
             if refusal.errno == Errno::EOPNOTSUPP && operation.starts_with("link "))
     }
 
     /// The caller lacks `CAP_NET_ADMIN` in the network namespace's user namespace.
+    #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         self.errno() == Some(Errno::EPERM)
     }
 
-    /// IPv6 is switched off on the link by the sysctl `net.ipv6.conf.LINK.disable_ipv6`, so it takes no IPv6
-    /// address and no IPv6 route (`EACCES`, in
+    /// IPv6 is disabled on the link by the sysctl `net.ipv6.conf.LINK.disable_ipv6`; IPv6 addresses and routes cannot be
+    /// added (`EACCES`, in
     /// [`addrconf_add_dev`](https://github.com/torvalds/linux/blob/v6.12/net/ipv6/addrconf.c)).
+    #[must_use]
     pub fn is_ipv6_disabled(&self) -> bool {
         matches!(self, Error::Refused { refusal, .. } if refusal.errno == Errno::EACCES)
     }
 
-    /// The operation may have been executed although it failed here: the kernel's answer was lost or did not
-    /// come in time.
+    /// The operation may have been executed in spite of this error: the kernel's answer was lost or did not
+    /// arrive within the timeout.
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::Netlink { error, .. } => error.is_outcome_unknown(),

@@ -1,4 +1,4 @@
-//! Links and addresses that change under us.
+//! Events: changes of links and addresses.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,56 +6,56 @@ use std::time::Duration;
 
 use kernlink_netlink::{Message, Namespace, Protocol, Subscription};
 
-use crate::client::without_own_label;
 use crate::{Client, DummyLinks, Error, HostAddress, Link, LinkAddress, LinkName, Selection, uapi, wire};
 
-/// What happened.
+/// A change of a link or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A link was added or changed; this is how it is now. The kernel also says so when nothing
-    /// that is in [`Link`] has changed.
+    /// A link was added or changed; its state after the change. The kernel also sends this event for changes of
+    /// attributes that are not in [`Link`].
     LinkChanged(Link),
-    /// A link is gone; this is how it was.
+    /// A link was deleted; its last state.
     LinkDeleted(Link),
-    /// An address was added or changed; this is how it is now.
+    /// An address was added or changed; its state after the change.
     AddressChanged(HostAddress),
-    /// An address is gone; this is how it was.
+    /// An address was deleted; its last state.
     AddressDeleted(HostAddress),
-    /// Events were lost, nobody knows which: ask for a [resynchronisation](Events::resynchronise).
+    /// The receive buffer was full and an unknown number of events was lost: call [`resync`](Events::resync).
     Overrun,
 }
 
-/// Iterates over changes of links and addresses in a network namespace, our own ones included.
+/// Iterator over changes of links and addresses in a network namespace, also those by this process. As
+/// `ip monitor link address`.
 ///
-/// It ends when nothing came for the time-out; calling `next` again goes on waiting. An overrun of
-/// the socket's receive buffer is an event, never a silent gap. As `ip monitor link address`.
+/// `next` returns `None` if no event arrives within the timeout, and can be called again. An overrun of
+/// the socket's receive buffer is an event.
 #[doc(alias = "RTNLGRP_LINK")]
 #[doc(alias = "RTNLGRP_IPV4_IFADDR")]
 #[doc(alias = "RTNLGRP_IPV6_IFADDR")]
 #[derive(Debug)]
 pub struct Events {
-    raw: kernlink_netlink::Events<Raw, Decode>,
+    raw: kernlink_netlink::Events<RawEvent, Decode>,
     client: Client,
     timeout: Option<Duration>,
     names: BTreeMap<u32, LinkName>,
 }
 
-/// Everything at one time, and a stream of events that goes on from there.
+/// All links and addresses, returned by [`Events::resync`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// All links, ordered by index.
     pub links: Vec<Link>,
-    /// All addresses, in the order of the kernel.
+    /// All addresses, in the kernel's order.
     pub addresses: Vec<HostAddress>,
 }
 
-type Decode = fn(Message<'_>) -> Result<Option<Raw>, kernlink_netlink::Error>;
+type Decode = fn(Message<'_>) -> Result<Option<RawEvent>, kernlink_netlink::Error>;
 
-/// An event as the kernel tells it: of a link it names only the number.
+/// An event as sent by the kernel, which identifies links by index.
 #[derive(Clone, Debug)]
-enum Raw {
+enum RawEvent {
     LinkChanged(Link),
     LinkDeleted(Link),
     AddressChanged(u32, LinkAddress),
@@ -70,25 +70,25 @@ const GROUPS: [u32; 3] = [
 const OPERATION: &str = "monitor link address";
 
 impl Events {
-    /// Starts listening in the calling thread's network namespace. `timeout` is how long `next`
-    /// waits: `None` for ever, zero not at all.
+    /// Subscribes in the calling thread's network namespace. `timeout` limits how long `next`
+    /// waits: `None` waits forever, zero does not wait.
     ///
-    /// Takes no privilege.
+    /// Requires no privilege.
     pub fn open(timeout: Option<Duration>) -> Result<Self, Error> {
         let subscription = Subscription::open(Protocol::Route, &GROUPS);
-        Self::over(subscription, Client::open()?, timeout)
+        Self::with_subscription(subscription, Client::open()?, timeout)
     }
 
-    /// Starts listening in another network namespace.
+    /// Subscribes in another network namespace.
     ///
     /// # Errors
-    /// [`Error::is_permission_denied`] if the namespace may not be entered.
+    /// [`Error::is_permission_denied`] if the caller may not enter the namespace.
     pub fn open_in(namespace: &Namespace, timeout: Option<Duration>) -> Result<Self, Error> {
         let subscription = Subscription::open_in(Protocol::Route, &GROUPS, namespace);
-        Self::over(subscription, Client::open_in(namespace)?, timeout)
+        Self::with_subscription(subscription, Client::open_in(namespace)?, timeout)
     }
 
-    fn over(
+    fn with_subscription(
         subscription: Result<Subscription, kernlink_netlink::Error>,
         mut client: Client,
         timeout: Option<Duration>,
@@ -103,28 +103,28 @@ impl Events {
         })
     }
 
-    /// Changes how long `next` waits.
+    /// Changes the timeout of `next`.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
         self.raw.set_timeout(timeout);
     }
 
-    /// Asks for a receive buffer of this many bytes; without `CAP_NET_ADMIN` at most
-    /// `net.core.rmem_max`. 4 MiB unless set, which the kernel doubles.
+    /// Sets the size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles; without `CAP_NET_ADMIN` at most
+    /// `net.core.rmem_max`. Default: 4 MiB.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.raw
             .set_receive_buffer(bytes)
             .map_err(|error| Error::netlink(OPERATION, error))
     }
 
-    /// Forgets the events that are queued and lists everything: what to do after
-    /// [`Event::Overrun`], and at the start.
+    /// Discards the queued events and lists everything. Required at the start and after
+    /// [`Event::Overrun`].
     ///
-    /// Events that come later apply on top of the listing. One of them may tell what the listing
-    /// already shows, since both go on side by side; applied in order they lead to the truth.
-    pub fn resynchronise(&mut self) -> Result<Snapshot, Error> {
+    /// Later events apply to the listing. The first ones may repeat changes that the listing already
+    /// contains, because both happen concurrently; applied in order they result in the current state.
+    pub fn resync(&mut self) -> Result<Snapshot, Error> {
         self.raw.set_timeout(Some(Duration::ZERO));
-        // Also what cannot be decoded and further overruns: the listing tells all.
+        // Also errors and further overruns: the listing replaces them.
         while self.raw.next().is_some() {}
         self.raw.set_timeout(self.timeout);
         let links = self.client.links()?;
@@ -139,31 +139,35 @@ impl Events {
         }
         let name = match self.names.get(&index) {
             Some(name) => *name,
-            // Came and went between two looks. `ip` calls such a link by its number too.
+            // Added and deleted between two listings. `ip` prints such a link by its index too.
             None => LinkName::new(&format!("if{index}")).map_err(|_| Error::Invalid {
                 operation: OPERATION.into(),
-                reason: "the number of a link has more than 13 digits",
+                reason: "the index of a link has more than 13 digits",
             })?,
         };
-        Ok(HostAddress::new(name, index, without_own_label(address, &name)))
+        Ok(HostAddress::new(
+            name,
+            index,
+            address.without_default_label(&name),
+        ))
     }
 }
 
-fn decode(message: Message<'_>) -> Result<Option<Raw>, kernlink_netlink::Error> {
-    let address = |make: fn(u32, LinkAddress) -> Raw| {
+fn decode(message: Message<'_>) -> Result<Option<RawEvent>, kernlink_netlink::Error> {
+    let address = |make: fn(u32, LinkAddress) -> RawEvent| {
         Ok(wire::decode_address(&message)?.map(|(index, address)| make(index, address)))
     };
     match message.message_type {
-        uapi::RTM_NEWLINK => Ok(wire::decode_link(&message)?.map(Raw::LinkChanged)),
-        uapi::RTM_DELLINK => Ok(wire::decode_link(&message)?.map(Raw::LinkDeleted)),
-        uapi::RTM_NEWADDR => address(Raw::AddressChanged),
-        uapi::RTM_DELADDR => address(Raw::AddressDeleted),
+        uapi::RTM_NEWLINK => Ok(wire::decode_link(&message)?.map(RawEvent::LinkChanged)),
+        uapi::RTM_DELLINK => Ok(wire::decode_link(&message)?.map(RawEvent::LinkDeleted)),
+        uapi::RTM_NEWADDR => address(RawEvent::AddressChanged),
+        uapi::RTM_DELADDR => address(RawEvent::AddressDeleted),
         _ => Ok(None),
     }
 }
 
 impl AsFd for Events {
-    /// For `poll`: readable when an event waits.
+    /// For `poll`: readable when an event is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.raw.as_fd()
     }
@@ -175,18 +179,18 @@ impl Iterator for Events {
     fn next(&mut self) -> Option<Self::Item> {
         use kernlink_netlink::Event::{Notification, Overrun};
         let event = match self.raw.next()? {
-            Ok(Notification(Raw::LinkChanged(link))) => {
+            Ok(Notification(RawEvent::LinkChanged(link))) => {
                 self.names.insert(link.index, link.name);
                 Ok(Event::LinkChanged(link))
             }
-            Ok(Notification(Raw::LinkDeleted(link))) => {
+            Ok(Notification(RawEvent::LinkDeleted(link))) => {
                 self.names.remove(&link.index);
                 Ok(Event::LinkDeleted(link))
             }
-            Ok(Notification(Raw::AddressChanged(index, address))) => {
+            Ok(Notification(RawEvent::AddressChanged(index, address))) => {
                 self.host_address(index, address).map(Event::AddressChanged)
             }
-            Ok(Notification(Raw::AddressDeleted(index, address))) => {
+            Ok(Notification(RawEvent::AddressDeleted(index, address))) => {
                 self.host_address(index, address).map(Event::AddressDeleted)
             }
             Ok(Overrun) => Ok(Event::Overrun),

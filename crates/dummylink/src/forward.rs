@@ -1,14 +1,13 @@
-//! [`DummyLinks`] behind a `Box` or a mutable reference.
+//! [`DummyLinks`] for `Box<T>` and `&mut T`.
 
-use crate::difference::Ours;
 use crate::{
     AddressKey, DummyLink, DummyLinks, Error, HostAddress, Link, LinkAddress, LinkName, LocalRoute,
-    Operation, Replaced, Selection,
+    Operation, Ownership, ReplaceReport, Selection,
 };
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
-        /// The links behind the pointer.
+        /// Forwards every method.
         impl<T: DummyLinks + ?Sized> DummyLinks for $pointer {
             fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
                 (**self).execute(operations)
@@ -77,10 +76,10 @@ macro_rules! forward {
             fn replace(
                 &mut self,
                 link: &LinkName,
-                wanted: &[LinkAddress],
-                ours: &Ours,
-            ) -> Result<Replaced, Error> {
-                (**self).replace(link, wanted, ours)
+                desired: &[LinkAddress],
+                ownership: &Ownership,
+            ) -> Result<ReplaceReport, Error> {
+                (**self).replace(link, desired, ownership)
             }
 
             fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {

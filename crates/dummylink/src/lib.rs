@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod address;
+mod address_key;
 mod client;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -13,16 +14,18 @@ mod forward;
 mod link;
 mod name;
 mod operation;
+mod ownership;
+mod replace;
 mod route;
+mod scope;
 mod selection;
 pub mod uapi;
 mod wire;
 
-pub use address::{
-    AddressFlags, AddressKey, HostAddress, InvalidAddress, Lifetime, LinkAddress, Owner, Scope,
-};
+pub use address::{AddressFlags, AddressProtocol, HostAddress, Lifetime, LinkAddress};
+pub use address_key::{AddressKey, InvalidAddress};
 pub use client::{Client, DummyLinks};
-pub use difference::{Difference, Ours, Replaced, difference};
+pub use difference::{Difference, difference};
 pub use error::{Cause, Error};
 pub use events::{Event, Events, Snapshot};
 #[cfg(feature = "fake")]
@@ -30,5 +33,8 @@ pub use fake::Fake;
 pub use link::{DummyLink, Link, LinkFlags, LinkState};
 pub use name::{InvalidLinkName, Label, LinkName};
 pub use operation::Operation;
+pub use ownership::Ownership;
+pub use replace::ReplaceReport;
 pub use route::LocalRoute;
+pub use scope::Scope;
 pub use selection::Selection;

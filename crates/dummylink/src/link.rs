@@ -1,37 +1,38 @@
-//! Links: the dummy link that is wanted, and links as the kernel has them.
+//! Links.
 
 use std::fmt;
 
-use crate::{LinkName, uapi};
+use crate::{Error, LinkName, uapi};
 
-/// A dummy link as it is wanted. What is `None` stays as it is, or as the kernel makes it.
+/// Desired state of a dummy link. `None` leaves an existing link unchanged, and uses the kernel's default for a new one.
 #[doc(alias = "dummy")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct DummyLink {
-    /// Its name.
+    /// Name.
     pub name: LinkName,
-    /// Up or down. A link that is created without this is down, which is enough for its addresses
-    /// to be local to the host and keeps the kernel from adding a link-local IPv6 address.
+    /// Up or down. Default of a new link: down. Its addresses are local to the host also while it is down,
+    /// and the kernel then adds no link-local IPv6 address.
     ///
-    /// Setting a link down that was up deletes its IPv6 addresses and IPv6 routes (addresses unless the sysctl
-    /// `net.ipv6.conf.LINK.keep_addr_on_down` keeps them); IPv4 stays. Addresses that are added while the link is
-    /// down stay when it is set up.
+    /// Changing a link from up to down deletes its IPv6 addresses and IPv6 routes (not the addresses if the sysctl
+    /// `net.ipv6.conf.LINK.keep_addr_on_down` is set), but not IPv4. Addresses that are added while the link is
+    /// down remain when it is set up.
     pub state: Option<LinkState>,
-    /// Largest packet in bytes; a dummy link has 1500 unless set.
+    /// MTU in bytes. Default of a new link: 1500.
     ///
     /// A change to less than 1280 deletes the link's IPv6 addresses and IPv6 routes and a change to less than 68 its
-    /// IPv4 addresses, and with these its IPv4 routes; the link then takes no new addresses of that family (`EINVAL` and
-    /// `ENOBUFS`). Raising the MTU does not bring them back.
+    /// IPv4 addresses, and with these its IPv4 routes; the kernel then refuses new addresses of that family (`EINVAL` for IPv6,
+    /// `ENOBUFS` for IPv4). Increasing the MTU does not restore them.
     #[doc(alias = "IFLA_MTU")]
     pub mtu: Option<u32>,
-    /// Free text of at most 255 bytes for people to see; empty removes it.
+    /// Free text of at most 255 bytes; empty removes it.
     #[doc(alias = "IFLA_IFALIAS")]
     pub alias: Option<Box<str>>,
 }
 
 impl DummyLink {
-    /// A dummy link of this name, down when it is created.
+    /// A dummy link of this name with the kernel's defaults.
+    #[must_use]
     pub fn new(name: LinkName) -> Self {
         DummyLink {
             name,
@@ -41,31 +42,35 @@ impl DummyLink {
         }
     }
 
-    /// Wants it up or down.
+    /// Sets the state.
+    #[must_use]
     pub fn with_state(mut self, state: LinkState) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Wants this MTU.
+    /// Sets the MTU in bytes.
+    #[must_use]
     pub fn with_mtu(mut self, mtu: u32) -> Self {
         self.mtu = Some(mtu);
         self
     }
 
-    /// Wants this alias.
+    /// Sets the alias.
+    #[must_use]
     pub fn with_alias(mut self, alias: &str) -> Self {
         self.alias = Some(alias.into());
         self
     }
 
-    /// Whether a link of the kernel has what is wanted here, and answers no ARP request.
-    pub fn is_met_by(&self, link: &Link) -> bool {
-        self.name == link.name && link.is_dummy() && self.has_its_settings(link)
+    /// Whether the kernel's link has this name and the desired state, MTU and alias, is a dummy link, and has `IFF_NOARP`.
+    #[must_use]
+    pub fn is_satisfied_by(&self, link: &Link) -> bool {
+        self.name == link.name && link.is_dummy() && self.has_same_settings(link)
     }
 
-    /// The same of a link that was found by an alternative name.
-    pub(crate) fn has_its_settings(&self, link: &Link) -> bool {
+    /// [`is_satisfied_by`](Self::is_satisfied_by) without the name and the kind, for a link that was found by an alternative name.
+    pub(crate) fn has_same_settings(&self, link: &Link) -> bool {
         link.flags.contains(LinkFlags::NO_ARP)
             && self.state.is_none_or(|state| state == link.state())
             && self.mtu.is_none_or(|mtu| mtu == link.mtu)
@@ -76,7 +81,7 @@ impl DummyLink {
     }
 }
 
-/// As `ip link add` takes it, without what `ip` needs a second command for.
+/// As the arguments of `ip link add`.
 impl fmt::Display for DummyLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name.fmt(f)?;
@@ -96,9 +101,9 @@ impl fmt::Display for DummyLink {
 /// Whether a link is administratively up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LinkState {
-    /// Off.
+    /// Down.
     Down,
-    /// On.
+    /// Up.
     Up,
 }
 
@@ -111,31 +116,31 @@ impl fmt::Display for LinkState {
     }
 }
 
-/// A link as the kernel has it.
+/// A link of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Link {
-    /// Its number, unique in the network namespace and never 0.
+    /// Index, unique in the network namespace and never 0.
     #[doc(alias = "ifindex")]
     pub index: u32,
-    /// Its name.
+    /// Name.
     pub name: LinkName,
-    /// Its kind, such as `dummy` or `veth`; `None` for hardware and the loopback link.
+    /// Kind, such as `dummy` or `veth`; `None` for hardware and the loopback link.
     #[doc(alias = "IFLA_INFO_KIND")]
     pub kind: Option<Box<str>>,
-    /// Its flags.
+    /// Flags.
     pub flags: LinkFlags,
-    /// Largest packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Free text that somebody gave it.
+    /// Free text; `None` if it has none.
     pub alias: Option<Box<str>>,
 }
 
 impl Link {
-    /// The kind that this crate manages.
+    /// The kind of dummy links.
     pub const DUMMY: &str = "dummy";
 
-    /// A link without flags, of the usual MTU.
+    /// A link without flags and with MTU 1500.
     pub fn new(index: u32, name: LinkName, kind: Option<&str>) -> Self {
         Link {
             index,
@@ -148,11 +153,25 @@ impl Link {
     }
 
     /// Whether it is a dummy link.
+    #[must_use]
     pub fn is_dummy(&self) -> bool {
         self.kind.as_deref() == Some(Self::DUMMY)
     }
 
+    /// Fails with [`Error::WrongKind`] unless this link, found by `name`, is a dummy link.
+    pub(crate) fn check_is_dummy(&self, name: &LinkName, operation: impl ToString) -> Result<(), Error> {
+        if self.is_dummy() {
+            return Ok(());
+        }
+        Err(Error::WrongKind {
+            operation: operation.to_string().into(),
+            link: *name,
+            kind: self.kind.as_deref().unwrap_or("(none)").into(),
+        })
+    }
+
     /// Whether it is administratively up.
+    #[must_use]
     pub fn state(&self) -> LinkState {
         if self.flags.contains(LinkFlags::UP) {
             LinkState::Up
@@ -162,7 +181,7 @@ impl Link {
     }
 }
 
-/// One line, in the manner of `ip link`.
+/// One line, similar to `ip link`.
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -190,28 +209,28 @@ bitflags::bitflags! {
         /// Administratively up.
         #[doc(alias = "IFF_UP")]
         const UP = uapi::IFF_UP;
-        /// Has a broadcast address.
+        /// Supports broadcast.
         #[doc(alias = "IFF_BROADCAST")]
         const BROADCAST = uapi::IFF_BROADCAST;
         /// The loopback link.
         #[doc(alias = "IFF_LOOPBACK")]
         const LOOPBACK = uapi::IFF_LOOPBACK;
-        /// Has one neighbour.
+        /// Point-to-point link.
         #[doc(alias = "IFF_POINTOPOINT")]
         const POINT_TO_POINT = uapi::IFF_POINTOPOINT;
-        /// Can carry packets now.
+        /// Operational: can transmit packets.
         #[doc(alias = "IFF_RUNNING")]
         const RUNNING = uapi::IFF_RUNNING;
-        /// Asks and answers no ARP requests and does no neighbour discovery.
+        /// Uses neither ARP nor neighbour discovery.
         #[doc(alias = "IFF_NOARP")]
         const NO_ARP = uapi::IFF_NOARP;
-        /// Receives what is not for it.
+        /// Receives all packets (promiscuous mode).
         #[doc(alias = "IFF_PROMISC")]
         const PROMISCUOUS = uapi::IFF_PROMISC;
         /// Receives all multicast.
         #[doc(alias = "IFF_ALLMULTI")]
         const ALL_MULTICAST = uapi::IFF_ALLMULTI;
-        /// Can send multicast.
+        /// Supports multicast.
         #[doc(alias = "IFF_MULTICAST")]
         const MULTICAST = uapi::IFF_MULTICAST;
         /// Has a carrier.

@@ -1,17 +1,17 @@
-//! Names of links.
+//! Names of links and labels of addresses.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Name of a network interface: 1 to 15 bytes, no `/`, `:`, `%` or white space, not `.` or `..`.
 ///
-/// The limit is `IFNAMSIZ`, 16 bytes with the NUL that ends the name
+/// The limit is `IFNAMSIZ`, 16 bytes with the terminating NUL
 /// ([`if.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/if.h#L33)); the rest
-/// is what the kernel's
-/// [`dev_valid_name`](https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L1072) refuses.
-/// `%` is refused because the kernel takes `%d` for a number that it chooses.
+/// are the rules of the kernel's
+/// [`dev_valid_name`](https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L1072).
+/// `%` is invalid because the kernel replaces `%d` by a number.
 ///
-/// Names that a kernel hands out may hold bytes that are not UTF-8; they are kept and shown with
+/// Names from the kernel may contain bytes that are not UTF-8. They are kept, and printed as
 /// replacement characters.
 #[doc(alias = "IFNAMSIZ")]
 #[doc(alias = "IFLA_IFNAME")]
@@ -25,10 +25,10 @@ impl LinkName {
     /// The longest name in bytes: `IFNAMSIZ` - 1.
     pub const MAX_LENGTH: usize = 15;
 
-    /// A name the kernel accepts.
+    /// Checks a name.
     ///
     /// # Errors
-    /// [`InvalidLinkName`] with the name and the rule it breaks.
+    /// [`InvalidLinkName`] with the name and the violated rule.
     pub fn new(name: &str) -> Result<Self, InvalidLinkName> {
         let refuse = |reason| {
             Err(InvalidLinkName {
@@ -40,35 +40,35 @@ impl LinkName {
             return refuse("it is empty");
         }
         if name == "." || name == ".." {
-            return refuse("it is a directory's name");
+            return refuse("`.` and `..` are reserved");
         }
         if name
             .bytes()
             .any(|byte| matches!(byte, b'/' | b':' | b'%' | 0) || is_kernel_space(byte))
         {
-            return refuse("it holds '/', ':', '%', white space or a zero byte");
+            return refuse("it contains `/`, `:`, `%`, white space or a NUL byte");
         }
-        Self::from_kernel(name.as_bytes()).map_or_else(
-            || refuse("it has more than the 15 bytes that IFNAMSIZ allows"),
-            Ok,
-        )
+        Self::from_kernel(name.as_bytes()).map_or_else(|| refuse(TOO_LONG), Ok)
     }
 
-    /// A name as the kernel sent it. `None` if it is longer than any name of the kernel.
+    /// A name from the kernel. `None` if it is longer than 15 bytes.
     pub(crate) fn from_kernel(name: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX_LENGTH];
         bytes.get_mut(..name.len())?.copy_from_slice(name);
         Some(LinkName { bytes })
     }
 
-    /// The name's bytes, without the NUL that ends it.
+    /// The bytes of the name, without the terminating NUL.
+    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 }
 
-/// What the kernel's `isspace` takes for white space: in Latin-1, so 0xa0 too, which can be part
-/// of a UTF-8 sequence.
+const TOO_LONG: &str = "it is longer than 15 bytes (IFNAMSIZ - 1)";
+
+/// White space of the kernel's `isspace`, which includes 0xa0 (Latin-1), a byte that also occurs in UTF-8
+/// sequences.
 fn is_kernel_space(byte: u8) -> bool {
     matches!(byte, b' ' | 0x09..=0x0d | 0xa0)
 }
@@ -101,16 +101,16 @@ impl TryFrom<&str> for LinkName {
     }
 }
 
-/// Label of an IPv4 address: 1 to 15 bytes, by custom the link's name, a colon and more.
+/// Label of an IPv4 address: 1 to 15 bytes, by convention the link's name, a colon and a suffix.
 #[doc(alias = "IFA_LABEL")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(LinkName);
 
 impl Label {
-    /// A label the kernel accepts.
+    /// Checks a label.
     ///
     /// # Errors
-    /// [`InvalidLinkName`] if it is empty, longer than 15 bytes or holds a zero byte.
+    /// [`InvalidLinkName`] if it is empty, longer than 15 bytes or contains a NUL byte.
     pub fn new(label: &str) -> Result<Self, InvalidLinkName> {
         let invalid = |reason| InvalidLinkName {
             name: label.into(),
@@ -120,18 +120,18 @@ impl Label {
             return Err(invalid("it is empty"));
         }
         if label.contains('\0') {
-            return Err(invalid("it holds a zero byte"));
+            return Err(invalid("it contains a NUL byte"));
         }
-        Self::from_kernel(label.as_bytes())
-            .ok_or_else(|| invalid("it has more than the 15 bytes that IFNAMSIZ allows"))
+        Self::from_kernel(label.as_bytes()).ok_or_else(|| invalid(TOO_LONG))
     }
 
-    /// A label as the kernel sent it. `None` if it is longer than any label of the kernel.
+    /// A label from the kernel. `None` if it is longer than 15 bytes.
     pub(crate) fn from_kernel(label: &[u8]) -> Option<Self> {
         LinkName::from_kernel(label).map(Label)
     }
 
-    /// The label's bytes, without the NUL that ends it.
+    /// The bytes of the label, without the terminating NUL.
+    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -157,13 +157,13 @@ impl fmt::Debug for Label {
     }
 }
 
-/// A text that is not the name of a link, or not the label of an address.
+/// A text that is not a valid link name or address label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} cannot be the name or label of a link: {reason}")]
+#[error("invalid link name or label {name:?}: {reason}")]
 pub struct InvalidLinkName {
     /// The text.
     pub name: Box<str>,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub reason: &'static str,
 }
 
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fifteen_bytes_are_a_name_and_sixteen_are_not() {
+    fn a_name_has_at_most_fifteen_bytes() {
         assert_eq!(LinkName::new("abcdefghijklmno").unwrap().as_bytes().len(), 15);
         let error = LinkName::new("abcdefghijklmnop").unwrap_err();
         assert!(error.to_string().contains("IFNAMSIZ"), "{error}");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_refused() {
+    fn names_that_the_kernel_refuses_are_invalid() {
         for name in [
             "", ".", "..", "a/b", "a b", "a:b", "a%d", "a\tb", "a\0b", "a\u{a0}b",
         ] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_the_kernel_may_be_no_text() {
+    fn a_name_from_the_kernel_may_contain_bytes_that_are_not_utf8() {
         let name = LinkName::from_kernel(b"\xffeth").unwrap();
         assert_eq!(name.as_bytes(), b"\xffeth");
         assert_eq!(name.to_string(), "\u{fffd}eth");

@@ -1,21 +1,20 @@
-//! Local routes: the other way to make an address the host's own.
+//! Local routes.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// A route that makes every address of a prefix local to the host, as if each lay on the link.
+/// A route of type `local`, which makes every address of a prefix local to the host, as if each was on the link.
 ///
-/// One route stands for any number of addresses, so a whole Service range costs one message. What
-/// is different from addresses:
-/// - The addresses are in no listing of addresses; nothing tells "in use" from "in the range".
-///   The host answers for all of them, also for those that nobody serves: a packet to one meets a
-///   closed port of the host instead of being routed on.
+/// One route covers any number of addresses, so a whole Service CIDR costs one message. Differences to adding each address:
+/// - The addresses are not in any listing of addresses.
+/// - The host answers for every address of the prefix, also for unused ones: a packet to one reaches a
+///   closed port of the host instead of being forwarded.
 /// - IPv4: the link may be down. IPv6: the link must be up when the route is added (`ENETDOWN`
-///   otherwise), and the route goes when the link is set down.
+///   otherwise), and the kernel deletes the route when the link is set down.
 ///
-/// It lies in the table `local`, where the kernel keeps the routes of its own addresses.
+/// It is in the table `local`, together with the routes that the kernel adds for addresses.
 #[doc(alias = "RTN_LOCAL")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalRoute {
@@ -23,20 +22,23 @@ pub struct LocalRoute {
 }
 
 impl LocalRoute {
-    /// A route for a prefix. Bits behind the prefix are cleared: `10.96.0.1/12` means
+    /// A route for a prefix. Host bits are cleared: `10.96.0.1/12` is
     /// `10.96.0.0/12`.
+    #[must_use]
     pub fn new(prefix: IpNet) -> Self {
         LocalRoute {
             prefix: prefix.trunc(),
         }
     }
 
-    /// The prefix, without bits behind it.
+    /// The prefix, without host bits.
+    #[must_use]
     pub fn prefix(&self) -> IpNet {
         self.prefix
     }
 
-    /// Whether an address of the host lies in the prefix.
+    /// Whether an address is in the prefix.
+    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.prefix.contains(&address)
     }
@@ -48,7 +50,7 @@ impl From<IpNet> for LocalRoute {
     }
 }
 
-/// As `ip route add` takes it, without the link.
+/// As the arguments of `ip route add`, without the link.
 impl fmt::Display for LocalRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "local {}", self.prefix)

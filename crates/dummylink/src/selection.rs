@@ -1,24 +1,25 @@
-//! Which addresses a listing holds.
+//! Selection of addresses to list.
 
 use std::fmt;
 
 use crate::LinkName;
 
-/// Whose addresses to list.
+/// The links whose addresses are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Selection {
-    /// Those of all links.
+    /// All links.
     All,
-    /// Those of one link, of whatever kind.
+    /// One link, of any kind.
     On(LinkName),
-    /// Those of all links but one, which need not be there. An address that lies on that link and
-    /// on another one is listed, for the other one.
+    /// All links except one, which does not have to exist. An address that is on that link and
+    /// on another one is listed for the other one.
     Except(LinkName),
 }
 
 impl Selection {
-    /// Whether the addresses of a link are listed, by the first name of the link.
+    /// Whether the addresses of a link are listed. `link` is its first name.
+    #[must_use]
     pub fn includes(&self, link: &LinkName) -> bool {
         match self {
             Selection::All => true,
@@ -28,7 +29,7 @@ impl Selection {
     }
 }
 
-/// As `ip` takes it, which cannot leave a link out.
+/// As the arguments of `ip`, which does not support `except`.
 impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! The kernel's numbers, under their C names.
+//! Constants of the kernel, under their C names.
 //!
 //! Sources, at v6.12:
 //! [`rtnetlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/rtnetlink.h),
@@ -34,7 +34,7 @@ pub const IFLA_LINKINFO: u16 = 18;
 pub const IFLA_IFALIAS: u16 = 20;
 pub const IFLA_INFO_KIND: u16 = 1;
 
-/// The longest alias in bytes: `IFALIASZ` - 1.
+/// Size of an alias in bytes, including a terminating NUL.
 pub const IFALIASZ: usize = 256;
 
 // Flags of a link.

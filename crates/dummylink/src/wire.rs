@@ -1,8 +1,8 @@
-//! Nouns to bytes and back.
+//! Encoding and decoding of route netlink messages.
 //!
-//! Requests are encoded by netlink-packet-route. Answers are decoded here, attribute by attribute:
-//! that crate's decoder refuses a whole message when one attribute, also one that nobody asked
-//! for, has a form it does not know, and newer kernels keep adding forms.
+//! Requests are encoded with netlink-packet-route. Answers are decoded here, attribute by attribute:
+//! that crate's decoder fails for a whole message if one attribute, even an unused one,
+//! has an unknown form, and newer kernels add forms.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,11 +14,12 @@ use netlink_packet_route::address::{self, AddressAttribute, AddressMessage, Cach
 use netlink_packet_route::link::{self, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 
-use crate::address::{AddressFlags, AddressKey, Lifetime, LinkAddress, Owner, Scope};
-use crate::link::{DummyLink, Link, LinkFlags, LinkState};
-use crate::{Label, LinkName, LocalRoute, uapi};
+use crate::{
+    AddressFlags, AddressKey, AddressProtocol, DummyLink, Label, Lifetime, Link, LinkAddress, LinkFlags,
+    LinkName, LinkState, LocalRoute, Scope, uapi,
+};
 
-/// Lengths of the fixed headers: `ifinfomsg`, `ifaddrmsg`, `rtmsg`.
+// Lengths of the fixed headers in bytes: `ifinfomsg`, `ifaddrmsg`, `rtmsg`.
 const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
@@ -37,14 +38,14 @@ fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-/// The link of a name (`RTM_GETLINK`).
+/// Request for the link of a name (`RTM_GETLINK`).
 pub(crate) fn link_query(name: &LinkName) -> Vec<u8> {
     let mut message = LinkMessage::default();
     message.attributes.push(name_attribute(name));
     emit(&message)
 }
 
-/// All links (`RTM_GETLINK` as a dump).
+/// Request for all links (`RTM_GETLINK` as a dump).
 pub(crate) fn links_query() -> Vec<u8> {
     emit(&LinkMessage::default())
 }
@@ -55,7 +56,7 @@ fn name_attribute(name: &LinkName) -> LinkAttribute {
     LinkAttribute::Other(DefaultNla::new(uapi::IFLA_IFNAME, bytes))
 }
 
-/// A new dummy link (`RTM_NEWLINK`): it does without ARP by itself. The kernel ignores an alias in
+/// Adds a dummy link (`RTM_NEWLINK`). The kernel sets `IFF_NOARP` on it, and ignores an alias in
 /// this message.
 pub(crate) fn new_link(link: &DummyLink) -> Vec<u8> {
     let mut message = configured(link);
@@ -67,8 +68,8 @@ pub(crate) fn new_link(link: &DummyLink) -> Vec<u8> {
     emit(&message)
 }
 
-/// New settings for a link that exists (`RTM_NEWLINK`). Its name is left out: it would rename the
-/// link.
+/// Changes a link (`RTM_NEWLINK`). Without the name, which would rename a link that was found by an alternative
+/// name.
 pub(crate) fn change_link(existing: &Link, link: &DummyLink) -> Vec<u8> {
     let mut message = configured(link);
     message.header.index = existing.index;
@@ -77,7 +78,7 @@ pub(crate) fn change_link(existing: &Link, link: &DummyLink) -> Vec<u8> {
         message.header.change_mask |= link::LinkFlags::Noarp;
     }
     if let Some(alias) = &link.alias {
-        // Without a NUL behind it, which the kernel counts as a part of the text.
+        // Without a terminating NUL, which the kernel would make part of the text.
         let bytes = alias.as_bytes().to_vec();
         message
             .attributes
@@ -100,14 +101,14 @@ fn configured(link: &DummyLink) -> LinkMessage {
     message
 }
 
-/// The end of a link (`RTM_DELLINK`).
+/// Deletes a link (`RTM_DELLINK`).
 pub(crate) fn delete_link(index: u32) -> Vec<u8> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     emit(&message)
 }
 
-/// A link as `RTM_NEWLINK` and `RTM_DELLINK` tell it. `None` for a bridge's talk about its ports.
+/// Decodes the link of `RTM_NEWLINK` and `RTM_DELLINK`. `None` for messages of `AF_BRIDGE` about bridge ports.
 pub(crate) fn decode_link(message: &Message<'_>) -> Result<Option<Link>, Error> {
     let header: [u8; LINK_HEADER] = fixed(message.payload)?;
     let [family, _, _, _, i0, i1, i2, i3, f0, f1, f2, f3, ..] = header;
@@ -128,7 +129,7 @@ pub(crate) fn decode_link(message: &Message<'_>) -> Result<Option<Link>, Error> 
         }
     }
     let name = name.ok_or(Error::Malformed {
-        what: "link: no name of at most 15 bytes",
+        what: "link: no name, or a name longer than 15 bytes",
     })?;
     Ok(Some(Link {
         index,
@@ -150,7 +151,7 @@ fn link_kind(attributes: AttributeReader<'_>) -> Result<Option<Box<str>>, Error>
     Ok(None)
 }
 
-/// An address for a link (`RTM_NEWADDR`), attributes in the order in which `ip` sends them.
+/// Adds or changes an address (`RTM_NEWADDR`). Attributes are in the order in which `ip` sends them.
 pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
     let mut message = address_header(link_index, &address.key);
     message.header.scope = address.scope.number().into();
@@ -165,7 +166,7 @@ pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
     if address.metric != 0 {
         attributes.push(AddressAttribute::RoutePriority(address.metric));
     }
-    // What fits goes into the header, the rest needs an attribute, which then counts alone.
+    // Flags up to 8 bits are in the header; others need an attribute, which replaces the header's field.
     match u8::try_from(address.flags.bits()) {
         Ok(flags) => message.header.flags = address::AddressHeaderFlags::from_bits_retain(flags),
         Err(_) => {
@@ -180,13 +181,13 @@ pub(crate) fn new_address(link_index: u32, address: &LinkAddress) -> Vec<u8> {
         times.ifa_preferred = address.lifetime.preferred;
         attributes.push(AddressAttribute::CacheInfo(times));
     }
-    if address.owner != Owner::UNSPECIFIED {
-        attributes.push(AddressAttribute::Protocol(address.owner.0.into()));
+    if address.protocol != AddressProtocol::UNSPECIFIED {
+        attributes.push(AddressAttribute::Protocol(address.protocol.0.into()));
     }
     emit(&message)
 }
 
-/// The end of an address (`RTM_DELADDR`).
+/// Deletes an address (`RTM_DELADDR`).
 pub(crate) fn delete_address(link_index: u32, key: &AddressKey) -> Vec<u8> {
     let mut message = address_header(link_index, key);
     message.attributes.push(AddressAttribute::Local(key.address()));
@@ -202,12 +203,12 @@ fn address_header(link_index: u32, key: &AddressKey) -> AddressMessage {
     message
 }
 
-/// All addresses of both families on all links (`RTM_GETADDR`).
+/// Request for the addresses of both families on all links (`RTM_GETADDR`).
 pub(crate) fn addresses_query() -> Vec<u8> {
     emit(&AddressMessage::default())
 }
 
-/// An address and the number of its link, as `RTM_NEWADDR` and `RTM_DELADDR` tell it. `None` for
+/// Decodes the address of `RTM_NEWADDR` and `RTM_DELADDR`, with the index of its link. `None` for
 /// other families and for IPv6 anycast and multicast addresses.
 pub(crate) fn decode_address(message: &Message<'_>) -> Result<Option<(u32, LinkAddress)>, Error> {
     let [family, prefix_length, flags, scope, i0, i1, i2, i3] = fixed::<ADDRESS_HEADER>(message.payload)?;
@@ -225,19 +226,19 @@ pub(crate) fn decode_address(message: &Message<'_>) -> Result<Option<(u32, LinkA
             uapi::IFA_FLAGS => address.flags = AddressFlags::from_bits_retain(attribute.ne_u32()?),
             uapi::IFA_CACHEINFO => address.lifetime = lifetime(&attribute)?,
             uapi::IFA_RT_PRIORITY => address.metric = attribute.ne_u32()?,
-            uapi::IFA_PROTO => address.owner = Owner(attribute.u8()?),
+            uapi::IFA_PROTO => address.protocol = AddressProtocol(attribute.u8()?),
             _ => {}
         }
     }
-    // IFA_LOCAL is the address where it is there; IFA_ADDRESS is then the other end, or the same.
-    let Some(own) = local.or(remote) else {
+    // IFA_LOCAL is the address if present; IFA_ADDRESS is then the peer, or the same address.
+    let Some(local) = local.or(remote) else {
         return Ok(None);
     };
-    address.key = AddressKey::from_kernel(own, prefix_length, remote);
+    address.key = AddressKey::from_kernel(local, prefix_length, remote);
     Ok(Some((u32::from_ne_bytes([i0, i1, i2, i3]), address)))
 }
 
-/// The payload of an address attribute, if the message is of a family that has addresses.
+/// The payload of an address attribute; `None` for families other than IPv4 and IPv6.
 fn ip(family: u8, attribute: &Attribute<'_>) -> Result<Option<IpAddr>, Error> {
     Ok(match family {
         uapi::AF_INET => Some(attribute.array().map(Ipv4Addr::from)?.into()),
@@ -254,7 +255,7 @@ fn lifetime(attribute: &Attribute<'_>) -> Result<Lifetime, Error> {
     })
 }
 
-/// A local route over a link (`RTM_NEWROUTE`, `RTM_DELROUTE`).
+/// Adds or deletes a local route over a link (`RTM_NEWROUTE`, `RTM_DELROUTE`).
 pub(crate) fn route(link_index: u32, route: &LocalRoute) -> Vec<u8> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.prefix().addr());
@@ -270,7 +271,7 @@ pub(crate) fn route(link_index: u32, route: &LocalRoute) -> Vec<u8> {
     emit(&message)
 }
 
-/// The local routes of one family over a link (`RTM_GETROUTE`). Kernels filter by it since 4.20.
+/// Request for the local routes of one family over a link (`RTM_GETROUTE`). Kernels before 4.20 ignore the filter.
 pub(crate) fn routes_query(link_index: u32, address_family: u8) -> Vec<u8> {
     let mut message = RouteMessage::default();
     message.header.address_family = address_family.into();
@@ -281,8 +282,8 @@ pub(crate) fn routes_query(link_index: u32, address_family: u8) -> Vec<u8> {
     emit(&message)
 }
 
-/// A local route of the kind that [`route`] makes and the number of its link; `None` for all other
-/// routes, the kernel's own for each address among them.
+/// Decodes a local route with `proto static`, with the index of its link. `None` for all other
+/// routes, such as those that the kernel adds for each address.
 pub(crate) fn decode_route(message: &Message<'_>) -> Result<Option<(u32, LocalRoute)>, Error> {
     let [family, length, _, _, table, protocol, _, kind, ..] = fixed::<ROUTE_HEADER>(message.payload)?;
     let mut table = u32::from(table);
@@ -301,14 +302,14 @@ pub(crate) fn decode_route(message: &Message<'_>) -> Result<Option<(u32, LocalRo
             _ => {}
         }
     }
-    let is_ours = kind == uapi::RTN_LOCAL
+    let is_static_local = kind == uapi::RTN_LOCAL
         && protocol == uapi::RTPROT_STATIC
         && table == u32::from(uapi::RT_TABLE_LOCAL);
-    let Some(link_index) = link_index.filter(|_| is_ours) else {
+    let Some(link_index) = link_index.filter(|_| is_static_local) else {
         return Ok(None);
     };
     let prefix = IpNet::new(destination, length).map_err(|_| Error::Malformed {
-        what: "route: the prefix is longer than the address",
+        what: "route: the prefix length exceeds the address length",
     })?;
     Ok(Some((link_index, LocalRoute::new(prefix))))
 }
@@ -316,11 +317,11 @@ pub(crate) fn decode_route(message: &Message<'_>) -> Result<Option<(u32, LocalRo
 /// The first `N` bytes.
 fn fixed<const N: usize>(payload: &[u8]) -> Result<[u8; N], Error> {
     payload.first_chunk().copied().ok_or(Error::Malformed {
-        what: "route-netlink message: its fixed header is cut",
+        what: "route netlink message: shorter than its header",
     })
 }
 
-/// Bytes up to the first NUL.
+/// The payload up to the first NUL.
 fn text<'b>(attribute: &Attribute<'b>) -> &'b [u8] {
     attribute
         .bytes()

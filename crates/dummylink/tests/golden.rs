@@ -1,5 +1,5 @@
-//! Bytes that `ip` of iproute2 6.1.0 sent, and that Linux 6.1.192 answered, seen with
-//! `strace -e write=all -e read=all`. The kernel is played by a script that takes only those bytes.
+//! Messages that `ip` of iproute2 6.1.0 sent and Linux 6.1.192 answered, captured with
+//! `strace -e write=all -e read=all`. A script takes the place of the kernel and accepts only those requests.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::fs;
@@ -24,7 +24,7 @@ fn link() -> LinkName {
     "golden0".parse().unwrap()
 }
 
-/// A script in which the link is looked up first, as it is before every operation on its addresses.
+/// A script that begins with the lookup of the link, which precedes every operation on its addresses.
 fn resolved() -> Script {
     Script::new()
         .expect_anything()
@@ -68,7 +68,7 @@ fn a_dummy_link_is_added_as_ip_adds_it() {
 /// `ip link set golden0 alias abc`
 #[test]
 fn an_alias_is_set_as_ip_sets_it() {
-    // The reply was captured when the link had that alias: one without it.
+    // The reply was captured with this alias; it gets another one.
     let mut plain = golden("link.reply");
     let at = plain.windows(4).position(|bytes| bytes == b"abc\0").unwrap();
     plain[at..at + 3].copy_from_slice(b"old");
@@ -87,7 +87,7 @@ fn an_alias_is_set_as_ip_sets_it() {
 /// `ip address add 10.1.2.3/24 broadcast 10.1.2.255 scope link label golden0:x metric 7 noprefixroute
 /// valid_lft 4660 preferred_lft 1110 dev golden0`
 #[test]
-fn an_ipv4_address_with_all_settings_is_added_as_ip_adds_it() {
+fn an_ipv4_address_with_all_attributes_is_added_as_ip_adds_it() {
     assert_sends(Operation::AddAddress(link(), ipv4()), "add-ipv4.request");
 }
 
@@ -123,7 +123,7 @@ fn a_local_route_is_added_and_deleted_as_ip_does_it() {
 
 /// `ip -d link show dev golden0`
 #[test]
-fn a_link_is_read() {
+fn a_link_is_decoded() {
     let mut client = Client::from(resolved().connect().unwrap());
     let read = client.link(&link()).unwrap().unwrap();
     assert_eq!(
@@ -137,7 +137,7 @@ fn a_link_is_read() {
 
 /// `ip -d address show`: links, then the addresses of both families
 #[test]
-fn all_addresses_are_read_with_their_links() {
+fn all_addresses_are_decoded_with_their_links() {
     let script = Script::new()
         .expect_anything()
         .answer(&golden("links-first.reply"))
@@ -172,7 +172,7 @@ fn all_addresses_are_read_with_their_links() {
 
 /// `ip route show table local`
 #[test]
-fn of_the_local_routes_only_those_that_somebody_added_are_read() {
+fn local_routes_that_the_kernel_added_are_ignored() {
     let script = resolved()
         .expect_anything()
         .answer(&golden("routes.reply"))
@@ -189,7 +189,7 @@ fn an_interrupted_listing_is_repeated() {
     let mut interrupted = golden("addresses-ipv4.reply");
     // NLM_F_DUMP_INTR in the flags of the first message.
     interrupted[6] |= 0x10;
-    // Of all links, also for one: only then the kernel sets this flag.
+    // The request is for all links, also to list one: otherwise the kernel does not set this flag.
     let request = Script::message(uapi::RTM_GETADDR, 0x301, &[0; 8]);
     let script = resolved()
         .expect(&request)
@@ -203,8 +203,8 @@ fn an_interrupted_listing_is_repeated() {
 }
 
 #[test]
-fn a_listing_that_fails_at_its_end_is_no_empty_listing() {
-    // A kernel with strict checking says "no such link" inside NLMSG_DONE.
+fn a_listing_that_fails_at_its_end_is_an_error() {
+    // A kernel with strict checking reports a missing link in NLMSG_DONE.
     let end = Script::message(3, 2, &(-19i32).to_ne_bytes());
     let mut client = Client::from(resolved().expect_anything().answer(&end).connect().unwrap());
     let error = client.list(Selection::On(link())).unwrap_err();
@@ -213,7 +213,7 @@ fn a_listing_that_fails_at_its_end_is_no_empty_listing() {
 
 #[test]
 fn each_operation_of_a_batch_on_a_missing_link_has_its_own_text() {
-    // Looked up once.
+    // The link is looked up once.
     let script = Script::new()
         .expect_anything()
         .acknowledge(0, Err(Errno::ENODEV))
@@ -228,13 +228,13 @@ fn each_operation_of_a_batch_on_a_missing_link_has_its_own_text() {
         assert!(error.is_link_missing(), "{error:?}");
         assert_eq!(
             error.to_string(),
-            format!("cannot {operation}: there is no link golden0")
+            format!("{operation} failed: link golden0 does not exist")
         );
     }
 }
 
 #[test]
-fn a_missing_module_is_told_from_other_refusals() {
+fn a_missing_module_is_distinguished_from_other_errors() {
     let script = Script::new()
         .expect_anything()
         .acknowledge(0, Err(Errno::ENODEV))
@@ -245,6 +245,6 @@ fn a_missing_module_is_told_from_other_refusals() {
     assert!(error.is_module_missing() && error.is_unsupported(), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "cannot link replace golden0 type dummy, which takes the module dummy (`modprobe dummy` as root of the host)"
+        "link replace golden0 type dummy failed: the kernel module dummy is missing; load it with `modprobe dummy` as root on the host"
     );
 }

@@ -1,4 +1,4 @@
-//! The numbers in `uapi`, and the README's feature tables, against the kernel's headers
+//! Compares the constants in `uapi` and the README's feature tables with the kernel's headers
 //! (Debian's `linux-libc-dev`).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
@@ -63,14 +63,14 @@ fn all_headers() -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn every_number_is_the_one_of_the_headers() {
+fn every_constant_has_the_value_of_the_headers() {
     let numbers = all_headers();
     let source = include_str!("../src/uapi.rs");
     let mut checked = 0;
     for line in source.lines().filter_map(|line| line.strip_prefix("pub const ")) {
         let (name, rest) = line.split_once(':').unwrap();
         let text = rest.split_once('=').unwrap().1.trim().trim_end_matches(';');
-        let ours = match (text.split_once("<<"), text.strip_prefix("0x")) {
+        let value = match (text.split_once("<<"), text.strip_prefix("0x")) {
             (Some((one, shift)), _) => {
                 one.trim().parse::<u64>().unwrap() << shift.trim().parse::<u32>().unwrap()
             }
@@ -79,7 +79,7 @@ fn every_number_is_the_one_of_the_headers() {
         };
         // The address families are in the C library's headers.
         if !name.starts_with("AF_") {
-            assert_eq!(numbers.get(name), Some(&ours), "{name}");
+            assert_eq!(numbers.get(name), Some(&value), "{name}");
             checked += 1;
         }
     }
@@ -116,12 +116,12 @@ fn every_attribute_and_flag_of_an_address_is_in_the_readme() {
         .collect();
     assert!(
         missing.is_empty(),
-        "in if_addr.h and not in the README: {missing:?}"
+        "in if_addr.h but not in the README: {missing:?}"
     );
 }
 
 #[test]
-fn what_the_readme_names_is_in_the_headers_and_in_the_code() {
+fn the_readme_lists_names_of_the_headers_and_whether_they_are_used() {
     let numbers = all_headers();
     let source = include_str!("../src/uapi.rs");
     let table = table();
@@ -133,10 +133,10 @@ fn what_the_readme_names_is_in_the_headers_and_in_the_code() {
     for (name, cells) in &table {
         assert!(numbers.contains_key(name), "{name} is in no header");
         let is_used = source.contains(&format!("pub const {name}:"));
-        let says_no = cells.starts_with("no");
+        let is_no = cells.starts_with("no");
         assert!(
-            is_used != says_no,
-            "{name}: the README says {cells:?}, and it is used: {is_used}"
+            is_used != is_no,
+            "{name}: {cells:?} in the README, used: {is_used}"
         );
     }
 }

@@ -1,24 +1,24 @@
-//! Links that are not the kernel's: implementations with the required methods, and implementations behind pointers.
+//! Other implementations of `DummyLinks`: those with the required methods only, and pointers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_dummylink::{
     DummyLink, DummyLinks, Error, Fake, HostAddress, Link, LinkAddress, LinkName, LocalRoute, Operation,
-    Ours, Selection, contract,
+    Ownership, Selection, contract,
 };
 
-/// The required methods only, and one operation refused.
-struct StandIn<L> {
+/// Implements the required methods only. Refuses one operation.
+struct Wrapper<L> {
     links: L,
     refused: Option<Operation>,
 }
 
-impl<L: DummyLinks> StandIn<L> {
-    fn over(links: L) -> Self {
+impl<L: DummyLinks> Wrapper<L> {
+    fn new(links: L) -> Self {
         Self { links, refused: None }
     }
 }
 
-impl<L: DummyLinks> DummyLinks for StandIn<L> {
+impl<L: DummyLinks> DummyLinks for Wrapper<L> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = |operation: &Operation| {
             if self.refused.as_ref() == Some(operation) {
@@ -38,8 +38,8 @@ impl<L: DummyLinks> DummyLinks for StandIn<L> {
     }
 }
 
-/// The required methods and `routes`.
-struct WithRoutes<L>(StandIn<L>);
+/// Implements the required methods and `routes`.
+struct WithRoutes<L>(Wrapper<L>);
 
 impl<L: DummyLinks> DummyLinks for WithRoutes<L> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
@@ -60,9 +60,9 @@ impl<L: DummyLinks> DummyLinks for WithRoutes<L> {
 }
 
 /// Returns no outcomes.
-struct Mute;
+struct WithoutOutcomes;
 
-impl DummyLinks for Mute {
+impl DummyLinks for WithoutOutcomes {
     fn execute(&mut self, _: &[Operation]) -> Vec<Result<(), Error>> {
         Vec::new()
     }
@@ -81,21 +81,18 @@ fn address(last: u8) -> LinkAddress {
 }
 
 #[test]
-fn the_required_methods_and_routes_keep_the_contract() {
-    for (name, check) in contract::CHECKS {
-        println!("{name}");
-        check(&mut WithRoutes(StandIn::over(Fake::new())));
-    }
+fn a_wrapper_with_the_required_methods_and_routes_passes_the_contract() {
+    contract::run(|check| (check.run)(&mut WithRoutes(Wrapper::new(Fake::new())))).unwrap();
 }
 
 #[test]
-fn links_behind_pointers_keep_the_contract() {
-    for (name, check) in contract::CHECKS {
-        println!("{name}");
-        let mut boxed: Box<dyn DummyLinks> = Box::new(Fake::new());
-        let mut pointer = &mut boxed;
-        check(&mut pointer);
-    }
+fn pointers_pass_the_contract() {
+    contract::run(|check| {
+        let boxed: Box<dyn DummyLinks> = Box::new(Fake::new());
+        let mut pointer: &'static mut Box<dyn DummyLinks> = Box::leak(Box::new(boxed));
+        (check.run)(&mut pointer);
+    })
+    .unwrap();
 }
 
 #[test]
@@ -107,14 +104,14 @@ fn a_pointer_uses_the_methods_of_what_it_points_to() {
     let mut pointer: &mut dyn DummyLinks = &mut fake;
     let found = DummyLinks::link(&mut pointer, &other).unwrap();
     assert_eq!(found.map(|found| found.name), Some(link));
-    // The provided method knows first names only.
-    assert_eq!(StandIn::over(&mut fake).link(&other).unwrap(), None);
+    // The provided method finds first names only.
+    assert_eq!(Wrapper::new(&mut fake).link(&other).unwrap(), None);
 }
 
 #[test]
-fn a_stand_in_reports_its_own_errors() {
+fn an_implementation_can_return_its_own_errors() {
     let link: LinkName = "d0".parse().unwrap();
-    let mut links = StandIn {
+    let mut links = Wrapper {
         links: Fake::new(),
         refused: Some(Operation::AddAddress(link, address(2))),
     };
@@ -122,34 +119,39 @@ fn a_stand_in_reports_its_own_errors() {
     assert!(links.exists(&link).unwrap());
     links.add(&link, &address(1)).unwrap();
     let error = links.add(&link, &address(2)).unwrap_err();
-    assert_eq!(error.to_string(), "cannot address add 10.0.0.2/32 dev d0");
+    assert_eq!(error.to_string(), "address add 10.0.0.2/32 dev d0 failed");
     assert!(!error.is_not_found() && !error.is_unsupported() && !error.is_outcome_unknown());
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "the address is reserved");
 }
 
 #[test]
-fn without_routes_replace_adds_addresses_and_deletes_no_ipv4_address() {
+fn without_routes_replace_fails_to_delete_ipv4_addresses() {
     let link: LinkName = "d0".parse().unwrap();
-    let mut links = StandIn::over(Fake::new().with_link(link, Some("dummy"), &[address(1)]));
+    let mut links = Wrapper::new(Fake::new().with_link(link, Some("dummy"), &[address(1)]));
     assert!(links.routes(&link).unwrap_err().is_unsupported());
     let both = [address(1), address(2)];
-    let replaced = links.replace(&link, &both, &Ours::Everything).unwrap();
-    assert_eq!((replaced.done, replaced.failures.len()), (1, 0));
-    let refused = links.replace(&link, &[], &Ours::Everything).unwrap_err();
+    let report = links.replace(&link, &both, &Ownership::All).unwrap();
+    assert_eq!((report.done, report.failures.len()), (1, 0));
+    let refused = links.replace(&link, &[], &Ownership::All).unwrap_err();
     assert!(matches!(refused, Error::NotImplemented { .. }), "{refused}");
     assert_eq!(links.list(Selection::On(link)).unwrap().len(), 2);
 }
 
 #[test]
-fn a_missing_outcome_is_an_error_of_unknown_outcome() {
+fn the_outcome_is_unknown_if_none_was_returned() {
     let link = DummyLink::new("d0".parse().unwrap());
-    assert!(Mute.ensure_link(&link).unwrap_err().is_outcome_unknown());
-    let replaced = Mute
-        .replace(&link.name, &[address(1)], &Ours::Everything)
+    assert!(
+        WithoutOutcomes
+            .ensure_link(&link)
+            .unwrap_err()
+            .is_outcome_unknown()
+    );
+    let report = WithoutOutcomes
+        .replace(&link.name, &[address(1)], &Ownership::All)
         .unwrap();
-    let [(_, error)] = replaced.failures.as_slice() else {
-        unreachable!("{replaced:?}")
+    let [(_, error)] = report.failures.as_slice() else {
+        unreachable!("{report:?}")
     };
     assert!(error.is_outcome_unknown());
 }

@@ -1,4 +1,4 @@
-//! Round trips over a scripted kernel, and the same difference by other means.
+//! Properties: round trips with a scripted kernel, and replacing any addresses by any others.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::collections::BTreeSet;
@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use kernlink_dummylink::{
-    AddressFlags, AddressKey, Client, DummyLinks, Fake, Label, Lifetime, Link, LinkAddress, LinkName,
-    LocalRoute, Operation, Ours, Owner, Scope, Selection, uapi,
+    AddressFlags, AddressKey, AddressProtocol, Client, DummyLinks, Fake, Label, Lifetime, Link, LinkAddress,
+    LinkName, LocalRoute, Operation, Ownership, Scope, Selection, uapi,
 };
 use kernlink_netlink::Script;
 use netlink_packet_core::{Emitable, ParseableParametrized};
@@ -45,7 +45,7 @@ fn address() -> impl Strategy<Value = LinkAddress> {
                 .with_scope(Scope::from(scope))
                 .with_flags(AddressFlags::from_bits_retain(flags))
                 .with_metric(metric)
-                .with_owner(Owner(owner));
+                .with_protocol(AddressProtocol(owner));
             if let Some((valid, preferred)) = lifetime {
                 address = address.with_lifetime(Lifetime { valid, preferred });
             }
@@ -82,7 +82,7 @@ fn resolved() -> Script {
         .acknowledge(0, Ok(()))
 }
 
-/// What the client sends for an operation, learnt from a script that expects something else.
+/// The request that the client sends for an operation, taken from the error of a script that expects another one.
 fn sent(operation: Operation) -> Vec<u8> {
     let mut client = Client::from(resolved().expect(&[0; 16]).connect().unwrap());
     let error = client.execute_one(operation).unwrap_err();
@@ -96,9 +96,9 @@ fn sent(operation: Operation) -> Vec<u8> {
 }
 
 proptest! {
-    /// An address that is sent is read as the same address when the kernel sends it back.
+    /// An address in a request is decoded as the same address from an answer.
     #[test]
-    fn an_address_survives_the_wire(address in address()) {
+    fn an_address_is_decoded_as_it_was_encoded(address in address()) {
         let message = sent(Operation::AddAddress(link(), address.clone()));
         let reply = Script::message(uapi::RTM_NEWADDR, 2, &message[16..]);
         let mut client = Client::from(resolved().expect_anything().answer(&reply).done().connect().unwrap());
@@ -106,14 +106,14 @@ proptest! {
         prop_assert_eq!(listed.len(), 1);
         prop_assert_eq!(&listed[0].address, &address);
         prop_assert_eq!(listed[0].link_index, 0x1234);
-        // A second reader agrees that these are the attributes of an address.
+        // netlink-packet-route can decode the message too.
         let parsed = RouteNetlinkMessage::parse_with_param(&message[16..], uapi::RTM_NEWADDR);
         prop_assert!(matches!(parsed, Ok(RouteNetlinkMessage::NewAddress(_))), "{parsed:?}");
     }
 
-    /// So is a route.
+    /// The same for a route.
     #[test]
-    fn a_route_survives_the_wire(key in key()) {
+    fn a_route_is_decoded_as_it_was_encoded(key in key()) {
         let route = LocalRoute::new(IpNet::new(key.address(), key.prefix_length()).unwrap());
         let message = sent(Operation::AddRoute(link(), route));
         let reply = Script::message(uapi::RTM_NEWROUTE, 2, &message[16..]);
@@ -122,9 +122,9 @@ proptest! {
         prop_assert_eq!(client.routes(&link()).unwrap(), [route]);
     }
 
-    /// No bytes of a kernel make anything panic, and nothing is listed twice.
+    /// No answer of a kernel causes a panic.
     #[test]
-    fn arbitrary_bytes_are_refused_or_read(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 16u16..27) {
+    fn arbitrary_answers_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 16u16..27) {
         let reply = Script::message(kind, 2, &bytes);
         for _ in 0..2 {
             let mut client = Client::from(resolved().expect_anything().answer(&reply).done().connect().unwrap());
@@ -136,27 +136,27 @@ proptest! {
         }
     }
 
-    /// An address key and a route read what they print.
+    /// A printed key is parsed as the same key.
     #[test]
-    fn a_key_reads_what_it_prints(key in key()) {
+    fn a_printed_key_is_parsed_as_the_same_key(key in key()) {
         prop_assert_eq!(key.to_string().parse::<AddressKey>().unwrap(), key);
     }
 
-    /// Replacing leads from any set of addresses to any other, keeps what is foreign, and the second
-    /// time does nothing.
+    /// Replacing changes any set of addresses to any other, keeps foreign ones, and changes nothing the second
+    /// time.
     #[test]
-    fn replacing_leads_to_what_is_wanted(
+    fn replacing_results_in_the_desired_addresses(
         before in proptest::collection::vec((0u8..6, 0u8..4, 0u8..3), 0..12),
-        wanted in proptest::collection::vec((0u8..6, 0u8..4, 0u8..3), 0..12),
+        desired in proptest::collection::vec((0u8..6, 0u8..4, 0u8..3), 0..12),
     ) {
         let link = link();
         let make = |(host, net, length): &(u8, u8, u8)| {
             let length = [32, 24, 16][usize::from(*length)];
             LinkAddress::new(AddressKey::new([10, 0, *net, host + 1].into(), length).unwrap())
         };
-        // Network 3 is not ours.
-        let ours = Ours::Within((0..3).map(|net| IpNet::new([10, 0, net, 0].into(), 24).unwrap()).collect());
-        let wanted: Vec<_> = wanted.iter().filter(|(_, net, _)| *net < 3).map(make).collect();
+        // Network 3 is foreign.
+        let ownership = Ownership::Within((0..3).map(|net| IpNet::new([10, 0, net, 0].into(), 24).unwrap()).collect());
+        let desired: Vec<_> = desired.iter().filter(|(_, net, _)| *net < 3).map(make).collect();
         let mut host = Fake::new().with_link(link, Some("dummy"), &[]);
         for address in before.iter().map(make) {
             let _twice = host.add(&link, &address);
@@ -166,19 +166,19 @@ proptest! {
         let keys = |host: &mut Fake| -> BTreeSet<AddressKey> {
             host.list(Selection::On(link)).unwrap().iter().map(|seen| seen.address.key).collect()
         };
-        // A foreign secondary goes with a primary of ours: the kernel's doing. Of these the test
-        // asks nothing; all others stay.
-        let foreign_alone: BTreeSet<_> =
-            keys(&mut host).into_iter().filter(|key| !ours.contains(&LinkAddress::new(*key)) && key.prefix_length() != 16).collect();
-        let replaced = host.replace(&link, &wanted, &ours).unwrap();
-        prop_assert_eq!(&replaced.failures, &[]);
+        // The kernel deletes a foreign secondary address together with an owned primary one. These are not
+        // checked; all other foreign addresses remain.
+        let independent_foreign: BTreeSet<_> =
+            keys(&mut host).into_iter().filter(|key| !ownership.is_owned(&LinkAddress::new(*key)) && key.prefix_length() != 16).collect();
+        let report = host.replace(&link, &desired, &ownership).unwrap();
+        prop_assert_eq!(&report.failures, &[]);
         let after = keys(&mut host);
-        let wanted_keys: BTreeSet<_> = wanted.iter().map(|address| address.key).collect();
-        let ours_after: BTreeSet<_> = after.iter().copied().filter(|key| ours.contains(&LinkAddress::new(*key))).collect();
-        prop_assert_eq!(&ours_after, &wanted_keys);
-        prop_assert!(foreign_alone.is_subset(&after));
+        let desired_keys: BTreeSet<_> = desired.iter().map(|address| address.key).collect();
+        let owned_after: BTreeSet<_> = after.iter().copied().filter(|key| ownership.is_owned(&LinkAddress::new(*key))).collect();
+        prop_assert_eq!(&owned_after, &desired_keys);
+        prop_assert!(independent_foreign.is_subset(&after));
         prop_assert_eq!(host.routes(&link).unwrap(), [route]);
-        let again = host.replace(&link, &wanted, &ours).unwrap();
+        let again = host.replace(&link, &desired, &ownership).unwrap();
         prop_assert_eq!(again.done, 0);
     }
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use kernlink_base::Family;
 
 use crate::{AddressKey, LinkAddress};
 
-/// Addresses by key, and the keys of IPv4 addresses by prefix: adding and removing an address looks only at those with the same address
-/// or prefix.
+/// Addresses by key, and the keys of IPv4 addresses by prefix. Adding and removing an address compares it only with those of the same
+/// address or prefix.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Addresses {
     by_key: BTreeMap<AddressKey, LinkAddress>,
@@ -34,24 +35,24 @@ impl Addresses {
         self.by_key.values()
     }
 
-    /// The first key that the kernel does not take together with this one.
-    pub(super) fn excluded_by(&self, key: &AddressKey) -> Option<AddressKey> {
+    /// The first key that conflicts with this one in the kernel.
+    pub(super) fn conflict(&self, key: &AddressKey) -> Option<AddressKey> {
         let mut others = self.with_address(key.address());
-        others.find(|other| other.excludes(key)).copied()
+        others.find(|other| other.conflicts_with(key)).copied()
     }
 
-    /// The first key that the kernel deletes when it is asked for this one. It compares the networks of IPv4 peers, and does not look
-    /// at IPv6 peers.
-    pub(super) fn deleted_by(&self, key: &AddressKey) -> Option<AddressKey> {
+    /// The key that the kernel deletes on a request to delete this one. It compares the networks of IPv4 peers, and ignores IPv6
+    /// peers.
+    pub(super) fn deletion(&self, key: &AddressKey) -> Option<AddressKey> {
         let mut others = self.with_address(key.address());
         let is_deleted =
-            |other: &&AddressKey| other.excludes(key) && other.prefix_length() == key.prefix_length();
+            |other: &&AddressKey| other.conflicts_with(key) && other.prefix_length() == key.prefix_length();
         others.find(is_deleted).copied()
     }
 
     /// The keys with this address.
     fn with_address(&self, address: IpAddr) -> impl Iterator<Item = &AddressKey> {
-        // Longer than any prefix.
+        // Greater than every prefix length.
         let after = AddressKey::from_kernel(address, u8::MAX, None);
         let keys = self
             .by_key
@@ -59,8 +60,8 @@ impl Addresses {
         keys.map(|(key, _)| key)
     }
 
-    /// The IPv4 addresses of the prefix of a key. They hang together: all but the first are secondary.
-    pub(super) fn neighbours<'a>(
+    /// The IPv4 addresses with the prefix of a key, in the order of insertion. All except the first are secondary.
+    pub(super) fn same_prefix<'a>(
         &'a self,
         key: &AddressKey,
     ) -> impl Iterator<Item = &'a LinkAddress> + use<'a> {
@@ -91,30 +92,29 @@ impl Addresses {
         Some(removed)
     }
 
-    /// Removes the IPv4 addresses of the prefix of a key.
-    pub(super) fn remove_neighbours(&mut self, key: &AddressKey) {
+    /// Removes the IPv4 addresses with the prefix of a key.
+    pub(super) fn remove_same_prefix(&mut self, key: &AddressKey) {
         let keys = ipv4_prefix(key).and_then(|prefix| self.by_prefix.remove(&prefix));
         for key in keys.into_iter().flatten() {
             self.by_key.remove(&key);
         }
     }
 
-    pub(super) fn remove_family(&mut self, is_ipv4: bool) {
-        self.by_key.retain(|key, _| key.address().is_ipv4() != is_ipv4);
-        if is_ipv4 {
+    pub(super) fn remove_family(&mut self, family: Family) {
+        self.by_key.retain(|key, _| Family::of(key.address()) != family);
+        if family == Family::Ipv4 {
             self.by_prefix.clear();
         }
     }
 
-    /// Whether an address of the family is there.
-    pub(super) fn has_family(&self, is_ipv4: bool) -> bool {
-        // IPv4 comes first.
-        let key = if is_ipv4 {
-            self.by_key.first_key_value()
-        } else {
-            self.by_key.last_key_value()
+    /// Whether there is an address of the family.
+    pub(super) fn has_family(&self, family: Family) -> bool {
+        // Keys are ordered: IPv4 first.
+        let key = match family {
+            Family::Ipv4 => self.by_key.first_key_value(),
+            Family::Ipv6 => self.by_key.last_key_value(),
         };
-        key.is_some_and(|(key, _)| key.address().is_ipv4() == is_ipv4)
+        key.is_some_and(|(key, _)| Family::of(key.address()) == family)
     }
 }
 
@@ -130,8 +130,8 @@ mod tests {
         LinkAddress::new(text.parse().unwrap())
     }
 
-    fn neighbours(addresses: &Addresses, key: &str) -> Vec<String> {
-        let keys = addresses.neighbours(&key.parse().unwrap());
+    fn same_prefix(addresses: &Addresses, key: &str) -> Vec<String> {
+        let keys = addresses.same_prefix(&key.parse().unwrap());
         keys.map(|address| address.key.to_string()).collect()
     }
 
@@ -149,35 +149,35 @@ mod tests {
             addresses.insert(address(text));
         }
         assert_eq!(
-            neighbours(&addresses, "10.0.0.9/24"),
+            same_prefix(&addresses, "10.0.0.9/24"),
             ["10.0.0.1/24", "10.0.0.2/24"]
         );
-        assert_eq!(neighbours(&addresses, "2001:db8::2/64"), [""; 0]);
+        assert_eq!(same_prefix(&addresses, "2001:db8::2/64"), [""; 0]);
         addresses.remove(&"10.0.0.1/24".parse().unwrap());
-        assert_eq!(neighbours(&addresses, "10.0.0.9/24"), ["10.0.0.2/24"]);
-        addresses.remove_neighbours(&"10.0.0.9/24".parse().unwrap());
-        assert_eq!(neighbours(&addresses, "10.0.0.9/24"), [""; 0]);
+        assert_eq!(same_prefix(&addresses, "10.0.0.9/24"), ["10.0.0.2/24"]);
+        addresses.remove_same_prefix(&"10.0.0.9/24".parse().unwrap());
+        assert_eq!(same_prefix(&addresses, "10.0.0.9/24"), [""; 0]);
         let left: Vec<String> = addresses.keys().map(ToString::to_string).collect();
         assert_eq!(left, ["10.0.0.2/25", "10.0.1.1/24", "2001:db8::1/64"]);
-        assert!(addresses.has_family(true) && addresses.has_family(false));
-        addresses.remove_family(true);
-        assert!(!addresses.has_family(true) && addresses.has_family(false));
-        assert_eq!(neighbours(&addresses, "10.0.1.1/24"), [""; 0]);
+        assert!(addresses.has_family(Family::Ipv4) && addresses.has_family(Family::Ipv6));
+        addresses.remove_family(Family::Ipv4);
+        assert!(!addresses.has_family(Family::Ipv4) && addresses.has_family(Family::Ipv6));
+        assert_eq!(same_prefix(&addresses, "10.0.1.1/24"), [""; 0]);
     }
 
     #[test]
-    fn an_address_is_compared_with_those_of_the_same_address() {
+    fn conflicts_are_found_among_the_keys_with_the_same_address() {
         let mut addresses = Addresses::default();
         for text in ["10.0.0.1/24", "10.0.0.1/25", "10.0.0.2/24", "2001:db8::1/64"] {
             addresses.insert(address(text));
         }
-        let excluded = |key: &str| {
-            let key = addresses.excluded_by(&key.parse().unwrap());
+        let conflict = |key: &str| {
+            let key = addresses.conflict(&key.parse().unwrap());
             key.map(|key| key.to_string())
         };
-        assert_eq!(excluded("10.0.0.1/24").as_deref(), Some("10.0.0.1/24"));
-        assert_eq!(excluded("10.0.0.1/26"), None);
-        assert_eq!(excluded("2001:db8::1/128").as_deref(), Some("2001:db8::1/64"));
-        assert_eq!(addresses.deleted_by(&"2001:db8::1/128".parse().unwrap()), None);
+        assert_eq!(conflict("10.0.0.1/24").as_deref(), Some("10.0.0.1/24"));
+        assert_eq!(conflict("10.0.0.1/26"), None);
+        assert_eq!(conflict("2001:db8::1/128").as_deref(), Some("2001:db8::1/64"));
+        assert_eq!(addresses.deletion(&"2001:db8::1/128".parse().unwrap()), None);
     }
 }
