@@ -1,72 +1,43 @@
-//! What the running kernel is and has, and when a test may be skipped for it.
+//! Release and features of the running kernel, and skipping of tests that need others.
 //!
-//! A skipped test passes in the eyes of libtest, so it also says that it was skipped: as a line
-//! `kernlink-skip: TEST: REASON`, appended to the file that `KERNLINK_SKIP_FILE` names, or printed where it names
-//! none. `cargo xtask test` counts those lines.
+//! libtest reports a skipped test as passed. A skipped test therefore also writes a line
+//! `kernlink-skip: TEST: REASON`: to the file named by `KERNLINK_SKIP_FILE`, or to standard output if the variable is not
+//! set. `cargo xtask test` counts these lines.
 
 use std::{
     collections::BTreeMap,
     env, fmt,
     fs::{self, OpenOptions},
     io::Write,
-    str::FromStr,
     sync::{Mutex, PoisonError},
     thread,
 };
 
+use kernlink_base::KernelRelease;
+
 use crate::{netns::NetNs, tools};
 
-/// Major and minor number of a kernel release.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// 6 of `6.1.0-56-amd64`.
-    pub major: u32,
-    /// 1 of `6.1.0-56-amd64`.
-    pub minor: u32,
+/// The release of the running kernel. Panics if it cannot be read.
+#[must_use]
+pub fn release() -> KernelRelease {
+    KernelRelease::current().unwrap_or_else(|error| panic!("cannot read the kernel release: {error}"))
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)
-    }
-}
-
-impl FromStr for Version {
-    type Err = String;
-
-    /// Reads a release as `uname -r` prints it.
-    fn from_str(release: &str) -> Result<Self, String> {
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-        let mut next = || numbers.next()?.parse().ok();
-        match (next(), next()) {
-            (Some(major), Some(minor)) => Ok(Self { major, minor }),
-            _ => Err(format!("not a kernel release: {release:?}")),
-        }
-    }
-}
-
-/// The running kernel.
-pub fn version() -> Version {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    release
-        .parse()
-        .unwrap_or_else(|error| panic!("/proc/sys/kernel/osrelease: {error}"))
-}
-
-/// True on this kernel or a newer one. On an older one the calling test is noted as skipped, and has to return.
+/// True on this kernel or a newer one. On an older one the calling test is recorded as skipped, and has to return.
 ///
-/// On a kernel that is new enough nothing is probed: a feature that is then missing fails the test.
-#[must_use = "the test has to return where this is false"]
+/// Features are not probed: if one is missing on a kernel that is new enough, the test fails.
+#[must_use = "the test has to return if this is false"]
 pub fn since(major: u32, minor: u32) -> bool {
-    let wanted = Version { major, minor };
-    let running = version();
-    if running < wanted {
-        skip(&format!("kernel is older than {wanted}: {running}"));
+    let required = KernelRelease::new(major, minor);
+    let running = release();
+    if running < required {
+        // `cargo xtask test` recognises this text.
+        skip(&format!("kernel is older than {required}: {running}"));
     }
-    running >= wanted
+    running >= required
 }
 
-/// A part of the kernel that not every kernel has.
+/// An optional feature of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// IPVS, `CONFIG_IP_VS`.
@@ -75,20 +46,20 @@ pub enum Feature {
     DummyLink,
     /// ipset, `CONFIG_IP_SET`.
     IpSet,
-    /// The rule tables behind `iptables`, for both families.
+    /// The tables of `iptables` and `ip6tables`.
     Iptables,
     /// Connection tracking over netlink, `CONFIG_NF_CT_NETLINK`.
     Conntrack,
-    /// Devices that take IP in IP out of its tunnel, `CONFIG_NET_IPIP` and `CONFIG_IPV6_TUNNEL`.
+    /// Devices that decapsulate IP in IP, `CONFIG_NET_IPIP` and `CONFIG_IPV6_TUNNEL`.
     Tunnel,
 }
 
 impl Feature {
-    /// Asks the kernel, in a namespace of its own. `Err` is what it answered.
+    /// Uses the feature in a temporary network namespace. `Err` is the error of the tool.
     fn probe(self) -> Result<(), String> {
         let namespace = NetNs::new();
         namespace.run(|| match self {
-            // modprobe succeeds for what is built in or loaded; its words are the cause where it fails.
+            // modprobe succeeds if the module is built in or loaded. If it fails, its output is the cause.
             Self::Ipvs if fs::exists("/proc/thread-self/net/ip_vs").unwrap_or(false) => Ok(()),
             Self::Ipvs => tools::run("modprobe", &["ip_vs"]).map(drop),
             Self::DummyLink => tools::run("ip", &["link", "add", "probe", "type", "dummy"]).map(drop),
@@ -119,9 +90,9 @@ impl fmt::Display for Feature {
     }
 }
 
-/// True where the kernel has all of these. On the host, where it lacks one, the calling test is noted as skipped,
+/// True if the kernel has all these features. If one is missing on the host, the calling test is recorded as skipped,
 /// and has to return. In the VM a missing feature panics.
-#[must_use = "the test has to return where this is false"]
+#[must_use = "the test has to return if this is false"]
 pub fn has(features: &[Feature]) -> bool {
     let missing = features
         .iter()
@@ -131,31 +102,31 @@ pub fn has(features: &[Feature]) -> bool {
     };
     let cause = cause.lines().collect::<Vec<_>>().join("; ");
     if env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm") {
-        panic!("the VM's kernel lacks {feature}: {cause}");
+        panic!("the kernel of the VM does not support {feature}: {cause}");
     }
-    skip(&format!("this kernel lacks {feature}: {cause}"));
+    skip(&format!("this kernel does not support {feature}: {cause}"));
     false
 }
 
-/// True in the VM. Anywhere else the calling test, which changes what the whole machine shares, is noted as skipped, and has to
-/// return. Such a test belongs in a file of its own: tests of one file run side by side, files one after the other.
-#[must_use = "the test has to return where this is false"]
+/// True in the VM. Otherwise the calling test, which changes global state of the machine, is recorded as skipped, and has to
+/// return. Such a test needs a file without other tests: tests of one file run in parallel, files one after the other.
+#[must_use = "the test has to return if this is false"]
 pub fn may_change_the_machine() -> bool {
     let is_vm = env::var("KERNLINK_TIER").is_ok_and(|tier| tier == "vm");
     if !is_vm {
-        skip("it changes the whole machine, which only a VM allows");
+        skip("the test changes global state of the machine and runs only in the VM");
     }
     is_vm
 }
 
-/// The answer of [`Feature::probe`], asked for once in each test binary.
+/// The result of [`Feature::probe`], which runs once in each test binary.
 fn probed(feature: Feature) -> Result<(), String> {
-    static ANSWERS: Mutex<BTreeMap<Feature, Result<(), String>>> = Mutex::new(BTreeMap::new());
-    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
-    answers.entry(feature).or_insert_with(|| feature.probe()).clone()
+    static RESULTS: Mutex<BTreeMap<Feature, Result<(), String>>> = Mutex::new(BTreeMap::new());
+    let mut results = RESULTS.lock().unwrap_or_else(PoisonError::into_inner);
+    results.entry(feature).or_insert_with(|| feature.probe()).clone()
 }
 
-/// Notes that the calling test, whose thread libtest has named after it, is skipped.
+/// Records that the calling test is skipped. Its name is that of the thread, which libtest sets.
 fn skip(reason: &str) {
     let thread = thread::current();
     let line = format!("kernlink-skip: {}: {reason}\n", thread.name().unwrap_or("?"));
@@ -163,18 +134,18 @@ fn skip(reason: &str) {
         print!("{line}");
         return;
     };
-    // One write per line: tests run side by side.
+    // One write per line, because tests run in parallel.
     let written = OpenOptions::new()
         .create(true)
         .append(true)
         .open(&file)
         .and_then(|mut file| file.write_all(line.as_bytes()));
     if let Err(error) = written {
-        panic!("noting a skipped test in {}: {error}", file.display());
+        panic!("cannot record a skipped test in {}: {error}", file.display());
     }
 }
 
-/// A statement at the start of a test that ends the test where the kernel lacks a feature, see [`has`].
+/// Returns from the test if the kernel does not have these features; see [`has`].
 ///
 /// ```no_run
 /// # use kernlink_kernel_tests::{kernel::Feature, requires};
@@ -192,7 +163,7 @@ macro_rules! requires {
     };
 }
 
-/// A statement at the start of a test that ends the test on a kernel older than this, see
+/// Returns from the test on a kernel older than this; see
 /// [`since`](fn@crate::kernel::since).
 ///
 /// ```no_run
@@ -216,23 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_of_distributions_are_read() {
-        let read = |release: &str| release.parse::<Version>();
-        assert_eq!(read("6.1.0-56-amd64\n"), Ok(Version { major: 6, minor: 1 }));
-        assert_eq!(read("5.15.0-1053-generic"), Ok(Version { major: 5, minor: 15 }));
-        assert_eq!(read("6.18"), Ok(Version { major: 6, minor: 18 }));
-        assert!(read("").is_err());
-        assert!(read("six").is_err());
-    }
-
-    #[test]
-    fn versions_compare_by_number() {
-        assert!(Version { major: 5, minor: 15 } > Version { major: 5, minor: 4 });
-        assert!(Version { major: 6, minor: 1 } > Version { major: 5, minor: 15 });
-    }
-
-    #[test]
-    fn the_running_kernel_is_newer_than_the_oldest_with_network_namespaces() {
+    fn the_running_kernel_is_not_older_than_3_0() {
         assert!(since(3, 0));
     }
 }

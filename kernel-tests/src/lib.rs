@@ -1,12 +1,12 @@
-//! What the kernel tests share: network namespaces, traffic between them, questions to the kernel, and
-//! the standard tools as a second opinion.
+//! Shared code of the kernel tests: network namespaces, traffic between them, features of the kernel, and
+//! the standard tools to compare results with.
 //!
 //! The tests are in `tests/`. They are normally started by `cargo xtask test` (on the host, and in a VM) or
-//! `cargo xtask vm test`, as root. Whatever cannot be set up here panics with its cause: in a test that is the failure.
+//! `cargo xtask vm test`, as root. Functions of this library panic if the setup fails.
 
 #![expect(
     clippy::panic,
-    reason = "this library is only for tests, whose way to fail is to panic"
+    reason = "this library is only for tests, which fail by panicking"
 )]
 
 pub mod kernel;

@@ -1,7 +1,7 @@
-//! Network namespaces that last as long as a test.
+//! Temporary network namespaces.
 //!
-//! A namespace belongs to a thread. libtest gives every test a thread of its own, so a test may enter a namespace for
-//! good; helpers run their part on a thread of their own. Programs started from a thread inherit its namespace.
+//! The network namespace is a property of a thread. libtest runs every test on a separate thread, so a test may enter a namespace
+//! and stay there; helper functions use temporary threads. Programs inherit the namespace of the thread that starts them.
 
 use std::{fs::File, marker::PhantomData, os::fd::AsRawFd, sync::Arc, thread};
 
@@ -9,76 +9,81 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::tools;
 
-/// A network namespace with its loopback device up. It ends with the last clone, and all that is in it.
+/// A network namespace. The kernel deletes it with everything in it after the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct NetNs {
     file: Arc<File>,
 }
 
 impl NetNs {
-    /// Makes a namespace; the calling thread stays where it is. Panics without the privilege.
+    /// Creates a namespace whose loopback device is up. The calling thread does not enter it. Panics without root privileges.
     #[expect(
         clippy::new_without_default,
-        reason = "a default value that needs root would surprise"
+        reason = "a default value should not require root"
     )]
+    #[must_use]
     pub fn new() -> Self {
         on_a_thread(|| {
             let namespace = Self::unshared();
-            // IPVS refuses real servers where the local routing table is empty.
+            // IPVS refuses real servers if the local routing table is empty.
             tools::ip(&["link", "set", "lo", "up"]);
             namespace
         })
     }
 
-    /// The same with the loopback device down, which takes no program: these start slowly in an emulated machine.
+    /// Creates a namespace whose loopback device is down. Starts no program, which is slow in an emulated machine.
     pub fn bare() -> Self {
         on_a_thread(Self::unshared)
     }
 
-    /// Moves the calling thread to a namespace of its own.
+    /// Moves the calling thread to a new namespace.
     fn unshared() -> Self {
-        unshare(CloneFlags::CLONE_NEWNET)
-            .unwrap_or_else(|error| panic!("making a network namespace (kernel tests need root): {error}"));
+        unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
+            panic!("cannot create a network namespace (kernel tests require root): {error}")
+        });
         Self::current()
     }
 
     /// The calling thread's namespace.
+    #[must_use]
     pub fn current() -> Self {
         let path = "/proc/thread-self/ns/net";
-        let file = File::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let file = File::open(path).unwrap_or_else(|error| panic!("cannot open {path}: {error}"));
         Self { file: Arc::new(file) }
     }
 
-    /// Moves the calling thread here until the guard is dropped.
-    #[must_use = "dropping the guard leaves the namespace again"]
+    /// Moves the calling thread to this namespace until the guard is dropped.
+    #[must_use = "dropping the guard leaves the namespace"]
     pub fn enter(&self) -> Entered {
         let before = Self::current();
-        self.enter_for_good();
+        self.enter_permanently();
         Entered {
             before,
             thread: PhantomData,
         }
     }
 
-    /// Does something here, on a thread of its own, and returns its result. A panic comes through.
+    /// Runs `work` in this namespace on a temporary thread and returns its result. Propagates a panic.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         on_a_thread(|| {
-            self.enter_for_good();
+            self.enter_permanently();
             work()
         })
     }
 
-    /// A path by which other programs can open the namespace while this value lives.
+    /// A path of the namespace for other programs. Valid while this value exists.
+    #[must_use]
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// The opened namespace, for libraries that take one.
+    /// The open file of the namespace.
+    #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Joins this namespace and another by a pair of veth devices, both up. Addresses are the caller's.
+    /// Connects this namespace and another by a pair of veth devices. Sets both up, without addresses.
     pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
         self.run(|| {
             let path = other.path();
@@ -89,13 +94,14 @@ impl NetNs {
         other.run(|| tools::ip(&["link", "set", other_name, "up"]));
     }
 
-    fn enter_for_good(&self) {
-        setns(&*self.file, CloneFlags::CLONE_NEWNET)
-            .unwrap_or_else(|error| panic!("entering a network namespace (kernel tests need root): {error}"));
+    fn enter_permanently(&self) {
+        setns(&*self.file, CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
+            panic!("cannot enter a network namespace (kernel tests require root): {error}")
+        });
     }
 }
 
-/// The calling thread is in a namespace; dropping this takes it back.
+/// Guard of [`NetNs::enter`]. Dropping it moves the thread back to its previous namespace.
 #[derive(Debug)]
 pub struct Entered {
     before: NetNs,
@@ -105,9 +111,10 @@ pub struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // A thread that cannot go back must not go on elsewhere. While it panics, it ends soon anyway.
+        // Panic if the thread cannot return, because it must not continue in the wrong namespace. During a panic the thread
+        // ends anyway.
         if !thread::panicking() {
-            self.before.enter_for_good();
+            self.before.enter_permanently();
         } else {
             let _ = setns(&*self.before.file, CloneFlags::CLONE_NEWNET);
         }
@@ -115,11 +122,11 @@ impl Drop for Entered {
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    // The name goes along, so that a test skipped in there is known by its name.
+    // With the name of the calling thread, so that a test that is skipped in `work` is recorded with its name.
     let name = thread::current().name().unwrap_or("unnamed").to_owned();
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(name).spawn_scoped(scope, work);
-        let thread = thread.unwrap_or_else(|error| panic!("starting a thread: {error}"));
+        let thread = thread.unwrap_or_else(|error| panic!("cannot start a thread: {error}"));
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

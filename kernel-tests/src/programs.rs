@@ -1,7 +1,7 @@
-//! The external programs that kernel tests, benchmarks and examples start, in one table.
+//! Table of the external programs that kernel tests, benchmarks and examples start.
 //!
-//! `cargo xtask test` installs the packages of the table, and runs tests with a `PATH` that finds these programs and no
-//! other. Tests, benchmarks and examples start programs with [`command`], which panics for a program that is not in the
+//! `cargo xtask test` installs the packages of the table, and runs tests with a `PATH` that contains only these
+//! programs. Tests, benchmarks and examples start programs with [`command`], which panics for a program that is not in the
 //! table; `cargo xtask check` fails for those that use [`Command::new`] instead.
 
 use std::process::Command;
@@ -9,21 +9,22 @@ use std::process::Command;
 /// A program and the package that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
-    /// The name under which it is started, without a folder.
+    /// File name, without a folder.
     pub name: &'static str,
-    /// Its package in Debian and Ubuntu.
+    /// Package in Debian and Ubuntu.
     pub package: &'static str,
 }
 
 impl Program {
-    /// A program of this name in this package.
+    /// An entry of the table.
+    #[must_use]
     pub const fn new(name: &'static str, package: &'static str) -> Self {
         Self { name, package }
     }
 }
 
-/// All programs that may be started: by a test, a benchmark, an example, a library under test, or by another program of this
-/// table.
+/// All programs that may be started by a test, a benchmark, an example, a library under test, or another program of this
+/// table. Sorted by name.
 pub const PROGRAMS: &[Program] = &[
     Program::new("cat", "coreutils"),
     Program::new("conntrack", "conntrack"),
@@ -60,13 +61,15 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("unshare", "util-linux"),
 ];
 
-/// The entry of a program in [`PROGRAMS`].
+/// The entry of a program in [`PROGRAMS`]. `None` if it is not in the table.
+#[must_use]
 pub fn find(name: &str) -> Option<Program> {
     PROGRAMS.iter().copied().find(|program| program.name == name)
 }
 
 /// A command that starts a program of [`PROGRAMS`]. Panics if the program is not in the table.
 #[track_caller]
+#[must_use]
 pub fn command(name: &str) -> Command {
     assert!(
         find(name).is_some(),
@@ -75,12 +78,13 @@ pub fn command(name: &str) -> Command {
     Command::new(name)
 }
 
-/// A command that starts the running program once more, such as a test binary for a part of a test that needs a process of its
-/// own. Panics if the path of the running program cannot be read.
+/// A command that starts the running program again, for parts of a test that need a separate process. Panics if the path of the
+/// running program cannot be read.
 #[track_caller]
+#[must_use]
 pub fn this_program() -> Command {
     let path = std::env::current_exe()
-        .unwrap_or_else(|error| panic!("reading the path of the running program: {error}"));
+        .unwrap_or_else(|error| panic!("cannot read the path of the running program: {error}"));
     Command::new(path)
 }
 
@@ -115,17 +119,17 @@ mod tests {
     #[test]
     #[should_panic(expected = "undeclared program `true`: add it and its package to PROGRAMS")]
     fn starting_an_undeclared_program_panics() {
-        command("true");
+        let _ = command("true");
     }
 
     #[test]
     #[should_panic(expected = "undeclared program `/bin/sh`")]
-    fn a_path_is_no_name_of_a_program() {
-        command("/bin/sh");
+    fn a_path_is_not_accepted_as_a_program() {
+        let _ = command("/bin/sh");
     }
 
     #[test]
-    fn the_table_is_sorted_and_names_each_program_once() {
+    fn the_table_is_sorted_and_without_duplicates() {
         assert!(PROGRAMS.is_sorted_by(|one, other| one.name < other.name));
     }
 }

@@ -1,4 +1,4 @@
-//! The standard tools as a second opinion. They run in the calling thread's network namespace.
+//! The standard tools, to compare results with. They run in the calling thread's network namespace.
 
 use std::{
     io::{self, Write},
@@ -8,13 +8,13 @@ use std::{
 
 use crate::{programs, wait};
 
-/// Runs a program of [`programs::PROGRAMS`] to its end and returns its standard output. `Err` says what was run and what
-/// it said. Panics if the program is not in the table or not installed.
+/// Runs a program of [`programs::PROGRAMS`] and returns its standard output. `Err` contains the command, the exit status and
+/// standard error. Panics if the program is not in the table or not installed.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     run_with_input(program, arguments, "")
 }
 
-/// The same, with text on standard input.
+/// As [`run`], with text on standard input.
 pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let line = || format!("{program} {}", arguments.join(" "));
     let mut child = match programs::command(program)
@@ -25,17 +25,17 @@ pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<
         .spawn()
     {
         Ok(child) => child,
-        // An `Err` would read as if the kernel lacked what the program is for, and skip the test.
+        // Not an `Err`: callers would take it for a missing kernel feature and skip the test.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let package = programs::find(program).map_or("?", |program| program.package);
-            panic!("{program} is not installed: it is in the Debian package {package}")
+            panic!("{program} is not installed; install the Debian package {package}")
         }
         Err(error) => return Err(format!("{}: {error}", line())),
     };
     let stdin = child.stdin.take();
     let output = thread::scope(|scope| {
         scope.spawn(move || {
-            // A program that does not read to the end has its own reason, and says it.
+            // Ignored: a program that does not read all its input reports the reason itself.
             stdin.map(|mut stdin| stdin.write_all(input.as_bytes()))
         });
         child.wait_with_output()
@@ -44,41 +44,48 @@ pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {}: {}", line(), output.status, said.trim()))
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{}: {}: {}", line(), output.status, stderr.trim()))
 }
 
-/// Runs a program that has to succeed, and returns its standard output. Panics with [`run`]'s error.
+/// As [`run`]. Panics if the program fails.
+#[allow(
+    clippy::must_use_candidate,
+    reason = "many programs are started for their effect only"
+)]
 pub fn must(program: &str, arguments: &[&str]) -> String {
     run(program, arguments).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// `ip` with these arguments. Panics where it fails.
+/// `ip` with these arguments. Panics if it fails.
 pub fn ip(arguments: &[&str]) {
     must("ip", arguments);
 }
 
-/// `ip -batch`: several `ip` commands, one a line, in one start. Panics at the first that fails.
+/// `ip -batch`: several `ip` commands, one in each line. Panics at the first that fails.
 pub fn ip_batch(commands: &str) {
     run_with_input("ip", &["-batch", "-"], commands)
-        .unwrap_or_else(|error| panic!("{error}; of\n{commands}"));
+        .unwrap_or_else(|error| panic!("{error}\ncommands:\n{commands}"));
 }
 
 /// `ip -j address show`, the links and their addresses as JSON.
+#[must_use]
 pub fn ip_addresses() -> String {
     must("ip", &["-j", "address", "show"])
 }
 
 /// `ipvsadm -Sn`: virtual and real servers, one line each, as options of `ipvsadm`.
+#[must_use]
 pub fn ipvsadm_save() -> String {
     ipvsadm_list(&["-Sn"])
 }
 
-/// `ipvsadm` with these arguments, which ask for a listing of the virtual servers, until it says the same twice.
+/// `ipvsadm` with these arguments, which list virtual servers. Repeated until two listings in a row are the same.
 ///
-/// The kernel lists eight virtual servers or so at a time, and finds where to go on by counting those of all namespaces
-/// ([`ip_vs_genl_dump_services`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)): one that comes or
-/// goes in any of them meanwhile, such as those of a test that has ended, makes the tool list another twice or not at all.
+/// The kernel lists about eight virtual servers at a time, and finds the next position by counting those of all namespaces
+/// ([`ip_vs_genl_dump_services`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)). If one is
+/// added or deleted in any namespace in between, for example at the end of another test, a listing can contain duplicates or gaps.
+#[must_use]
 pub fn ipvsadm_list(arguments: &[&str]) -> String {
     let mut before = must("ipvsadm", arguments);
     wait::until(|| {
@@ -87,45 +94,51 @@ pub fn ipvsadm_list(arguments: &[&str]) -> String {
             return Ok(text);
         }
         before = text;
-        Err("ipvsadm lists something else each time")
+        Err("the output of ipvsadm changes with each call")
     })
 }
 
 /// `ipset save`, all sets.
+#[must_use]
 pub fn ipset_save() -> String {
     must("ipset", &["save"])
 }
 
 /// `ipset save` of one set.
+#[must_use]
 pub fn ipset_save_one(set: &str) -> String {
     must("ipset", &["save", set])
 }
 
-/// `iptables-save` of one table, without its comment lines, which hold the time.
+/// `iptables-save` of one table, without comment lines, which contain the time.
+#[must_use]
 pub fn iptables_save(table: &str) -> String {
     without_comments(&must("iptables-save", &["-t", table]))
 }
 
-/// `ip6tables-save` of one table, without its comment lines.
+/// `ip6tables-save` of one table, without comment lines.
+#[must_use]
 pub fn ip6tables_save(table: &str) -> String {
     without_comments(&must("ip6tables-save", &["-t", table]))
 }
 
 /// `conntrack -L` for a family, `ipv4` or `ipv6`.
+#[must_use]
 pub fn conntrack_list(family: &str) -> String {
     must("conntrack", &["-L", "-f", family])
 }
 
-/// Sets a kernel setting of the thread's network namespace by its dotted name.
+/// Sets a sysctl of the calling thread's network namespace, given by its dotted name.
 pub fn set_sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    std::fs::write(&path, value).unwrap_or_else(|error| panic!("writing {value} to {path}: {error}"));
+    std::fs::write(&path, value).unwrap_or_else(|error| panic!("cannot write {value} to {path}: {error}"));
 }
 
-/// Reads a kernel setting of the thread's network namespace by its dotted name.
+/// Reads a sysctl of the calling thread's network namespace, given by its dotted name.
+#[must_use]
 pub fn sysctl(name: &str) -> String {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
-    let value = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("reading {path}: {error}"));
+    let value = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("cannot read {path}: {error}"));
     value.trim().to_owned()
 }
 
@@ -141,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_program_is_named_with_what_it_said() {
+    fn the_error_of_a_program_contains_its_command_and_stderr() {
         let error = run("sh", &["-c", "echo no such thing >&2; exit 3"]).unwrap_err();
         assert!(
             error.starts_with("sh -c") && error.contains("no such thing"),
@@ -151,7 +164,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "undeclared program `kernlink-no-such-program`")]
-    fn an_undeclared_program_is_a_panic_and_no_answer() {
+    fn an_undeclared_program_is_a_panic_and_not_an_error() {
         let _ = run("kernlink-no-such-program", &[]);
     }
 
@@ -162,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_go_and_rules_stay() {
+    fn comment_lines_are_removed() {
         assert_eq!(
             without_comments("# Generated\n*nat\nCOMMIT\n# Completed\n"),
             "*nat\nCOMMIT\n"

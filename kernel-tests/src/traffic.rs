@@ -1,4 +1,4 @@
-//! Real packets: a small network of namespaces, servers that say who they are, and clients that count the answers.
+//! Packets in a small network of namespaces: servers that answer with their name, and clients that count the answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +21,10 @@ use crate::{
     wait,
 };
 
-/// How long a client waits for an answer that it expects: no packet is lost once a [`Network`] is set up, but a machine that is
-/// emulated and has other things to do is slow.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often a server looks whether it is to stop, should it not have been woken for it.
+/// Timeout of a client for an expected answer. No packet is lost after a [`Network`] is set up, but an emulated machine under load is
+/// slow.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval at which a server checks whether it has to stop, in case that it was not woken up.
 const STOP_CHECK: Duration = Duration::from_secs(1);
 
 /// TCP or UDP.
@@ -32,7 +32,7 @@ const STOP_CHECK: Duration = Duration::from_secs(1);
 pub enum Protocol {
     /// One connection per request.
     Tcp,
-    /// One socket, so one source port, per request.
+    /// One socket, with a different source port, per request.
     Udp,
 }
 
@@ -45,30 +45,34 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A node with pods and one client around it, each a network namespace, joined by veth pairs.
+/// A node, pods and a client, each in a network namespace. Pods and client are connected to the node by veth pairs.
 ///
-/// | who | device | IPv4 | IPv6 |
+/// | namespace | device | IPv4 | IPv6 |
 /// | --- | --- | --- | --- |
 /// | pod *n* (from 0) | `eth0` | `10.244.n.2/24` | `fd00:10:244:n::2/64` |
-/// | the node towards it | `pod<n>` | `10.244.n.1/24` | `fd00:10:244:n::1/64` |
-/// | the client | `eth0` | `192.0.2.2/24` | `2001:db8:1::2/64` |
-/// | the node towards it | `client` | `192.0.2.1/24` | `2001:db8:1::1/64` |
+/// | node, to pod *n* | `pod<n>` | `10.244.n.1/24` | `fd00:10:244:n::1/64` |
+/// | client | `eth0` | `192.0.2.2/24` | `2001:db8:1::2/64` |
+/// | node, to the client | `client` | `192.0.2.1/24` | `2001:db8:1::1/64` |
 ///
-/// Pods and client send everything else to the node, which forwards both families.
+/// The node is the default gateway of pods and client, and forwards both families.
 #[derive(Debug)]
 pub struct Network {
-    /// The one that is programmed.
+    /// The node, in which tests configure the data path.
     pub node: NetNs,
-    /// The one that asks.
+    /// The client.
     pub client: NetNs,
-    /// The ones that answer.
+    /// The pods, which run servers.
     pub pods: Vec<NetNs>,
 }
 
 impl Network {
-    /// Sets up a node, a client and so many pods (at most 200). Returns when packets pass between the node and each of them.
+    /// Sets up a node, a client and this number of pods (at most 200). Returns when the node can exchange packets with each of them.
+    #[must_use]
     pub fn new(pods: u8) -> Self {
-        assert!(pods <= 200, "a pod's number is a byte of its address");
+        assert!(
+            pods <= 200,
+            "at most 200 pods: the number of a pod is a byte of its address"
+        );
         let node = NetNs::new();
         node.run(|| {
             set_sysctl("net.ipv4.ip_forward", "1");
@@ -85,12 +89,12 @@ impl Network {
         let pods = (0..pods)
             .map(|number| {
                 let pod = NetNs::new();
-                let own = [Self::pod_ipv4(number).into(), Self::pod_ipv6(number).into()];
+                let pod_addresses = [Self::pod_ipv4(number).into(), Self::pod_ipv6(number).into()];
                 let gateway = [
                     Ipv4Addr::new(10, 244, number, 1).into(),
                     Ipv6Addr::new(0xfd00, 0x10, 0x244, number.into(), 0, 0, 0, 1).into(),
                 ];
-                attach(&node, &format!("pod{number}"), gateway, &pod, own);
+                attach(&node, &format!("pod{number}"), gateway, &pod, pod_addresses);
                 pod
             })
             .collect();
@@ -98,36 +102,43 @@ impl Network {
     }
 
     /// The address of pod `number`, counted from 0.
+    #[must_use]
     pub fn pod_ipv4(number: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 244, number, 2)
     }
 
     /// The address of pod `number`, counted from 0.
+    #[must_use]
     pub fn pod_ipv6(number: u8) -> Ipv6Addr {
         Ipv6Addr::new(0xfd00, 0x10, 0x244, number.into(), 0, 0, 0, 2)
     }
 
-    /// The address from which the client asks.
+    /// The address of the client.
+    #[must_use]
     pub fn client_ipv4() -> Ipv4Addr {
         Ipv4Addr::new(192, 0, 2, 2)
     }
 
-    /// The address from which the client asks.
+    /// The address of the client.
+    #[must_use]
     pub fn client_ipv6() -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2)
     }
 
-    /// The node's address towards the client.
+    /// The address of the node on the link to the client.
+    #[must_use]
     pub fn node_ipv4() -> Ipv4Addr {
         Ipv4Addr::new(192, 0, 2, 1)
     }
 
-    /// The node's address towards the client.
+    /// The address of the node on the link to the client.
+    #[must_use]
     pub fn node_ipv6() -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1)
     }
 
     /// Starts a server in every pod, on its IPv4 and its IPv6 address, named `pod0`, `pod1`, and so on.
+    #[must_use]
     pub fn serve(&self, protocol: Protocol, port: u16) -> Vec<Server> {
         (0_u8..)
             .zip(&self.pods)
@@ -141,7 +152,7 @@ impl Network {
     }
 }
 
-/// Joins `far` to `near` and makes `near` its way to everywhere.
+/// Connects `far` to `near` and makes `near` its default gateway.
 fn attach(
     near: &NetNs,
     near_name: &str,
@@ -149,9 +160,9 @@ fn attach(
     far: &NetNs,
     far_addresses: [IpAddr; 2],
 ) {
-    // Few starts of `ip`: each takes long in an emulated machine.
+    // Few starts of `ip`, because each is slow in an emulated machine.
     let add = |device: &str, addresses: [IpAddr; 2]| {
-        // Without `nodad` an IPv6 address is unusable for its first second.
+        // Without `nodad` an IPv6 address is not usable for about a second.
         addresses.map(|address| match address {
             IpAddr::V4(_) => format!("address add {address}/24 dev {device}\n"),
             IpAddr::V6(_) => format!("address add {address}/64 dev {device} nodad\n"),
@@ -161,48 +172,49 @@ fn attach(
     near.run(|| ip_batch(&add(near_name, near_addresses).concat()));
     let routes = near_addresses.map(|gateway| format!("route add default via {gateway}\n"));
     far.run(|| ip_batch(&(add("eth0", far_addresses).concat() + &routes.concat())));
-    // The kernel makes carriers and IPv6 addresses ready on a thread of its own, and drops what is sent before; then it asks
-    // for the neighbour's link-layer address anew only after a second.
+    // Carriers and IPv6 addresses become ready asynchronously, and the kernel drops packets that are sent before. It then repeats
+    // the request for the neighbour's link-layer address only after a second.
     near_addresses
         .iter()
         .for_each(|address| wait_for_neighbour(far, *address));
 }
 
-/// Waits until packets pass between a namespace and a neighbour with this address: for the neighbour's refusal of a connection to a
-/// port where nobody listens.
+/// Waits until a namespace can exchange packets with the neighbour of this address: until the neighbour refuses a connection to an
+/// unused port.
 pub fn wait_for_neighbour(namespace: &NetNs, neighbour: IpAddr) {
     let target = (neighbour, DISCARD).into();
     namespace.run(|| {
-        wait::until(|| match TcpStream::connect_timeout(&target, PATIENCE) {
+        wait::until(|| match TcpStream::connect_timeout(&target, TIMEOUT) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            Err(error) => Err(format!("no packets to and from {neighbour}: {error}")),
-            Ok(_) => panic!("somebody listens at {target}"),
+            Err(error) => Err(format!("no connection to {neighbour}: {error}")),
+            Ok(_) => panic!("{target} is in use"),
         });
     });
 }
 
-/// Of the discard service, RFC 863, which nobody runs.
+/// Port of the discard service (RFC 863), which is not running.
 const DISCARD: u16 = 9;
 
-/// A server that answers every request with its name and the address the request came from. It stops when dropped.
+/// A server that answers every request with its name and the source address of the request. Dropping it stops it.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<AtomicBool>,
-    /// The one that the thread waits at.
+    /// The socket on which the thread waits.
     socket: AnySocket,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens in a namespace; returns when it does.
+    /// Starts a server in a namespace. Returns when it is listening.
+    #[must_use]
     pub fn start(namespace: &NetNs, name: &str, protocol: Protocol, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let name = name.to_owned();
-        let fail = |error: io::Error| -> ! { panic!("listening on {address}/{protocol}: {error}") };
-        // A socket stays in the namespace of the thread that made it.
+        let fail = |error: io::Error| -> ! { panic!("cannot listen on {address}/{protocol}: {error}") };
+        // A socket remains in the namespace of the thread that created it.
         let shared = |socket: SockRef<'_>| {
-            // A thread that waits costs an emulated machine nothing, one that looks again and again does.
+            // A blocked thread uses no processor time, unlike one that polls, which matters in an emulated machine.
             socket
                 .set_read_timeout(Some(STOP_CHECK))
                 .and_then(|()| socket.try_clone())
@@ -239,7 +251,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread; of an unconnected socket the kernel says besides that it is not connected.
+        // Wakes up the thread. For a socket that is not connected the kernel also returns ENOTCONN, which is ignored.
         let _ = self.socket.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -249,10 +261,10 @@ impl Drop for Server {
 
 fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        // Otherwise it is time to look whether to stop, or a connection broke early, which is the client's to report.
+        // An error is the timeout, or a connection that was closed early, which the client reports.
         if let Ok((stream, source)) = listener.accept() {
             let name = name.to_owned();
-            // A client that holds its connection must not keep others waiting.
+            // A separate thread, so that a client with an open connection does not block others.
             thread::spawn(move || answer_tcp(stream, &name, source));
         }
     }
@@ -261,7 +273,7 @@ fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
 /// Answers every line with one line until the client closes.
 fn answer_tcp(mut stream: TcpStream, name: &str, source: SocketAddr) {
     let mut request = [0; 512];
-    if stream.set_read_timeout(Some(PATIENCE * 8)).is_err() {
+    if stream.set_read_timeout(Some(TIMEOUT * 8)).is_err() {
         return;
     }
     while uninterrupted(|| stream.read(&mut request)).is_ok_and(|length| length > 0) {
@@ -289,22 +301,22 @@ fn answer(name: &str, source: SocketAddr) -> String {
 pub struct Answer {
     /// The name of the server.
     pub server: String,
-    /// The address and port from which the server saw the request come.
+    /// The source address and port of the request as seen by the server.
     pub source: SocketAddr,
 }
 
 impl Answer {
     fn parse(text: &str) -> io::Result<Self> {
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, format!("not an answer: {text:?}"));
-        let (server, source) = text.trim_end().split_once(' ').ok_or_else(bad)?;
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, format!("invalid answer {text:?}"));
+        let (server, source) = text.trim_end().split_once(' ').ok_or_else(invalid)?;
         Ok(Self {
             server: server.to_owned(),
-            source: source.parse().map_err(|_| bad())?,
+            source: source.parse().map_err(|_| invalid())?,
         })
     }
 }
 
-/// An open connection, for what happens to connections that last.
+/// An open connection, or a UDP flow.
 #[derive(Debug)]
 pub struct Connection {
     socket: Socket,
@@ -323,37 +335,37 @@ impl Connection {
     ///
     /// As the socket: refused, unreachable, timed out.
     pub fn open(namespace: &NetNs, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
-        Self::open_within(PATIENCE, namespace, protocol, target)
+        Self::open_within(TIMEOUT, namespace, protocol, target)
     }
 
-    /// The same for a target from which no answer is expected: gives up after so long, here and when it asks.
+    /// As [`open`](Self::open), with a timeout for connecting and for each answer. For targets from which no answer is expected.
     ///
     /// # Errors
     ///
     /// As the socket: refused, unreachable, timed out.
     pub fn open_within(
-        patience: Duration,
+        timeout: Duration,
         namespace: &NetNs,
         protocol: Protocol,
         target: SocketAddr,
     ) -> io::Result<Self> {
-        namespace.run(|| Self::open_here(patience, protocol, target))
+        namespace.run(|| Self::open_here(timeout, protocol, target))
     }
 
     /// Connects from the calling thread's namespace.
-    fn open_here(patience: Duration, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
+    fn open_here(timeout: Duration, protocol: Protocol, target: SocketAddr) -> io::Result<Self> {
         let socket = match protocol {
             Protocol::Tcp => {
-                let stream = TcpStream::connect_timeout(&target, patience)?;
-                stream.set_read_timeout(Some(patience))?;
+                let stream = TcpStream::connect_timeout(&target, timeout)?;
+                stream.set_read_timeout(Some(timeout))?;
                 Socket::Tcp(stream)
             }
-            Protocol::Udp => Socket::Udp(connected(fresh_udp_socket(target)?, patience, target)?),
+            Protocol::Udp => Socket::Udp(connected(fresh_udp_socket(target)?, timeout, target)?),
         };
         Ok(Self { socket })
     }
 
-    /// A UDP flow from a chosen address and port, so that the next one can have the same.
+    /// Opens a UDP flow with a given source address and port, for tests that use the same source again.
     ///
     /// # Errors
     ///
@@ -361,7 +373,7 @@ impl Connection {
     pub fn open_udp_from(namespace: &NetNs, source: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         namespace.run(|| {
             Ok(Self {
-                socket: Socket::Udp(connected(UdpSocket::bind(source)?, PATIENCE, target)?),
+                socket: Socket::Udp(connected(UdpSocket::bind(source)?, TIMEOUT, target)?),
             })
         })
     }
@@ -370,7 +382,7 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `WouldBlock` or `TimedOut` where no answer came; `UnexpectedEof` where the server closed.
+    /// `WouldBlock` or `TimedOut` without an answer; `UnexpectedEof` if the server closed the connection.
     pub fn ask(&mut self) -> io::Result<Answer> {
         let mut reply = [0; 512];
         let length = match &mut self.socket {
@@ -386,13 +398,13 @@ impl Connection {
         if length == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
-                "closed without an answer",
+                "the server closed the connection without an answer",
             ));
         }
         Answer::parse(&String::from_utf8_lossy(reply.get(..length).unwrap_or_default()))
     }
 
-    /// The address and port that the kernel has given this end.
+    /// The local address and port, chosen by the kernel.
     ///
     /// # Errors
     ///
@@ -405,7 +417,7 @@ impl Connection {
     }
 }
 
-/// A receive with a time limit is not restarted by the kernel when a signal or a debugger has woken the thread.
+/// Repeats a receive after `EINTR`: the kernel does not restart a receive with a timeout after a signal or a debugger's stop.
 fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match receive() {
@@ -415,8 +427,8 @@ fn uninterrupted<T>(mut receive: impl FnMut() -> io::Result<T>) -> io::Result<T>
     }
 }
 
-/// A socket with a source port that no flow has had, wherever it came from. The kernel chooses at random, and now and then one
-/// that was used before: to IPVS and connection tracking, the new flow were then a part of the old one.
+/// A socket with a source port that no earlier flow of this process has used. The kernel chooses ports at random and sometimes
+/// chooses one that was used before; IPVS and connection tracking would then treat the new flow as part of the old one.
 fn fresh_udp_socket(target: SocketAddr) -> io::Result<UdpSocket> {
     static PORT: AtomicU16 = AtomicU16::new(FIRST_PORT);
     let any: IpAddr = match target {
@@ -427,68 +439,72 @@ fn fresh_udp_socket(target: SocketAddr) -> io::Result<UdpSocket> {
         let port = PORT.fetch_add(1, Ordering::Relaxed);
         assert!(
             (FIRST_PORT..EPHEMERAL).contains(&port),
-            "one test binary has more UDP flows than there are ports for"
+            "too many UDP flows in one test binary"
         );
         match UdpSocket::bind((any, port)) {
-            // A server's.
+            // In use by a server.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             result => return result,
         }
     }
 }
 
-/// Above the ports that tests give to servers.
+/// Greater than the ports that tests use for servers.
 const FIRST_PORT: u16 = 10_000;
-/// From here on the kernel hands out ports itself (`net.ipv4.ip_local_port_range`), and those of node ports are not far below.
+/// Less than the ports that the kernel chooses (`net.ipv4.ip_local_port_range`) and the node ports (30000 to 32767).
 const EPHEMERAL: u16 = 30_000;
 
-fn connected(socket: UdpSocket, patience: Duration, target: SocketAddr) -> io::Result<UdpSocket> {
-    socket.set_read_timeout(Some(patience))?;
+fn connected(socket: UdpSocket, timeout: Duration, target: SocketAddr) -> io::Result<UdpSocket> {
+    socket.set_read_timeout(Some(timeout))?;
     socket.connect(target)?;
     Ok(socket)
 }
 
-/// What came of many requests.
+/// The results of several requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Answers by the name of the server.
+    /// Number of answers by name of the server.
     pub answers: BTreeMap<String, usize>,
-    /// The source addresses that the servers saw.
+    /// The source addresses of the requests as seen by the servers.
     pub sources: BTreeSet<IpAddr>,
-    /// Requests without an answer, as the error says it.
+    /// The errors of requests without an answer.
     pub failures: Vec<String>,
 }
 
 impl Tally {
-    /// How many requests this server has answered.
+    /// The number of answers of this server.
+    #[must_use]
     pub fn of(&self, server: &str) -> usize {
         self.answers.get(server).copied().unwrap_or(0)
     }
 
-    /// Panics where a request got no answer, or where the servers are not these, each with its fair share.
-    ///
-    /// Fair is what round robin gives: no two shares differ by more than `spread`.
+    /// Panics if a request got no answer, if other servers than these answered, or if the numbers of answers of two servers
+    /// differ by more than `spread`.
     pub fn assert_balanced(&self, servers: &[&str], spread: usize) {
         assert!(self.failures.is_empty(), "requests without an answer: {self:#?}");
         let seen: BTreeSet<_> = self.answers.keys().map(String::as_str).collect();
-        assert_eq!(seen, servers.iter().copied().collect(), "who answered: {self:#?}");
+        assert_eq!(
+            seen,
+            servers.iter().copied().collect(),
+            "unexpected set of servers: {self:#?}"
+        );
         let least = self.answers.values().min().copied().unwrap_or(0);
         let most = self.answers.values().max().copied().unwrap_or(0);
         assert!(
             most - least <= spread,
-            "shares differ by more than {spread}: {self:#?}"
+            "numbers of answers differ by more than {spread}: {self:#?}"
         );
     }
 }
 
-/// Sends requests one after the other, each on a connection (or UDP flow) of its own, and counts the answers. No UDP flow has
-/// the source port of an earlier one, so that none is taken for a part of it.
+/// Sends requests one after the other, each on a new connection or UDP flow, and counts the answers. Each UDP flow has a source port
+/// that was not used before.
+#[must_use]
 pub fn ask_many(namespace: &NetNs, protocol: Protocol, target: SocketAddr, requests: usize) -> Tally {
     namespace.run(|| {
         let mut tally = Tally::default();
         for _ in 0..requests {
-            match Connection::open_here(PATIENCE, protocol, target)
-                .and_then(|mut connection| connection.ask())
+            match Connection::open_here(TIMEOUT, protocol, target).and_then(|mut connection| connection.ask())
             {
                 Ok(answer) => {
                     *tally.answers.entry(answer.server).or_default() += 1;
@@ -506,7 +522,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_back() {
+    fn an_answer_is_parsed_as_it_was_printed() {
         let source: SocketAddr = "[2001:db8::2]:4660".parse().unwrap();
         let read = Answer::parse(&answer("pod7", source)).unwrap();
         assert_eq!(
@@ -521,8 +537,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "shares differ")]
-    fn uneven_shares_are_not_balanced() {
+    #[should_panic(expected = "numbers of answers differ")]
+    fn different_numbers_of_answers_are_not_balanced() {
         let answers = BTreeMap::from([("pod0".to_owned(), 10), ("pod1".to_owned(), 4)]);
         Tally {
             answers,
@@ -533,7 +549,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "without an answer")]
-    fn a_lost_request_is_not_balanced() {
+    fn a_request_without_an_answer_is_not_balanced() {
         let answers = BTreeMap::from([("pod0".to_owned(), 1)]);
         let failures = vec!["timed out".to_owned()];
         Tally {
@@ -545,8 +561,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "who answered")]
-    fn a_server_that_gets_nothing_is_not_balanced() {
+    #[should_panic(expected = "unexpected set of servers")]
+    fn a_server_without_answers_is_not_balanced() {
         let answers = BTreeMap::from([("pod0".to_owned(), 10)]);
         Tally {
             answers,

@@ -1,4 +1,4 @@
-//! Waiting for what the kernel does in its own time, as long as the slowest machine may take, and no longer than needed.
+//! Waiting for asynchronous work of the kernel, with a limit that is long enough for the slowest machine.
 
 use std::{
     fmt::Display,
@@ -6,49 +6,49 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long until something that comes by itself is given up. The tests' verdict does not depend on it: what does not
-/// come fails, and what comes is not waited for any longer.
+/// Time limit of [`until`]. A test that passes does not wait longer than necessary.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// Asks again and again until there is an answer. Panics with the last refusal after [`LIMIT`].
+/// Calls `check` every 20 ms until it succeeds, and returns its value. Panics with the last error after [`LIMIT`].
 #[track_caller]
-pub fn until<T, E: Display>(mut ask: impl FnMut() -> Result<T, E>) -> T {
+pub fn until<T, E: Display>(mut check: impl FnMut() -> Result<T, E>) -> T {
     let start = Instant::now();
     loop {
-        match ask() {
-            Ok(answer) => return answer,
-            Err(refusal) if start.elapsed() >= LIMIT => {
-                panic!("after {} s still: {refusal}", LIMIT.as_secs())
+        match check() {
+            Ok(value) => return value,
+            Err(error) if start.elapsed() >= LIMIT => {
+                panic!("timeout after {} s: {error}", LIMIT.as_secs())
             }
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
-/// Returns when all IPv6 addresses of the calling thread's namespace, but for link-local ones, can be used.
+/// Waits until all IPv6 addresses of the calling thread's namespace, except link-local ones, are usable.
 ///
-/// Also without duplicate address detection the kernel makes an address usable on a thread of its own, after the program
-/// that adds it has ended (`addrconf_dad_work` in
-/// [`addrconf.c`](https://github.com/torvalds/linux/blob/v6.1/net/ipv6/addrconf.c)). Until then no neighbour gets an answer, no
-/// packet to the address is taken in, and no event tells of it. The local route comes last.
+/// Even without duplicate address detection the kernel makes an address usable asynchronously, after the program
+/// that adds it has exited (`addrconf_dad_work` in
+/// [`addrconf.c`](https://github.com/torvalds/linux/blob/v6.1/net/ipv6/addrconf.c)). Until then the kernel does not answer
+/// neighbour solicitations, drops packets to the address, and has sent no event for it. The local route is added last.
 #[track_caller]
 pub fn for_ipv6_addresses() {
-    let read = |file: &str| fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let read =
+        |file: &str| fs::read_to_string(file).unwrap_or_else(|error| panic!("cannot read {file}: {error}"));
     until(|| {
         let addresses = read("/proc/thread-self/net/if_inet6");
         match unusable(&addresses, &read("/proc/thread-self/net/ipv6_route")) {
-            Some(line) => Err(format!("an address that cannot be used yet: {line}")),
+            Some(line) => Err(format!("address is not usable yet: {line}")),
             None => Ok(()),
         }
     });
 }
 
-/// The first line of `if_inet6` with an address that has no local route in `ipv6_route`, link-local ones aside.
+/// The first line of `if_inet6` with an address that has no local route in `ipv6_route`, except link-local ones.
 fn unusable<'a>(addresses: &'a str, routes: &str) -> Option<&'a str> {
     let has_route = |address: &str| {
         routes.lines().any(|route| {
-            let words: Vec<_> = route.split_whitespace().collect();
-            matches!(words[..], [destination, "80", .., flags, _device]
+            let fields: Vec<_> = route.split_whitespace().collect();
+            matches!(fields[..], [destination, "80", .., flags, _device]
                 if destination == address && is_local(flags))
         })
     };
@@ -68,13 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_comes_later_is_waited_for() {
-        let mut asked = 0;
-        let answer = until(|| {
-            asked += 1;
-            if asked == 3 { Ok(asked) } else { Err("not yet") }
+    fn a_check_is_repeated_until_it_succeeds() {
+        let mut calls = 0;
+        let value = until(|| {
+            calls += 1;
+            if calls == 3 { Ok(calls) } else { Err("not yet") }
         });
-        assert_eq!(answer, 3);
+        assert_eq!(value, 3);
     }
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
             format!("{address} 80 {zero} 00 {zero} 00000000 00000002 00000000 {flags}       v0\n")
         };
         let lo = route("00000000000000000000000000000001", "80200001");
-        // The route of the prefix is there at once.
+        // The route of the prefix is added at once.
         let first = lo.clone() + &route("fd000000000000000000000000000001", "00000001");
         assert!(unusable(addresses, &first).is_some_and(|line| line.starts_with("fd00")));
         let then = first + &route("fd000000000000000000000000000001", "80200001");

@@ -67,7 +67,7 @@ fn a_program_that_is_not_installed_fails_the_test() {
     let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
         !output.status.success()
-            && printed.contains("ip is not installed: it is in the Debian package iproute2"),
+            && printed.contains("ip is not installed; install the Debian package iproute2"),
         "{output:?}"
     );
 }
