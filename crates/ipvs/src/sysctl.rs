@@ -93,7 +93,7 @@ impl<T: Value> Sysctl<T> {
     }
 
     fn file_error(&self, attempt: &'static str, error: &std::io::Error) -> Error {
-        match Errno::of(error) {
+        match Errno::from_io(error) {
             Errno::ENOENT => Error::SysctlUnsupported {
                 name: self.description.name,
                 since: self.description.since,
