@@ -1,15 +1,17 @@
 //! The operations on the kernel's sets, and the kernel's side of them.
 
+pub(crate) mod batch;
+
 use crate::entry::Entry;
+use crate::entry_range::EntryRange;
 use crate::error::Error;
-use crate::family::Family;
-use crate::membership::Members;
+use crate::matching::Members;
 use crate::name::SetName;
 use crate::operation::{Attempt, OnRepeat, Operation};
-use crate::range::EntryRange;
+use crate::revisions::Revisions;
 use crate::set::{Set, SetContents, SetHeader};
+use crate::set_family::Family;
 use crate::set_type::SetType;
-use crate::support::Revisions;
 use crate::uapi::*;
 use crate::wire;
 use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
@@ -614,11 +616,11 @@ fn is_same_content(before: &[SetContents], after: &[SetContents]) -> bool {
 
 impl IpSets for Client {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        self.run(operations, crate::batch::OnFailure::Continue)
+        self.run(operations, crate::client::batch::OnFailure::Continue)
     }
 
     fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        self.run(operations, crate::batch::OnFailure::Stop)
+        self.run(operations, crate::client::batch::OnFailure::Stop)
     }
 
     fn list(&mut self) -> Result<Vec<SetContents>, Error> {

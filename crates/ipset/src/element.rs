@@ -1,10 +1,10 @@
 //! The dimensions of an entry.
 
-use crate::family::Family;
 use crate::mac::MacAddress;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network};
-use crate::protocol::ProtocolPort;
+use crate::protocol_port::ProtocolPort;
+use crate::set_family::Family;
 use crate::set_type::{Dimension, SetType};
 use std::fmt;
 use std::net::IpAddr;

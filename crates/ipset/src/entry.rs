@@ -2,13 +2,13 @@
 
 use crate::element::{Element, Interface};
 use crate::entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
-use crate::family::Family;
+use crate::entry_range::EntryRange;
 use crate::mac::MacAddress;
 use crate::name::SetName;
 use crate::network::Network;
 use crate::parse::ParseError;
-use crate::protocol::ProtocolPort;
-use crate::range::EntryRange;
+use crate::protocol_port::ProtocolPort;
+use crate::set_family::Family;
 use crate::set_type::SetType;
 use std::fmt;
 use std::net::IpAddr;

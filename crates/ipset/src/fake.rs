@@ -1,20 +1,20 @@
 //! An in-memory twin of the kernel's sets.
 
-use crate::batch::{check_length, check_options};
 use crate::client::IpSets;
+use crate::client::batch::{check_length, check_options};
 use crate::element::Element;
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
+use crate::entry_range::EntryRange;
 use crate::error::Error;
-use crate::family::Family;
-use crate::membership;
+use crate::matching;
 use crate::name::SetName;
 use crate::network::masked;
 use crate::operation::{Attempt, OnRepeat, Operation};
-use crate::range::EntryRange;
+use crate::revisions::{self, Revisions};
 use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
+use crate::set_family::Family;
 use crate::set_type::SetType;
-use crate::support::{self, Revisions};
 use crate::uapi::*;
 use kernlink_netlink::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -87,11 +87,11 @@ impl Fake {
         }
         let outcome = match operation {
             Operation::Create { set, on_repeat } => {
-                support::check_set(set, &attempt)?;
+                revisions::check_set(set, &attempt)?;
                 match self.revisions(set.set_type, set.family)? {
                     None => Err(IPSET_ERR_FIND_TYPE),
                     Some(revisions) => {
-                        let revision = support::choose_revision(set, revisions, &attempt)?;
+                        let revision = revisions::choose_revision(set, revisions, &attempt)?;
                         self.create_set(set, revision, *on_repeat)
                     }
                 }
@@ -272,7 +272,7 @@ impl Fake {
         if matches!(reference, Some((_, false))) {
             return Err(IPSET_ERR_NAMEREF);
         }
-        let entry = membership::kept(&set.set, entry)?;
+        let entry = matching::kept(&set.set, entry)?;
         if set.set.set_type == SetType::ListSet {
             set.add_member(entry, on_repeat)
         } else {
@@ -283,7 +283,7 @@ impl Fake {
     fn delete_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
         self.check_member(name, entry)?;
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
-        let entry = membership::kept(&set.set, entry)?;
+        let entry = matching::kept(&set.set, entry)?;
         match set.find(entry.element()) {
             Some(place) => {
                 set.remove(place);
@@ -299,7 +299,7 @@ impl Fake {
         let Element::Set(member) = entry.element() else {
             return Ok(());
         };
-        membership::kept(&self.sets.get(name).ok_or(ENOENT)?.set, entry)?;
+        matching::kept(&self.sets.get(name).ok_or(ENOENT)?.set, entry)?;
         match self.sets.get(member).map(|set| set.set.set_type) {
             None => Err(IPSET_ERR_NAME),
             Some(SetType::ListSet) => Err(IPSET_ERR_LOOP),
@@ -412,7 +412,7 @@ impl IpSets for Fake {
                 let set = self.get(set).map_err(|error| error.about(attempt()))?;
                 // The kernel answers a test that it refuses as one for what is not there.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
-                Ok(is_possible && membership::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
+                Ok(is_possible && matching::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
             })
             .collect()
     }
@@ -470,10 +470,10 @@ impl FakeSet {
         if self.set.set_type == SetType::ListSet {
             return self.entries.iter().position(|entry| entry.element() == element);
         }
-        if let Some(place) = self.places.get(&membership::identity(self.set.set_type, element)) {
+        if let Some(place) = self.places.get(&matching::identity(self.set.set_type, element)) {
             return Some(*place);
         }
-        membership::by_interface_prefix(&self.entries, element)
+        matching::by_interface_prefix(&self.entries, element)
     }
 
     fn add(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
@@ -515,7 +515,7 @@ impl FakeSet {
             self.remove(0);
         }
         self.places.insert(
-            membership::identity(self.set.set_type, entry.element()),
+            matching::identity(self.set.set_type, entry.element()),
             self.entries.len(),
         );
         self.entries.push(entry);
@@ -552,9 +552,9 @@ impl FakeSet {
         }
         let removed = self.entries.swap_remove(place);
         self.places
-            .remove(&membership::identity(self.set.set_type, removed.element()));
+            .remove(&matching::identity(self.set.set_type, removed.element()));
         if let Some(moved) = self.entries.get(place) {
-            let identity = membership::identity(self.set.set_type, moved.element());
+            let identity = matching::identity(self.set.set_type, moved.element());
             self.places.insert(identity, place);
         }
     }
@@ -563,7 +563,7 @@ impl FakeSet {
         let same = self
             .find(entry.element())
             .and_then(|place| self.entries.get(place));
-        membership::matches(same, &self.entries, entry)
+        matching::matches(same, &self.entries, entry)
     }
 
     /// With what the kernel lists for every entry of such a set.

@@ -1,6 +1,6 @@
 //! Names that the kernel limits: of sets, of set types and of interfaces.
 
-use crate::inline::Inline;
+use crate::inline_bytes::Inline;
 use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
 use std::fmt;
 use std::str::FromStr;

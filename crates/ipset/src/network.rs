@@ -1,7 +1,7 @@
 //! An address block, in the one form in which the kernel keeps it.
 
-use crate::family::Family;
 use crate::parse::{self, ParseError};
+use crate::set_family::Family;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;

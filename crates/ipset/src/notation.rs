@@ -13,14 +13,14 @@
 //! ```
 
 use crate::entry_options::Timeout;
-use crate::family::Family;
+use crate::entry_range::EntryRange;
 use crate::name::SetName;
 use crate::network::{Network, parse_address};
 use crate::operation::{OnRepeat, Operation};
 use crate::parse::{self, ParseError};
-use crate::protocol::{Protocol, parse_port_range};
-use crate::range::EntryRange;
+use crate::protocol_port::{Protocol, parse_port_range};
 use crate::set::{Set, SetContents, SetRange};
+use crate::set_family::Family;
 use crate::set_type::SetType;
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! What can be done to sets, as values.
 
 use crate::entry::Entry;
+use crate::entry_range::EntryRange;
 use crate::name::SetName;
-use crate::range::EntryRange;
 use crate::set::Set;
 use std::fmt;
 

@@ -2,9 +2,9 @@
 
 use crate::entry::Entry;
 use crate::entry_options::Timeout;
-use crate::family::Family;
 use crate::name::SetName;
 use crate::network::Address;
+use crate::set_family::Family;
 use crate::set_type::SetType;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};

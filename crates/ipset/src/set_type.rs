@@ -1,7 +1,7 @@
 //! The types of sets and what an entry of each consists of.
 
-use crate::family::Family;
 use crate::name::TypeName;
+use crate::set_family::Family;
 use std::fmt;
 use std::str::FromStr;
 

@@ -3,13 +3,13 @@
 use crate::client::{Client, IpSets};
 use crate::element::{Element, InterfaceMatching};
 use crate::entry::Entry;
+use crate::entry_range::EntryRange;
 use crate::error::{Error, Reason, Unsupported};
-use crate::family::Family;
 use crate::name::SetName;
 use crate::operation::{Attempt, OnRepeat, Operation};
-use crate::range::EntryRange;
+use crate::revisions::{self, WILDCARD};
+use crate::set_family::Family;
 use crate::set_type::SetType;
-use crate::support::{self, WILDCARD};
 use crate::uapi::*;
 use crate::wire;
 use kernlink_netlink::{Errno, Reply, flags};
@@ -377,11 +377,11 @@ impl Client {
         let message_flags = flags_of(operation);
         let pushed = match operation {
             Operation::Create { set, .. } => {
-                support::check_set(set, &attempt)?;
+                revisions::check_set(set, &attempt)?;
                 let Some(revisions) = self.revisions(set.set_type, set.family)? else {
                     return Err(Error::of_errno(attempt(), Errno(IPSET_ERR_FIND_TYPE), None));
                 };
-                let revision = support::choose_revision(set, revisions, &attempt)?;
+                let revision = revisions::choose_revision(set, revisions, &attempt)?;
                 self.batch
                     .push(wire::message_type(IPSET_CMD_CREATE), message_flags, |w| {
                         wire::write_create(w, set, revision);

@@ -3,12 +3,12 @@
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide, takes_prefix_0};
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
-use crate::family::Family;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network, parse_address};
 use crate::notation::{Word, words};
 use crate::parse::{self, ParseError};
-use crate::protocol::{Protocol, ProtocolPort, parse_port_range};
+use crate::protocol_port::{Protocol, ProtocolPort, parse_port_range};
+use crate::set_family::Family;
 use crate::set_type::SetType;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,6 +1,6 @@
 //! Which entries a set holds, and which addresses are in it.
 
-use crate::batch::check_options;
+use crate::client::batch::check_options;
 use crate::element::{Element, Interface, InterfaceMatching};
 use crate::entry::Entry;
 use crate::error::Error;

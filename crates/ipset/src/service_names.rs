@@ -1,6 +1,6 @@
 //! Names of ports.
 
-use crate::protocol::Protocol;
+use crate::protocol_port::Protocol;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
 //! Transport protocols, and a protocol with a port.
 
 use crate::parse::{self, ParseError};
-use crate::services;
+use crate::service_names;
 use std::fmt;
 use std::str::FromStr;
 
@@ -210,10 +210,10 @@ fn parse_port(text: &str, protocol: Protocol) -> Result<u16, ParseError> {
         // Bounded by the argument, so the conversion cannot fail.
         return match number {
             Ok(number) => Ok(u16::try_from(number).unwrap_or_default()),
-            Err(error) => services::port(text, protocol).ok_or(error),
+            Err(error) => service_names::port(text, protocol).ok_or(error),
         };
     }
-    services::port(text, protocol).ok_or_else(|| {
+    service_names::port(text, protocol).ok_or_else(|| {
         let reason =
             format_args!("is neither a number from 0 to 65535 nor a service of {protocol} in /etc/services");
         ParseError::new("port", text, reason)

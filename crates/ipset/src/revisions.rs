@@ -1,9 +1,9 @@
 //! Which options which set type takes, since which of its revisions, and since which kernel.
 
 use crate::error::{Error, Unsupported};
-use crate::family::Family;
 use crate::operation::Attempt;
 use crate::set::{Set, SetRange};
+use crate::set_family::Family;
 use crate::set_type::SetType;
 use std::net::IpAddr;
 
