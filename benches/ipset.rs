@@ -1,6 +1,12 @@
 //! Adds many entries to a set at once, compared with a replay of the same bytes and with `ipset restore`; lists a set, compared with
 //! `ipset save`. Runs in its own network namespace, and requires root.
 
+use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use kernlink_benches::{figure, median};
 use kernlink_ipset::{
     Client, Entry, Family, IpSets, Network, Operation, ProtocolPort, Set, SetName, SetType, notation, uapi,
@@ -9,11 +15,6 @@ use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Script, flags, netfilter};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sched::{CloneFlags, unshare};
-use std::error::Error;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -5,6 +5,11 @@
     reason = "a test says what is wrong by panicking"
 )]
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use kernlink_ipset::{
     Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, Family, Interface,
     InterfaceMatching, InterfaceSide, IpSets, MacAddress, OnRepeat, Operation, ProtocolPort, Reason, Set,
@@ -13,10 +18,6 @@ use kernlink_ipset::{
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// A client in a namespace of its own, which the calling thread stays in.
 fn client() -> Client {

@@ -2,6 +2,10 @@
 
 pub(crate) mod batch;
 
+use std::collections::HashMap;
+
+use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
+
 use crate::entry::Entry;
 use crate::entry_range::EntryRange;
 use crate::error::Error;
@@ -14,8 +18,6 @@ use crate::set_family::Family;
 use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::wire;
-use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
-use std::collections::HashMap;
 
 /// The sets of one network namespace: the kernel's through [`Client`], or sets in memory through `Fake` (feature `fake`).
 ///

@@ -9,11 +9,12 @@
     reason = "a check says what is wrong by panicking"
 )]
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use crate::{
     Comment, Element, Entry, EntryRange, Error, Family, IpSets, Network, OnRepeat, Operation, Position,
     ProtocolPort, Reason, Set, SetName, SetRange, SetType, SkbMark, SkbPriority, Timeout,
 };
-use std::net::{IpAddr, Ipv4Addr};
 
 /// A check with its name.
 pub type Check = (&'static str, fn(&mut dyn IpSets));

@@ -1,13 +1,14 @@
 //! The dimensions of an entry.
 
+use std::fmt;
+use std::net::IpAddr;
+
 use crate::mac::MacAddress;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network};
 use crate::protocol_port::ProtocolPort;
 use crate::set_family::Family;
 use crate::set_type::{Dimension, SetType};
-use std::fmt;
-use std::net::IpAddr;
 
 /// The dimensions of an entry: its identity in a set. Which set types take which element is [`SetType::dimensions`];
 /// all addresses in it are of the set's family.

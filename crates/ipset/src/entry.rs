@@ -1,5 +1,8 @@
 //! A member of a set.
 
+use std::fmt;
+use std::net::IpAddr;
+
 use crate::element::{Element, Interface};
 use crate::entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
 use crate::entry_range::EntryRange;
@@ -10,8 +13,6 @@ use crate::parse::ParseError;
 use crate::protocol_port::ProtocolPort;
 use crate::set_family::Family;
 use crate::set_type::SetType;
-use std::fmt;
-use std::net::IpAddr;
 
 /// A member of a set: its dimensions, and what it carries besides. Without options it holds no memory of its own.
 ///

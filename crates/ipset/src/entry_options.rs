@@ -1,10 +1,11 @@
 //! What an entry carries besides its dimensions.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::name::SetName;
 use crate::parse::{self, ParseError};
 use crate::uapi::IPSET_MAX_COMMENT_SIZE;
-use std::fmt;
-use std::str::FromStr;
 
 /// What an entry carries besides its dimensions. Each option needs its extension in the set.
 ///

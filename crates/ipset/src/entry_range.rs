@@ -1,5 +1,8 @@
 //! Entries that one command names together: a range or block of addresses, a range of ports.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide, takes_prefix_0};
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
@@ -10,8 +13,6 @@ use crate::parse::{self, ParseError};
 use crate::protocol_port::{Protocol, ProtocolPort, parse_port_range};
 use crate::set_family::Family;
 use crate::set_type::SetType;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Entries that one command names together, such as `10.0.0.1-10.0.0.9,tcp:80-90` or the `10.0.0.0/24` of a set of
 /// addresses. A range of networks means the fewest networks that cover it.

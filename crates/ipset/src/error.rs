@@ -1,11 +1,13 @@
 //! What can go wrong.
 
+use std::fmt;
+
+use kernlink_netlink::Errno;
+
 use crate::element::Mismatch;
 use crate::operation::{Attempt, Operation};
 use crate::set_type::SetType;
 use crate::uapi::*;
-use kernlink_netlink::Errno;
-use std::fmt;
 
 /// Why something could not be done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,5 +1,10 @@
 //! An in-memory twin of the kernel's sets.
 
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use kernlink_netlink::Errno;
+
 use crate::client::IpSets;
 use crate::client::batch::{check_length, check_options};
 use crate::element::Element;
@@ -16,9 +21,6 @@ use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
 use crate::set_family::Family;
 use crate::set_type::SetType;
 use crate::uapi::*;
-use kernlink_netlink::Errno;
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 
 /// Sets in memory that refuse what the kernel refuses, for the same reasons. Time stands still: a time-out stays as it
 /// was given.

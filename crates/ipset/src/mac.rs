@@ -1,8 +1,9 @@
 //! Ethernet addresses.
 
-use crate::parse::ParseError;
 use std::fmt;
 use std::str::FromStr;
+
+use crate::parse::ParseError;
 
 /// An Ethernet address, printed as ipset prints it: `0A:0B:CC:01:02:03`.
 #[doc(alias = "ether")]

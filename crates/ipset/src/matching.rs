@@ -1,5 +1,8 @@
 //! Which entries a set holds, and which addresses are in it.
 
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use crate::client::batch::check_options;
 use crate::element::{Element, Interface, InterfaceMatching};
 use crate::entry::Entry;
@@ -9,8 +12,6 @@ use crate::operation::Attempt;
 use crate::set::{Set, SetContents, SetRange};
 use crate::set_type::SetType;
 use crate::uapi::*;
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A listed set, to test entries against.
 pub(crate) struct Members {

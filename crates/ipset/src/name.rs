@@ -1,9 +1,10 @@
 //! Names that the kernel limits: of sets, of set types and of interfaces.
 
-use crate::inline_bytes::Inline;
-use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
 use std::fmt;
 use std::str::FromStr;
+
+use crate::inline_bytes::Inline;
+use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
 
 /// The name of a set: 1 to 31 bytes without NUL. Too long a name is refused, never cut.
 ///

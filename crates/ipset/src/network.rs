@@ -1,10 +1,11 @@
 //! An address block, in the one form in which the kernel keeps it.
 
-use crate::parse::{self, ParseError};
-use crate::set_family::Family;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+
+use crate::parse::{self, ParseError};
+use crate::set_family::Family;
 
 /// A block of addresses: the bits behind the prefix are zero, so two networks are equal when they hold the same
 /// addresses. `10.1.2.3/8` becomes `10.0.0.0/8`, as in the kernel; a block of one address prints without prefix length.

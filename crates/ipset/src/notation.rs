@@ -12,6 +12,10 @@
 //! # }
 //! ```
 
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
 use crate::entry_options::Timeout;
 use crate::entry_range::EntryRange;
 use crate::name::SetName;
@@ -22,9 +26,6 @@ use crate::protocol_port::{Protocol, parse_port_range};
 use crate::set::{Set, SetContents, SetRange};
 use crate::set_family::Family;
 use crate::set_type::SetType;
-use std::collections::HashMap;
-use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
 
 /// What is wrong with a text of several lines, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,10 +1,11 @@
 //! What can be done to sets, as values.
 
+use std::fmt;
+
 use crate::entry::Entry;
 use crate::entry_range::EntryRange;
 use crate::name::SetName;
 use crate::set::Set;
-use std::fmt;
 
 /// One change of a set or of its content. Printed as a line of `ipset restore`.
 #[derive(Clone, Debug, PartialEq, Eq)]

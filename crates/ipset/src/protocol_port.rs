@@ -1,9 +1,10 @@
 //! Transport protocols, and a protocol with a port.
 
-use crate::parse::{self, ParseError};
-use crate::service_names;
 use std::fmt;
 use std::str::FromStr;
+
+use crate::parse::{self, ParseError};
+use crate::service_names;
 
 /// An IP protocol number. Printed by name where ipset(8) on an ordinary host knows one, else as number.
 #[doc(alias = "IPSET_ATTR_PROTO")]

@@ -1,11 +1,12 @@
 //! Which options which set type takes, since which of its revisions, and since which kernel.
 
+use std::net::IpAddr;
+
 use crate::error::{Error, Unsupported};
 use crate::operation::Attempt;
 use crate::set::{Set, SetRange};
 use crate::set_family::Family;
 use crate::set_type::SetType;
-use std::net::IpAddr;
 
 /// The revisions of a set type that the running kernel has, all from the first to the last.
 ///

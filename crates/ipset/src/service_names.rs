@@ -1,8 +1,9 @@
 //! Names of ports.
 
-use crate::protocol_port::Protocol;
 use std::collections::HashMap;
 use std::sync::OnceLock;
+
+use crate::protocol_port::Protocol;
 
 /// The port of a service in this host's `/etc/services`, by a name or alias and the protocol, as `getservbyname(3)` finds it.
 /// The file is read when the first name is looked up. `None` where it is missing or does not have the name.

@@ -1,13 +1,14 @@
 //! A set: its name, its type and its options.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
 use crate::entry::Entry;
 use crate::entry_options::Timeout;
 use crate::name::SetName;
 use crate::network::Address;
 use crate::set_family::Family;
 use crate::set_type::SetType;
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 
 /// A set as it is to be created, or as it is: without its content.
 ///

@@ -1,10 +1,11 @@
 //! Address families.
 
-use crate::parse::ParseError;
-use crate::uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+use crate::parse::ParseError;
+use crate::uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
 
 /// The address family of a set.
 #[doc(alias = "IPSET_ATTR_FAMILY")]

@@ -1,9 +1,10 @@
 //! The types of sets and what an entry of each consists of.
 
-use crate::name::TypeName;
-use crate::set_family::Family;
 use std::fmt;
 use std::str::FromStr;
+
+use crate::name::TypeName;
+use crate::set_family::Family;
 
 /// The type of a set: how it is stored, and which dimensions its entries have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,9 @@
 //! How sets and entries become bytes and back. For each message the encoder stands beside the decoder.
 
+use std::net::IpAddr;
+
+use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, netfilter};
+
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide};
 use crate::entry::Entry;
 use crate::entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
@@ -13,8 +17,6 @@ use crate::set::{Set, SetHeader, SetOptions, SetRange, SetStats};
 use crate::set_family::Family;
 use crate::set_type::SetType;
 use crate::uapi::*;
-use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, netfilter};
-use std::net::IpAddr;
 
 /// The type of a message with this command.
 pub(crate) fn message_type(command: u8) -> u16 {

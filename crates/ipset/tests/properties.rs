@@ -3,6 +3,8 @@
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use kernlink_ipset::{
     Client, Comment, Element, Entry, EntryOptions, EntryRange, Family, Interface, InterfaceMatching,
     InterfaceSide, IpSets, MacAddress, Network, OnRepeat, Operation, Protocol, ProtocolPort, Set, SetName,
@@ -12,7 +14,6 @@ use kernlink_netlink::Script;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 fn address(family: Family) -> BoxedStrategy<IpAddr> {
     match family {

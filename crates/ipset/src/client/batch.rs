@@ -1,5 +1,11 @@
 //! Many operations in few messages, with one outcome each.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use kernlink_netlink::{Errno, Reply, flags};
+
 use crate::client::{Client, IpSets};
 use crate::element::{Element, InterfaceMatching};
 use crate::entry::Entry;
@@ -12,10 +18,6 @@ use crate::set_family::Family;
 use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::wire;
-use kernlink_netlink::{Errno, Reply, flags};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use std::time::Duration;
 
 /// Whether what comes behind a failed operation is done.
 #[derive(Clone, Copy, PartialEq, Eq)]
