@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernlink_ipset::{
-    Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, Family, Interface,
-    InterfaceMatching, InterfaceSide, IpSets, MacAddress, OnRepeat, Operation, ProtocolPort, Reason, Set,
-    SetContents, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
-    uapi,
+    Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, Family, IfExists, Interface,
+    InterfaceMatching, InterfaceSide, IpSets, MacAddress, Operation, ProtocolPort, Reason, Set, SetContents,
+    SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation, uapi,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
@@ -1005,10 +1004,10 @@ fn the_fake_answers_like_the_kernel_to_random_operations() {
 fn random_operation(numbers: &mut Numbers) -> Operation {
     let set = |numbers: &mut Numbers| name(["a", "b", "c", "d"][numbers.next(4) as usize]);
     let target = set(numbers);
-    let on_repeat = if numbers.flip() {
-        OnRepeat::Fail
+    let if_exists = if numbers.flip() {
+        IfExists::Fail
     } else {
-        OnRepeat::Succeed
+        IfExists::Succeed
     };
     match numbers.next(14) {
         0 | 1 => {
@@ -1038,12 +1037,12 @@ fn random_operation(numbers: &mut Numbers) -> Operation {
             }
             Operation::Create {
                 set: Box::new(set),
-                on_repeat,
+                if_exists,
             }
         }
         2 => Operation::Destroy {
             set: target,
-            on_repeat,
+            if_exists,
         },
         3 => Operation::Flush { set: target },
         4 => Operation::Rename {
@@ -1089,12 +1088,12 @@ fn random_operation(numbers: &mut Numbers) -> Operation {
                 0 => Operation::Delete {
                     set: target,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
                 _ => Operation::Add {
                     set: target,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
             }
         }

@@ -11,7 +11,7 @@ use crate::entry_range::EntryRange;
 use crate::error::Error;
 use crate::matching::Members;
 use crate::name::SetName;
-use crate::operation::{Attempt, OnRepeat, Operation};
+use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::Revisions;
 use crate::set::{Set, SetContents, SetHeader};
 use crate::set_family::Family;
@@ -122,7 +122,7 @@ pub trait IpSets: Send {
     fn header(&mut self, name: &SetName) -> Result<SetHeader, Error> {
         let headers = self.headers()?;
         let found = headers.into_iter().find(|header| header.set.name == *name);
-        found.ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+        found.ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))
     }
 
     /// The names of all sets, lists of sets last. Command line: `ipset list -name`.
@@ -146,10 +146,10 @@ pub trait IpSets: Send {
     fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
         let listed = self.list_set(set).map(Members::new);
         let test = |entry: &Entry| {
-            let attempt = || Attempt::Test(*set, entry.clone());
+            let action = || Action::Test(*set, entry.clone());
             match &listed {
-                Ok(members) => members.test(entry, &attempt),
-                Err(error) => Err(error.clone().about(attempt())),
+                Ok(members) => members.test(entry, &action),
+                Err(error) => Err(error.clone().about(action())),
             }
         };
         entries.iter().map(test).collect()
@@ -163,7 +163,7 @@ pub trait IpSets: Send {
     /// `is_not_found`, `is_unsupported`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_GET_BYNAME")]
     fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
-        Err(Error::not_implemented(Attempt::IndexOf(*name)))
+        Err(Error::not_implemented(Action::IndexOf(*name)))
     }
 
     /// The name of the set with this number. Since Linux 4.20.
@@ -173,7 +173,7 @@ pub trait IpSets: Send {
     /// `is_not_found`, `is_unsupported`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_GET_BYINDEX")]
     fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
-        Err(Error::not_implemented(Attempt::NameOf(index)))
+        Err(Error::not_implemented(Action::NameOf(index)))
     }
 
     /// The revisions of a set type in this family that the kernel has; `None` if it does not have the type.
@@ -184,7 +184,7 @@ pub trait IpSets: Send {
     #[doc(alias = "IPSET_CMD_TYPE")]
     fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
         let _ = family;
-        Err(Error::not_implemented(Attempt::Revisions(set_type)))
+        Err(Error::not_implemented(Action::Revisions(set_type)))
     }
 
     /// Destroys all sets of the network namespace, or none if one of them is in use. Command line: `ipset destroy`.
@@ -198,11 +198,11 @@ pub trait IpSets: Send {
     fn destroy_all(&mut self) -> Result<(), Error> {
         let headers = self.headers()?;
         if headers.iter().any(|header| header.stats.references > 0) {
-            return Err(Error::of_errno(Attempt::DestroyAll, Errno(IPSET_ERR_BUSY), None));
+            return Err(Error::of_errno(Action::DestroyAll, Errno(IPSET_ERR_BUSY), None));
         }
         let destroy = |header: SetHeader| Operation::Destroy {
             set: header.set.name,
-            on_repeat: OnRepeat::Succeed,
+            if_exists: IfExists::Succeed,
         };
         let operations: Vec<Operation> = headers.into_iter().map(destroy).collect();
         first_failure(self.execute(&operations), operations.len())
@@ -321,7 +321,7 @@ pub trait IpSets: Send {
         self.execute_one(Operation::AddRange {
             set: *set,
             range: Box::new(range.clone()),
-            on_repeat: OnRepeat::Fail,
+            if_exists: IfExists::Fail,
         })
     }
 
@@ -438,7 +438,7 @@ impl Client {
     pub fn open() -> Result<Self, Error> {
         Connection::open(Protocol::Netfilter)
             .map(Self::over)
-            .map_err(|error| Error::new(Attempt::Open, error, None))
+            .map_err(|error| Error::new(Action::Open, error, None))
     }
 
     /// Opens a connection in another network namespace.
@@ -449,7 +449,7 @@ impl Client {
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         Connection::open_in(Protocol::Netfilter, namespace)
             .map(Self::over)
-            .map_err(|error| Error::new(Attempt::Open, error, None))
+            .map_err(|error| Error::new(Action::Open, error, None))
     }
 
     /// Over a connection of [`Protocol::Netfilter`], such as one to a script.
@@ -471,7 +471,7 @@ impl Client {
         let mut sets = self.dump(Some(name), 0)?;
         match (sets.pop(), sets.is_empty()) {
             (Some(set), true) => Ok(set),
-            _ => Err(Error::of_errno(Attempt::List(*name), Errno::ENOENT, None)),
+            _ => Err(Error::of_errno(Action::List(*name), Errno::ENOENT, None)),
         }
     }
 
@@ -494,9 +494,9 @@ impl Client {
             }
             before = after;
         }
-        let attempt = Box::new(name.map_or(Attempt::ListAll, |name| Attempt::List(*name)));
+        let action = Box::new(name.map_or(Action::ListAll, |name| Action::List(*name)));
         Err(Error::Changed {
-            attempt,
+            action,
             attempts: LIST_ATTEMPTS,
         })
     }
@@ -521,7 +521,7 @@ impl Client {
         match result {
             Ok(_) => Ok(sets),
             Err(error) => Err(Error::new(
-                name.map_or(Attempt::ListAll, |name| Attempt::List(*name)),
+                name.map_or(Action::ListAll, |name| Action::List(*name)),
                 error,
                 None,
             )),
@@ -544,12 +544,12 @@ impl Client {
                 (types.get_mut(index), reply, names.get(index))
             {
                 *slot = wire::read_type_and_family(message.payload)
-                    .map_err(|error| Error::new(Attempt::List(*name), error, None));
+                    .map_err(|error| Error::new(Action::List(*name), error, None));
             }
         });
         for ((slot, outcome), name) in types.iter_mut().zip(outcomes).zip(names) {
             if let Err(error) = outcome {
-                *slot = Err(Error::new(Attempt::List(*name), error, None));
+                *slot = Err(Error::new(Action::List(*name), error, None));
             }
         }
         types
@@ -557,7 +557,7 @@ impl Client {
 
     fn request<T>(
         &mut self,
-        attempt: Attempt,
+        action: Action,
         command: u8,
         write: impl FnOnce(&mut kernlink_netlink::AttributeWriter<'_>),
         mut read: impl FnMut(&[u8]) -> Result<T, kernlink_netlink::Error>,
@@ -567,16 +567,16 @@ impl Client {
                 read(message.payload).map(Some)
             })
             .map(|mut answers| answers.pop())
-            .map_err(|error| Error::new(attempt, error, None))
+            .map_err(|error| Error::new(action, error, None))
     }
 
     /// A command without a name, which means all sets.
-    fn on_all(&mut self, command: u8, attempt: Attempt) -> Result<(), Error> {
+    fn on_all(&mut self, command: u8, action: Action) -> Result<(), Error> {
         self.connection
             .execute_one(wire::message_type(command), flags::NLM_F_EXCL, |w| {
                 wire::preamble(w, IPSET_PROTOCOL_MIN)
             })
-            .map_err(|error| Error::new(attempt, error, None))
+            .map_err(|error| Error::new(action, error, None))
     }
 }
 
@@ -632,7 +632,7 @@ impl IpSets for Client {
     fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
         let mut sets = self.list_settled(Some(name))?;
         sets.pop()
-            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+            .ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))
     }
 
     fn headers(&mut self) -> Result<Vec<SetHeader>, Error> {
@@ -644,7 +644,7 @@ impl IpSets for Client {
         let mut sets = self.dump(Some(name), IPSET_FLAG_LIST_HEADER)?;
         let set = sets
             .pop()
-            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))?;
+            .ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))?;
         Ok(set.header)
     }
 
@@ -659,7 +659,7 @@ impl IpSets for Client {
                 },
                 |message| wire::read_list_part(message.payload).map(|part| Some(part.name)),
             )
-            .map_err(|error| Error::new(Attempt::ListAll, error, None))
+            .map_err(|error| Error::new(Action::ListAll, error, None))
     }
 
     fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
@@ -667,9 +667,9 @@ impl IpSets for Client {
     }
 
     fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
-        let attempt = Attempt::IndexOf(*name);
+        let action = Action::IndexOf(*name);
         let answer = self.request(
-            attempt.clone(),
+            action.clone(),
             IPSET_CMD_GET_BYNAME,
             |w| {
                 wire::preamble(w, IPSET_PROTOCOL);
@@ -678,19 +678,19 @@ impl IpSets for Client {
             wire::read_name_and_index,
         );
         let index = before_protocol_7(answer)?.and_then(|(_, index)| index);
-        index.ok_or_else(|| Error::of_errno(attempt, Errno::ENOENT, None))
+        index.ok_or_else(|| Error::of_errno(action, Errno::ENOENT, None))
     }
 
     fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
-        let attempt = Attempt::NameOf(index);
+        let action = Action::NameOf(index);
         let answer = self.request(
-            attempt.clone(),
+            action.clone(),
             IPSET_CMD_GET_BYINDEX,
             |w| wire::write_index_query(w, index),
             wire::read_name_and_index,
         );
         let name = before_protocol_7(answer)?.and_then(|(name, _)| name);
-        name.ok_or_else(|| Error::of_errno(attempt, Errno::ENOENT, None))
+        name.ok_or_else(|| Error::of_errno(action, Errno::ENOENT, None))
     }
 
     fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
@@ -698,7 +698,7 @@ impl IpSets for Client {
             return Ok(*known);
         }
         let answer = self.request(
-            Attempt::Revisions(set_type),
+            Action::Revisions(set_type),
             IPSET_CMD_TYPE,
             |w| wire::write_type_query(w, set_type, family),
             wire::read_revisions,
@@ -716,23 +716,23 @@ impl IpSets for Client {
 
     fn destroy_all(&mut self) -> Result<(), Error> {
         self.retry_while_listed(None, |client| {
-            client.on_all(IPSET_CMD_DESTROY, Attempt::DestroyAll)
+            client.on_all(IPSET_CMD_DESTROY, Action::DestroyAll)
         })
     }
 
     fn flush_all(&mut self) -> Result<(), Error> {
-        self.on_all(IPSET_CMD_FLUSH, Attempt::FlushAll)
+        self.on_all(IPSET_CMD_FLUSH, Action::FlushAll)
     }
 }
 
 /// A kernel that does not know the look-ups says that the message is malformed.
 fn before_protocol_7<T>(answer: Result<T, Error>) -> Result<T, Error> {
     match answer {
-        Err(Error::Refused { attempt, refusal })
+        Err(Error::Refused { action, refusal })
             if matches!(refusal.reason, crate::Reason::Protocol) || refusal.kernel.errno == Errno::EINVAL =>
         {
             Err(Error::Unsupported {
-                attempt,
+                action,
                 unsupported: Box::new(crate::Unsupported {
                     what: "looking up sets by name and index (protocol 7)".into(),
                     needed_revision: None,

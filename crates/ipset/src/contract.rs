@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::{
-    Comment, Element, Entry, EntryRange, Error, Family, IpSets, Network, OnRepeat, Operation, Position,
+    Comment, Element, Entry, EntryRange, Error, Family, IfExists, IpSets, Network, Operation, Position,
     ProtocolPort, Reason, Set, SetName, SetRange, SetType, SkbMark, SkbPriority, Timeout,
 };
 
@@ -334,7 +334,7 @@ pub fn a_set_that_is_not_there_is_not_found(sets: &mut dyn IpSets) {
     }
     let outcome = sets.execute(&[Operation::Destroy {
         set: missing,
-        on_repeat: OnRepeat::Succeed,
+        if_exists: IfExists::Succeed,
     }]);
     assert_eq!(outcome, [Ok(())]);
     assert!(sets.list_set(&missing).unwrap_err().is_not_found());
@@ -360,7 +360,7 @@ pub fn entries_are_added_once_and_deleted_once(sets: &mut dyn IpSets) {
     let removal = Operation::Delete {
         set,
         entry: web(1),
-        on_repeat: OnRepeat::Succeed,
+        if_exists: IfExists::Succeed,
     };
     assert_eq!(sets.execute(&[removal]), [Ok(())]);
     assert_eq!(sets.test_all(&set, &[web(1), web(2)]), [Ok(false), Ok(true)]);
@@ -811,21 +811,21 @@ pub fn ranges_spread_over_their_entries(sets: &mut dyn IpSets) {
         );
         let error = sets.add_range(&set.name, &parsed).unwrap_err();
         assert!(error.is_already_exists(), "{range}: {error:?}");
-        let delete = |on_repeat| Operation::DeleteRange {
+        let delete = |if_exists| Operation::DeleteRange {
             set: set.name,
             range: Box::new(parsed.clone()),
-            on_repeat,
+            if_exists,
         };
-        assert_eq!(sets.execute(&[delete(OnRepeat::Fail)]), [Ok(())], "{range}");
+        assert_eq!(sets.execute(&[delete(IfExists::Fail)]), [Ok(())], "{range}");
         assert_eq!(sets.list_set(&set.name).unwrap().entries, [], "{range}");
-        assert_eq!(sets.execute(&[delete(OnRepeat::Succeed)]), [Ok(())], "{range}");
+        assert_eq!(sets.execute(&[delete(IfExists::Succeed)]), [Ok(())], "{range}");
     }
     let huge = EntryRange::parse("fe80::/64", SetType::HashIp, Family::Inet6).unwrap();
     assert!(sets.add_range(&name("ip6"), &huge).unwrap_err().is_invalid());
     let delete = Operation::DeleteRange {
         set: name("ip6"),
         range: Box::new(huge),
-        on_repeat: OnRepeat::Succeed,
+        if_exists: IfExists::Succeed,
     };
     assert!(sets.execute(&[delete])[0].as_ref().unwrap_err().is_invalid());
 }
@@ -842,7 +842,7 @@ pub fn a_network_of_all_addresses_is_split(sets: &mut dyn IpSets) {
     let delete = Operation::DeleteRange {
         set,
         range: Box::new(range),
-        on_repeat: OnRepeat::Fail,
+        if_exists: IfExists::Fail,
     };
     assert_eq!(sets.execute(&[delete]), [Ok(())]);
     assert_eq!(entries(sets, "net"), [""; 0]);

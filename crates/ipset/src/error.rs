@@ -5,7 +5,7 @@ use std::fmt;
 use kernlink_netlink::Errno;
 
 use crate::element::Mismatch;
-use crate::operation::{Attempt, Operation};
+use crate::operation::{Action, Operation};
 use crate::set_type::SetType;
 use crate::uapi::*;
 
@@ -14,44 +14,44 @@ use crate::uapi::*;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel refused.
-    #[error("cannot {attempt}")]
+    #[error("cannot {action}")]
     Refused {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// Why.
         #[source]
         refusal: Box<Refusal>,
     },
     /// The entry has not the shape of the set's entries. Nothing was sent.
-    #[error("cannot {attempt}: {mismatch}")]
+    #[error("cannot {action}: {mismatch}")]
     WrongEntry {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// The set's type, the dimension and the reason.
         mismatch: Box<Mismatch>,
     },
     /// An option of the set or of an entry has no meaning for the type, or a value that the kernel cannot take.
     /// Nothing was sent.
-    #[error("cannot {attempt}: {problem}")]
+    #[error("cannot {action}: {problem}")]
     WrongOption {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// The option, and what is wrong with it.
         problem: Box<WrongOption>,
     },
     /// The running kernel does not know this yet. Nothing was sent.
-    #[error("cannot {attempt}: {unsupported}")]
+    #[error("cannot {action}: {unsupported}")]
     Unsupported {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// What is missing, and since when kernels have it.
         unsupported: Box<Unsupported>,
     },
     /// What was listed changed at every attempt.
-    #[error("cannot {attempt}: it changed during each of {attempts} attempts")]
+    #[error("cannot {action}: it changed during each of {attempts} attempts")]
     Changed {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// How many times.
         attempts: u32,
     },
@@ -60,29 +60,29 @@ pub enum Error {
     #[error("not attempted after an earlier failure")]
     NotAttempted,
     /// An implementation of [`IpSets`](crate::IpSets) other than the kernel's failed; see [`Error::custom`].
-    #[error("cannot {attempt}")]
+    #[error("cannot {action}")]
     Custom {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// Why it failed.
         #[source]
         cause: Box<Cause>,
     },
     /// An implementation of [`IpSets`](crate::IpSets) does not have this method.
-    #[error("cannot {attempt}: not supported by this implementation of IpSets")]
+    #[error("cannot {action}: not supported by this implementation of IpSets")]
     NotImplemented {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
     },
     /// An implementation of [`IpSets`](crate::IpSets) returned fewer outcomes than it was given operations.
     #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
     OutcomeMissing,
     /// The netlink connection failed; whether the kernel did what it was asked is not known where
     /// [`kernlink_netlink::Error::is_outcome_unknown`] says so.
-    #[error("cannot {attempt}")]
+    #[error("cannot {action}")]
     Netlink {
         /// What was attempted.
-        attempt: Box<Attempt>,
+        action: Box<Action>,
         /// What happened.
         #[source]
         error: Box<kernlink_netlink::Error>,
@@ -215,9 +215,9 @@ pub enum Reason {
 
 impl Reason {
     /// The meaning of a number for what was attempted, on a set of this type where that is known.
-    pub(crate) fn of(errno: Errno, attempt: &Attempt, set_type: Option<SetType>) -> Self {
-        let change = match attempt {
-            Attempt::Change(operation) => Some(operation),
+    pub(crate) fn of(errno: Errno, action: &Action, set_type: Option<SetType>) -> Self {
+        let change = match action {
+            Action::Change(operation) => Some(operation),
             _ => None,
         };
         match errno {
@@ -300,16 +300,16 @@ impl Error {
     /// assert_eq!(error.to_string(), "cannot destroy KUBE-CLUSTER-IP");
     /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the set is reserved");
     /// ```
-    pub fn custom(attempt: impl Into<Attempt>, cause: impl Into<String>) -> Self {
+    pub fn custom(action: impl Into<Action>, cause: impl Into<String>) -> Self {
         Error::Custom {
-            attempt: Box::new(attempt.into()),
+            action: Box::new(action.into()),
             cause: Box::new(Cause(cause.into())),
         }
     }
 
-    pub(crate) fn not_implemented(attempt: Attempt) -> Self {
+    pub(crate) fn not_implemented(action: Action) -> Self {
         Error::NotImplemented {
-            attempt: Box::new(attempt),
+            action: Box::new(action),
         }
     }
 
@@ -389,61 +389,61 @@ impl Error {
     }
 
     /// What a refusal or a broken connection means for what was attempted.
-    pub(crate) fn new(attempt: Attempt, error: kernlink_netlink::Error, set_type: Option<SetType>) -> Self {
-        let attempt = Box::new(attempt);
+    pub(crate) fn new(action: Action, error: kernlink_netlink::Error, set_type: Option<SetType>) -> Self {
+        let action = Box::new(action);
         match error {
             kernlink_netlink::Error::NotSent => Error::NotAttempted,
             kernlink_netlink::Error::Refused(kernel) => {
-                let reason = Reason::of(kernel.errno, &attempt, set_type);
+                let reason = Reason::of(kernel.errno, &action, set_type);
                 Error::Refused {
-                    attempt,
+                    action,
                     refusal: Box::new(Refusal { reason, kernel }),
                 }
             }
             error => Error::Netlink {
-                attempt,
+                action,
                 error: Box::new(error),
             },
         }
     }
 
-    pub(crate) fn wrong_option(attempt: Attempt, option: &'static str, reason: impl Into<Box<str>>) -> Self {
+    pub(crate) fn wrong_option(action: Action, option: &'static str, reason: impl Into<Box<str>>) -> Self {
         let problem = Box::new(WrongOption {
             option,
             reason: reason.into(),
         });
         Error::WrongOption {
-            attempt: Box::new(attempt),
+            action: Box::new(action),
             problem,
         }
     }
 
-    pub(crate) fn wrong_entry(attempt: Attempt, mismatch: Mismatch) -> Self {
+    pub(crate) fn wrong_entry(action: Action, mismatch: Mismatch) -> Self {
         Error::WrongEntry {
-            attempt: Box::new(attempt),
+            action: Box::new(action),
             mismatch: Box::new(mismatch),
         }
     }
 
-    pub(crate) fn of_errno(attempt: Attempt, errno: Errno, set_type: Option<SetType>) -> Self {
+    pub(crate) fn of_errno(action: Action, errno: Errno, set_type: Option<SetType>) -> Self {
         Self::new(
-            attempt,
+            action,
             kernlink_netlink::Error::Refused(kernlink_netlink::Refusal::new(errno)),
             set_type,
         )
     }
 
     /// The same, said about something else: of a range's expansion about the range.
-    pub(crate) fn about(mut self, about: Attempt) -> Self {
+    pub(crate) fn about(mut self, about: Action) -> Self {
         match &mut self {
-            Error::Refused { attempt, .. }
-            | Error::WrongEntry { attempt, .. }
-            | Error::WrongOption { attempt, .. }
-            | Error::Unsupported { attempt, .. }
-            | Error::Changed { attempt, .. }
-            | Error::Custom { attempt, .. }
-            | Error::NotImplemented { attempt }
-            | Error::Netlink { attempt, .. } => **attempt = about,
+            Error::Refused { action, .. }
+            | Error::WrongEntry { action, .. }
+            | Error::WrongOption { action, .. }
+            | Error::Unsupported { action, .. }
+            | Error::Changed { action, .. }
+            | Error::Custom { action, .. }
+            | Error::NotImplemented { action }
+            | Error::Netlink { action, .. } => **action = about,
             Error::NotAttempted | Error::OutcomeMissing => {}
         }
         self

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::matching;
 use crate::name::SetName;
 use crate::network::masked;
-use crate::operation::{Attempt, OnRepeat, Operation};
+use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::{self, Revisions};
 use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
 use crate::set_family::Family;
@@ -79,78 +79,78 @@ impl Fake {
     }
 
     fn one(&mut self, operation: &Operation) -> Result<(), Error> {
-        let attempt = || Attempt::Change(operation.clone());
+        let action = || Action::Change(operation.clone());
         let set_type = self.sets.get(operation.set()).map(|set| set.set.set_type);
         if let Some((left, errno)) = &mut self.failing_after {
             match left.checked_sub(1) {
                 Some(fewer) => *left = fewer,
-                None => return Err(Error::of_errno(attempt(), Errno(*errno), set_type)),
+                None => return Err(Error::of_errno(action(), Errno(*errno), set_type)),
             }
         }
         let outcome = match operation {
-            Operation::Create { set, on_repeat } => {
-                revisions::check_set(set, &attempt)?;
+            Operation::Create { set, if_exists } => {
+                revisions::check_set(set, &action)?;
                 match self.revisions(set.set_type, set.family)? {
                     None => Err(IPSET_ERR_FIND_TYPE),
                     Some(revisions) => {
-                        let revision = revisions::choose_revision(set, revisions, &attempt)?;
-                        self.create_set(set, revision, *on_repeat)
+                        let revision = revisions::choose_revision(set, revisions, &action)?;
+                        self.create_set(set, revision, *if_exists)
                     }
                 }
             }
-            Operation::Destroy { set, on_repeat } => self.destroy_set(set, *on_repeat),
+            Operation::Destroy { set, if_exists } => self.destroy_set(set, *if_exists),
             Operation::Flush { set } => self.sets.get_mut(set).map(FakeSet::clear).ok_or(ENOENT),
             Operation::Rename { from, to } => self.rename_set(from, to),
             Operation::Swap { first, second } => self.swap_sets(first, second),
             Operation::Add {
                 set,
                 entry,
-                on_repeat,
+                if_exists,
             } => {
-                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
-                self.add_entry(set, entry, *on_repeat)
+                self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
+                self.add_entry(set, entry, *if_exists)
             }
             Operation::Delete {
                 set,
                 entry,
-                on_repeat,
+                if_exists,
             } => {
-                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
-                self.delete_entry(set, entry, *on_repeat)
+                self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
+                self.delete_entry(set, entry, *if_exists)
             }
             Operation::AddRange {
                 set,
                 range,
-                on_repeat,
+                if_exists,
             } => {
-                self.check(set, range, true, &attempt)?;
+                self.check(set, range, true, &action)?;
                 range
                     .entries()
-                    .try_for_each(|entry| self.add_entry(set, &entry, *on_repeat))
+                    .try_for_each(|entry| self.add_entry(set, &entry, *if_exists))
             }
             Operation::DeleteRange {
                 set,
                 range,
-                on_repeat,
+                if_exists,
             } => {
-                self.check(set, range, true, &attempt)?;
+                self.check(set, range, true, &action)?;
                 range
                     .entries()
-                    .try_for_each(|entry| self.delete_entry(set, &entry, *on_repeat))
+                    .try_for_each(|entry| self.delete_entry(set, &entry, *if_exists))
             }
         };
         let set_type = match operation {
             Operation::Create { set, .. } => Some(set.set_type),
             _ => set_type,
         };
-        outcome.map_err(|errno| match Error::of_errno(attempt(), Errno(errno), set_type) {
-            Error::Refused { attempt, mut refusal }
+        outcome.map_err(|errno| match Error::of_errno(action(), Errno(errno), set_type) {
+            Error::Refused { action, mut refusal }
                 if refusal.reason == (crate::Reason::Full { maxelem: None }) =>
             {
                 let options = self.sets.get(operation.set()).map(|set| &set.set.options);
                 let maxelem = options.and_then(|options| options.maxelem.or(options.size));
                 refusal.reason = crate::Reason::Full { maxelem };
-                Error::Refused { attempt, refusal }
+                Error::Refused { action, refusal }
             }
             error => error,
         })
@@ -162,10 +162,10 @@ impl Fake {
         set: &SetName,
         range: &EntryRange,
         is_range: bool,
-        attempt: &dyn Fn() -> Attempt,
+        action: &dyn Fn() -> Action,
     ) -> Result<(), Error> {
         let Some(set) = self.sets.get(set) else {
-            return Err(Error::of_errno(attempt(), Errno::ENOENT, None));
+            return Err(Error::of_errno(action(), Errno::ENOENT, None));
         };
         let (set_type, family) = (set.set.set_type, set.set.family);
         let checked = if is_range {
@@ -177,19 +177,19 @@ impl Fake {
         } else {
             range.first.element().check(set_type, family)
         };
-        checked.map_err(|mismatch| Error::wrong_entry(attempt(), mismatch))?;
-        check_options(&range.first, set_type, attempt)?;
+        checked.map_err(|mismatch| Error::wrong_entry(action(), mismatch))?;
+        check_options(&range.first, set_type, action)?;
         if is_range && !range.is_spread_by_kernel() {
-            check_length(range, attempt)?;
+            check_length(range, action)?;
         }
         Ok(())
     }
 
-    fn create_set(&mut self, set: &Set, revision: u8, on_repeat: OnRepeat) -> Refused {
+    fn create_set(&mut self, set: &Set, revision: u8, if_exists: IfExists) -> Refused {
         let mut created = set.clone();
         complete(&mut created)?;
         if let Some(existing) = self.sets.get(&set.name) {
-            return if on_repeat == OnRepeat::Succeed && is_same_set(&existing.set, &created) {
+            return if if_exists == IfExists::Succeed && is_same_set(&existing.set, &created) {
                 Ok(())
             } else {
                 Err(EEXIST)
@@ -217,9 +217,9 @@ impl Fake {
         Ok(())
     }
 
-    fn destroy_set(&mut self, name: &SetName, on_repeat: OnRepeat) -> Refused {
+    fn destroy_set(&mut self, name: &SetName, if_exists: IfExists) -> Refused {
         if !self.sets.contains_key(name) {
-            return if on_repeat == OnRepeat::Succeed {
+            return if if_exists == IfExists::Succeed {
                 Ok(())
             } else {
                 Err(ENOENT)
@@ -262,7 +262,7 @@ impl Fake {
         Ok(())
     }
 
-    fn add_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
+    fn add_entry(&mut self, name: &SetName, entry: &Entry, if_exists: IfExists) -> Refused {
         self.check_member(name, entry)?;
         let reference = match &entry.options().position {
             Some(Position::Before(name) | Position::After(name)) => {
@@ -276,13 +276,13 @@ impl Fake {
         }
         let entry = matching::kept(&set.set, entry)?;
         if set.set.set_type == SetType::ListSet {
-            set.add_member(entry, on_repeat)
+            set.add_member(entry, if_exists)
         } else {
-            set.add(entry, on_repeat)
+            set.add(entry, if_exists)
         }
     }
 
-    fn delete_entry(&mut self, name: &SetName, entry: &Entry, on_repeat: OnRepeat) -> Refused {
+    fn delete_entry(&mut self, name: &SetName, entry: &Entry, if_exists: IfExists) -> Refused {
         self.check_member(name, entry)?;
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
         let entry = matching::kept(&set.set, entry)?;
@@ -291,7 +291,7 @@ impl Fake {
                 set.remove(place);
                 Ok(())
             }
-            None if on_repeat == OnRepeat::Succeed => Ok(()),
+            None if if_exists == IfExists::Succeed => Ok(()),
             None => Err(IPSET_ERR_EXIST),
         }
     }
@@ -353,7 +353,7 @@ impl Fake {
     fn get(&self, name: &SetName) -> Result<&FakeSet, Error> {
         self.sets
             .get(name)
-            .ok_or_else(|| Error::of_errno(Attempt::List(*name), Errno::ENOENT, None))
+            .ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))
     }
 }
 
@@ -409,9 +409,9 @@ impl IpSets for Fake {
         entries
             .iter()
             .map(|entry| {
-                let attempt = || Attempt::Test(*set, entry.clone());
-                self.check(set, &EntryRange::new(entry.clone()), false, &attempt)?;
-                let set = self.get(set).map_err(|error| error.about(attempt()))?;
+                let action = || Action::Test(*set, entry.clone());
+                self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
+                let set = self.get(set).map_err(|error| error.about(action()))?;
                 // The kernel answers a test that it refuses as one for what is not there.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
                 Ok(is_possible && matching::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
@@ -422,13 +422,13 @@ impl IpSets for Fake {
     fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
         self.get(name)
             .map(|set| set.index)
-            .map_err(|error| error.about(Attempt::IndexOf(*name)))
+            .map_err(|error| error.about(Action::IndexOf(*name)))
     }
 
     fn name_of(&mut self, index: u16) -> Result<SetName, Error> {
         let set = self.sets.values().find(|set| set.index == index);
         set.map(|set| set.set.name)
-            .ok_or_else(|| Error::of_errno(Attempt::NameOf(index), Errno::ENOENT, None))
+            .ok_or_else(|| Error::of_errno(Action::NameOf(index), Errno::ENOENT, None))
     }
 
     fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
@@ -450,7 +450,7 @@ impl IpSets for Fake {
             .any(|(name, rules)| *rules > 0 && self.sets.contains_key(name))
             || self.sets.keys().any(|name| self.references(name) > 0)
         {
-            return Err(Error::of_errno(Attempt::DestroyAll, Errno(IPSET_ERR_BUSY), None));
+            return Err(Error::of_errno(Action::DestroyAll, Errno(IPSET_ERR_BUSY), None));
         }
         self.sets.clear();
         Ok(())
@@ -478,7 +478,7 @@ impl FakeSet {
         matching::by_interface_prefix(&self.entries, element)
     }
 
-    fn add(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
+    fn add(&mut self, entry: Entry, if_exists: IfExists) -> Refused {
         if let Some(place) = self.find(entry.element()) {
             let Some(existing) = self.entries.get_mut(place) else {
                 return Err(EINVAL);
@@ -491,7 +491,7 @@ impl FakeSet {
                     Element::IpMac { mac: Some(_), .. }
                 )
             );
-            if on_repeat == OnRepeat::Fail && !fills_mac {
+            if if_exists == IfExists::Fail && !fills_mac {
                 return Err(IPSET_ERR_EXIST);
             }
             // Counters stay unless given; the rest is as given now.
@@ -524,9 +524,9 @@ impl FakeSet {
         Ok(())
     }
 
-    fn add_member(&mut self, entry: Entry, on_repeat: OnRepeat) -> Refused {
+    fn add_member(&mut self, entry: Entry, if_exists: IfExists) -> Refused {
         let place = self.find(entry.element());
-        if place.is_some() && on_repeat == OnRepeat::Fail {
+        if place.is_some() && if_exists == IfExists::Fail {
             return Err(IPSET_ERR_EXIST);
         }
         let at = match entry.options().position {

@@ -39,7 +39,7 @@ pub use fake::Fake;
 pub use mac::MacAddress;
 pub use name::{InterfaceName, NameError, SetName, TypeName};
 pub use network::Network;
-pub use operation::{Attempt, OnRepeat, Operation};
+pub use operation::{Action, IfExists, Operation};
 pub use parse::ParseError;
 pub use protocol_port::{Protocol, ProtocolPort};
 pub use revisions::Revisions;

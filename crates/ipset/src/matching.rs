@@ -8,7 +8,7 @@ use crate::element::{Element, Interface, InterfaceMatching};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::network::{Network, masked};
-use crate::operation::Attempt;
+use crate::operation::Action;
 use crate::set::{Set, SetContents, SetRange};
 use crate::set_type::SetType;
 use crate::uapi::*;
@@ -33,12 +33,12 @@ impl Members {
 
     /// Whether an entry is in the set. An entry that the set refuses for its options or its range is not in it, as in the
     /// kernel's answer.
-    pub(crate) fn test(&self, entry: &Entry, attempt: &dyn Fn() -> Attempt) -> Result<bool, Error> {
+    pub(crate) fn test(&self, entry: &Entry, action: &dyn Fn() -> Action) -> Result<bool, Error> {
         let SetContents { header, entries } = &self.contents;
         let set_type = header.set.set_type;
         let checked = entry.element().check(set_type, header.set.family);
-        checked.map_err(|mismatch| Error::wrong_entry(attempt(), mismatch))?;
-        check_options(entry, set_type, attempt)?;
+        checked.map_err(|mismatch| Error::wrong_entry(action(), mismatch))?;
+        check_options(entry, set_type, action)?;
         let Ok(kept) = kept(&header.set, entry) else {
             return Ok(false);
         };

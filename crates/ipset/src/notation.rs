@@ -20,7 +20,7 @@ use crate::entry_options::Timeout;
 use crate::entry_range::EntryRange;
 use crate::name::SetName;
 use crate::network::{Network, parse_address};
-use crate::operation::{OnRepeat, Operation};
+use crate::operation::{IfExists, Operation};
 use crate::parse::{self, ParseError};
 use crate::protocol_port::{Protocol, parse_port_range};
 use crate::set::{Set, SetContents, SetRange};
@@ -153,10 +153,10 @@ fn parse_line(
     let mut words = words(line)?;
     let all = words.len();
     words.retain(|word| word.is_quoted || !matches!(word.text, "-exist" | "-!"));
-    let on_repeat = if words.len() < all {
-        OnRepeat::Succeed
+    let if_exists = if words.len() < all {
+        IfExists::Succeed
     } else {
-        OnRepeat::Fail
+        IfExists::Fail
     };
     let mut words = words.into_iter();
     let Some(command) = words.next() else {
@@ -179,12 +179,12 @@ fn parse_line(
             types.insert(name, (set.set_type, set.family));
             Operation::Create {
                 set: Box::new(set),
-                on_repeat,
+                if_exists,
             }
         }
         "destroy" | "-X" | "--destroy" => Operation::Destroy {
             set: name("destroy")?,
-            on_repeat,
+            if_exists,
         },
         "flush" | "-F" | "--flush" => Operation::Flush { set: name("flush")? },
         "rename" | "-E" | "--rename" => {
@@ -209,22 +209,22 @@ fn parse_line(
                 (Ok(entry), true) => Operation::Add {
                     set,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
                 (Ok(entry), false) => Operation::Delete {
                     set,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
                 (Err(range), true) => Operation::AddRange {
                     set,
                     range: Box::new(range),
-                    on_repeat,
+                    if_exists,
                 },
                 (Err(range), false) => Operation::DeleteRange {
                     set,
                     range: Box::new(range),
-                    on_repeat,
+                    if_exists,
                 },
             }
         }

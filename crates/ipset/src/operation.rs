@@ -17,14 +17,14 @@ pub enum Operation {
         set: Box<Set>,
         /// What if there is one of this name. Accepted only where type, `maxelem`, time-out, extensions and the other
         /// options that decide what fits are equal; a different `hashsize` is accepted.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
     /// Destroys a set that no rule and no list uses.
     Destroy {
         /// The set.
         set: SetName,
         /// What if there is none.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
     /// Removes all entries of a set.
     Flush {
@@ -52,7 +52,7 @@ pub enum Operation {
         /// The entry.
         entry: Entry,
         /// What if it is there. Accepted, the entry takes the options given now.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
     /// Deletes an entry. Its options are not compared.
     Delete {
@@ -61,7 +61,7 @@ pub enum Operation {
         /// The entry.
         entry: Entry,
         /// What if it is not there.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
     /// Adds all entries of a range. When one of them is refused, those before it stay.
     AddRange {
@@ -70,7 +70,7 @@ pub enum Operation {
         /// The entries.
         range: Box<EntryRange>,
         /// What if one is there.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
     /// Deletes all entries of a range. When one of them is refused, those before it are gone.
     DeleteRange {
@@ -79,7 +79,7 @@ pub enum Operation {
         /// The entries.
         range: Box<EntryRange>,
         /// What if one is not there.
-        on_repeat: OnRepeat,
+        if_exists: IfExists,
     },
 }
 
@@ -87,7 +87,7 @@ pub enum Operation {
 #[doc(alias = "exist")]
 #[doc(alias = "NLM_F_EXCL")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OnRepeat {
+pub enum IfExists {
     /// It fails.
     Fail,
     /// It succeeds, as with `-exist`.
@@ -99,7 +99,7 @@ impl Operation {
     pub fn create(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
-            on_repeat: OnRepeat::Fail,
+            if_exists: IfExists::Fail,
         }
     }
 
@@ -107,7 +107,7 @@ impl Operation {
     pub fn ensure_set(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
-            on_repeat: OnRepeat::Succeed,
+            if_exists: IfExists::Succeed,
         }
     }
 
@@ -115,7 +115,7 @@ impl Operation {
     pub fn destroy(set: SetName) -> Self {
         Operation::Destroy {
             set,
-            on_repeat: OnRepeat::Fail,
+            if_exists: IfExists::Fail,
         }
     }
 
@@ -124,7 +124,7 @@ impl Operation {
         Operation::Add {
             set,
             entry,
-            on_repeat: OnRepeat::Fail,
+            if_exists: IfExists::Fail,
         }
     }
 
@@ -133,7 +133,7 @@ impl Operation {
         Operation::Add {
             set,
             entry,
-            on_repeat: OnRepeat::Succeed,
+            if_exists: IfExists::Succeed,
         }
     }
 
@@ -142,7 +142,7 @@ impl Operation {
         Operation::Delete {
             set,
             entry,
-            on_repeat: OnRepeat::Fail,
+            if_exists: IfExists::Fail,
         }
     }
 
@@ -162,15 +162,15 @@ impl Operation {
     }
 
     /// What happens when its work is done already; those that do not ask fail.
-    pub fn on_repeat(&self) -> OnRepeat {
+    pub fn if_exists(&self) -> IfExists {
         match self {
-            Operation::Create { on_repeat, .. }
-            | Operation::Destroy { on_repeat, .. }
-            | Operation::Add { on_repeat, .. }
-            | Operation::Delete { on_repeat, .. }
-            | Operation::AddRange { on_repeat, .. }
-            | Operation::DeleteRange { on_repeat, .. } => *on_repeat,
-            Operation::Flush { .. } | Operation::Rename { .. } | Operation::Swap { .. } => OnRepeat::Fail,
+            Operation::Create { if_exists, .. }
+            | Operation::Destroy { if_exists, .. }
+            | Operation::Add { if_exists, .. }
+            | Operation::Delete { if_exists, .. }
+            | Operation::AddRange { if_exists, .. }
+            | Operation::DeleteRange { if_exists, .. } => *if_exists,
+            Operation::Flush { .. } | Operation::Rename { .. } | Operation::Swap { .. } => IfExists::Fail,
         }
     }
 }
@@ -188,9 +188,9 @@ impl fmt::Display for Operation {
             Operation::AddRange { set, range, .. } => write!(f, "add {set} {range}")?,
             Operation::DeleteRange { set, range, .. } => write!(f, "del {set} {range}")?,
         }
-        match self.on_repeat() {
-            OnRepeat::Succeed => f.write_str(" -exist"),
-            OnRepeat::Fail => Ok(()),
+        match self.if_exists() {
+            IfExists::Succeed => f.write_str(" -exist"),
+            IfExists::Fail => Ok(()),
         }
     }
 }
@@ -198,7 +198,7 @@ impl fmt::Display for Operation {
 /// Anything that was asked of the kernel, for the text of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Attempt {
+pub enum Action {
     /// Opening the connection.
     Open,
     /// A change.
@@ -225,40 +225,40 @@ pub enum Attempt {
     Other(Box<str>),
 }
 
-impl From<Operation> for Attempt {
+impl From<Operation> for Action {
     fn from(operation: Operation) -> Self {
-        Attempt::Change(operation)
+        Action::Change(operation)
     }
 }
 
-impl From<&str> for Attempt {
+impl From<&str> for Action {
     fn from(text: &str) -> Self {
-        Attempt::Other(text.into())
+        Action::Other(text.into())
     }
 }
 
-impl From<String> for Attempt {
+impl From<String> for Action {
     fn from(text: String) -> Self {
-        Attempt::Other(text.into())
+        Action::Other(text.into())
     }
 }
 
 /// As the command line that does the same, where there is one.
-impl fmt::Display for Attempt {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Attempt::Open => f.write_str("open a connection to ipset"),
-            Attempt::Change(operation) => operation.fmt(f),
-            Attempt::ListAll => f.write_str("list all sets"),
-            Attempt::List(set) => write!(f, "list {set}"),
-            Attempt::Test(set, entry) => write!(f, "test {set} {entry}"),
-            Attempt::NameOf(index) => write!(f, "find the set of index {index}"),
-            Attempt::IndexOf(set) => write!(f, "find the index of {set}"),
-            Attempt::Revisions(set_type) => write!(f, "find the revisions of {set_type}"),
-            Attempt::DestroyAll => f.write_str("destroy all sets"),
-            Attempt::FlushAll => f.write_str("flush all sets"),
-            Attempt::Replace(set) => write!(f, "replace the content of {set}"),
-            Attempt::Other(text) => f.write_str(text),
+            Action::Open => f.write_str("open a connection to ipset"),
+            Action::Change(operation) => operation.fmt(f),
+            Action::ListAll => f.write_str("list all sets"),
+            Action::List(set) => write!(f, "list {set}"),
+            Action::Test(set, entry) => write!(f, "test {set} {entry}"),
+            Action::NameOf(index) => write!(f, "find the set of index {index}"),
+            Action::IndexOf(set) => write!(f, "find the index of {set}"),
+            Action::Revisions(set_type) => write!(f, "find the revisions of {set_type}"),
+            Action::DestroyAll => f.write_str("destroy all sets"),
+            Action::FlushAll => f.write_str("flush all sets"),
+            Action::Replace(set) => write!(f, "replace the content of {set}"),
+            Action::Other(text) => f.write_str(text),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::error::{Error, Unsupported};
-use crate::operation::Attempt;
+use crate::operation::Action;
 use crate::set::{Set, SetRange};
 use crate::set_family::Family;
 use crate::set_type::SetType;
@@ -145,9 +145,8 @@ impl SetOption {
 
 /// Whether a set can be created as it is, whatever the kernel. The kernel ignores options that mean nothing for a type
 /// and corrects some values; both are errors here.
-pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), Error> {
-    let wrong =
-        |option: SetOption, reason: String| Err(Error::wrong_option(attempt(), option.name(), reason));
+pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Error> {
+    let wrong = |option: SetOption, reason: String| Err(Error::wrong_option(action(), option.name(), reason));
     if !set.set_type.families().contains(&set.family) {
         let families: Vec<String> = set.set_type.families().iter().map(Family::to_string).collect();
         let reason = format!(
@@ -156,7 +155,7 @@ pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), 
             set.set_type,
             families.join(" and ")
         );
-        return Err(Error::wrong_option(attempt(), "family", reason));
+        return Err(Error::wrong_option(action(), "family", reason));
     }
     for option in given(set) {
         if set.set_type.option(option).is_none() {
@@ -230,14 +229,14 @@ pub(crate) fn check_set(set: &Set, attempt: &dyn Fn() -> Attempt) -> Result<(), 
 pub(crate) fn choose_revision(
     set: &Set,
     kernel: Revisions,
-    attempt: &dyn Fn() -> Attempt,
+    action: &dyn Fn() -> Action,
 ) -> Result<u8, Error> {
     for option in given(set) {
         if let Some((needed, first_kernel)) = set.set_type.option(option)
             && needed > kernel.max
         {
             return Err(Error::Unsupported {
-                attempt: Box::new(attempt()),
+                action: Box::new(action()),
                 unsupported: Box::new(Unsupported {
                     what: format!("{} of {}", option.name(), set.set_type).into(),
                     needed_revision: Some(needed),
@@ -319,8 +318,8 @@ mod tests {
     #[test]
     fn a_set_is_created_with_the_newest_revision_that_both_sides_know() {
         let set = Set::new(SetName::new("a").unwrap(), SetType::HashIp).with_comment();
-        let attempt = || Attempt::ListAll;
-        let choose = |min, max| choose_revision(&set, Revisions { min, max }, &attempt);
+        let action = || Action::ListAll;
+        let choose = |min, max| choose_revision(&set, Revisions { min, max }, &action);
         assert_eq!(choose(0, 5), Ok(5));
         assert_eq!(choose(0, 6), Ok(6));
         assert_eq!(choose(0, 99), Ok(6));

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_ipset::{
-    Attempt, Entry, Error, Fake, Family, IpSets, Operation, Set, SetContents, SetHeader, SetName, SetType,
+    Action, Entry, Error, Fake, Family, IpSets, Operation, Set, SetContents, SetHeader, SetName, SetType,
     contract,
 };
 
@@ -136,7 +136,7 @@ fn a_stand_in_reports_its_own_errors() {
     ] {
         assert!(error.is_unsupported(), "{error}");
     }
-    assert_eq!(Attempt::from("read the sets").to_string(), "read the sets");
+    assert_eq!(Action::from("read the sets").to_string(), "read the sets");
 }
 
 #[test]

@@ -6,9 +6,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kernlink_ipset::{
-    Client, Comment, Element, Entry, EntryOptions, EntryRange, Family, Interface, InterfaceMatching,
-    InterfaceSide, IpSets, MacAddress, Network, OnRepeat, Operation, Protocol, ProtocolPort, Set, SetName,
-    SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    Client, Comment, Element, Entry, EntryOptions, EntryRange, Family, IfExists, Interface,
+    InterfaceMatching, InterfaceSide, IpSets, MacAddress, Network, Operation, Protocol, ProtocolPort, Set,
+    SetName, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
 };
 use kernlink_netlink::Script;
 use proptest::collection::vec;
@@ -160,13 +160,13 @@ proptest! {
     fn operations_read_back_from_their_text(
         set in name(),
         (set_type, family, entry) in entry(),
-        on_repeat in prop::sample::select(vec![OnRepeat::Fail, OnRepeat::Succeed]),
+        if_exists in prop::sample::select(vec![IfExists::Fail, IfExists::Succeed]),
     ) {
         let operations = [
-            Operation::Create { set: Box::new(Set::new(set, set_type).with_family(family)), on_repeat },
-            Operation::Add { set, entry: entry.clone(), on_repeat },
-            Operation::Delete { set, entry, on_repeat },
-            Operation::Destroy { set, on_repeat },
+            Operation::Create { set: Box::new(Set::new(set, set_type).with_family(family)), if_exists },
+            Operation::Add { set, entry: entry.clone(), if_exists },
+            Operation::Delete { set, entry, if_exists },
+            Operation::Destroy { set, if_exists },
         ];
         let text = notation::render(&operations).unwrap();
         prop_assert_eq!(notation::parse(&text).unwrap(), operations, "{}", text);

@@ -12,7 +12,7 @@ use crate::entry::Entry;
 use crate::entry_range::EntryRange;
 use crate::error::{Error, Reason, Unsupported};
 use crate::name::SetName;
-use crate::operation::{Attempt, OnRepeat, Operation};
+use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::{self, WILDCARD};
 use crate::set_family::Family;
 use crate::set_type::SetType;
@@ -258,12 +258,12 @@ impl Client {
                 .and_then(|known| known.as_ref().ok())
                 .map(|(set_type, _)| *set_type),
         };
-        let error = Error::new(Attempt::Change(operation.clone()), error, set_type);
+        let error = Error::new(Action::Change(operation.clone()), error, set_type);
         match (operation, error.reason()) {
             // Kernels before 5.11 refuse whatever the flag says.
             (
                 Operation::Destroy {
-                    on_repeat: OnRepeat::Succeed,
+                    if_exists: IfExists::Succeed,
                     ..
                 },
                 Some(Reason::NoSuchSet),
@@ -297,7 +297,7 @@ impl Client {
         self.write_set(operation)?;
         let outcome = self.connection.execute(&mut self.batch).pop();
         match outcome {
-            Some(Err(error)) => Err(Error::new(Attempt::Change(operation.clone()), error, None)),
+            Some(Err(error)) => Err(Error::new(Action::Change(operation.clone()), error, None)),
             _ => Ok(()),
         }
     }
@@ -307,10 +307,10 @@ impl Client {
     pub(crate) fn retry_while_listed(
         &mut self,
         set: Option<&SetName>,
-        mut attempt: impl FnMut(&mut Self) -> Result<(), Error>,
+        mut action: impl FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut pause = BUSY_PAUSE;
-        let mut outcome = attempt(self);
+        let mut outcome = action(self);
         for _ in 1..BUSY_ATTEMPTS {
             if !outcome.as_ref().is_err_and(Error::is_busy) {
                 break;
@@ -328,7 +328,7 @@ impl Client {
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(BUSY_PAUSE_MAX);
-            outcome = attempt(self);
+            outcome = action(self);
         }
         outcome
     }
@@ -345,11 +345,11 @@ impl Client {
 
     /// The entries of a range one by one.
     fn spread(&mut self, run: &Run<'_>, operation: &Operation, range: &EntryRange) -> Result<(), Error> {
-        let (set, attempt) = (*operation.set(), || Attempt::Change(operation.clone()));
-        let (set_type, family) = run.type_of(&set, &attempt)?;
-        check_range(range, set_type, family, &attempt)?;
-        check_length(range, &attempt)?;
-        let on_repeat = operation.on_repeat();
+        let (set, action) = (*operation.set(), || Action::Change(operation.clone()));
+        let (set_type, family) = run.type_of(&set, &action)?;
+        check_range(range, set_type, family, &action)?;
+        check_length(range, &action)?;
+        let if_exists = operation.if_exists();
         let is_add = matches!(operation, Operation::AddRange { .. });
         let operations: Vec<Operation> = range
             .entries()
@@ -357,12 +357,12 @@ impl Client {
                 true => Operation::Add {
                     set,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
                 false => Operation::Delete {
                     set,
                     entry,
-                    on_repeat,
+                    if_exists,
                 },
             })
             .collect();
@@ -370,20 +370,20 @@ impl Client {
         outcomes
             .into_iter()
             .find_map(Result::err)
-            .map_or(Ok(()), |error| Err(error.about(attempt())))
+            .map_or(Ok(()), |error| Err(error.about(action())))
     }
 
     /// Writes an operation on a set as a whole.
     fn write_set(&mut self, operation: &Operation) -> Result<(), Error> {
-        let attempt = || Attempt::Change(operation.clone());
+        let action = || Action::Change(operation.clone());
         let message_flags = flags_of(operation);
         let pushed = match operation {
             Operation::Create { set, .. } => {
-                revisions::check_set(set, &attempt)?;
+                revisions::check_set(set, &action)?;
                 let Some(revisions) = self.revisions(set.set_type, set.family)? else {
-                    return Err(Error::of_errno(attempt(), Errno(IPSET_ERR_FIND_TYPE), None));
+                    return Err(Error::of_errno(action(), Errno(IPSET_ERR_FIND_TYPE), None));
                 };
-                let revision = revisions::choose_revision(set, revisions, &attempt)?;
+                let revision = revisions::choose_revision(set, revisions, &action)?;
                 self.batch
                     .push(wire::message_type(IPSET_CMD_CREATE), message_flags, |w| {
                         wire::write_create(w, set, revision);
@@ -415,13 +415,13 @@ impl Client {
                     })
             }
         };
-        pushed.map_err(|error| Error::new(attempt(), error, None))
+        pushed.map_err(|error| Error::new(action(), error, None))
     }
 
     fn write_range(&mut self, run: &Run<'_>, operation: &Operation, range: &EntryRange) -> Result<(), Error> {
-        let attempt = || Attempt::Change(operation.clone());
-        let (set_type, family) = run.type_of(operation.set(), &attempt)?;
-        check_range(range, set_type, family, &attempt)?;
+        let action = || Action::Change(operation.clone());
+        let (set_type, family) = run.type_of(operation.set(), &action)?;
+        check_range(range, set_type, family, &action)?;
         self.batch
             .push(
                 wire::message_type(command_of(operation)),
@@ -431,7 +431,7 @@ impl Client {
                     wire::write_range(w, range);
                 },
             )
-            .map_err(|error| Error::new(attempt(), error, None))
+            .map_err(|error| Error::new(action(), error, None))
     }
 
     /// Writes the entries from `first` on that go to the same set in the same way, as many as fit one message. Entries
@@ -440,9 +440,9 @@ impl Client {
         let Some(operation) = run.operations.get(first) else {
             return Err(Error::NotAttempted);
         };
-        let attempt = |operation: &Operation| Attempt::Change(operation.clone());
+        let action = |operation: &Operation| Action::Change(operation.clone());
         let set = *operation.set();
-        let (set_type, family) = run.type_of(&set, &|| attempt(operation))?;
+        let (set_type, family) = run.type_of(&set, &|| action(operation))?;
         let wildcard = if set_type == SetType::HashNetIface {
             self.wildcard(family)?
         } else {
@@ -450,16 +450,16 @@ impl Client {
         };
         let check = |operation: &Operation, entry: &Entry| {
             if let Err(mismatch) = entry.element().check(set_type, family) {
-                return Err(Error::wrong_entry(attempt(operation), mismatch));
+                return Err(Error::wrong_entry(action(operation), mismatch));
             }
-            check_options(entry, set_type, &|| attempt(operation))?;
+            check_options(entry, set_type, &|| action(operation))?;
             match (&wildcard, entry.element()) {
                 (Err(unsupported), Element::NetIface { interface, .. })
                     if interface.matching == InterfaceMatching::Prefix =>
                 {
-                    let attempt = Box::new(attempt(operation));
+                    let action = Box::new(action(operation));
                     Err(Error::Unsupported {
-                        attempt,
+                        action,
                         unsupported: Box::new(unsupported.clone()),
                     })
                 }
@@ -527,7 +527,7 @@ impl Client {
                 });
             },
         );
-        pushed.map_err(|error| Error::new(attempt(operation), error, None))?;
+        pushed.map_err(|error| Error::new(action(operation), error, None))?;
         Ok(first..end)
     }
 
@@ -552,13 +552,13 @@ impl Client {
             .types_of(std::slice::from_ref(set))
             .pop()
             .unwrap_or(Err(Error::NotAttempted));
-        let attempt = |entry: &Entry| Attempt::Test(*set, entry.clone());
+        let action = |entry: &Entry| Action::Test(*set, entry.clone());
         let (set_type, family) = match known {
             Ok(known) => known,
             Err(error) => {
                 return entries
                     .iter()
-                    .map(|entry| Err(error.clone().about(attempt(entry))))
+                    .map(|entry| Err(error.clone().about(action(entry))))
                     .collect();
             }
         };
@@ -569,7 +569,7 @@ impl Client {
             let checked = entry
                 .element()
                 .check(set_type, family)
-                .map_err(|mismatch| Error::wrong_entry(attempt(entry), mismatch));
+                .map_err(|mismatch| Error::wrong_entry(action(entry), mismatch));
             outcomes.push(checked.map(|()| true));
             if outcomes.last().is_some_and(Result::is_ok) {
                 let pushed = self.batch.push(wire::message_type(IPSET_CMD_TEST), 0, |w| {
@@ -580,7 +580,7 @@ impl Client {
                     Ok(()) => sent.push(index),
                     Err(error) => {
                         outcomes.pop();
-                        outcomes.push(Err(Error::new(attempt(entry), error, None)));
+                        outcomes.push(Err(Error::new(action(entry), error, None)));
                     }
                 }
             }
@@ -590,7 +590,7 @@ impl Client {
                 continue;
             };
             if let Err(error) = answer {
-                let error = Error::new(attempt(entry), error, Some(set_type));
+                let error = Error::new(action(entry), error, Some(set_type));
                 *outcome = if error.reason() == Some(Reason::NoSuchEntry) {
                     Ok(false)
                 } else {
@@ -603,11 +603,11 @@ impl Client {
 }
 
 impl Run<'_> {
-    fn type_of(&self, set: &SetName, attempt: &dyn Fn() -> Attempt) -> Result<(SetType, Family), Error> {
+    fn type_of(&self, set: &SetName, action: &dyn Fn() -> Action) -> Result<(SetType, Family), Error> {
         match self.types.get(set) {
             Some(Ok(known)) => Ok(*known),
-            Some(Err(error)) => Err(error.clone().about(attempt())),
-            None => Err(Error::of_errno(attempt(), Errno::ENOENT, None)),
+            Some(Err(error)) => Err(error.clone().about(action())),
+            None => Err(Error::of_errno(action(), Errno::ENOENT, None)),
         }
     }
 
@@ -657,7 +657,7 @@ impl Run<'_> {
             let known = self.types.get(operation.set());
             let lost = known.and_then(|known| known.as_ref().err());
             *outcome = Err(match lost.filter(|_| is_about_entries(operation)) {
-                Some(error) if error.is_silence() => error.clone().about(Attempt::Change(operation.clone())),
+                Some(error) if error.is_silence() => error.clone().about(Action::Change(operation.clone())),
                 _ => Error::NotAttempted,
             });
         }
@@ -747,21 +747,21 @@ fn may_follow(operation: &Operation, nested: &BTreeSet<SetName>) -> bool {
 fn goes_with(second: &Operation, first: &Operation) -> bool {
     match (first, second) {
         (
-            Operation::Add { set, on_repeat, .. },
+            Operation::Add { set, if_exists, .. },
             Operation::Add {
                 set: second_set,
-                on_repeat: second_on_repeat,
+                if_exists: second_if_exists,
                 ..
             },
         )
         | (
-            Operation::Delete { set, on_repeat, .. },
+            Operation::Delete { set, if_exists, .. },
             Operation::Delete {
                 set: second_set,
-                on_repeat: second_on_repeat,
+                if_exists: second_if_exists,
                 ..
             },
-        ) => set == second_set && on_repeat == second_on_repeat,
+        ) => set == second_set && if_exists == second_if_exists,
         _ => false,
     }
 }
@@ -774,9 +774,9 @@ fn command_of(operation: &Operation) -> u8 {
 }
 
 fn flags_of(operation: &Operation) -> u16 {
-    match operation.on_repeat() {
-        OnRepeat::Fail => flags::NLM_F_EXCL,
-        OnRepeat::Succeed => 0,
+    match operation.if_exists() {
+        IfExists::Fail => flags::NLM_F_EXCL,
+        IfExists::Succeed => 0,
     }
 }
 
@@ -784,11 +784,11 @@ fn check_range(
     range: &EntryRange,
     set_type: SetType,
     family: Family,
-    attempt: &dyn Fn() -> Attempt,
+    action: &dyn Fn() -> Action,
 ) -> Result<(), Error> {
     range.check(set_type, family).map_err(|reason| {
         Error::wrong_entry(
-            attempt(),
+            action(),
             crate::Mismatch {
                 set_type,
                 dimension: None,
@@ -796,31 +796,31 @@ fn check_range(
             },
         )
     })?;
-    check_options(&range.first, set_type, attempt)
+    check_options(&range.first, set_type, action)
 }
 
 /// Whether a range that is spread here has no more entries than are sent one by one.
-pub(crate) fn check_length(range: &EntryRange, attempt: &dyn Fn() -> Attempt) -> Result<(), Error> {
+pub(crate) fn check_length(range: &EntryRange, action: &dyn Fn() -> Action) -> Result<(), Error> {
     let count = range.count();
     if count <= SPREAD {
         return Ok(());
     }
     let reason = format!("{count} entries are more than the {SPREAD} that are sent one by one");
-    Err(Error::wrong_option(attempt(), "range", reason))
+    Err(Error::wrong_option(action(), "range", reason))
 }
 
 /// Options of an entry that the kernel would ignore in a set of another kind.
 pub(crate) fn check_options(
     entry: &Entry,
     set_type: SetType,
-    attempt: &dyn Fn() -> Attempt,
+    action: &dyn Fn() -> Action,
 ) -> Result<(), Error> {
     if entry.is_plain() {
         return Ok(());
     }
     let options = entry.options();
     let has_networks = set_type.dimensions().contains(&crate::Dimension::Net);
-    let wrong = |option, reason: &str| Err(Error::wrong_option(attempt(), option, reason));
+    let wrong = |option, reason: &str| Err(Error::wrong_option(action(), option, reason));
     if options.nomatch && !has_networks {
         return wrong("nomatch", "only entries with a network can be exceptions");
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use kernlink_dummylink::AddressKey;
-use kernlink_ipset::{Element, Entry, OnRepeat, Operation, ProtocolPort, Set};
+use kernlink_ipset::{Element, Entry, IfExists, Operation, ProtocolPort, Set};
 use kernlink_ipvs::Protocol;
 use kernlink_services::Family;
 
@@ -237,7 +237,7 @@ fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
     Operation::Delete {
         set: id.name(family),
         entry: entry.clone(),
-        on_repeat: OnRepeat::Succeed,
+        if_exists: IfExists::Succeed,
     }
 }
 
