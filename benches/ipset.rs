@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kernlink_benches::{figure, median};
 use kernlink_ipset::{
-    Client, Entry, Family, IpSets, Network, Operation, ProtocolPort, Set, SetName, SetType, notation, uapi,
+    Client, Entry, IpSets, Network, Operation, ProtocolPort, Set, SetFamily, SetName, SetType, notation, uapi,
 };
 use kernlink_kernel_tests::programs;
 use kernlink_netlink::{Script, flags, netfilter};
@@ -332,6 +332,6 @@ fn header(set: &Set) -> Outcome<Vec<u8>> {
     let mut w = kernlink_netlink::AttributeWriter::new(&mut payload);
     w.header(&netfilter::Header::new(0).to_bytes());
     w.string(IPSET_ATTR_TYPENAME, &set.set_type.to_string());
-    w.u8(IPSET_ATTR_FAMILY, Family::Inet.number());
+    w.u8(IPSET_ATTR_FAMILY, SetFamily::Inet.number());
     Ok(payload)
 }

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernlink_ipset::{
-    Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, Family, IfExists, Interface,
+    Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, IfExists, Interface,
     InterfaceMatching, InterfaceSide, IpSets, MacAddress, Operation, ProtocolPort, Reason, Set, SetContents,
-    SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation, uapi,
+    SetFamily, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    uapi,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
 use kernlink_netlink::{AttributeWriter, Connection, Message, Namespace, Protocol, flags, netfilter};
@@ -70,31 +71,39 @@ impl Numbers {
         self.next(2) == 1
     }
 
-    fn address(&mut self, family: Family) -> String {
+    fn address(&mut self, family: SetFamily) -> String {
         match (family, self.next(4)) {
-            (Family::Inet6, 0) => {
+            (SetFamily::Inet6, 0) => {
                 Ipv6Addr::from_bits(u128::from(self.u32()) << 96 | u128::from(self.u32())).to_string()
             }
-            (Family::Inet6, 1) => Ipv6Addr::from_bits(0xffff_0000_0000 | u128::from(self.u32())).to_string(),
-            (Family::Inet6, 2) => Ipv6Addr::from_bits(u128::from(self.u32()) << 16 | 0x0001_0000).to_string(),
-            (Family::Inet6, _) => Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(self.u32())).to_string(),
+            (SetFamily::Inet6, 1) => {
+                Ipv6Addr::from_bits(0xffff_0000_0000 | u128::from(self.u32())).to_string()
+            }
+            (SetFamily::Inet6, 2) => {
+                Ipv6Addr::from_bits(u128::from(self.u32()) << 16 | 0x0001_0000).to_string()
+            }
+            (SetFamily::Inet6, _) => Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(self.u32())).to_string(),
             _ => Ipv4Addr::from_bits(0x0a00_0000 | self.u32() >> 8).to_string(),
         }
     }
 
-    fn network(&mut self, family: Family) -> String {
-        let bits = if family == Family::Inet6 { 128 } else { 32 };
+    fn network(&mut self, family: SetFamily) -> String {
+        let bits = if family == SetFamily::Inet6 { 128 } else { 32 };
         format!("{}/{}", self.address(family), 1 + self.next(bits))
     }
 
-    fn port(&mut self, family: Family) -> String {
+    fn port(&mut self, family: SetFamily) -> String {
         match self.next(6) {
             0 => format!("tcp:{}", self.next(65536)),
             1 => format!("udp:{}", self.next(65536)),
             2 => format!("sctp:{}", self.next(65536)),
             3 => format!("udplite:{}", self.next(65536)),
             4 => {
-                let protocol = if family == Family::Inet6 { "icmpv6" } else { "icmp" };
+                let protocol = if family == SetFamily::Inet6 {
+                    "icmpv6"
+                } else {
+                    "icmp"
+                };
                 format!("{protocol}:{}/{}", self.next(256), self.next(256))
             }
             _ => format!("{}:0", [2, 47, 50, 89, 200, 255][self.next(6) as usize]),
@@ -112,7 +121,7 @@ impl Numbers {
     }
 
     /// A set with options, of which each is given or not.
-    fn set(&mut self, number: usize, set_type: SetType, family: Family, kernel: u8) -> Set {
+    fn set(&mut self, number: usize, set_type: SetType, family: SetFamily, kernel: u8) -> Set {
         let mut options = SetOptions::default();
         match set_type {
             SetType::BitmapIp | SetType::BitmapIpMac => {
@@ -140,7 +149,7 @@ impl Numbers {
         }
         if set_type == SetType::HashIp && kernel >= 6 && options.netmask.is_none() && self.flip() {
             options.bitmask = Some(match family {
-                Family::Inet6 => IpAddr::V6(Ipv6Addr::from_bits(u128::MAX << 64 | 0xff00)),
+                SetFamily::Inet6 => IpAddr::V6(Ipv6Addr::from_bits(u128::MAX << 64 | 0xff00)),
                 _ => IpAddr::V4(Ipv4Addr::new(255, 255, 0, 255)),
             });
         }
@@ -521,7 +530,7 @@ fn protocols_and_messages_print_like_ipset_prints_them() {
         .flat_map(|kind| [0, 1, 2, 4].map(|code| ProtocolPort::icmpv6(kind, code)));
     let protocols = (1..=255).map(|number| ProtocolPort::new(kernlink_ipset::Protocol(number), 0));
     let four = Set::new(name("four"), SetType::HashIpPort);
-    let six = Set::new(name("six"), SetType::HashIpPort).with_family(Family::Inet6);
+    let six = Set::new(name("six"), SetType::HashIpPort).with_family(SetFamily::Inet6);
     let plain: Vec<_> = protocols
         .filter(|port| !matches!(port.protocol.0, 1 | 58))
         .collect();
@@ -885,7 +894,7 @@ fn an_option_that_the_kernel_lacks_is_refused_with_the_first_kernel() {
     let mut client = client();
     let set = Set::new(name("masked"), SetType::HashIpPort).with_bitmask([255, 0, 255, 0].into());
     let has_it = client
-        .revisions(SetType::HashIpPort, Family::Inet)
+        .revisions(SetType::HashIpPort, SetFamily::Inet)
         .unwrap()
         .unwrap()
         .max
@@ -904,7 +913,7 @@ fn an_option_that_the_kernel_lacks_is_refused_with_the_first_kernel() {
     }
     // A type that no kernel has.
     let unknown: SetType = "hash:no,such".parse().unwrap();
-    assert_eq!(client.revisions(unknown, Family::Inet).unwrap(), None);
+    assert_eq!(client.revisions(unknown, SetFamily::Inet).unwrap(), None);
     let error = client.create(&Set::new(name("unknown"), unknown)).unwrap_err();
     assert!(error.is_unsupported(), "{error:?}");
 }
@@ -1184,7 +1193,7 @@ fn the_kernel_means_by_its_numbers_what_the_table_says() {
     let mut client = client();
     client.create(&Set::new(name("ip"), SetType::HashIp)).unwrap();
     client
-        .create(&Set::new(name("ip6"), SetType::HashIp).with_family(Family::Inet6))
+        .create(&Set::new(name("ip6"), SetType::HashIp).with_family(SetFamily::Inet6))
         .unwrap();
     client
         .create(&Set::new(name("port"), SetType::HashIpPort))
@@ -1253,7 +1262,7 @@ fn the_kernel_means_by_its_numbers_what_the_table_says() {
     });
     assert_eq!(before_nothing, IPSET_ERR_BEFORE);
     if client
-        .revisions(SetType::HashIpMark, Family::Inet)
+        .revisions(SetType::HashIpMark, SetFamily::Inet)
         .unwrap()
         .is_some()
     {
@@ -1263,7 +1272,7 @@ fn the_kernel_means_by_its_numbers_what_the_table_says() {
         assert_eq!(markmask, IPSET_ERR_INVALID_MARKMASK);
     }
     if client
-        .revisions(SetType::HashIp, Family::Inet)
+        .revisions(SetType::HashIp, SetFamily::Inet)
         .unwrap()
         .is_some_and(|revisions| revisions.max >= 6)
     {

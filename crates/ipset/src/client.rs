@@ -14,7 +14,7 @@ use crate::name::SetName;
 use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::Revisions;
 use crate::set::{Set, SetContents, SetHeader};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::wire;
@@ -182,7 +182,7 @@ pub trait IpSets: Send {
     ///
     /// `is_permission_denied`; [`Error::NotImplemented`] from the provided method.
     #[doc(alias = "IPSET_CMD_TYPE")]
-    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+    fn revisions(&mut self, set_type: SetType, family: SetFamily) -> Result<Option<Revisions>, Error> {
         let _ = family;
         Err(Error::not_implemented(Action::Revisions(set_type)))
     }
@@ -423,7 +423,7 @@ fn temporary_name(name: &SetName, number: u8) -> SetName {
 pub struct Client {
     pub(crate) connection: Connection,
     pub(crate) batch: Batch,
-    revisions: HashMap<(SetType, Family), Option<Revisions>>,
+    revisions: HashMap<(SetType, SetFamily), Option<Revisions>>,
 }
 
 /// How often a listing is made before it is given up.
@@ -529,9 +529,9 @@ impl Client {
     }
 
     /// Type and family of each set, `None` of those that are not there.
-    pub(crate) fn types_of(&mut self, names: &[SetName]) -> Vec<Result<(SetType, Family), Error>> {
+    pub(crate) fn types_of(&mut self, names: &[SetName]) -> Vec<Result<(SetType, SetFamily), Error>> {
         self.batch.clear();
-        let mut types: Vec<Result<(SetType, Family), Error>> = Vec::with_capacity(names.len());
+        let mut types: Vec<Result<(SetType, SetFamily), Error>> = Vec::with_capacity(names.len());
         for name in names {
             types.push(Err(Error::NotAttempted));
             // A name always fits.
@@ -693,7 +693,7 @@ impl IpSets for Client {
         name.ok_or_else(|| Error::of_errno(action, Errno::ENOENT, None))
     }
 
-    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+    fn revisions(&mut self, set_type: SetType, family: SetFamily) -> Result<Option<Revisions>, Error> {
         if let Some(known) = self.revisions.get(&(set_type, family)) {
             return Ok(*known);
         }

@@ -12,8 +12,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::{
-    Comment, Element, Entry, EntryRange, Error, Family, IfExists, IpSets, Network, Operation, Position,
-    ProtocolPort, Reason, Set, SetName, SetRange, SetType, SkbMark, SkbPriority, Timeout,
+    Comment, Element, Entry, EntryRange, Error, IfExists, IpSets, Network, Operation, Position, ProtocolPort,
+    Reason, Set, SetFamily, SetName, SetRange, SetType, SkbMark, SkbPriority, Timeout,
 };
 
 /// A check with its name.
@@ -153,8 +153,8 @@ pub fn examples() -> Vec<(Set, Vec<Entry>)> {
 }
 
 /// Elements in the kernel's own spelling.
-fn texts(set_type: SetType, family: Family) -> Vec<String> {
-    let inet6 = family == Family::Inet6;
+fn texts(set_type: SetType, family: SetFamily) -> Vec<String> {
+    let inet6 = family == SetFamily::Inet6;
     let a = if inet6 { "2001:db8::1234" } else { "10.0.1.2" };
     let b = if inet6 { "::ffff:10.1.2.3" } else { "10.0.3.4" };
     let net = if inet6 {
@@ -253,7 +253,7 @@ pub fn an_empty_namespace_lists_nothing(sets: &mut dyn IpSets) {
 /// What was asked for is there, with the kernel's defaults filled in.
 pub fn a_set_is_created_listed_and_destroyed(sets: &mut dyn IpSets) {
     let set = ip_port_set("a")
-        .with_family(Family::Inet6)
+        .with_family(SetFamily::Inet6)
         .with_maxelem(100)
         .with_hashsize(100)
         .with_counters();
@@ -606,12 +606,12 @@ pub fn options_that_mean_nothing_are_refused(sets: &mut dyn IpSets) {
     );
     assert_eq!(option(sets.create(&ip_port_set("a").with_size(1))), "size");
     assert_eq!(
-        option(sets.create(&ip_port_set("a").with_family(Family::Unspecified))),
+        option(sets.create(&ip_port_set("a").with_family(SetFamily::Unspecified))),
         "family"
     );
     assert_eq!(option(sets.create(&Set::new(a, SetType::BitmapIp))), "range");
     assert_eq!(
-        option(sets.create(&Set::new(a, SetType::BitmapIp).with_family(Family::Inet6))),
+        option(sets.create(&Set::new(a, SetType::BitmapIp).with_family(SetFamily::Inet6))),
         "family"
     );
     assert_eq!(
@@ -671,7 +671,7 @@ pub fn swapping_exchanges_the_contents(sets: &mut dyn IpSets) {
     oks(sets.execute(&[
         Operation::create(ip_port_set("a")),
         Operation::create(ip_port_set("b").with_maxelem(7)),
-        Operation::create(ip_port_set("c").with_family(Family::Inet6)),
+        Operation::create(ip_port_set("c").with_family(SetFamily::Inet6)),
         Operation::create(Set::new(name("d"), SetType::HashIp)),
         Operation::add(a, web(1)),
         Operation::add(b, web(2)),
@@ -765,7 +765,7 @@ pub fn ranges_spread_over_their_entries(sets: &mut dyn IpSets) {
     for (set, range, count, first) in [
         (ip_port_set("v4"), "10.0.0.0/24,tcp:1-3", 768, "10.0.0.0,tcp:1"),
         (
-            ip_port_set("v6").with_family(Family::Inet6),
+            ip_port_set("v6").with_family(SetFamily::Inet6),
             "fe80::1-fe80::7,tcp:5-6",
             14,
             "fe80::1,tcp:5",
@@ -777,7 +777,7 @@ pub fn ranges_spread_over_their_entries(sets: &mut dyn IpSets) {
             "100",
         ),
         (
-            Set::new(name("ip6"), SetType::HashIp).with_family(Family::Inet6),
+            Set::new(name("ip6"), SetType::HashIp).with_family(SetFamily::Inet6),
             "fe80::10/124",
             16,
             "fe80::10",
@@ -820,7 +820,7 @@ pub fn ranges_spread_over_their_entries(sets: &mut dyn IpSets) {
         assert_eq!(sets.list_set(&set.name).unwrap().entries, [], "{range}");
         assert_eq!(sets.execute(&[delete(IfExists::Succeed)]), [Ok(())], "{range}");
     }
-    let huge = EntryRange::parse("fe80::/64", SetType::HashIp, Family::Inet6).unwrap();
+    let huge = EntryRange::parse("fe80::/64", SetType::HashIp, SetFamily::Inet6).unwrap();
     assert!(sets.add_range(&name("ip6"), &huge).unwrap_err().is_invalid());
     let delete = Operation::DeleteRange {
         set: name("ip6"),
@@ -838,7 +838,7 @@ pub fn a_network_of_all_addresses_is_split(sets: &mut dyn IpSets) {
     assert!(sets.add(&set, &all).unwrap_err().is_invalid());
     sets.add_range(&set, &all.clone().into()).unwrap();
     assert_eq!(entries(sets, "net"), ["0.0.0.0/1", "128.0.0.0/1"]);
-    let range = EntryRange::parse("0.0.0.0-255.255.255.255", SetType::HashNet, Family::Inet).unwrap();
+    let range = EntryRange::parse("0.0.0.0-255.255.255.255", SetType::HashNet, SetFamily::Inet).unwrap();
     let delete = Operation::DeleteRange {
         set,
         range: Box::new(range),

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use kernlink_base::Protocol;
+
 use crate::mac::MacAddress;
 use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network};
 use crate::protocol_port::ProtocolPort;
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::{Dimension, SetType};
 
 /// The dimensions of an entry: its identity in a set. Which set types take which element is [`SetType::dimensions`];
@@ -212,7 +214,7 @@ impl Element {
     /// # Errors
     ///
     /// The dimension that is wrong, and why.
-    pub fn check(&self, set_type: SetType, family: Family) -> Result<(), Mismatch> {
+    pub fn check(&self, set_type: SetType, family: SetFamily) -> Result<(), Mismatch> {
         if self.is_plainly_right(set_type, family) {
             return Ok(());
         }
@@ -220,7 +222,7 @@ impl Element {
             return Err(self.wrong_shape(set_type));
         }
         self.addresses(&mut |index, address| match family {
-            Family::Inet | Family::Inet6 if Family::of(address) != family => Err(mismatch(
+            SetFamily::Inet | SetFamily::Inet6 if SetFamily::of(address) != family => Err(mismatch(
                 set_type,
                 index,
                 format!("{} is no address of family {family}", Address(address)),
@@ -246,34 +248,34 @@ impl Element {
     }
 
     /// The answer at once for what there is most of; batches ask for every entry.
-    fn is_plainly_right(&self, set_type: SetType, family: Family) -> bool {
-        let is_right = |ip: &IpAddr| Family::of(*ip) == family;
+    fn is_plainly_right(&self, set_type: SetType, family: SetFamily) -> bool {
+        let is_right = |ip: &IpAddr| SetFamily::of(*ip) == family;
         match (self, set_type) {
             (Element::Ip(ip), SetType::HashIp) => is_right(ip),
-            (Element::IpPort { ip, port }, SetType::HashIpPort) => is_right(ip) && port.protocol.has_ports(),
+            (Element::IpPort { ip, port }, SetType::HashIpPort) => is_right(ip) && port.has_port(),
             (Element::IpPortIp { ip, port, second }, SetType::HashIpPortIp) => {
-                is_right(ip) && port.protocol.has_ports() && is_right(second)
+                is_right(ip) && port.has_port() && is_right(second)
             }
             (Element::IpPortNet { ip, port, net }, SetType::HashIpPortNet) => {
-                is_right(ip) && port.protocol.has_ports() && is_right(&net.address()) && net.prefix_len() > 0
+                is_right(ip) && port.has_port() && is_right(&net.address()) && net.prefix_len() > 0
             }
             _ => false,
         }
     }
 
-    fn check_port(&self, set_type: SetType, port: ProtocolPort, family: Family) -> Result<(), Mismatch> {
+    fn check_port(&self, set_type: SetType, port: ProtocolPort, family: SetFamily) -> Result<(), Mismatch> {
         let dimensions = set_type.dimensions().iter();
         let index = dimensions
             .take_while(|dimension| **dimension != Dimension::Port)
             .count();
         let icmp_of_family = match family {
-            Family::Inet6 => crate::Protocol::ICMPV6,
-            _ => crate::Protocol::ICMP,
+            SetFamily::Inet6 => Protocol::ICMPV6,
+            _ => Protocol::ICMP,
         };
         if port.protocol.0 == 0 {
             return Err(mismatch(set_type, index, "protocol 0 cannot be held".to_owned()));
         }
-        if port.port != 0 && !port.protocol.has_ports() && port.protocol != icmp_of_family {
+        if port.port != 0 && !port.has_port() && port.protocol != icmp_of_family {
             let reason = format!(
                 "with {} of family {family} the kernel keeps no port, which must be 0 then",
                 port.protocol

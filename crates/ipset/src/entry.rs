@@ -11,7 +11,7 @@ use crate::name::SetName;
 use crate::network::Network;
 use crate::parse::ParseError;
 use crate::protocol_port::ProtocolPort;
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
 /// A member of a set: its dimensions, and what it carries besides. Without options it holds no memory of its own.
@@ -20,9 +20,10 @@ use crate::set_type::SetType;
 ///
 /// ```
 /// use kernlink_ipset::{Entry, Family, ProtocolPort, SetType};
+///
 /// let entry = Entry::ip_port([10, 0, 0, 1].into(), ProtocolPort::tcp(80));
 /// assert_eq!(entry.to_string(), "10.0.0.1,tcp:80");
-/// assert_eq!(Entry::parse("10.0.0.1,80", SetType::HashIpPort, Family::Inet), Ok(entry));
+/// assert_eq!(Entry::parse("10.0.0.1,80", SetType::HashIpPort, Family::Ipv4), Ok(entry));
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
@@ -178,10 +179,10 @@ impl Entry {
     /// # Errors
     ///
     /// The word that is wrong; a range or block of addresses that is many entries is [`EntryRange::parse`]'s.
-    pub fn parse(text: &str, set_type: SetType, family: Family) -> Result<Self, ParseError> {
+    pub fn parse(text: &str, set_type: SetType, family: impl Into<SetFamily>) -> Result<Self, ParseError> {
         EntryRange::parse(text, set_type, family)?
             .into_single()
-            .map_err(|range| ParseError::new("entry", range, "is a range of entries where one is wanted"))
+            .map_err(|range| ParseError::new("entry", range, "is a range of entries; expected one entry"))
     }
 
     /// The entry without what changes by itself, counters and what is left of its time-out.
@@ -233,9 +234,9 @@ mod tests {
 
     fn entry(set_type: SetType, text: &str) -> Entry {
         let family = if text.contains("::") {
-            Family::Inet6
+            SetFamily::Inet6
         } else {
-            Family::Inet
+            SetFamily::Inet
         };
         Entry::parse(text, set_type, family).unwrap_or_else(|error| panic!("{set_type} {text}: {error}"))
     }
@@ -314,7 +315,7 @@ mod tests {
             "bar,before,foo after x",
         ] {
             assert!(
-                Entry::parse(bad, SetType::ListSet, Family::Inet).is_err(),
+                Entry::parse(bad, SetType::ListSet, SetFamily::Inet).is_err(),
                 "{bad}"
             );
         }
@@ -335,7 +336,7 @@ mod tests {
                 .without_type()
         };
         assert_eq!(
-            check("10.0.0.1", SetType::HashIp, SetType::HashIpPort, Family::Inet),
+            check("10.0.0.1", SetType::HashIp, SetType::HashIpPort, SetFamily::Inet),
             "the entry has 1 dimensions, the set 2"
         );
         assert_eq!(
@@ -343,7 +344,7 @@ mod tests {
                 "10.0.0.1,tcp:1,10.0.0.2",
                 SetType::HashIpPortIp,
                 SetType::HashIpPortNet,
-                Family::Inet
+                SetFamily::Inet
             ),
             "dimension 3 (net): the entry has ip there"
         );
@@ -352,14 +353,14 @@ mod tests {
                 "10.0.0.1,tcp:1",
                 SetType::HashIpPort,
                 SetType::HashIpPort,
-                Family::Inet6
+                SetFamily::Inet6
             ),
             "dimension 1 (ip): 10.0.0.1 is no address of family inet6"
         );
         let all = Entry::net("0.0.0.0/0".parse().unwrap());
         assert_eq!(
             all.element()
-                .check(SetType::HashNet, Family::Inet)
+                .check(SetType::HashNet, SetFamily::Inet)
                 .unwrap_err()
                 .without_type(),
             "dimension 1 (net): 0.0.0.0/0: a prefix length of 0 cannot be held; a range of it is split into two of 1"
@@ -369,7 +370,7 @@ mod tests {
     #[test]
     fn text_that_is_no_entry_says_why() {
         let error = |set_type, text: &str| {
-            Entry::parse(text, set_type, Family::Inet)
+            Entry::parse(text, set_type, SetFamily::Inet)
                 .unwrap_err()
                 .to_string()
         };
@@ -379,7 +380,7 @@ mod tests {
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.0/30"),
-            "entry \"10.0.0.0-10.0.0.3\" is a range of entries where one is wanted"
+            "entry \"10.0.0.0-10.0.0.3\" is a range of entries; expected one entry"
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.1 timeout"),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use kernlink_base::Protocol;
+
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide, takes_prefix_0};
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
@@ -10,8 +12,8 @@ use crate::name::{InterfaceName, SetName};
 use crate::network::{Address, Network, parse_address};
 use crate::notation::{Word, words};
 use crate::parse::{self, ParseError};
-use crate::protocol_port::{Protocol, ProtocolPort, parse_port_range};
-use crate::set_family::Family;
+use crate::protocol_port::{ProtocolPort, parse_port_range, parse_protocol};
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
 /// Entries that one command names together, such as `10.0.0.1-10.0.0.9,tcp:80-90` or the `10.0.0.0/24` of a set of
@@ -67,14 +69,14 @@ impl EntryRange {
     /// # Errors
     ///
     /// The word that is wrong, or a range in a dimension that has none.
-    pub fn parse(text: &str, set_type: SetType, family: Family) -> Result<Self, ParseError> {
-        Self::parse_words(&mut words(text)?.into_iter(), set_type, family)
+    pub fn parse(text: &str, set_type: SetType, family: impl Into<SetFamily>) -> Result<Self, ParseError> {
+        Self::parse_words(&mut words(text)?.into_iter(), set_type, family.into())
     }
 
     pub(crate) fn parse_words<'a>(
         words: &mut dyn Iterator<Item = Word<'a>>,
         set_type: SetType,
-        family: Family,
+        family: SetFamily,
     ) -> Result<Self, ParseError> {
         let element = words.next().map(|word| word.text).unwrap_or_default();
         let (element, position) = match set_type {
@@ -114,8 +116,9 @@ impl EntryRange {
     /// # Errors
     ///
     /// What is wrong, as text.
-    pub(crate) fn check(&self, set_type: SetType, family: Family) -> Result<(), String> {
-        let of_family = |address: Option<IpAddr>| address.is_none_or(|address| Family::of(address) == family);
+    pub(crate) fn check(&self, set_type: SetType, family: SetFamily) -> Result<(), String> {
+        let of_family =
+            |address: Option<IpAddr>| address.is_none_or(|address| SetFamily::of(address) == family);
         if !of_family(self.address_to) || !of_family(self.second_to) {
             return Err(format!("the last address of the range is not of family {family}"));
         }
@@ -543,7 +546,7 @@ impl Ranges {
 
     fn plain_port(&mut self, text: &str) -> Result<u16, ParseError> {
         let (protocol, port) = match text.split_once(':') {
-            Some((protocol, port)) => (protocol.parse()?, port),
+            Some((protocol, port)) => (parse_protocol(protocol)?, port),
             None => (Protocol::TCP, text),
         };
         if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
@@ -568,7 +571,7 @@ fn parse_networks(text: &str) -> Result<(Network, Option<IpAddr>), ParseError> {
 }
 
 fn ordered(text: &str, first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), ParseError> {
-    if Family::of(first) != Family::of(last) {
+    if SetFamily::of(first) != SetFamily::of(last) {
         return Err(ParseError::new("address range", text, "mixes the families"));
     }
     Ok((first.min(last), first.max(last)))
@@ -603,9 +606,9 @@ mod tests {
 
     fn range(set_type: SetType, text: &str) -> EntryRange {
         let family = if text.contains("::") {
-            Family::Inet6
+            SetFamily::Inet6
         } else {
-            Family::Inet
+            SetFamily::Inet
         };
         EntryRange::parse(text, set_type, family).unwrap_or_else(|error| panic!("{set_type} {text}: {error}"))
     }
@@ -689,7 +692,7 @@ mod tests {
     #[test]
     fn a_range_in_a_dimension_without_ranges_is_refused() {
         let error = |set_type, text: &str| {
-            EntryRange::parse(text, set_type, Family::Inet)
+            EntryRange::parse(text, set_type, SetFamily::Inet)
                 .unwrap_err()
                 .to_string()
         };

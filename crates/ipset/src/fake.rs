@@ -18,7 +18,7 @@ use crate::network::masked;
 use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::{self, Revisions};
 use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
 
@@ -431,7 +431,7 @@ impl IpSets for Fake {
             .ok_or_else(|| Error::of_errno(Action::NameOf(index), Errno::ENOENT, None))
     }
 
-    fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+    fn revisions(&mut self, set_type: SetType, family: SetFamily) -> Result<Option<Revisions>, Error> {
         if let Some(revisions) = self.revisions.get(&set_type) {
             return Ok(*revisions);
         }

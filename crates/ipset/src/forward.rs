@@ -1,7 +1,7 @@
 //! [`IpSets`] behind a `Box` or a mutable reference.
 
 use crate::{
-    Entry, EntryRange, Error, Family, IpSets, Operation, Revisions, Set, SetContents, SetHeader, SetName,
+    Entry, EntryRange, Error, IpSets, Operation, Revisions, Set, SetContents, SetFamily, SetHeader, SetName,
     SetType,
 };
 
@@ -49,7 +49,7 @@ macro_rules! forward {
                 (**self).name_of(index)
             }
 
-            fn revisions(&mut self, set_type: SetType, family: Family) -> Result<Option<Revisions>, Error> {
+            fn revisions(&mut self, set_type: SetType, family: SetFamily) -> Result<Option<Revisions>, Error> {
                 (**self).revisions(set_type, family)
             }
 

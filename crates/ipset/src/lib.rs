@@ -36,13 +36,14 @@ pub use entry_range::EntryRange;
 pub use error::{Cause, Error, Reason, Refusal, Unsupported, WrongOption};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
+pub use kernlink_base::{Family, Protocol};
 pub use mac::MacAddress;
 pub use name::{InterfaceName, NameError, SetName, TypeName};
 pub use network::Network;
 pub use operation::{Action, IfExists, Operation};
 pub use parse::ParseError;
-pub use protocol_port::{Protocol, ProtocolPort};
+pub use protocol_port::ProtocolPort;
 pub use revisions::Revisions;
 pub use set::{Set, SetContents, SetHeader, SetOptions, SetRange, SetStats};
-pub use set_family::Family;
+pub use set_family::SetFamily;
 pub use set_type::{Dimension, SetType};

@@ -4,8 +4,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
+use kernlink_base::Family;
+
 use crate::parse::{self, ParseError};
-use crate::set_family::Family;
 
 /// A block of addresses: the bits behind the prefix are zero, so two networks are equal when they hold the same
 /// addresses. `10.1.2.3/8` becomes `10.0.0.0/8`, as in the kernel; a block of one address prints without prefix length.
@@ -133,6 +135,16 @@ impl From<IpAddr> for Network {
         Network {
             address,
             prefix_len: Family::of(address).address_bits(),
+        }
+    }
+}
+
+impl From<IpNet> for Network {
+    /// The block, without the host bits that an [`IpNet`] may have.
+    fn from(net: IpNet) -> Self {
+        Network {
+            address: net.network(),
+            prefix_len: net.prefix_len(),
         }
     }
 }
@@ -302,6 +314,20 @@ mod tests {
             "a",
         ] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_the_crate_ipnet_is_the_same_block() {
+        for text in [
+            "10.1.2.3/8",
+            "0.0.0.0/0",
+            "10.0.0.1/32",
+            "fe80::1/10",
+            "::/0",
+            "::1/128",
+        ] {
+            assert_eq!(Network::from(text.parse::<IpNet>().unwrap()), network(text));
         }
     }
 

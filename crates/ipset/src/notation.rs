@@ -16,15 +16,17 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
+use kernlink_base::Protocol;
+
 use crate::entry_options::Timeout;
 use crate::entry_range::EntryRange;
 use crate::name::SetName;
 use crate::network::{Network, parse_address};
 use crate::operation::{IfExists, Operation};
 use crate::parse::{self, ParseError};
-use crate::protocol_port::{Protocol, parse_port_range};
+use crate::protocol_port::parse_port_range;
 use crate::set::{Set, SetContents, SetRange};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
 /// What is wrong with a text of several lines, and where.
@@ -56,7 +58,7 @@ pub fn parse(text: &str) -> Result<Vec<Operation>, NotationError> {
 /// The first line that is wrong.
 pub fn parse_with(
     text: &str,
-    known: impl Fn(&SetName) -> Option<(SetType, Family)>,
+    known: impl Fn(&SetName) -> Option<(SetType, SetFamily)>,
 ) -> Result<Vec<Operation>, NotationError> {
     let mut types = HashMap::new();
     let mut operations = Vec::new();
@@ -140,12 +142,12 @@ pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, ParseError> {
     Ok(words)
 }
 
-type Types = HashMap<SetName, (SetType, Family)>;
+type Types = HashMap<SetName, (SetType, SetFamily)>;
 
 fn parse_line(
     line: &str,
     types: &mut Types,
-    known: &dyn Fn(&SetName) -> Option<(SetType, Family)>,
+    known: &dyn Fn(&SetName) -> Option<(SetType, SetFamily)>,
 ) -> Result<Option<Operation>, ParseError> {
     if line.trim_start().starts_with('#') {
         return Ok(None);
@@ -267,7 +269,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
             "skbinfo" => options.skbinfo = true,
             "forceadd" => options.forceadd = true,
             "family" => {
-                let family: Family = value()?.parse()?;
+                let family: SetFamily = value()?.parse()?;
                 // Of a type with one family only that one can be said, and is said by some.
                 if !set_type.families().contains(&family) {
                     return Err(ParseError::new(
@@ -278,8 +280,8 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
                 }
                 set.family = family;
             }
-            "-6" if set_type.families().contains(&Family::Inet6) => set.family = Family::Inet6,
-            "-4" if set_type.families().contains(&Family::Inet) => set.family = Family::Inet,
+            "-6" if set_type.families().contains(&SetFamily::Inet6) => set.family = SetFamily::Inet6,
+            "-4" if set_type.families().contains(&SetFamily::Inet) => set.family = SetFamily::Inet,
             "hashsize" => options.hashsize = Some(number32("hashsize", value()?)?),
             "maxelem" => options.maxelem = Some(number32("maxelem", value()?)?),
             "size" => options.size = Some(number32("size", value()?)?),

@@ -1,86 +1,19 @@
-//! Transport protocols, and a protocol with a port.
+//! A protocol with a port.
 
 use std::fmt;
 use std::str::FromStr;
 
+use kernlink_base::Protocol;
+
 use crate::parse::{self, ParseError};
 use crate::service_names;
 
-/// An IP protocol number. Printed by name where ipset(8) on an ordinary host knows one, else as number.
-#[doc(alias = "IPSET_ATTR_PROTO")]
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Protocol(pub u8);
-
-impl Protocol {
-    /// Internet control messages of IPv4; its "port" is type and code.
-    pub const ICMP: Protocol = Protocol(1);
-    /// Transmission control protocol.
-    pub const TCP: Protocol = Protocol(6);
-    /// User datagram protocol.
-    pub const UDP: Protocol = Protocol(17);
-    /// Internet control messages of IPv6; its "port" is type and code.
-    pub const ICMPV6: Protocol = Protocol(58);
-    /// Stream control transmission protocol.
-    pub const SCTP: Protocol = Protocol(132);
-    /// Lightweight user datagram protocol.
-    pub const UDPLITE: Protocol = Protocol(136);
-
-    /// Whether the kernel keeps a port with it; with every other protocol but ICMP it stores port 0
-    /// ([`ip_set_proto_with_ports`](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netfilter/ipset/ip_set_getport.h)).
-    pub fn has_ports(self) -> bool {
-        matches!(
-            self,
-            Protocol::TCP | Protocol::UDP | Protocol::SCTP | Protocol::UDPLITE
-        )
-    }
-
-    fn is_icmp(self) -> bool {
-        matches!(self, Protocol::ICMP | Protocol::ICMPV6)
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match PROTOCOLS.iter().find(|(number, _)| *number == self.0) {
-            Some((_, name)) => f.pad(name),
-            None => write!(f, "{}", self.0),
-        }
-    }
-}
-
-impl fmt::Debug for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = ParseError;
-
-    /// A name, in any case, or a number from 1 to 255.
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        let lower = text.to_ascii_lowercase();
-        let name = if lower == "icmpv6" { "ipv6-icmp" } else { &lower };
-        if let Some((number, _)) = PROTOCOLS.iter().find(|(_, known)| *known == name) {
-            return Ok(Protocol(*number));
-        }
-        match text.parse() {
-            Ok(number) if number > 0 => Ok(Protocol(number)),
-            _ => Err(ParseError::new(
-                "protocol",
-                text,
-                "is neither a known protocol name nor a number from 1 to 255",
-            )),
-        }
-    }
-}
-
-/// A protocol with its port, or with the type and code of an ICMP message: the `tcp:80` of an entry.
+/// A protocol with its port, or with the type and code of an ICMP message: `tcp:80` in an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolPort {
     /// The protocol; not 0.
     pub protocol: Protocol,
-    /// The port, 0 to 65535; of ICMP type << 8 | code; of a protocol without ports 0.
+    /// The port, 0 to 65535. With ICMP: type << 8 | code. With a protocol without ports: 0.
     #[doc(alias = "IPSET_ATTR_PORT")]
     pub port: u16,
 }
@@ -116,23 +49,29 @@ impl ProtocolPort {
         Self::new(Protocol::ICMPV6, u16::from_be_bytes([message_type, code]))
     }
 
-    /// `proto:port`, `port` (TCP then, as ipset(8) reads it), or `proto:from-to`; the second value is the last port. A port may
+    /// Whether the kernel stores a port with the protocol. With every other protocol except ICMP it stores port 0
+    /// ([`ip_set_proto_with_ports`](https://elixir.bootlin.com/linux/v6.1/source/include/linux/netfilter/ipset/ip_set_getport.h)).
+    pub(crate) fn has_port(self) -> bool {
+        has_ports(self.protocol)
+    }
+
+    /// Parses `proto:port`, `port` (of TCP, as in ipset(8)) or `proto:first-last`; the second value is the last port. A port may
     /// be the name of a service.
     pub(crate) fn parse_range(text: &str) -> Result<(Self, Option<u16>), ParseError> {
         let (protocol, port) = match text.split_once(':') {
-            Some((protocol, port)) => (protocol.parse()?, port),
+            Some((protocol, port)) => (parse_protocol(protocol)?, port),
             None => (Protocol::TCP, text),
         };
         if protocol.is_icmp() {
             return Ok((Self::new(protocol, icmp_message(protocol, port)?), None));
         }
-        if !protocol.has_ports() {
+        if !has_ports(protocol) {
             return match port {
                 "0" => Ok((Self::new(protocol, 0), None)),
                 _ => Err(ParseError::new(
                     "port",
                     text,
-                    "must be 0, the protocol has no ports",
+                    "must be 0, because the protocol has no ports",
                 )),
             };
         }
@@ -166,28 +105,48 @@ impl fmt::Debug for ProtocolPort {
 impl FromStr for ProtocolPort {
     type Err = ParseError;
 
-    /// `proto:port`, or a port alone, which is TCP's. A range is not one port. For the name of a service, this host's
-    /// `/etc/services` is read.
+    /// Parses `proto:port`, or `port` for TCP. A range of ports is an error. Names of services are looked up in `/etc/services`
+    /// of this host.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match Self::parse_range(text)? {
             (port, None) => Ok(port),
-            (_, Some(_)) => Err(ParseError::new(
-                "port",
-                text,
-                "is a range where one port is wanted",
-            )),
+            (_, Some(_)) => Err(ParseError::new("port", text, "is a range; expected one port")),
         }
     }
 }
 
-/// `first` or `first-last`, numbers or names of services of the protocol; a reversed range is turned round, as in the kernel.
-/// A name with a dash in it stands in brackets, `[ftp-data]`, as for ipset(8).
+fn has_ports(protocol: Protocol) -> bool {
+    matches!(
+        protocol,
+        Protocol::TCP | Protocol::UDP | Protocol::SCTP | Protocol::UDPLITE
+    )
+}
+
+/// Parses a name in any case, or a number from 1 to 255.
+pub(crate) fn parse_protocol(text: &str) -> Result<Protocol, ParseError> {
+    text.parse().map_err(|_| {
+        ParseError::new(
+            "protocol",
+            text,
+            "is neither a known protocol name nor a number from 1 to 255",
+        )
+    })
+}
+
+/// Parses `first` or `first-last`, each a number or the name of a service of the protocol. If `last` is the smaller one, the two
+/// are exchanged, as in the kernel. A name with a dash is written in brackets, `[ftp-data]`, as for ipset(8).
 pub(crate) fn parse_port_range(text: &str, protocol: Protocol) -> Result<(u16, Option<u16>), ParseError> {
     let (first, last) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, "")) => (name, None),
         Some((name, rest)) => match rest.strip_prefix('-') {
             Some(last) => (name, Some(last)),
-            None => return Err(ParseError::new("port", text, "has something behind its brackets")),
+            None => {
+                return Err(ParseError::new(
+                    "port",
+                    text,
+                    "has text after its closing bracket",
+                ));
+            }
         },
         None => text
             .split_once('-')
@@ -255,7 +214,7 @@ fn icmp_names(protocol: Protocol) -> &'static [(u16, &'static str)] {
     if protocol == Protocol::ICMP { ICMP } else { ICMPV6 }
 }
 
-/// Type << 8 | code of the messages that ipset(8) prints by name.
+/// Messages that ipset(8) prints by name: type << 8 | code.
 const ICMP: &[(u16, &str)] = &[
     (0x0000, "echo-reply"),
     (0x0300, "network-unreachable"),
@@ -311,64 +270,6 @@ const ICMPV6: &[(u16, &str)] = &[
     (0x8900, "redirect"),
 ];
 
-/// The registered names (`/etc/protocols`), of which ipset(8) prints the ones that its host knows.
-const PROTOCOLS: &[(u8, &str)] = &[
-    (6, "tcp"),
-    (17, "udp"),
-    (132, "sctp"),
-    (1, "icmp"),
-    (58, "ipv6-icmp"),
-    (136, "udplite"),
-    (2, "igmp"),
-    (3, "ggp"),
-    (4, "ipencap"),
-    (5, "st"),
-    (8, "egp"),
-    (9, "igp"),
-    (12, "pup"),
-    (20, "hmp"),
-    (22, "xns-idp"),
-    (27, "rdp"),
-    (29, "iso-tp4"),
-    (33, "dccp"),
-    (36, "xtp"),
-    (37, "ddp"),
-    (38, "idpr-cmtp"),
-    (41, "ipv6"),
-    (43, "ipv6-route"),
-    (44, "ipv6-frag"),
-    (45, "idrp"),
-    (46, "rsvp"),
-    (47, "gre"),
-    (50, "esp"),
-    (51, "ah"),
-    (57, "skip"),
-    (59, "ipv6-nonxt"),
-    (60, "ipv6-opts"),
-    (73, "rspf"),
-    (81, "vmtp"),
-    (88, "eigrp"),
-    (89, "ospf"),
-    (93, "ax.25"),
-    (94, "ipip"),
-    (97, "etherip"),
-    (98, "encap"),
-    (103, "pim"),
-    (108, "ipcomp"),
-    (112, "vrrp"),
-    (115, "l2tp"),
-    (124, "isis"),
-    (133, "fc"),
-    (135, "mobility-header"),
-    (137, "mpls-in-ip"),
-    (138, "manet"),
-    (139, "hip"),
-    (140, "shim6"),
-    (141, "wesp"),
-    (142, "rohc"),
-    (143, "ethernet"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port_is_named() {
+    fn an_invalid_port_is_named_in_the_error() {
         let error = |text: &str| text.parse::<ProtocolPort>().unwrap_err().to_string();
         assert_eq!(
             error("tcp:65536"),
@@ -407,7 +308,7 @@ mod tests {
         );
         assert_eq!(
             error("ospf:7"),
-            "port \"ospf:7\" must be 0, the protocol has no ports"
+            "port \"ospf:7\" must be 0, because the protocol has no ports"
         );
         assert_eq!(
             error("icmp:9"),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::error::{Error, Unsupported};
 use crate::operation::Action;
 use crate::set::{Set, SetRange};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
 /// The revisions of a set type that the running kernel has, all from the first to the last.
@@ -148,7 +148,7 @@ impl SetOption {
 pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Error> {
     let wrong = |option: SetOption, reason: String| Err(Error::wrong_option(action(), option.name(), reason));
     if !set.set_type.families().contains(&set.family) {
-        let families: Vec<String> = set.set_type.families().iter().map(Family::to_string).collect();
+        let families: Vec<String> = set.set_type.families().iter().map(SetFamily::to_string).collect();
         let reason = format!(
             "{} is not a family of {}, which has {}",
             set.family,
@@ -178,7 +178,7 @@ pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Er
         _ => {}
     }
     match options.bitmask {
-        Some(bitmask) if Family::of(bitmask) != set.family => {
+        Some(bitmask) if SetFamily::of(bitmask) != set.family => {
             return wrong(
                 SetOption::Bitmask,
                 format!("{bitmask} is no address of family {}", set.family),

@@ -1,12 +1,12 @@
-//! Names of ports.
+//! Names of services for ports, from `/etc/services`.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use crate::protocol_port::Protocol;
+use kernlink_base::Protocol;
 
-/// The port of a service in this host's `/etc/services`, by a name or alias and the protocol, as `getservbyname(3)` finds it.
-/// The file is read when the first name is looked up. `None` where it is missing or does not have the name.
+/// The port of a service in this host's `/etc/services`, by name or alias and protocol, as `getservbyname(3)` finds it. The file
+/// is read once, at the first look-up. `None` if the file is missing or does not have the name.
 pub(crate) fn port(name: &str, protocol: Protocol) -> Option<u16> {
     static SERVICES: OnceLock<Services> = OnceLock::new();
     let services = SERVICES.get_or_init(|| {
@@ -20,7 +20,7 @@ pub(crate) fn port(name: &str, protocol: Protocol) -> Option<u16> {
 struct Services(HashMap<String, Vec<(String, u16)>>);
 
 impl Services {
-    /// Reads lines such as `smtp 25/tcp mail # remark`; others are skipped.
+    /// Parses lines such as `smtp 25/tcp mail # comment`; others are skipped.
     fn parse(text: &str) -> Self {
         let mut services = Services::default();
         for line in text.lines() {
@@ -59,9 +59,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_line_with_name_and_protocol_counts() {
+    fn the_first_line_with_the_name_and_protocol_is_used() {
         let services = Services::parse(
-            "# remark\nsmtp\t25/tcp\tmail # x\nbroken\nbroken x/tcp\nbroken 5\nntp 123/udp\nmail 26/tcp\nmail 27/udp\n",
+            "# comment\nsmtp\t25/tcp\tmail # x\nbroken\nbroken x/tcp\nbroken 5\nntp 123/udp\nmail 26/tcp\nmail 27/udp\n",
         );
         assert_eq!(services.port("smtp", Protocol::TCP), Some(25));
         assert_eq!(services.port("mail", Protocol::TCP), Some(25));

@@ -7,7 +7,7 @@ use crate::entry::Entry;
 use crate::entry_options::Timeout;
 use crate::name::SetName;
 use crate::network::Address;
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
 /// A set as it is to be created, or as it is: without its content.
@@ -21,7 +21,7 @@ pub struct Set {
     /// Its type.
     pub set_type: SetType,
     /// Its family; one of [`SetType::families`].
-    pub family: Family,
+    pub family: SetFamily,
     /// Its options.
     pub options: SetOptions,
 }
@@ -81,7 +81,7 @@ impl Set {
             .families()
             .first()
             .copied()
-            .unwrap_or(Family::Unspecified);
+            .unwrap_or(SetFamily::Unspecified);
         let range = (set_type == SetType::BitmapPort).then_some(SetRange::Ports(0, u16::MAX));
         Set {
             name,
@@ -94,9 +94,10 @@ impl Set {
         }
     }
 
-    /// Of this family.
-    pub fn with_family(mut self, family: Family) -> Self {
-        self.family = family;
+    /// With this family.
+    #[must_use]
+    pub fn with_family(mut self, family: impl Into<SetFamily>) -> Self {
+        self.family = family.into();
         self
     }
 

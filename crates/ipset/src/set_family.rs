@@ -1,18 +1,20 @@
-//! Address families.
+//! Address families of sets.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use kernlink_base::Family;
+
 use crate::parse::ParseError;
 use crate::uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC};
 
-/// The address family of a set.
+/// The address family of a set, which has one value more than [`Family`]: sets without addresses have none.
 #[doc(alias = "IPSET_ATTR_FAMILY")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Family {
-    /// None: sets of ports (`bitmap:port`), of Ethernet addresses (`hash:mac`) and of sets (`list:set`).
+pub enum SetFamily {
+    /// None: sets of ports (`bitmap:port`), of Ethernet addresses (`hash:mac`) and of sets (`list:set`). Printed `unspec`.
     #[doc(alias = "NFPROTO_UNSPEC")]
     Unspecified,
     /// IPv4, printed `inet`.
@@ -21,72 +23,104 @@ pub enum Family {
     /// IPv6, printed `inet6`.
     #[doc(alias = "NFPROTO_IPV6")]
     Inet6,
-    /// A number that this crate does not know.
+    /// A number that this crate does not support.
     Unknown(u8),
 }
 
-impl Family {
-    /// The family of an address.
+impl SetFamily {
+    /// The family of an address. An IPv4-mapped IPv6 address is [`Inet6`](Self::Inet6).
+    #[must_use]
     pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() {
-            Family::Inet
-        } else {
-            Family::Inet6
-        }
+        Family::of(address).into()
     }
 
-    /// The length of an address; 0 without addresses.
+    /// Bits in an address; 0 for a family without addresses.
     pub(crate) fn address_bits(self) -> u8 {
         match self {
-            Family::Inet => 32,
-            Family::Inet6 => 128,
-            Family::Unspecified | Family::Unknown(_) => 0,
+            SetFamily::Inet => Family::Ipv4.address_bits(),
+            SetFamily::Inet6 => Family::Ipv6.address_bits(),
+            SetFamily::Unspecified | SetFamily::Unknown(_) => 0,
         }
     }
 
-    /// The number on the wire.
+    /// The number in a message: one of the kernel's `NFPROTO_*`.
+    #[must_use]
     pub fn number(self) -> u8 {
         match self {
-            Family::Unspecified => NFPROTO_UNSPEC,
-            Family::Inet => NFPROTO_IPV4,
-            Family::Inet6 => NFPROTO_IPV6,
-            Family::Unknown(number) => number,
+            SetFamily::Unspecified => NFPROTO_UNSPEC,
+            SetFamily::Inet => NFPROTO_IPV4,
+            SetFamily::Inet6 => NFPROTO_IPV6,
+            SetFamily::Unknown(number) => number,
         }
     }
 }
 
-impl From<u8> for Family {
+impl From<Family> for SetFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::Ipv4 => SetFamily::Inet,
+            Family::Ipv6 => SetFamily::Inet6,
+        }
+    }
+}
+
+impl From<u8> for SetFamily {
+    /// The family with this [`number`](Self::number).
     fn from(number: u8) -> Self {
         match number {
-            NFPROTO_UNSPEC => Family::Unspecified,
-            NFPROTO_IPV4 => Family::Inet,
-            NFPROTO_IPV6 => Family::Inet6,
-            other => Family::Unknown(other),
+            NFPROTO_UNSPEC => SetFamily::Unspecified,
+            NFPROTO_IPV4 => SetFamily::Inet,
+            NFPROTO_IPV6 => SetFamily::Inet6,
+            other => SetFamily::Unknown(other),
         }
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for SetFamily {
+    /// The word of ipset(8), such as `inet`; the number of an unknown family.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Family::Unspecified => f.pad("unspec"),
-            Family::Inet => f.pad("inet"),
-            Family::Inet6 => f.pad("inet6"),
-            Family::Unknown(number) => write!(f, "{number}"),
+            SetFamily::Unspecified => f.pad("unspec"),
+            SetFamily::Inet => f.pad("inet"),
+            SetFamily::Inet6 => f.pad("inet6"),
+            SetFamily::Unknown(number) => write!(f, "{number}"),
         }
     }
 }
 
-impl FromStr for Family {
+impl FromStr for SetFamily {
     type Err = ParseError;
 
-    /// `inet` or `inet6`, and what ipset(8) takes for them.
+    /// Parses `inet`, `ipv4` or `-4`; `inet6`, `ipv6` or `-6`; `unspec`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
-            "inet" | "ipv4" | "-4" => Ok(Family::Inet),
-            "inet6" | "ipv6" | "-6" => Ok(Family::Inet6),
-            "unspec" => Ok(Family::Unspecified),
+            "inet" | "ipv4" | "-4" => Ok(SetFamily::Inet),
+            "inet6" | "ipv6" | "-6" => Ok(SetFamily::Inet6),
+            "unspec" => Ok(SetFamily::Unspecified),
             _ => Err(ParseError::new("family", text, "is neither inet nor inet6")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_of_addresses_is_a_family_of_sets() {
+        for family in Family::ALL {
+            assert_eq!(SetFamily::of(family.unspecified()), family.into());
+            assert_eq!(SetFamily::from(family).address_bits(), family.address_bits());
+        }
+    }
+
+    #[test]
+    fn numbers_and_words_read_back() {
+        for family in [SetFamily::Unspecified, SetFamily::Inet, SetFamily::Inet6] {
+            assert_eq!(SetFamily::from(family.number()), family);
+            assert_eq!(family.to_string().parse(), Ok(family));
+        }
+        assert_eq!(SetFamily::from(77).number(), 77);
+        assert!("inet4".parse::<SetFamily>().is_err());
     }
 }

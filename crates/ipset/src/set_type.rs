@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::name::TypeName;
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 
 /// The type of a set: how it is stored, and which dimensions its entries have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,12 +118,12 @@ impl SetType {
     }
 
     /// The families a set of this type can have; the first is what ipset(8) takes when none is named.
-    pub fn families(&self) -> &'static [Family] {
+    pub fn families(&self) -> &'static [SetFamily] {
         match self {
-            SetType::BitmapIp | SetType::BitmapIpMac => &[Family::Inet],
-            SetType::BitmapPort | SetType::HashMac | SetType::ListSet => &[Family::Unspecified],
-            SetType::Unknown(_) => &[Family::Unspecified, Family::Inet, Family::Inet6],
-            _ => &[Family::Inet, Family::Inet6],
+            SetType::BitmapIp | SetType::BitmapIpMac => &[SetFamily::Inet],
+            SetType::BitmapPort | SetType::HashMac | SetType::ListSet => &[SetFamily::Unspecified],
+            SetType::Unknown(_) => &[SetFamily::Unspecified, SetFamily::Inet, SetFamily::Inet6],
+            _ => &[SetFamily::Inet, SetFamily::Inet6],
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kernlink_base::Protocol;
 use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, netfilter};
 
 use crate::element::{Element, Interface, InterfaceMatching, InterfaceSide};
@@ -11,10 +12,10 @@ use crate::entry_range::EntryRange;
 use crate::mac::MacAddress;
 use crate::name::{InterfaceName, SetName, TypeName};
 use crate::network::Network;
-use crate::protocol_port::{Protocol, ProtocolPort};
+use crate::protocol_port::ProtocolPort;
 use crate::revisions::Revisions;
 use crate::set::{Set, SetHeader, SetOptions, SetRange, SetStats};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
 
@@ -210,14 +211,14 @@ pub(crate) struct ListPart<'b> {
 
 /// A message of `IPSET_CMD_LIST`.
 pub(crate) fn read_list_part(payload: &[u8]) -> Result<ListPart<'_>, Error> {
-    let (mut set_name, mut set_type, mut family, mut revision) = (None, None, Family::Unspecified, 0);
+    let (mut set_name, mut set_type, mut family, mut revision) = (None, None, SetFamily::Unspecified, 0);
     let (mut data, mut entries) = (None, None);
-    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_SETNAME => set_name = Some(read_name(&attribute)?),
             IPSET_ATTR_TYPENAME => set_type = Some(read_type(&attribute)?),
-            IPSET_ATTR_FAMILY => family = Family::from(attribute.u8()?),
+            IPSET_ATTR_FAMILY => family = SetFamily::from(attribute.u8()?),
             IPSET_ATTR_REVISION => revision = attribute.u8()?,
             IPSET_ATTR_DATA => data = Some(attribute.nested()),
             IPSET_ATTR_ADT => entries = Some(attribute.bytes()),
@@ -258,13 +259,13 @@ fn read_type(attribute: &Attribute<'_>) -> Result<SetType, Error> {
 }
 
 /// The answer to `IPSET_CMD_HEADER`: type and family.
-pub(crate) fn read_type_and_family(payload: &[u8]) -> Result<(SetType, Family), Error> {
-    let (mut set_type, mut family) = (None, Family::Unspecified);
-    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
+pub(crate) fn read_type_and_family(payload: &[u8]) -> Result<(SetType, SetFamily), Error> {
+    let (mut set_type, mut family) = (None, SetFamily::Unspecified);
+    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_TYPENAME => set_type = Some(read_type(&attribute)?),
-            IPSET_ATTR_FAMILY => family = Family::from(attribute.u8()?),
+            IPSET_ATTR_FAMILY => family = SetFamily::from(attribute.u8()?),
             _ => {}
         }
     }
@@ -277,7 +278,7 @@ pub(crate) fn read_type_and_family(payload: &[u8]) -> Result<(SetType, Family), 
 }
 
 /// `IPSET_CMD_TYPE`.
-pub(crate) fn write_type_query(w: &mut AttributeWriter<'_>, set_type: SetType, family: Family) {
+pub(crate) fn write_type_query(w: &mut AttributeWriter<'_>, set_type: SetType, family: SetFamily) {
     preamble(w, IPSET_PROTOCOL_MIN);
     text(w, IPSET_ATTR_TYPENAME, set_type.as_bytes());
     w.u8(IPSET_ATTR_FAMILY, family.number());
@@ -286,7 +287,7 @@ pub(crate) fn write_type_query(w: &mut AttributeWriter<'_>, set_type: SetType, f
 /// The answer to `IPSET_CMD_TYPE`.
 pub(crate) fn read_revisions(payload: &[u8]) -> Result<Revisions, Error> {
     let (mut min, mut max) = (None, None);
-    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_REVISION => max = Some(attribute.u8()?),
@@ -312,7 +313,7 @@ pub(crate) fn write_index_query(w: &mut AttributeWriter<'_>, index: u16) {
 /// The answer to `IPSET_CMD_GET_BYNAME` (index) and `IPSET_CMD_GET_BYINDEX` (name), each as far as it is there.
 pub(crate) fn read_name_and_index(payload: &[u8]) -> Result<(Option<SetName>, Option<u16>), Error> {
     let (mut set_name, mut index) = (None, None);
-    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_SETNAME => set_name = Some(read_name(&attribute)?),
@@ -720,7 +721,7 @@ fn network(address: IpAddr, prefix_len: Option<u8>) -> Result<Network, Error> {
 
 /// The line number in the kernel's copy of a refused request: which entry of a nest it was.
 pub(crate) fn refused_line(echo: &[u8]) -> Option<u32> {
-    AttributeReader::after_header(echo, netfilter::HEADER_LENGTH)
+    AttributeReader::behind(echo, netfilter::HEADER_LENGTH)
         .ok()?
         .map_while(Result::ok)
         .find(|attribute| attribute.kind() == IPSET_ATTR_LINENO)

@@ -3,7 +3,7 @@
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
-use kernlink_ipset::{Client, Family, Operation, Reason, SetName, SetType, notation};
+use kernlink_ipset::{Client, Operation, Reason, SetFamily, SetName, SetType, notation};
 use kernlink_netlink::Script;
 
 /// The lines of `ipset restore` that were executed in one step, and the bytes that went there and back.
@@ -39,15 +39,15 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn known(name: &SetName) -> Option<(SetType, Family)> {
+fn known(name: &SetName) -> Option<(SetType, SetFamily)> {
     Some(match name.to_string().as_str() {
-        "web" => (SetType::HashIpPort, Family::Inet6),
-        "masked" => (SetType::HashIp, Family::Inet),
-        "ports" => (SetType::BitmapPort, Family::Unspecified),
-        "addresses" => (SetType::BitmapIpMac, Family::Inet),
-        "iface" => (SetType::HashNetIface, Family::Inet),
-        "triple" => (SetType::HashIpPortNet, Family::Inet),
-        "list" => (SetType::ListSet, Family::Unspecified),
+        "web" => (SetType::HashIpPort, SetFamily::Inet6),
+        "masked" => (SetType::HashIp, SetFamily::Inet),
+        "ports" => (SetType::BitmapPort, SetFamily::Unspecified),
+        "addresses" => (SetType::BitmapIpMac, SetFamily::Inet),
+        "iface" => (SetType::HashNetIface, SetFamily::Inet),
+        "triple" => (SetType::HashIpPortNet, SetFamily::Inet),
+        "list" => (SetType::ListSet, SetFamily::Unspecified),
         _ => return None,
     })
 }

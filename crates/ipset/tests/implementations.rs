@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_ipset::{
-    Action, Entry, Error, Fake, Family, IpSets, Operation, Set, SetContents, SetHeader, SetName, SetType,
+    Action, Entry, Error, Fake, IpSets, Operation, Set, SetContents, SetFamily, SetHeader, SetName, SetType,
     contract,
 };
 
@@ -64,7 +64,7 @@ fn name(text: &str) -> SetName {
 }
 
 fn entry(text: &str) -> Entry {
-    Entry::parse(text, SetType::HashIp, Family::Inet).unwrap()
+    Entry::parse(text, SetType::HashIp, SetFamily::Inet).unwrap()
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_stand_in_reports_its_own_errors() {
     for error in [
         sets.index_of(&set.name).unwrap_err(),
         sets.name_of(0).unwrap_err(),
-        sets.revisions(SetType::HashIp, Family::Inet).unwrap_err(),
+        sets.revisions(SetType::HashIp, SetFamily::Inet).unwrap_err(),
     ] {
         assert!(error.is_unsupported(), "{error}");
     }

@@ -6,18 +6,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kernlink_ipset::{
-    Client, Comment, Element, Entry, EntryOptions, EntryRange, Family, IfExists, Interface,
-    InterfaceMatching, InterfaceSide, IpSets, MacAddress, Network, Operation, Protocol, ProtocolPort, Set,
-    SetName, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    Client, Comment, Element, Entry, EntryOptions, EntryRange, IfExists, Interface, InterfaceMatching,
+    InterfaceSide, IpSets, MacAddress, Network, Operation, Protocol, ProtocolPort, Set, SetFamily, SetName,
+    SetType, SkbMark, SkbPriority, Timeout, contract, notation,
 };
 use kernlink_netlink::Script;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-fn address(family: Family) -> BoxedStrategy<IpAddr> {
+fn address(family: SetFamily) -> BoxedStrategy<IpAddr> {
     match family {
-        Family::Inet6 => prop_oneof![
+        SetFamily::Inet6 => prop_oneof![
             any::<u128>(),
             any::<u32>().prop_map(u128::from),
             any::<u32>().prop_map(|low| 0xffff_0000_0000 | u128::from(low))
@@ -30,15 +30,15 @@ fn address(family: Family) -> BoxedStrategy<IpAddr> {
     }
 }
 
-fn network(family: Family) -> BoxedStrategy<Network> {
-    let bits = if family == Family::Inet6 { 128 } else { 32_u8 };
+fn network(family: SetFamily) -> BoxedStrategy<Network> {
+    let bits = if family == SetFamily::Inet6 { 128 } else { 32_u8 };
     (address(family), 1..=bits)
         .prop_map(|(address, prefix_len)| Network::new(address, prefix_len).unwrap())
         .boxed()
 }
 
-fn port(family: Family) -> BoxedStrategy<ProtocolPort> {
-    let icmp = if family == Family::Inet6 {
+fn port(family: SetFamily) -> BoxedStrategy<ProtocolPort> {
+    let icmp = if family == SetFamily::Inet6 {
         Protocol::ICMPV6
     } else {
         Protocol::ICMP
@@ -57,7 +57,7 @@ fn name() -> impl Strategy<Value = SetName> {
     "[a-zA-Z0-9_.:~][a-zA-Z0-9_.:~-]{0,30}".prop_map(|text| SetName::new(&text).unwrap())
 }
 
-fn element(set_type: SetType, family: Family) -> BoxedStrategy<Element> {
+fn element(set_type: SetType, family: SetFamily) -> BoxedStrategy<Element> {
     let ip = move || address(family);
     let net = move || network(family);
     let port = move || port(family);
@@ -138,7 +138,7 @@ fn options(set_type: SetType) -> impl Strategy<Value = EntryOptions> {
         )
 }
 
-fn entry() -> impl Strategy<Value = (SetType, Family, Entry)> {
+fn entry() -> impl Strategy<Value = (SetType, SetFamily, Entry)> {
     let kinds: Vec<_> = SetType::ALL
         .iter()
         .flat_map(|kind| kind.families().iter().map(move |family| (*kind, *family)))
@@ -204,17 +204,17 @@ proptest! {
         let entries: std::collections::BTreeSet<Entry> = range.entries().collect();
         prop_assert_eq!(entries.len() as u128, range.count());
         let text = range.to_string();
-        let read = EntryRange::parse(&text, SetType::HashIpPort, Family::Inet).unwrap();
+        let read = EntryRange::parse(&text, SetType::HashIpPort, SetFamily::Inet).unwrap();
         prop_assert_eq!(read.entries().collect::<std::collections::BTreeSet<_>>(), entries, "{}", text);
     }
 
     #[test]
     fn any_text_is_read_or_refused(text in "(create|add|del|-N|-A)? ?[a-z]{0,3} (hash:ip,port|hash:net,iface|bitmap:port)?.{0,60}") {
-        if let Ok(operations) = notation::parse_with(&text, |_| Some((SetType::HashIpPort, Family::Inet))) {
+        if let Ok(operations) = notation::parse_with(&text, |_| Some((SetType::HashIpPort, SetFamily::Inet))) {
             let _ = notation::render(&operations);
         }
         for set_type in SetType::ALL {
-            let _ = EntryRange::parse(&text, set_type, Family::Inet);
+            let _ = EntryRange::parse(&text, set_type, SetFamily::Inet);
         }
     }
 
@@ -256,7 +256,7 @@ fn answer_to_everything(payload: &[u8]) {
     let _ = client(8).names();
     let _ = client(8).index_of(&set);
     let _ = client(8).name_of(1);
-    let _ = client(8).revisions(SetType::HashIp, Family::Inet);
+    let _ = client(8).revisions(SetType::HashIp, SetFamily::Inet);
     let _ = client(8).execute(&[
         Operation::add(set, Entry::port(1)),
         Operation::add(set, Entry::port(2)),

@@ -14,7 +14,7 @@ use crate::error::{Error, Reason, Unsupported};
 use crate::name::SetName;
 use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::{self, WILDCARD};
-use crate::set_family::Family;
+use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::wire;
@@ -38,7 +38,7 @@ const BUSY_ATTEMPTS: u32 = 12;
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 const BUSY_PAUSE_MAX: Duration = Duration::from_millis(250);
 
-type Types = BTreeMap<SetName, Result<(SetType, Family), Error>>;
+type Types = BTreeMap<SetName, Result<(SetType, SetFamily), Error>>;
 
 /// One run over a list of operations.
 struct Run<'o> {
@@ -532,7 +532,7 @@ impl Client {
     }
 
     /// Whether the kernel knows first parts of interface names.
-    fn wildcard(&mut self, family: Family) -> Result<Result<(), Unsupported>, Error> {
+    fn wildcard(&mut self, family: SetFamily) -> Result<Result<(), Unsupported>, Error> {
         let revisions = self.revisions(SetType::HashNetIface, family)?;
         let max = revisions.map(|revisions| revisions.max);
         Ok(if max.is_some_and(|max| max >= WILDCARD.0) {
@@ -603,7 +603,7 @@ impl Client {
 }
 
 impl Run<'_> {
-    fn type_of(&self, set: &SetName, action: &dyn Fn() -> Action) -> Result<(SetType, Family), Error> {
+    fn type_of(&self, set: &SetName, action: &dyn Fn() -> Action) -> Result<(SetType, SetFamily), Error> {
         match self.types.get(set) {
             Some(Ok(known)) => Ok(*known),
             Some(Err(error)) => Err(error.clone().about(action())),
@@ -783,7 +783,7 @@ fn flags_of(operation: &Operation) -> u16 {
 fn check_range(
     range: &EntryRange,
     set_type: SetType,
-    family: Family,
+    family: SetFamily,
     action: &dyn Fn() -> Action,
 ) -> Result<(), Error> {
     range.check(set_type, family).map_err(|reason| {

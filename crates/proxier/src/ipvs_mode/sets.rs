@@ -5,7 +5,6 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
 use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
 
@@ -178,10 +177,6 @@ impl SetId {
         if self.set_type() == SetType::BitmapPort {
             return set;
         }
-        let family = match family {
-            Family::Ipv4 => kernlink_ipset::Family::Inet,
-            Family::Ipv6 => kernlink_ipset::Family::Inet6,
-        };
         set.with_family(family).with_hashsize(1_024).with_maxelem(65_536)
     }
 
@@ -281,7 +276,7 @@ fn load_balancer(frontend: &Frontend, port: ProtocolPort, own: Entry, local: boo
     if !frontend.source_ranges.is_empty() {
         entries.push((SetId::LoadBalancerFirewall, own));
         for range in frontend.source_ranges.iter() {
-            let entry = Entry::ip_port_net(frontend.address, port, network(range));
+            let entry = Entry::ip_port_net(frontend.address, port, Network::from(*range));
             entries.push((SetId::LoadBalancerSourceCidr, entry));
         }
         if frontend.admits_node {
@@ -312,12 +307,6 @@ fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
         Protocol::Sctp => SetProtocol::SCTP,
     };
     ProtocolPort::new(protocol, port)
-}
-
-fn network(net: &IpNet) -> Network {
-    // An IpNet never has a prefix longer than its address.
-    #[expect(clippy::expect_used, reason = "the same limit holds for both types")]
-    Network::new(net.network(), net.prefix_len()).expect("a prefix no longer than the address")
 }
 
 #[cfg(test)]
