@@ -320,7 +320,7 @@ mod tests {
         );
         assert_eq!(
             error("tcp:1-2"),
-            "port \"tcp:1-2\" is a range where one port is wanted"
+            "port \"tcp:1-2\" is a range; expected one port"
         );
         for bad in ["+1", "no-such", "[no-such", "[no-such]x", "[80]80", "80-", "-80"] {
             let error = error(&format!("tcp:{bad}"));
