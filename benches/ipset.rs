@@ -208,7 +208,7 @@ impl Bench {
         for message in &messages {
             script = script.expect(message).acknowledge(0, Ok(()));
         }
-        succeed(Client::over(script.connect()?).execute(&self.operations))?;
+        succeed(Client::from_connection(script.connect()?).execute(&self.operations))?;
         Ok(messages)
     }
 

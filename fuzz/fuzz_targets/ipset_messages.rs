@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
                 .done()
                 .acknowledge(0, Ok(()))
         });
-        script.connect().ok().map(Client::over)
+        script.connect().ok().map(Client::from_connection)
     };
     let Ok(set) = SetName::new("a") else { return };
     let Some(mut first) = client() else { return };

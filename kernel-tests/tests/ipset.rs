@@ -13,7 +13,7 @@ use std::time::Duration;
 use kernlink_ipset::{
     Client, Comment, Element, Entry, EntryOptions, EntryRange, Error, Fake, IfExists, Interface,
     InterfaceMatching, InterfaceSide, IpSets, MacAddress, Operation, ProtocolPort, Reason, Set, SetContents,
-    SetFamily, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    SetFamily, SetName, SetOptions, SetRange, SetType, SkbMark, SkbPriority, Timeout, notation,
     uapi,
 };
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, since, tools, wait};
@@ -503,8 +503,8 @@ fn what_ipset_restore_writes_is_read_here() {
 fn the_examples_print_like_ipset_prints_them() {
     requires!(Feature::IpSet);
     let mut client = client();
-    contract::create_members(&mut client);
-    for (set, entries) in contract::examples() {
+    examples::create_members(&mut client);
+    for (set, entries) in examples::examples() {
         if client.revisions(set.set_type, set.family).unwrap().is_none() {
             continue;
         }
@@ -906,7 +906,7 @@ fn an_option_that_the_kernel_lacks_is_refused_with_the_first_kernel() {
             assert!(
                 error
                     .to_string()
-                    .contains("bitmask of hash:ip,port needs Linux 6.3 or newer (revision 7"),
+                    .contains("bitmask of hash:ip,port requires Linux 6.3 or newer (revision 7"),
                 "{error}"
             );
         }

@@ -149,7 +149,7 @@ pub trait IpSets: Send {
             let action = || Action::Test(*set, entry.clone());
             match &listed {
                 Ok(members) => members.test(entry, &action),
-                Err(error) => Err(error.clone().about(action())),
+                Err(error) => Err(error.clone().with_action(action())),
             }
         };
         entries.iter().map(test).collect()
@@ -437,7 +437,7 @@ impl Client {
     /// The socket cannot be opened.
     pub fn open() -> Result<Self, Error> {
         Connection::open(Protocol::Netfilter)
-            .map(Self::over)
+            .map(Self::from_connection)
             .map_err(|error| Error::new(Action::Open, error, None))
     }
 
@@ -448,12 +448,13 @@ impl Client {
     /// The namespace cannot be entered or the socket not opened.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         Connection::open_in(Protocol::Netfilter, namespace)
-            .map(Self::over)
+            .map(Self::from_connection)
             .map_err(|error| Error::new(Action::Open, error, None))
     }
 
-    /// Over a connection of [`Protocol::Netfilter`], such as one to a script.
-    pub fn over(connection: Connection) -> Self {
+    /// Uses this connection, whose protocol must be [`Protocol::Netfilter`], for example one to a script.
+    #[must_use]
+    pub fn from_connection(connection: Connection) -> Self {
         Client {
             connection,
             batch: Batch::new(),

@@ -225,14 +225,16 @@ impl Element {
             SetFamily::Inet | SetFamily::Inet6 if SetFamily::of(address) != family => Err(mismatch(
                 set_type,
                 index,
-                format!("{} is no address of family {family}", Address(address)),
+                format!("{} is not an address of family {family}", Address(address)),
             )),
             _ => Ok(()),
         })?;
         self.networks(&mut |index, network| {
             if network.prefix_len() == 0 && !takes_prefix_0(set_type) {
-                let advice = "a prefix length of 0 cannot be held; a range of it is split into two of 1";
-                return Err(mismatch(set_type, index, format!("{network}: {advice}")));
+                let reason = format!(
+                    "{network}: the type does not support prefix length 0; a range is split into two networks of length 1"
+                );
+                return Err(mismatch(set_type, index, reason));
             }
             Ok(())
         })?;
@@ -240,9 +242,11 @@ impl Element {
             self.check_port(set_type, port, family)?;
         }
         match self {
-            Element::IpMac { mac: None, .. } if set_type == SetType::HashIpMac => {
-                Err(mismatch(set_type, 1, "an Ethernet address is wanted".to_owned()))
-            }
+            Element::IpMac { mac: None, .. } if set_type == SetType::HashIpMac => Err(mismatch(
+                set_type,
+                1,
+                "an Ethernet address is required".to_owned(),
+            )),
             _ => Ok(()),
         }
     }
@@ -273,11 +277,15 @@ impl Element {
             _ => Protocol::ICMP,
         };
         if port.protocol.0 == 0 {
-            return Err(mismatch(set_type, index, "protocol 0 cannot be held".to_owned()));
+            return Err(mismatch(
+                set_type,
+                index,
+                "protocol 0 is not supported".to_owned(),
+            ));
         }
         if port.port != 0 && !port.has_port() && port.protocol != icmp_of_family {
             let reason = format!(
-                "with {} of family {family} the kernel keeps no port, which must be 0 then",
+                "the port must be 0, because the kernel stores no port for {} in family {family}",
                 port.protocol
             );
             return Err(mismatch(set_type, index, reason));
@@ -286,30 +294,30 @@ impl Element {
     }
 
     fn wrong_shape(&self, set_type: SetType) -> Mismatch {
-        let (wanted, given) = (set_type.dimensions(), self.dimensions());
-        if wanted.is_empty() {
+        let (expected, given) = (set_type.dimensions(), self.dimensions());
+        if expected.is_empty() {
             return Mismatch {
                 set_type,
                 dimension: None,
-                reason: format!("entries of type {set_type} are not known here"),
+                reason: format!("set type {set_type} is not supported"),
             };
         }
-        let differing = wanted
+        let differing = expected
             .iter()
             .zip(given)
-            .position(|(wanted, given)| wanted != given);
+            .position(|(expected, given)| expected != given);
         match differing {
             Some(index) => {
                 let given = given.get(index).copied().unwrap_or(Dimension::Set);
-                mismatch(set_type, index, format!("the entry has {given} there"))
+                mismatch(set_type, index, format!("the entry has {given} instead"))
             }
             None => Mismatch {
                 set_type,
                 dimension: None,
                 reason: format!(
-                    "the entry has {} dimensions, the set {}",
+                    "the entry has {} dimensions; the type has {}",
                     given.len(),
-                    wanted.len()
+                    expected.len()
                 ),
             },
         }

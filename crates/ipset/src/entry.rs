@@ -337,7 +337,7 @@ mod tests {
         };
         assert_eq!(
             check("10.0.0.1", SetType::HashIp, SetType::HashIpPort, SetFamily::Inet),
-            "the entry has 1 dimensions, the set 2"
+            "the entry has 1 dimensions; the type has 2"
         );
         assert_eq!(
             check(
@@ -346,7 +346,7 @@ mod tests {
                 SetType::HashIpPortNet,
                 SetFamily::Inet
             ),
-            "dimension 3 (net): the entry has ip there"
+            "dimension 3 (net): the entry has ip instead"
         );
         assert_eq!(
             check(
@@ -355,7 +355,7 @@ mod tests {
                 SetType::HashIpPort,
                 SetFamily::Inet6
             ),
-            "dimension 1 (ip): 10.0.0.1 is no address of family inet6"
+            "dimension 1 (ip): 10.0.0.1 is not an address of family inet6"
         );
         let all = Entry::net("0.0.0.0/0".parse().unwrap());
         assert_eq!(
@@ -363,7 +363,7 @@ mod tests {
                 .check(SetType::HashNet, SetFamily::Inet)
                 .unwrap_err()
                 .without_type(),
-            "dimension 1 (net): 0.0.0.0/0: a prefix length of 0 cannot be held; a range of it is split into two of 1"
+            "dimension 1 (net): 0.0.0.0/0: the type does not support prefix length 0; a range is split into two networks of length 1"
         );
     }
 
@@ -376,7 +376,7 @@ mod tests {
         };
         assert_eq!(
             error(SetType::HashIpPort, "10.0.0.1"),
-            "entry \"10.0.0.1\" has 1 dimensions, a set of type hash:ip,port has 2"
+            "entry \"10.0.0.1\" has 1 dimensions; set type hash:ip,port has 2"
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.0/30"),
@@ -384,15 +384,15 @@ mod tests {
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.1 timeout"),
-            "option \"timeout\" wants a value"
+            "option \"timeout\" requires a value"
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.1 wildcard"),
-            "entry option \"wildcard\" is not known"
+            "entry option \"wildcard\" is unknown or not valid for set type hash:ip"
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.1 comment \"x"),
-            "line \"10.0.0.1 comment \\\"x\" has an open quotation mark"
+            "line \"10.0.0.1 comment \\\"x\" has an unclosed quotation mark"
         );
         assert_eq!(
             error(SetType::HashIp, ""),

@@ -72,7 +72,7 @@ impl EntryOptions {
         word: &str,
         next: &mut dyn FnMut() -> Option<&'a str>,
     ) -> Result<bool, ParseError> {
-        let missing = || ParseError::new("option", word, "wants a value");
+        let missing = || ParseError::new("option", word, "requires a value");
         match word {
             "nomatch" => self.nomatch = true,
             "timeout" => self.timeout = Some(next().ok_or_else(missing)?.parse()?),
@@ -222,7 +222,7 @@ impl Comment {
             return Err(ParseError::new(
                 "comment",
                 text,
-                "must not hold a quotation mark or a line break",
+                "must not contain a quotation mark or a line break",
             ));
         }
         Self::from_bytes(text.as_bytes())
@@ -239,7 +239,7 @@ impl Comment {
             return error("has more than 255 bytes (IPSET_MAX_COMMENT_SIZE)");
         }
         if bytes.contains(&0) {
-            return error("must not hold a NUL byte");
+            return error("must not contain a NUL byte");
         }
         Ok(Comment(bytes.into()))
     }

@@ -93,7 +93,7 @@ impl EntryRange {
                 return Err(ParseError::new(
                     "entry option",
                     word,
-                    "gives the place a second time",
+                    "gives the position a second time",
                 ));
             }
             if word == "wildcard"
@@ -101,13 +101,17 @@ impl EntryRange {
             {
                 range.first = Entry::net_iface(net, interface.with_matching(InterfaceMatching::Prefix));
             } else if !options.set_word(word, &mut || words.next().map(|word| word.text))? {
-                return Err(ParseError::new("entry option", word, "is not known"));
+                return Err(ParseError::new(
+                    "entry option",
+                    word,
+                    format_args!("is unknown or not valid for set type {set_type}"),
+                ));
             }
         }
         range.first = range.first.with_options(options);
         range
             .check(set_type, family)
-            .map_err(|reason| ParseError::new("entry", element, reason))?;
+            .map_err(|reason| ParseError::new("entry", element, format_args!("is invalid: {reason}")))?;
         Ok(range)
     }
 
@@ -125,17 +129,23 @@ impl EntryRange {
         if self.address_to.is_some()
             && (self.first_address().is_none() || matches!(self.first.element(), Element::IpMac { .. }))
         {
-            return Err(format!("entries of {set_type} have no range of addresses"));
+            return Err(format!(
+                "set type {set_type} does not support ranges of addresses"
+            ));
         }
         if self.port_to.is_some() && self.first_port().is_none() {
-            return Err(format!("entries of {set_type} have no range of ports"));
+            return Err(format!("set type {set_type} does not support ranges of ports"));
         }
         if self.second_to.is_some() && self.second_net().is_none() {
-            return Err(format!("entries of {set_type} have no range of second networks"));
+            return Err(format!(
+                "set type {set_type} does not support ranges of second networks"
+            ));
         }
         // One of them stands for all: they differ in what lies between two checked addresses.
         let example = self.entries().next();
-        let example = example.as_ref().ok_or("the range ends before it begins")?;
+        let example = example
+            .as_ref()
+            .ok_or("the end of the range is before its start")?;
         example
             .element()
             .check(set_type, family)
@@ -423,17 +433,17 @@ fn split_position(text: &str) -> Result<(&str, Option<Position>), ParseError> {
 }
 
 fn parse_element(text: &str, set_type: SetType) -> Result<EntryRange, ParseError> {
-    let wanted = set_type.dimensions();
+    let expected = set_type.dimensions();
     let parts: Vec<&str> = text.split(',').collect();
     let without_mac = set_type == SetType::BitmapIpMac && parts.len() == 1;
-    if wanted.is_empty() || (parts.len() != wanted.len() && !without_mac) {
-        let reason = if wanted.is_empty() {
-            format!("is of type {set_type}, which is not known here")
+    if expected.is_empty() || (parts.len() != expected.len() && !without_mac) {
+        let reason = if expected.is_empty() {
+            format!("cannot be parsed: set type {set_type} is not supported")
         } else {
             format!(
-                "has {} dimensions, a set of type {set_type} has {}",
+                "has {} dimensions; set type {set_type} has {}",
                 parts.len(),
-                wanted.len()
+                expected.len()
             )
         };
         return Err(ParseError::new("entry", text, reason));
@@ -550,7 +560,7 @@ impl Ranges {
             None => (Protocol::TCP, text),
         };
         if !matches!(protocol, Protocol::TCP | Protocol::UDP) {
-            return Err(ParseError::new("port", text, "must be of tcp or udp"));
+            return Err(ParseError::new("port", text, "must be a port of tcp or udp"));
         }
         let (port, last) = parse_port_range(port, protocol)?;
         self.port_to = last;
@@ -572,7 +582,7 @@ fn parse_networks(text: &str) -> Result<(Network, Option<IpAddr>), ParseError> {
 
 fn ordered(text: &str, first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), ParseError> {
     if SetFamily::of(first) != SetFamily::of(last) {
-        return Err(ParseError::new("address range", text, "mixes the families"));
+        return Err(ParseError::new("address range", text, "mixes IPv4 and IPv6"));
     }
     Ok((first.min(last), first.max(last)))
 }
@@ -585,7 +595,7 @@ fn parse_host(text: &str) -> Result<IpAddr, ParseError> {
         Err(ParseError::new(
             "address",
             text,
-            "is a network where one address is wanted",
+            "is a network; expected one address",
         ))
     }
 }
@@ -698,15 +708,15 @@ mod tests {
         };
         assert_eq!(
             error(SetType::HashIpPortIp, "10.0.0.1,tcp:1,10.0.0.0/24"),
-            "address \"10.0.0.0/24\" is a network where one address is wanted"
+            "address \"10.0.0.0/24\" is a network; expected one address"
         );
         assert_eq!(
             error(SetType::HashIpMac, "10.0.0.0/24,0a:0b:cc:01:02:03"),
-            "entry \"10.0.0.0/24,0a:0b:cc:01:02:03\" entries of hash:ip,mac have no range of addresses"
+            "entry \"10.0.0.0/24,0a:0b:cc:01:02:03\" is invalid: set type hash:ip,mac does not support ranges of addresses"
         );
         assert_eq!(
             error(SetType::HashIp, "10.0.0.1-::1"),
-            "address range \"10.0.0.1-::1\" mixes the families"
+            "address range \"10.0.0.1-::1\" mixes IPv4 and IPv6"
         );
     }
 }

@@ -177,7 +177,7 @@ impl Fake {
         } else {
             range.first.element().check(set_type, family)
         };
-        checked.map_err(|mismatch| Error::wrong_entry(action(), mismatch))?;
+        checked.map_err(|mismatch| Error::invalid_entry(action(), mismatch))?;
         check_options(&range.first, set_type, action)?;
         if is_range && !range.is_spread_by_kernel() {
             check_length(range, action)?;
@@ -411,7 +411,7 @@ impl IpSets for Fake {
             .map(|entry| {
                 let action = || Action::Test(*set, entry.clone());
                 self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
-                let set = self.get(set).map_err(|error| error.about(action()))?;
+                let set = self.get(set).map_err(|error| error.with_action(action()))?;
                 // The kernel answers a test that it refuses as one for what is not there.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
                 Ok(is_possible && matching::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
@@ -422,7 +422,7 @@ impl IpSets for Fake {
     fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
         self.get(name)
             .map(|set| set.index)
-            .map_err(|error| error.about(Action::IndexOf(*name)))
+            .map_err(|error| error.with_action(Action::IndexOf(*name)))
     }
 
     fn name_of(&mut self, index: u16) -> Result<SetName, Error> {

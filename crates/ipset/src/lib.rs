@@ -1,5 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+// `contract/examples.rs` refers to this crate by its name.
+#[cfg(feature = "fake")]
+extern crate self as kernlink_ipset;
+
 mod client;
 #[cfg(feature = "fake")]
 pub mod contract;
@@ -20,6 +24,7 @@ pub mod notation;
 mod operation;
 mod parse;
 mod protocol_port;
+mod reason;
 mod revisions;
 mod service_names;
 mod set;
@@ -33,7 +38,7 @@ pub use element::{Element, Interface, InterfaceMatching, InterfaceSide, Mismatch
 pub use entry::Entry;
 pub use entry_options::{Comment, EntryOptions, Position, SkbMark, SkbPriority, Timeout};
 pub use entry_range::EntryRange;
-pub use error::{Cause, Error, Reason, Refusal, Unsupported, WrongOption};
+pub use error::{Cause, Error, InvalidOption, Refusal, Unsupported};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
 pub use kernlink_base::{Family, Protocol};
@@ -43,6 +48,7 @@ pub use network::Network;
 pub use operation::{Action, IfExists, Operation};
 pub use parse::ParseError;
 pub use protocol_port::ProtocolPort;
+pub use reason::Reason;
 pub use revisions::Revisions;
 pub use set::{Set, SetContents, SetHeader, SetOptions, SetRange, SetStats};
 pub use set_family::SetFamily;

@@ -44,7 +44,7 @@ impl FromStr for MacAddress {
             Err(ParseError::new(
                 "Ethernet address",
                 text,
-                "is not six hexadecimal bytes with colons between",
+                "is not six hexadecimal bytes separated by colons",
             ))
         }
     }

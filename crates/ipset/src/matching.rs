@@ -37,7 +37,7 @@ impl Members {
         let SetContents { header, entries } = &self.contents;
         let set_type = header.set.set_type;
         let checked = entry.element().check(set_type, header.set.family);
-        checked.map_err(|mismatch| Error::wrong_entry(action(), mismatch))?;
+        checked.map_err(|mismatch| Error::invalid_entry(action(), mismatch))?;
         check_options(entry, set_type, action)?;
         let Ok(kept) = kept(&header.set, entry) else {
             return Ok(false);

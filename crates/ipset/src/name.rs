@@ -37,7 +37,7 @@ pub enum NameError {
         what: &'static str,
     },
     /// Longer than the kernel's buffer.
-    #[error("{what} {name:?} has {len} bytes, the kernel takes at most {limit} ({constant} with its NUL)")]
+    #[error("{what} {name:?} has {len} bytes; the maximum is {limit} ({constant} includes the NUL)")]
     TooLong {
         /// The kind of name.
         what: &'static str,
@@ -51,7 +51,7 @@ pub enum NameError {
         constant: &'static str,
     },
     /// A NUL inside.
-    #[error("{what} {name:?} must not hold a NUL byte")]
+    #[error("{what} {name:?} must not contain a NUL byte")]
     Nul {
         /// The kind of name.
         what: &'static str,
@@ -67,8 +67,8 @@ impl NameError {
             NameError::Empty { .. } => "must not be empty".to_owned(),
             NameError::TooLong {
                 len, limit, constant, ..
-            } => format!("has {len} bytes, the kernel takes at most {limit} ({constant} with its NUL)"),
-            NameError::Nul { .. } => "must not hold a NUL byte".to_owned(),
+            } => format!("has {len} bytes; the maximum is {limit} ({constant} includes the NUL)"),
+            NameError::Nul { .. } => "must not contain a NUL byte".to_owned(),
         }
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         let error = SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CIDR").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "set name \"KUBE-6-LOAD-BALANCER-SOURCE-CIDR\" has 32 bytes, the kernel takes at most 31 (IPSET_MAXNAMELEN with its NUL)"
+            "set name \"KUBE-6-LOAD-BALANCER-SOURCE-CIDR\" has 32 bytes; the maximum is 31 (IPSET_MAXNAMELEN includes the NUL)"
         );
     }
 
@@ -161,7 +161,7 @@ mod tests {
         );
         assert_eq!(
             SetName::new("a\0b").unwrap_err().to_string(),
-            "set name \"a\\0b\" must not hold a NUL byte"
+            "set name \"a\\0b\" must not contain a NUL byte"
         );
     }
 

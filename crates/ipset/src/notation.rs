@@ -127,7 +127,7 @@ pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, ParseError> {
     while !rest.is_empty() {
         let (text, behind, is_quoted) = match rest.strip_prefix('"') {
             Some(quoted) => {
-                let error = || ParseError::new("line", text, "has an open quotation mark");
+                let error = || ParseError::new("line", text, "has an unclosed quotation mark");
                 let (word, behind) = quoted.split_once('"').ok_or_else(error)?;
                 (word, behind, true)
             }
@@ -169,9 +169,9 @@ fn parse_line(
         None if matches!(what, "destroy" | "flush") => Err(ParseError::new(
             "command",
             what,
-            "without a name would mean all sets, which is not done from text",
+            "requires the name of a set; changing all sets is not supported in text",
         )),
-        None => Err(ParseError::new("command", what, "wants the name of a set")),
+        None => Err(ParseError::new("command", what, "requires the name of a set")),
     };
     let operation = match command.text {
         "COMMIT" => return Ok(None),
@@ -203,8 +203,9 @@ fn parse_line(
         "add" | "-A" | "--add" | "del" | "-D" | "--del" => {
             let set = name(command.text)?;
             let known = types.get(&set).copied().or_else(|| known(&set));
-            let (set_type, family) = known
-                .ok_or_else(|| ParseError::new("set", set, "is not known, so its entries cannot be read"))?;
+            let (set_type, family) = known.ok_or_else(|| {
+                ParseError::new("set", set, "has an unknown type, so its entries cannot be parsed")
+            })?;
             let range = EntryRange::parse_words(&mut words, set_type, family)?;
             let is_add = matches!(command.text, "add" | "-A" | "--add");
             match (range.into_single(), is_add) {
@@ -230,10 +231,20 @@ fn parse_line(
                 },
             }
         }
-        other => return Err(ParseError::new("command", other, "is not known")),
+        other => {
+            return Err(ParseError::new(
+                "command",
+                other,
+                "is unknown; known: create, destroy, flush, rename, swap, add, del",
+            ));
+        }
     };
     match words.next() {
-        Some(word) => Err(ParseError::new("word", word.text, "is one too many")),
+        Some(word) => Err(ParseError::new(
+            "word",
+            word.text,
+            "is unexpected at the end of the line",
+        )),
         None => Ok(Some(operation)),
     }
 }
@@ -252,7 +263,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
         .parse()
         .map_err(|error| ParseError::new("set type", word, error))?;
     if matches!(set_type, SetType::Unknown(_)) {
-        return Err(ParseError::new("set type", word, "is not known"));
+        return Err(ParseError::new("set type", word, "is unknown"));
     }
     let mut set = Set::new(name, set_type);
     let options = &mut set.options;
@@ -261,7 +272,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
             words
                 .next()
                 .map(|word| word.text)
-                .ok_or_else(|| ParseError::new("option", word.text, "wants a value"))
+                .ok_or_else(|| ParseError::new("option", word.text, "requires a value"))
         };
         match word.text {
             "counters" => options.counters = true,
@@ -275,7 +286,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
                     return Err(ParseError::new(
                         "family",
                         family,
-                        format_args!("is not one of {set_type}"),
+                        format_args!("is not a family of {set_type}"),
                     ));
                 }
                 set.family = family;
@@ -292,7 +303,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
             "bitmask" => options.bitmask = Some(parse_address(value()?)?),
             "timeout" => options.timeout = Some(value()?.parse::<Timeout>()?),
             "range" => options.range = Some(parse_range(value()?, set_type)?),
-            other => return Err(ParseError::new("set option", other, "is not known")),
+            other => return Err(ParseError::new("set option", other, "is unknown")),
         }
     }
     Ok(set)
@@ -309,7 +320,7 @@ fn parse_range(text: &str, set_type: SetType) -> Result<SetRange, ParseError> {
             let network: Network = text.parse()?;
             match (network.address(), network.last_address()) {
                 (IpAddr::V4(first), IpAddr::V4(last)) => (first, last),
-                _ => return Err(ParseError::new("range", text, "is not one of IPv4 addresses")),
+                _ => return Err(ParseError::new("range", text, "is not a range of IPv4 addresses")),
             }
         }
     };
@@ -384,7 +395,7 @@ fn check_entry(entry: &crate::Entry) -> Result<(), ParseError> {
             Err(ParseError::new(
                 "comment",
                 comment,
-                "holds what the notation cannot carry",
+                "cannot be written in the notation of ipset",
             ))
         }
         _ => Ok(()),
@@ -401,7 +412,7 @@ fn check_name(name: &SetName) -> Result<(), ParseError> {
         _ => Err(ParseError::new(
             "set name",
             name,
-            "holds what the notation cannot carry",
+            "cannot be written in the notation of ipset",
         )),
     }
 }
@@ -457,27 +468,30 @@ add d b timeout 4
         );
         assert_eq!(
             error("add a 1.2.3.4"),
-            "line 1: set \"a\" is not known, so its entries cannot be read"
+            "line 1: set \"a\" has an unknown type, so its entries cannot be parsed"
         );
         assert_eq!(
             error("destroy"),
-            "line 1: command \"destroy\" without a name would mean all sets, which is not done from text"
+            "line 1: command \"destroy\" requires the name of a set; changing all sets is not supported in text"
         );
         assert_eq!(
             error(&format!("destroy {}", "x".repeat(32))),
             format!(
-                "line 1: set name {:?} has 32 bytes, the kernel takes at most 31 (IPSET_MAXNAMELEN with its NUL)",
+                "line 1: set name {:?} has 32 bytes; the maximum is 31 (IPSET_MAXNAMELEN includes the NUL)",
                 "x".repeat(32)
             )
         );
-        assert_eq!(error("make a"), "line 1: command \"make\" is not known");
+        assert_eq!(
+            error("make a"),
+            "line 1: command \"make\" is unknown; known: create, destroy, flush, rename, swap, add, del"
+        );
         assert_eq!(
             error("create a hash:vlan"),
-            "line 1: set type \"hash:vlan\" is not known"
+            "line 1: set type \"hash:vlan\" is unknown"
         );
         assert_eq!(
             error("create a hash:ip hashsize"),
-            "line 1: option \"hashsize\" wants a value"
+            "line 1: option \"hashsize\" requires a value"
         );
         assert_eq!(
             error("create a hash:ip maxelem -1"),
@@ -485,11 +499,14 @@ add d b timeout 4
         );
         assert_eq!(
             error("create a bitmap:ip range ::/8"),
-            "line 1: range \"::/8\" is not one of IPv4 addresses"
+            "line 1: range \"::/8\" is not a range of IPv4 addresses"
         );
-        assert_eq!(error("swap a b c"), "line 1: word \"c\" is one too many");
+        assert_eq!(
+            error("swap a b c"),
+            "line 1: word \"c\" is unexpected at the end of the line"
+        );
         let long = "x".repeat(32);
-        assert!(error(&format!("flush {long}")).contains("at most 31"));
+        assert!(error(&format!("flush {long}")).contains("the maximum is 31"));
     }
 
     #[test]

@@ -318,10 +318,7 @@ mod tests {
             error("0:0"),
             "protocol \"0\" is neither a known protocol name nor a number from 1 to 255"
         );
-        assert_eq!(
-            error("tcp:1-2"),
-            "port \"tcp:1-2\" is a range; expected one port"
-        );
+        assert_eq!(error("tcp:1-2"), "port \"tcp:1-2\" is a range; expected one port");
         for bad in ["+1", "no-such", "[no-such", "[no-such]x", "[80]80", "80-", "-80"] {
             let error = error(&format!("tcp:{bad}"));
             assert!(error.starts_with("port "), "{error}");

@@ -146,23 +146,21 @@ impl SetOption {
 /// Whether a set can be created as it is, whatever the kernel. The kernel ignores options that mean nothing for a type
 /// and corrects some values; both are errors here.
 pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Error> {
-    let wrong = |option: SetOption, reason: String| Err(Error::wrong_option(action(), option.name(), reason));
+    let wrong =
+        |option: SetOption, reason: String| Err(Error::invalid_option(action(), option.name(), reason));
     if !set.set_type.families().contains(&set.family) {
         let families: Vec<String> = set.set_type.families().iter().map(SetFamily::to_string).collect();
         let reason = format!(
-            "{} is not a family of {}, which has {}",
+            "{} is not a family of {}; valid: {}",
             set.family,
             set.set_type,
-            families.join(" and ")
+            families.join(", ")
         );
-        return Err(Error::wrong_option(action(), "family", reason));
+        return Err(Error::invalid_option(action(), "family", reason));
     }
     for option in given(set) {
         if set.set_type.option(option).is_none() {
-            return wrong(
-                option,
-                format!("a set of type {} has no such option", set.set_type),
-            );
+            return wrong(option, format!("not an option of set type {}", set.set_type));
         }
     }
     let options = &set.options;
@@ -170,10 +168,13 @@ pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Er
     match options.netmask {
         Some(0) => return wrong(SetOption::Netmask, "must not be 0".to_owned()),
         Some(netmask) if netmask > bits => {
-            return wrong(SetOption::Netmask, format!("{netmask} is more than {bits}"));
+            return wrong(SetOption::Netmask, format!("{netmask} is not from 1 to {bits}"));
         }
         Some(_) if options.bitmask.is_some() => {
-            return wrong(SetOption::Netmask, "excludes a bitmask".to_owned());
+            return wrong(
+                SetOption::Netmask,
+                "must not be combined with a bitmask".to_owned(),
+            );
         }
         _ => {}
     }
@@ -181,7 +182,7 @@ pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Er
         Some(bitmask) if SetFamily::of(bitmask) != set.family => {
             return wrong(
                 SetOption::Bitmask,
-                format!("{bitmask} is no address of family {}", set.family),
+                format!("{bitmask} is not an address of family {}", set.family),
             );
         }
         Some(IpAddr::V4(bitmask)) if bitmask.is_unspecified() => {
@@ -200,27 +201,28 @@ pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Er
     {
         return wrong(SetOption::Bucketsize, format!("{bucketsize} is not from 2 to 12"));
     }
-    if options.bucketsize.is_some_and(|bucketsize| bucketsize % 2 == 1) {
+    if let Some(bucketsize) = options.bucketsize.filter(|bucketsize| bucketsize % 2 == 1) {
         return wrong(
             SetOption::Bucketsize,
-            "is odd, which the kernel would round up".to_owned(),
+            format!("{bucketsize} is odd; the kernel would round it up"),
         );
     }
     match (set.set_type, options.range) {
         (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(first, last)))
             if first > last =>
         {
-            wrong(SetOption::Range, "ends before it begins".to_owned())
+            wrong(SetOption::Range, "the end is before the start".to_owned())
         }
         (SetType::BitmapPort, Some(SetRange::Ports(first, last))) if first > last => {
-            wrong(SetOption::Range, "ends before it begins".to_owned())
+            wrong(SetOption::Range, "the end is before the start".to_owned())
         }
         (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(..)))
         | (SetType::BitmapPort, Some(SetRange::Ports(..))) => Ok(()),
-        (SetType::BitmapPort, _) => wrong(SetOption::Range, "a range of ports is wanted".to_owned()),
-        (SetType::BitmapIp | SetType::BitmapIpMac, _) => {
-            wrong(SetOption::Range, "a range of IPv4 addresses is wanted".to_owned())
-        }
+        (SetType::BitmapPort, _) => wrong(SetOption::Range, "a range of ports is required".to_owned()),
+        (SetType::BitmapIp | SetType::BitmapIpMac, _) => wrong(
+            SetOption::Range,
+            "a range of IPv4 addresses is required".to_owned(),
+        ),
         _ => Ok(()),
     }
 }
@@ -327,7 +329,7 @@ mod tests {
         assert!(error.is_unsupported());
         assert_eq!(
             error.to_string(),
-            "cannot list all sets: comment of hash:ip needs Linux 3.13 or newer (revision 2 of the set type, this kernel has 1)"
+            "cannot list all sets: comment of hash:ip requires Linux 3.13 or newer (revision 2 of the set type; this kernel has revision 1)"
         );
     }
 }

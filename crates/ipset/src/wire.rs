@@ -732,7 +732,7 @@ pub(crate) fn refused_line(echo: &[u8]) -> Option<u32> {
 #[cfg(all(test, feature = "fake"))]
 mod tests {
     use super::*;
-    use crate::contract;
+    use crate::contract::examples::examples;
 
     fn nest(write: impl FnOnce(&mut AttributeWriter<'_>)) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -742,7 +742,7 @@ mod tests {
 
     #[test]
     fn entries_are_read_as_they_are_written() {
-        for (set, entries) in contract::examples() {
+        for (set, entries) in examples() {
             let bytes = nest(|w| entries.iter().for_each(|entry| write_entry(w, entry, 7)));
             let mut read = Vec::new();
             read_entries(&bytes, set.set_type, &mut read).unwrap();
@@ -752,7 +752,7 @@ mod tests {
 
     #[test]
     fn an_entry_takes_no_more_room_than_is_reserved() {
-        for (_, entries) in contract::examples() {
+        for (_, entries) in examples() {
             for entry in entries {
                 let entry = entry.with_comment(Comment::from_bytes(&[b'x'; 255]).unwrap());
                 assert!(
@@ -770,7 +770,7 @@ mod tests {
 
     #[test]
     fn options_are_read_as_they_are_written() {
-        for (set, _) in contract::examples() {
+        for (set, _) in examples() {
             let bytes = nest(|w| write_set_options(w, &set.options));
             assert_eq!(
                 read_set_options(AttributeReader::new(&bytes)).unwrap().0,
@@ -781,7 +781,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_is_an_error_or_shorter() {
-        for (set, entries) in contract::examples() {
+        for (set, entries) in examples() {
             let bytes = nest(|w| entries.iter().for_each(|entry| write_entry(w, entry, 7)));
             for length in 0..bytes.len() {
                 let mut read = Vec::new();

@@ -1,12 +1,12 @@
-//! Bytes as they went between this crate and a kernel, in `tests/golden/session.txt`, and played again: what is sent must
-//! be the same, and what comes back must mean the same. The kernel is played by a script.
+//! The messages between this crate and a kernel, recorded in `tests/golden/session.txt`: the crate must send the same bytes again
+//! and decode the answers to the same values. A script takes the part of the kernel.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 use kernlink_ipset::{Client, Operation, Reason, SetFamily, SetName, SetType, notation};
 use kernlink_netlink::Script;
 
-/// The lines of `ipset restore` that were executed in one step, and the bytes that went there and back.
+/// Lines of `ipset restore` that were executed in one step, with the bytes that were sent (true) and received (false).
 struct Step {
     lines: String,
     traffic: Vec<(bool, Vec<u8>)>,
@@ -18,14 +18,14 @@ fn session() -> Vec<Step> {
         .lines()
         .filter(|line| !line.starts_with('#'))
     {
-        let (mark, rest) = line.split_at(2);
-        match (mark, steps.last_mut()) {
+        let (prefix, rest) = line.split_at(2);
+        match (prefix, steps.last_mut()) {
             ("$ ", Some(step)) if step.traffic.is_empty() => step.lines.push_str(&format!("{rest}\n")),
             ("$ ", _) => steps.push(Step {
                 lines: format!("{rest}\n"),
                 traffic: Vec::new(),
             }),
-            (_, Some(step)) => step.traffic.push((mark == "> ", bytes(rest))),
+            (_, Some(step)) => step.traffic.push((prefix == "> ", bytes(rest))),
             _ => panic!("{line}"),
         }
     }
@@ -39,7 +39,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn known(name: &SetName) -> Option<(SetType, SetFamily)> {
+fn type_of(name: &SetName) -> Option<(SetType, SetFamily)> {
     Some(match name.to_string().as_str() {
         "web" => (SetType::HashIpPort, SetFamily::Inet6),
         "masked" => (SetType::HashIp, SetFamily::Inet),
@@ -53,7 +53,7 @@ fn known(name: &SetName) -> Option<(SetType, SetFamily)> {
 }
 
 #[test]
-fn the_bytes_of_a_conversation_with_a_kernel_are_the_same_again() {
+fn recorded_messages_are_encoded_and_decoded_the_same_again() {
     let session = session();
     assert_eq!(session.len(), 21);
     let mut script = Script::new();
@@ -64,19 +64,19 @@ fn the_bytes_of_a_conversation_with_a_kernel_are_the_same_again() {
             script.answer(bytes)
         };
     }
-    let mut client = Client::over(script.connect().unwrap());
+    let mut client = Client::from_connection(script.connect().unwrap());
     for step in &session {
         if step.lines == "LIST\n" {
             let listed = notation::save(&client.list_once().unwrap()).unwrap();
             assert_eq!(listed, include_str!("golden/session.save"));
             continue;
         }
-        let operations = notation::parse_with(&step.lines, known).unwrap();
+        let operations = notation::parse_with(&step.lines, type_of).unwrap();
         for (operation, outcome) in operations
             .iter()
             .zip(kernlink_ipset::IpSets::execute(&mut client, &operations))
         {
-            // In the middle of a message: 4663 is added, 4662 refused, and 4664 sent again.
+            // In the middle of a message: 4663 is added, 4662 is refused, and 4664 is sent again.
             match operation {
                 Operation::Add { .. }
                     if operation.to_string() == "add ports 4662" && step.lines.contains("4663") =>

@@ -1,4 +1,4 @@
-//! Sets that are not the kernel's: an implementation with three methods, and implementations behind pointers.
+//! Implementations of `IpSets` other than the client: one with the three required methods, and pointers to implementations.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,19 +7,22 @@ use kernlink_ipset::{
     contract,
 };
 
-/// The required methods only, and one operation refused.
-struct StandIn<S> {
+#[path = "../src/contract/examples.rs"]
+mod examples;
+
+/// Forwards the required methods and refuses one operation.
+struct Wrapper<S> {
     sets: S,
     refused: Option<Operation>,
 }
 
-impl<S: IpSets> StandIn<S> {
-    fn over(sets: S) -> Self {
+impl<S: IpSets> Wrapper<S> {
+    fn new(sets: S) -> Self {
         Self { sets, refused: None }
     }
 }
 
-impl<S: IpSets> IpSets for StandIn<S> {
+impl<S: IpSets> IpSets for Wrapper<S> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = |operation: &Operation| {
             if self.refused.as_ref() == Some(operation) {
@@ -40,9 +43,9 @@ impl<S: IpSets> IpSets for StandIn<S> {
 }
 
 /// Returns no outcomes.
-struct Mute;
+struct WithoutOutcomes;
 
-impl IpSets for Mute {
+impl IpSets for WithoutOutcomes {
     fn execute(&mut self, _: &[Operation]) -> Vec<Result<(), Error>> {
         Vec::new()
     }
@@ -68,31 +71,31 @@ fn entry(text: &str) -> Entry {
 }
 
 #[test]
-fn three_methods_keep_the_contract_but_for_numbers_of_sets() {
-    for (check, run) in contract::CHECKS {
-        if *check != "sets_are_found_by_name_and_index" {
-            println!("{check}");
-            run(&mut StandIn::over(Fake::new()));
+fn an_implementation_with_three_methods_keeps_the_contract_except_for_indexes() {
+    let result = contract::run(|check| {
+        if check.name != "sets_are_found_by_name_and_index" {
+            (check.run)(&mut Wrapper::new(Fake::new()));
         }
-    }
+    });
+    assert_eq!(result, Ok(()));
 }
 
 #[test]
-fn sets_behind_pointers_keep_the_contract() {
-    for (check, run) in contract::CHECKS {
-        println!("{check}");
-        let mut boxed: Box<dyn IpSets> = Box::new(Fake::new());
-        let mut pointer = &mut boxed;
-        run(&mut pointer);
-    }
+fn pointers_to_an_implementation_keep_the_contract() {
+    let result = contract::run(|check| {
+        let boxed: Box<dyn IpSets> = Box::new(Fake::new());
+        let mut pointer: &'static mut Box<dyn IpSets> = Box::leak(Box::new(boxed));
+        (check.run)(&mut pointer);
+    });
+    assert_eq!(result, Ok(()));
 }
 
 #[test]
-fn provided_tests_answer_as_the_fake_does() {
+fn the_provided_test_method_agrees_with_the_fake() {
     let mut fake = Fake::new();
-    contract::create_members(&mut fake);
+    examples::create_members(&mut fake);
     let mut all = Vec::new();
-    for (set, entries) in contract::examples() {
+    for (set, entries) in examples::examples() {
         fake.create(&set).unwrap();
         for entry in entries.iter().step_by(2) {
             fake.add(&set.name, entry).unwrap();
@@ -100,18 +103,18 @@ fn provided_tests_answer_as_the_fake_does() {
         all.push((set.name, entries));
     }
     for (set, _) in &all {
-        // Also entries that the set cannot hold.
+        // The entries of all sets, so also those that this set cannot hold.
         for (_, entries) in &all {
             let expected = fake.test_all(set, entries);
-            assert_eq!(StandIn::over(&mut fake).test_all(set, entries), expected, "{set}");
+            assert_eq!(Wrapper::new(&mut fake).test_all(set, entries), expected, "{set}");
         }
     }
 }
 
 #[test]
-fn a_stand_in_reports_its_own_errors() {
+fn an_implementation_reports_its_own_errors() {
     let set = Set::new(name("a"), SetType::HashIp);
-    let mut sets = StandIn {
+    let mut sets = Wrapper {
         sets: Fake::new(),
         refused: Some(Operation::add(set.name, entry("10.0.0.2"))),
     };
@@ -140,30 +143,30 @@ fn a_stand_in_reports_its_own_errors() {
 }
 
 #[test]
-fn all_sets_are_destroyed_only_if_none_is_in_use() {
+fn no_set_is_destroyed_if_one_is_in_use() {
     let mut fake = Fake::new();
     for set in ["a", "b"] {
         fake.create(&Set::new(name(set), SetType::HashIp)).unwrap();
     }
     fake.set_rules(name("b"), 1);
-    assert!(StandIn::over(&mut fake).destroy_all().unwrap_err().is_busy());
+    assert!(Wrapper::new(&mut fake).destroy_all().unwrap_err().is_busy());
     assert_eq!(fake.names().unwrap().len(), 2);
     fake.set_rules(name("b"), 0);
-    StandIn::over(&mut fake).destroy_all().unwrap();
+    Wrapper::new(&mut fake).destroy_all().unwrap();
     assert!(fake.names().unwrap().is_empty());
 }
 
 #[test]
-fn a_missing_outcome_is_an_error_of_unknown_outcome() {
+fn a_missing_outcome_is_reported_as_an_unknown_outcome() {
     let set = name("a");
     for outcome in [
-        Mute.add(&set, &entry("10.0.0.1")),
-        Mute.flush_all(),
-        Mute.destroy_all(),
-        Mute.replace(&set, &[entry("10.0.0.1")]),
+        WithoutOutcomes.add(&set, &entry("10.0.0.1")),
+        WithoutOutcomes.flush_all(),
+        WithoutOutcomes.destroy_all(),
+        WithoutOutcomes.replace(&set, &[entry("10.0.0.1")]),
     ] {
         assert!(outcome.unwrap_err().is_outcome_unknown());
     }
-    assert!(Mute.test(&set, &entry("10.0.0.1")).unwrap());
-    assert!(!Mute.test(&set, &entry("10.0.0.2")).unwrap());
+    assert!(WithoutOutcomes.test(&set, &entry("10.0.0.1")).unwrap());
+    assert!(!WithoutOutcomes.test(&set, &entry("10.0.0.2")).unwrap());
 }

@@ -1,4 +1,4 @@
-//! Listings that come in pieces, and sets that change while they are listed; the kernel is played by a script.
+//! Lists of several messages, and sets that change while they are listed. A script takes the part of the kernel.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
@@ -6,7 +6,7 @@ use kernlink_ipset::uapi::*;
 use kernlink_ipset::{Client, Error, IpSets, SetName};
 use kernlink_netlink::{AttributeWriter, Script};
 
-/// A message of a listing of a set of ports: the first one has the header.
+/// A message of the list of a `bitmap:port` set; the first message of a set has the header.
 fn message(name: &str, with_header: bool, ports: &[u16]) -> Vec<u8> {
     let mut payload = Vec::new();
     let mut w = AttributeWriter::new(&mut payload);
@@ -30,7 +30,7 @@ fn message(name: &str, with_header: bool, ports: &[u16]) -> Vec<u8> {
     Script::message(0x0607, 2, &payload)
 }
 
-/// A client that is answered these listings, one after the other.
+/// A client that receives these lists, one for each request.
 fn client(listings: &[&[Vec<u8>]]) -> Client {
     let script = listings.iter().fold(Script::new(), |script, messages| {
         let script = messages
@@ -38,7 +38,7 @@ fn client(listings: &[&[Vec<u8>]]) -> Client {
             .fold(script.expect_anything(), |script, message| script.answer(message));
         script.done()
     });
-    Client::over(script.connect().unwrap())
+    Client::from_connection(script.connect().unwrap())
 }
 
 fn ports(client: &mut Client) -> Result<Vec<String>, Error> {
@@ -47,7 +47,7 @@ fn ports(client: &mut Client) -> Result<Vec<String>, Error> {
 }
 
 #[test]
-fn the_messages_of_a_set_are_put_together() {
+fn the_messages_of_a_set_are_joined() {
     let pieces = [
         message("a", true, &[1, 2]),
         message("a", false, &[3]),
@@ -77,7 +77,7 @@ fn entries_without_the_header_of_their_set_are_an_error() {
 }
 
 #[test]
-fn a_set_is_listed_until_two_listings_are_the_same() {
+fn a_set_is_listed_until_two_lists_are_equal() {
     let listing = |ports: &[u16]| [message("a", true, ports)];
     let (torn, before, after) = (listing(&[1, 3]), listing(&[1, 2]), listing(&[2, 3]));
     let mut settled = client(&[&before, &torn, &after, &after]);
@@ -85,7 +85,7 @@ fn a_set_is_listed_until_two_listings_are_the_same() {
 }
 
 #[test]
-fn a_set_that_never_rests_is_given_up() {
+fn a_set_that_changes_all_the_time_is_an_error() {
     let listings: Vec<[Vec<u8>; 1]> = (0..20).map(|port| [message("a", true, &[port % 10])]).collect();
     let listings: Vec<&[Vec<u8>]> = listings.iter().map(|listing| &listing[..]).collect();
     let error = ports(&mut client(&listings)).unwrap_err();
@@ -96,6 +96,6 @@ fn a_set_that_never_rests_is_given_up() {
 }
 
 #[test]
-fn nothing_listed_under_the_name_is_not_found() {
+fn an_empty_list_of_a_set_is_not_found() {
     assert!(ports(&mut client(&[&[], &[]])).unwrap_err().is_not_found());
 }

@@ -1,4 +1,4 @@
-//! A kernel that stops answering, and one that refuses a caller without the capability; the kernel is played by a script.
+//! A kernel that stops answering. A script takes the part of the kernel.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
@@ -9,7 +9,7 @@ fn name(number: usize) -> SetName {
     SetName::new(&format!("s{number}")).unwrap()
 }
 
-/// Whether an operation was sent and not answered, or not sent at all; anything else is wrong.
+/// True if the operation was sent and not answered, false if it was not sent. Panics for every other outcome.
 fn was_sent(outcome: &Result<(), Error>) -> bool {
     match outcome {
         Err(Error::Netlink { error, .. }) if matches!(**error, kernlink_netlink::Error::TimedOut) => true,
@@ -20,7 +20,7 @@ fn was_sent(outcome: &Result<(), Error>) -> bool {
 
 #[test]
 fn after_a_timeout_nothing_more_is_sent() {
-    // More than are sent at once. A second send would be off the script, which is another error.
+    // More operations than one send takes. The script has no second send, so that one would be another error.
     let operations: Vec<Operation> = (0..300)
         .map(|number| Operation::Rename {
             from: name(2 * number),
@@ -28,9 +28,9 @@ fn after_a_timeout_nothing_more_is_sent() {
         })
         .collect();
     let script = Script::new().expect_anything();
-    // The kernel answers the first two and then no more.
+    // The kernel answers the first two operations only.
     let script = script.acknowledge(0, Ok(())).acknowledge(1, Err(Errno::ENOENT));
-    let mut client = Client::over(script.connect().unwrap());
+    let mut client = Client::from_connection(script.connect().unwrap());
     let outcomes = client.execute(&operations);
     assert_eq!(outcomes.len(), operations.len());
     assert_eq!(outcomes[0], Ok(()));
@@ -42,13 +42,13 @@ fn after_a_timeout_nothing_more_is_sent() {
         .count();
     assert!(sent > 0 && sent < 200, "{sent}");
     assert!(outcomes.iter().skip(2 + sent).all(|outcome| !was_sent(outcome)));
-    // Each that was sent is named in its error.
+    // The error of an operation that was sent names the operation.
     let text = outcomes[7].as_ref().unwrap_err().to_string();
     assert!(text == "cannot rename s14 s15", "{text}");
 }
 
 #[test]
-fn where_the_kernel_does_not_say_what_it_has_nothing_more_is_asked() {
+fn if_the_revisions_of_a_type_are_not_answered_nothing_more_is_sent() {
     let operations: Vec<Operation> = [
         Operation::Rename {
             from: name(0),
@@ -58,22 +58,22 @@ fn where_the_kernel_does_not_say_what_it_has_nothing_more_is_asked() {
         Operation::create(Set::new(name(3), SetType::HashNet)),
     ]
     .to_vec();
-    // Which revisions of the type the kernel has is asked before anything is sent.
-    let mut client = Client::over(Script::new().expect_anything().connect().unwrap());
+    // The revisions of the set type are requested before the operations are sent.
+    let mut client = Client::from_connection(Script::new().expect_anything().connect().unwrap());
     let outcomes = client.execute(&operations);
     let sent: Vec<bool> = outcomes.iter().map(was_sent).collect();
     assert_eq!(sent, [false, true, false]);
 }
 
 #[test]
-fn where_the_type_of_a_set_is_not_answered_nothing_is_sent() {
+fn if_the_type_of_a_set_is_not_answered_nothing_is_sent() {
     let entry = || Entry::ip("10.0.0.1".parse().unwrap());
     let operations = [
         Operation::create(Set::new(name(0), SetType::HashIp)),
         Operation::add(name(1), entry()),
         Operation::destroy(name(2)),
     ];
-    let mut client = Client::over(Script::new().expect_anything().connect().unwrap());
+    let mut client = Client::from_connection(Script::new().expect_anything().connect().unwrap());
     let outcomes = client.execute(&operations);
     let sent: Vec<bool> = outcomes.iter().map(was_sent).collect();
     assert_eq!(sent, [false, true, false]);

@@ -1,5 +1,5 @@
-//! What holds for all values: texts read back, ranges spread exactly, and nothing that a kernel or a file can say makes
-//! the crate panic.
+//! Properties of all values: text parses to the value that was printed, ranges expand to exactly their entries, and no message
+//! from a kernel and no text makes the crate panic.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
@@ -8,12 +8,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kernlink_ipset::{
     Client, Comment, Element, Entry, EntryOptions, EntryRange, IfExists, Interface, InterfaceMatching,
     InterfaceSide, IpSets, MacAddress, Network, Operation, Protocol, ProtocolPort, Set, SetFamily, SetName,
-    SetType, SkbMark, SkbPriority, Timeout, contract, notation,
+    SetType, SkbMark, SkbPriority, Timeout, notation,
 };
 use kernlink_netlink::Script;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+
+#[path = "../src/contract/examples.rs"]
+#[allow(dead_code, reason = "this test creates no sets")]
+mod examples;
 
 fn address(family: SetFamily) -> BoxedStrategy<IpAddr> {
     match family {
@@ -52,7 +56,7 @@ fn port(family: SetFamily) -> BoxedStrategy<ProtocolPort> {
     .boxed()
 }
 
-/// Not with a dash in front: some of those are options to `ipset`, which the notation refuses.
+/// Names that do not begin with a dash: `ipset` takes some of those for options, so the notation refuses them.
 fn name() -> impl Strategy<Value = SetName> {
     "[a-zA-Z0-9_.:~][a-zA-Z0-9_.:~-]{0,30}".prop_map(|text| SetName::new(&text).unwrap())
 }
@@ -116,7 +120,7 @@ fn options(set_type: SetType) -> impl Strategy<Value = EntryOptions> {
         option::of(0..=2_147_483_u32),
         option::of(any::<u64>()),
         option::of(any::<u64>()),
-        // As for names.
+        // Comments that begin with a dash are excluded for the same reason as names.
         option::of("([ -!#-,.-~äöü][ -!#-~äöü]{0,99})?"),
         option::of(any::<(u32, u32)>()),
         option::of(any::<(u16, u16)>()),
@@ -151,13 +155,13 @@ fn entry() -> impl Strategy<Value = (SetType, SetFamily, Entry)> {
 
 proptest! {
     #[test]
-    fn an_entry_reads_back_from_its_text((set_type, family, entry) in entry()) {
+    fn the_text_of_an_entry_parses_to_the_entry((set_type, family, entry) in entry()) {
         prop_assert_eq!(entry.element().check(set_type, family), Ok(()));
         prop_assert_eq!(Entry::parse(&entry.to_string(), set_type, family), Ok(entry));
     }
 
     #[test]
-    fn operations_read_back_from_their_text(
+    fn the_text_of_operations_parses_to_the_operations(
         set in name(),
         (set_type, family, entry) in entry(),
         if_exists in prop::sample::select(vec![IfExists::Fail, IfExists::Succeed]),
@@ -174,7 +178,7 @@ proptest! {
 
     #[test]
     fn entries_with_equal_text_are_equal((_, _, a) in entry(), (_, _, b) in entry()) {
-        // Of one kind: elsewhere the same text can be an address or a network.
+        // Only entries of one kind: the same text can be an address in one kind and a network in another.
         if a.element().dimensions() == b.element().dimensions() {
             prop_assert_eq!(a == b, a.to_string() == b.to_string());
         }
@@ -188,13 +192,13 @@ proptest! {
         let total: u64 = networks.iter().map(|network| 1 << (32 - network.prefix_len())).sum();
         prop_assert_eq!(total, u64::from(last - first) + 1);
         for probe in [first, last, probe, first.wrapping_sub(1), last.wrapping_add(1)] {
-            let inside = (first..=last).contains(&probe);
-            prop_assert_eq!(networks.iter().filter(|network| network.contains(v4(probe))).count(), usize::from(inside));
+            let is_inside = (first..=last).contains(&probe);
+            prop_assert_eq!(networks.iter().filter(|network| network.contains(v4(probe))).count(), usize::from(is_inside));
         }
     }
 
     #[test]
-    fn a_range_stands_for_as_many_entries_as_it_says(
+    fn a_range_expands_to_as_many_entries_as_it_counts(
         first in any::<u32>(), addresses in 0..20_u32, port in any::<u16>(), ports in 0..20_u16,
     ) {
         let element = Element::IpPort { ip: IpAddr::V4(Ipv4Addr::from_bits(first)), port: ProtocolPort::udp(port) };
@@ -209,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "(create|add|del|-N|-A)? ?[a-z]{0,3} (hash:ip,port|hash:net,iface|bitmap:port)?.{0,60}") {
+    fn any_text_is_parsed_or_refused(text in "(create|add|del|-N|-A)? ?[a-z]{0,3} (hash:ip,port|hash:net,iface|bitmap:port)?.{0,60}") {
         if let Ok(operations) = notation::parse_with(&text, |_| Some((SetType::HashIpPort, SetFamily::Inet))) {
             let _ = notation::render(&operations);
         }
@@ -219,12 +223,12 @@ proptest! {
     }
 
     #[test]
-    fn any_answer_is_read_or_refused(payload in vec(any::<u8>(), 0..300)) {
+    fn any_answer_is_decoded_or_refused(payload in vec(any::<u8>(), 0..300)) {
         answer_to_everything(&payload);
     }
 
     #[test]
-    fn a_changed_answer_is_read_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn a_changed_answer_is_decoded_or_refused(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         for line in include_str!("golden/session.txt").lines().filter(|line| line.starts_with("< ")) {
             let hex = &line[2..];
             let mut bytes: Vec<u8> =
@@ -236,7 +240,7 @@ proptest! {
     }
 }
 
-/// Gives this as the payload of the answer to every kind of question.
+/// Sends every kind of request to a scripted kernel that answers with this payload.
 fn answer_to_everything(payload: &[u8]) {
     let message = Script::message(0x0607, 2, payload);
     let client = |messages: usize| {
@@ -247,7 +251,7 @@ fn answer_to_everything(payload: &[u8]) {
                 .done()
                 .acknowledge(0, Ok(()))
         });
-        Client::over(script.connect().unwrap())
+        Client::from_connection(script.connect().unwrap())
     };
     let set = SetName::new("a").unwrap();
     let _ = client(8).list();
@@ -264,8 +268,8 @@ fn answer_to_everything(payload: &[u8]) {
 }
 
 #[test]
-fn the_examples_of_the_contract_read_back_from_their_text() {
-    for (set, entries) in contract::examples() {
+fn the_text_of_every_example_parses_to_the_entry() {
+    for (set, entries) in examples::examples() {
         for entry in entries {
             assert_eq!(
                 Entry::parse(&entry.to_string(), set.set_type, set.family),

@@ -10,9 +10,10 @@ use crate::client::{Client, IpSets};
 use crate::element::{Element, InterfaceMatching};
 use crate::entry::Entry;
 use crate::entry_range::EntryRange;
-use crate::error::{Error, Reason, Unsupported};
+use crate::error::{Error, Unsupported};
 use crate::name::SetName;
 use crate::operation::{Action, IfExists, Operation};
+use crate::reason::Reason;
 use crate::revisions::{self, WILDCARD};
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
@@ -72,7 +73,7 @@ impl Client {
             is_single: false,
             is_silent: false,
         };
-        let is_silent = |known: &Result<_, Error>| known.as_ref().is_err_and(Error::is_silence);
+        let is_silent = |known: &Result<_, Error>| known.as_ref().is_err_and(Error::is_unanswered);
         run.is_silent = run.types.values().any(is_silent);
         let mut next = 0;
         while next < operations.len() && !run.is_silent {
@@ -370,7 +371,7 @@ impl Client {
         outcomes
             .into_iter()
             .find_map(Result::err)
-            .map_or(Ok(()), |error| Err(error.about(action())))
+            .map_or(Ok(()), |error| Err(error.with_action(action())))
     }
 
     /// Writes an operation on a set as a whole.
@@ -450,7 +451,7 @@ impl Client {
         };
         let check = |operation: &Operation, entry: &Entry| {
             if let Err(mismatch) = entry.element().check(set_type, family) {
-                return Err(Error::wrong_entry(action(operation), mismatch));
+                return Err(Error::invalid_entry(action(operation), mismatch));
             }
             check_options(entry, set_type, &|| action(operation))?;
             match (&wildcard, entry.element()) {
@@ -558,7 +559,7 @@ impl Client {
             Err(error) => {
                 return entries
                     .iter()
-                    .map(|entry| Err(error.clone().about(action(entry))))
+                    .map(|entry| Err(error.clone().with_action(action(entry))))
                     .collect();
             }
         };
@@ -569,7 +570,7 @@ impl Client {
             let checked = entry
                 .element()
                 .check(set_type, family)
-                .map_err(|mismatch| Error::wrong_entry(action(entry), mismatch));
+                .map_err(|mismatch| Error::invalid_entry(action(entry), mismatch));
             outcomes.push(checked.map(|()| true));
             if outcomes.last().is_some_and(Result::is_ok) {
                 let pushed = self.batch.push(wire::message_type(IPSET_CMD_TEST), 0, |w| {
@@ -606,7 +607,7 @@ impl Run<'_> {
     fn type_of(&self, set: &SetName, action: &dyn Fn() -> Action) -> Result<(SetType, SetFamily), Error> {
         match self.types.get(set) {
             Some(Ok(known)) => Ok(*known),
-            Some(Err(error)) => Err(error.clone().about(action())),
+            Some(Err(error)) => Err(error.clone().with_action(action())),
             None => Err(Error::of_errno(action(), Errno::ENOENT, None)),
         }
     }
@@ -619,7 +620,7 @@ impl Run<'_> {
             return;
         }
         let is_ok = outcome.is_ok();
-        self.is_silent |= outcome.as_ref().is_err_and(Error::is_silence);
+        self.is_silent |= outcome.as_ref().is_err_and(Error::is_unanswered);
         *slot = outcome;
         if let (true, Some(operation)) = (is_ok, self.operations.get(index)) {
             follow(&mut self.types, operation);
@@ -657,7 +658,9 @@ impl Run<'_> {
             let known = self.types.get(operation.set());
             let lost = known.and_then(|known| known.as_ref().err());
             *outcome = Err(match lost.filter(|_| is_about_entries(operation)) {
-                Some(error) if error.is_silence() => error.clone().about(Action::Change(operation.clone())),
+                Some(error) if error.is_unanswered() => {
+                    error.clone().with_action(Action::Change(operation.clone()))
+                }
                 _ => Error::NotAttempted,
             });
         }
@@ -787,7 +790,7 @@ fn check_range(
     action: &dyn Fn() -> Action,
 ) -> Result<(), Error> {
     range.check(set_type, family).map_err(|reason| {
-        Error::wrong_entry(
+        Error::invalid_entry(
             action(),
             crate::Mismatch {
                 set_type,
@@ -805,8 +808,9 @@ pub(crate) fn check_length(range: &EntryRange, action: &dyn Fn() -> Action) -> R
     if count <= SPREAD {
         return Ok(());
     }
-    let reason = format!("{count} entries are more than the {SPREAD} that are sent one by one");
-    Err(Error::wrong_option(action(), "range", reason))
+    let reason =
+        format!("{count} entries; the maximum is {SPREAD} for a range that the kernel does not expand");
+    Err(Error::invalid_option(action(), "range", reason))
 }
 
 /// Options of an entry that the kernel would ignore in a set of another kind.
@@ -820,12 +824,12 @@ pub(crate) fn check_options(
     }
     let options = entry.options();
     let has_networks = set_type.dimensions().contains(&crate::Dimension::Net);
-    let wrong = |option, reason: &str| Err(Error::wrong_option(action(), option, reason));
+    let wrong = |option, reason: &str| Err(Error::invalid_option(action(), option, reason));
     if options.nomatch && !has_networks {
-        return wrong("nomatch", "only entries with a network can be exceptions");
+        return wrong("nomatch", "only valid for set types with a network");
     }
     if options.position.is_some() && set_type != SetType::ListSet {
-        return wrong("before or after", "only a list of sets has an order");
+        return wrong("before or after", "only valid for set type list:set");
     }
     Ok(())
 }
