@@ -1,10 +1,13 @@
-//! The operations on the kernel's sets, and the kernel's side of them.
+//! The trait [`IpSets`] and its implementation on the kernel.
 
-pub(crate) mod batch;
+mod batch;
+mod listing;
+mod messages;
+mod retry;
 
 use std::collections::HashMap;
 
-use kernlink_netlink::{Batch, Connection, Errno, Message, Namespace, Protocol, Reply, flags};
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol, flags};
 
 use crate::entry::Entry;
 use crate::entry_range::EntryRange;
@@ -19,21 +22,22 @@ use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::wire;
 
-/// The sets of one network namespace: the kernel's through [`Client`], or sets in memory through `Fake` (feature `fake`).
+/// The sets of one network namespace: in the kernel with [`Client`], or in memory with `Fake` (feature `fake`).
 ///
-/// Your own implementation needs three methods: [`execute`](Self::execute), [`list_set`](Self::list_set) and
+/// An implementation must have three methods: [`execute`](Self::execute), [`list_set`](Self::list_set) and
 /// [`headers`](Self::headers). The provided methods use these three, except [`index_of`](Self::index_of),
 /// [`name_of`](Self::name_of) and [`revisions`](Self::revisions), which return [`Error::NotImplemented`]. A wrapper around a
-/// [`Client`] should forward [`execute_until_failure`](Self::execute_until_failure) and [`list`](Self::list) too: the provided
-/// ones need one call for each operation and for each set. [`Error::custom`] is for errors that do not come from the kernel.
+/// [`Client`] should forward [`execute_until_failure`](Self::execute_until_failure) and [`list`](Self::list) too, because the
+/// provided methods need one call for each operation and for each set. [`Error::custom`] is for errors that do not come from the
+/// kernel.
 ///
 /// ```
 /// use kernlink_ipset::{Error, IpSets, Operation, SetContents, SetHeader, SetName};
 ///
-/// /// Destroys no set.
-/// struct Keeping<S>(S);
+/// /// Refuses to destroy sets.
+/// struct WithoutDestroy<S>(S);
 ///
-/// impl<S: IpSets> IpSets for Keeping<S> {
+/// impl<S: IpSets> IpSets for WithoutDestroy<S> {
 ///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
 ///         let execute = |operation: &Operation| match operation {
 ///             Operation::Destroy { .. } => Err(Error::custom(operation.clone(), "no set may be destroyed on this host")),
@@ -52,17 +56,18 @@ use crate::wire;
 /// }
 /// ```
 pub trait IpSets: Send {
-    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
-    /// behind it.
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop the operations
+    /// after it.
     ///
     /// [`Client`] sends consecutive entries of one set together, thousands in a message. The kernel stops at the first
-    /// entry that it refuses; the entries behind it are sent again.
+    /// entry that it refuses; the entries after it are sent again.
     ///
-    /// If the kernel does not answer within the connection's timeout, nothing more is sent: what was sent and not answered
-    /// comes back with that error, its outcome unknown, and what was not sent as [`Error::NotAttempted`].
+    /// If the kernel does not answer within the connection's timeout, nothing more is sent. Operations that were sent and not
+    /// answered fail with that error, and their outcome is unknown. Operations that were not sent fail with
+    /// [`Error::NotAttempted`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
-    /// Like [`execute`](Self::execute), but stops at the first failure: the outcome of each operation behind it is
+    /// Like [`execute`](Self::execute), but stops at the first failure: the outcome of each operation after it is
     /// [`Error::NotAttempted`].
     ///
     /// The provided method executes one operation at a time.
@@ -83,7 +88,7 @@ pub trait IpSets: Send {
     ///
     /// The kernel does not report that a set changed while it was listed. [`Client`] therefore lists twice and compares,
     /// without timeouts and counters, and lists again while the two differ, up to eight times. The provided method calls
-    /// [`list_set`](Self::list_set) for each set of [`headers`](Self::headers) and leaves out those that are gone by then.
+    /// [`list_set`](Self::list_set) for each set of [`headers`](Self::headers) and leaves out sets that no longer exist.
     ///
     /// # Errors
     ///
@@ -137,12 +142,12 @@ pub trait IpSets: Send {
 
     /// Whether each entry is in the set, in order. Command line: `ipset test`.
     ///
-    /// An address is in a set of networks if a network of the set covers it, unless the smallest such network is an
-    /// exception (`nomatch`). The provided method lists the set and compares as the kernel does.
+    /// An address is in a set of networks if a network of the set contains it, unless the smallest such network has the option
+    /// `nomatch`. The provided method lists the set and compares as the kernel does.
     ///
     /// # Errors
     ///
-    /// For each entry: `is_not_found` if there is no such set, `is_invalid` if the set cannot hold such an entry.
+    /// For each entry: `is_not_found` if the set does not exist, `is_invalid` if the set cannot hold such an entry.
     fn test_all(&mut self, set: &SetName, entries: &[Entry]) -> Vec<Result<bool, Error>> {
         let listed = self.list_set(set).map(Members::new);
         let test = |entry: &Entry| {
@@ -155,7 +160,7 @@ pub trait IpSets: Send {
         entries.iter().map(test).collect()
     }
 
-    /// The number of the set in the kernel, by which rules refer to it. A swap leaves the numbers with the names.
+    /// The index of the set in the kernel, by which rules refer to it. After a swap the indexes stay with the names.
     /// Since Linux 4.20.
     ///
     /// # Errors
@@ -166,7 +171,7 @@ pub trait IpSets: Send {
         Err(Error::not_implemented(Action::IndexOf(*name)))
     }
 
-    /// The name of the set with this number. Since Linux 4.20.
+    /// The name of the set with this index. Since Linux 4.20.
     ///
     /// # Errors
     ///
@@ -176,7 +181,7 @@ pub trait IpSets: Send {
         Err(Error::not_implemented(Action::NameOf(index)))
     }
 
-    /// The revisions of a set type in this family that the kernel has; `None` if it does not have the type.
+    /// The revisions of a set type in this family that the kernel has; `None` if the kernel does not have the type.
     ///
     /// # Errors
     ///
@@ -190,7 +195,7 @@ pub trait IpSets: Send {
     /// Destroys all sets of the network namespace, or none if one of them is in use. Command line: `ipset destroy`.
     ///
     /// The kernel does this in one step. The provided method reads the [`headers`](Self::headers) and destroys one set after
-    /// the other: if one of them fails, the others are gone.
+    /// the other: if one of them fails, the others are destroyed all the same.
     ///
     /// # Errors
     ///
@@ -219,7 +224,7 @@ pub trait IpSets: Send {
         let names = self.names()?;
         let operations: Vec<Operation> = names.into_iter().map(|set| Operation::Flush { set }).collect();
         let mut outcomes = self.execute(&operations);
-        // A set that another client destroyed meanwhile.
+        // Another client may have destroyed a set since.
         for outcome in &mut outcomes {
             if outcome.as_ref().is_err_and(Error::is_not_found) {
                 *outcome = Ok(());
@@ -241,7 +246,7 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_already_exists` if a set with other settings has its name, `is_unsupported`, `is_invalid`.
+    /// `is_already_exists` if a set with this name has another type or other options, `is_unsupported`, `is_invalid`.
     fn ensure_set(&mut self, set: &Set) -> Result<(), Error> {
         self.execute_one(Operation::ensure_set(set.clone()))
     }
@@ -289,16 +294,16 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_not_found` if there is no such set, `is_already_exists`, `is_full`, `is_invalid`.
+    /// `is_not_found` if the set does not exist, `is_already_exists`, `is_full`, `is_invalid`.
     fn add(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
         self.execute_one(Operation::add(*set, entry.clone()))
     }
 
-    /// Adds an entry, or updates the options of the present one. Command line: `ipset add -exist`.
+    /// Adds an entry, or updates the options of an existing one. Command line: `ipset add -exist`.
     ///
     /// # Errors
     ///
-    /// `is_not_found` if there is no such set, `is_full`, `is_invalid`.
+    /// `is_not_found` if the set does not exist, `is_full`, `is_invalid`.
     fn ensure(&mut self, set: &SetName, entry: &Entry) -> Result<(), Error> {
         self.execute_one(Operation::ensure(*set, entry.clone()))
     }
@@ -329,7 +334,7 @@ pub trait IpSets: Send {
     ///
     /// # Errors
     ///
-    /// `is_not_found` if there is no such set, `is_invalid`.
+    /// `is_not_found` if the set does not exist, `is_invalid`.
     fn test(&mut self, set: &SetName, entry: &Entry) -> Result<bool, Error> {
         self.test_all(set, std::slice::from_ref(entry))
             .pop()
@@ -338,10 +343,10 @@ pub trait IpSets: Send {
 
     /// Replaces all entries of a set in one step: a packet is matched against either the old or the new entries.
     ///
-    /// A second set is created and filled, swapped with the first, and destroyed. If filling it fails, it is destroyed and
-    /// the first set is unchanged. The second set has the options of the first, a hashsize for the number of entries, and the
-    /// name of the first, cut to at most 29 bytes, followed by `~` and a digit. It is left over only if the process ends
-    /// before it is destroyed.
+    /// A temporary set is created and filled, swapped with the set, and destroyed. If filling it fails, it is destroyed and
+    /// the set is unchanged. The temporary set has the options of the set, a hashsize for the number of entries, and the
+    /// name of the set, cut to at most 29 bytes, followed by `~` and a digit. It remains only if the process ends before it is
+    /// destroyed.
     ///
     /// # Errors
     ///
@@ -349,7 +354,7 @@ pub trait IpSets: Send {
     /// has it twice.
     fn replace(&mut self, set: &SetName, entries: &[Entry]) -> Result<(), Error> {
         let header = self.header(set)?;
-        let temporary = create_beside(self, &header.set, entries.len())?;
+        let temporary = create_temporary(self, &header.set, entries.len())?;
         let mut operations: Vec<Operation> = entries
             .iter()
             .map(|entry| Operation::add(temporary, entry.clone()))
@@ -371,19 +376,19 @@ pub trait IpSets: Send {
     }
 }
 
-/// Creates an empty set like `set` under another name, with room for so many entries, and returns the name.
-fn create_beside(sets: &mut (impl IpSets + ?Sized), set: &Set, entries: usize) -> Result<SetName, Error> {
+/// Creates an empty set like `set` with a temporary name and a hashsize for this number of entries. Returns the name.
+fn create_temporary(sets: &mut (impl IpSets + ?Sized), set: &Set, entries: usize) -> Result<SetName, Error> {
     let mut number = 0;
     loop {
         let name = temporary_name(&set.name, number);
-        let mut beside = set.clone();
-        beside.name = name;
-        beside.options.initval = None;
+        let mut temporary = set.clone();
+        temporary.name = name;
+        temporary.options.initval = None;
         if set.set_type.is_hash() {
-            let wanted = u32::try_from(entries).unwrap_or(u32::MAX);
-            beside.options.hashsize = beside.options.hashsize.max(Some(wanted.min(1 << 24)));
+            let needed = u32::try_from(entries).unwrap_or(u32::MAX);
+            temporary.options.hashsize = temporary.options.hashsize.max(Some(needed.min(1 << 24)));
         }
-        match sets.create(&beside) {
+        match sets.create(&temporary) {
             Ok(()) => return Ok(name),
             Err(error) if error.is_already_exists() && number < 9 => number += 1,
             Err(error) => return Err(error),
@@ -391,7 +396,7 @@ fn create_beside(sets: &mut (impl IpSets + ?Sized), set: &Set, entries: usize) -
     }
 }
 
-/// The first error among outcomes, of which there should be `count`.
+/// The first error of the outcomes of `count` operations.
 fn first_failure(outcomes: Vec<Result<(), Error>>, count: usize) -> Result<(), Error> {
     let is_complete = outcomes.len() >= count;
     outcomes.into_iter().collect::<Result<(), Error>>()?;
@@ -402,7 +407,7 @@ fn first_failure(outcomes: Vec<Result<(), Error>>, count: usize) -> Result<(), E
     }
 }
 
-/// The first bytes of the name, `~` and a digit.
+/// The first bytes of the name, followed by `~` and a digit.
 fn temporary_name(name: &SetName, number: u8) -> SetName {
     let mut bytes: Vec<u8> = name
         .as_bytes()
@@ -415,10 +420,10 @@ fn temporary_name(name: &SetName, number: u8) -> SetName {
     SetName::from_bytes(&bytes).unwrap_or(*name)
 }
 
-/// The sets of a network namespace, over netlink.
+/// A netlink connection to the sets of a network namespace.
 ///
-/// Needs `CAP_NET_ADMIN` in the user namespace that owns the network namespace. Not to be shared between threads; open
-/// one for each.
+/// Requires `CAP_NET_ADMIN` in the user namespace that owns the network namespace. A client is used by one thread at a time; open
+/// one for each thread.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) connection: Connection,
@@ -426,15 +431,12 @@ pub struct Client {
     revisions: HashMap<(SetType, SetFamily), Option<Revisions>>,
 }
 
-/// How often a listing is made before it is given up.
-const LIST_ATTEMPTS: u32 = 8;
-
 impl Client {
-    /// Opens a connection in the calling thread's network namespace. Loads `ip_set` where that is a module.
+    /// Opens a connection in the calling thread's network namespace. The kernel loads the module `ip_set` if it is not built in.
     ///
     /// # Errors
     ///
-    /// The socket cannot be opened.
+    /// If the socket cannot be opened.
     pub fn open() -> Result<Self, Error> {
         Connection::open(Protocol::Netfilter)
             .map(Self::from_connection)
@@ -445,7 +447,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The namespace cannot be entered or the socket not opened.
+    /// If the namespace cannot be entered or the socket cannot be opened.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         Connection::open_in(Protocol::Netfilter, namespace)
             .map(Self::from_connection)
@@ -462,8 +464,8 @@ impl Client {
         }
     }
 
-    /// One set with its entries, listed once: cheaper than [`IpSets::list_set`], and a mixture of before and after
-    /// where the set changes meanwhile. Right where the caller is the only writer, and for a set that never rests.
+    /// One set with its entries, listed once: faster than [`IpSets::list_set`], but inconsistent if the set changes at the same time.
+    /// For callers that are the only writer, and for sets that change all the time.
     ///
     /// # Errors
     ///
@@ -485,77 +487,7 @@ impl Client {
         self.dump(None, 0)
     }
 
-    /// Lists until two listings in a row are the same.
-    fn list_settled(&mut self, name: Option<&SetName>) -> Result<Vec<SetContents>, Error> {
-        let mut before = self.dump(name, 0)?;
-        for _ in 1..LIST_ATTEMPTS {
-            let after = self.dump(name, 0)?;
-            if is_same_content(&before, &after) {
-                return Ok(after);
-            }
-            before = after;
-        }
-        let action = Box::new(name.map_or(Action::ListAll, |name| Action::List(*name)));
-        Err(Error::Changed {
-            action,
-            attempts: LIST_ATTEMPTS,
-        })
-    }
-
-    /// One listing, the messages of a set put together.
-    fn dump(&mut self, name: Option<&SetName>, list_flags: u32) -> Result<Vec<SetContents>, Error> {
-        let mut sets: Vec<SetContents> = Vec::new();
-        let result = self.connection.dump_all(
-            wire::message_type(IPSET_CMD_LIST),
-            0,
-            |w| {
-                match name {
-                    Some(name) => wire::named(w, name),
-                    None => wire::preamble(w, IPSET_PROTOCOL_MIN),
-                }
-                if list_flags != 0 {
-                    w.net().be_u32(IPSET_ATTR_FLAGS, list_flags);
-                }
-            },
-            |message| merge(&mut sets, &message).map(|()| None::<()>),
-        );
-        match result {
-            Ok(_) => Ok(sets),
-            Err(error) => Err(Error::new(
-                name.map_or(Action::ListAll, |name| Action::List(*name)),
-                error,
-                None,
-            )),
-        }
-    }
-
-    /// Type and family of each set, `None` of those that are not there.
-    pub(crate) fn types_of(&mut self, names: &[SetName]) -> Vec<Result<(SetType, SetFamily), Error>> {
-        self.batch.clear();
-        let mut types: Vec<Result<(SetType, SetFamily), Error>> = Vec::with_capacity(names.len());
-        for name in names {
-            types.push(Err(Error::NotAttempted));
-            // A name always fits.
-            let _infallible = self
-                .batch
-                .push(wire::message_type(IPSET_CMD_HEADER), 0, |w| wire::named(w, name));
-        }
-        let outcomes = self.connection.execute_with(&mut self.batch, |index, reply| {
-            if let (Some(slot), Reply::Message(message), Some(name)) =
-                (types.get_mut(index), reply, names.get(index))
-            {
-                *slot = wire::read_type_and_family(message.payload)
-                    .map_err(|error| Error::new(Action::List(*name), error, None));
-            }
-        });
-        for ((slot, outcome), name) in types.iter_mut().zip(outcomes).zip(names) {
-            if let Err(error) = outcome {
-                *slot = Err(Error::new(Action::List(*name), error, None));
-            }
-        }
-        types
-    }
-
+    /// Sends a request without changes and decodes its answer.
     fn request<T>(
         &mut self,
         action: Action,
@@ -571,50 +503,14 @@ impl Client {
             .map_err(|error| Error::new(action, error, None))
     }
 
-    /// A command without a name, which means all sets.
-    fn on_all(&mut self, command: u8, action: Action) -> Result<(), Error> {
+    /// Sends a command without a name, which applies to all sets.
+    fn request_for_all(&mut self, command: u8, action: Action) -> Result<(), Error> {
         self.connection
             .execute_one(wire::message_type(command), flags::NLM_F_EXCL, |w| {
                 wire::preamble(w, IPSET_PROTOCOL_MIN)
             })
             .map_err(|error| Error::new(action, error, None))
     }
-}
-
-/// Adds one message of a listing to the sets read so far.
-fn merge(sets: &mut Vec<SetContents>, message: &Message<'_>) -> Result<(), kernlink_netlink::Error> {
-    let part = wire::read_list_part(message.payload)?;
-    if let Some(header) = part.header {
-        sets.push(SetContents {
-            header,
-            entries: Vec::new(),
-        });
-    }
-    let Some(nest) = part.entries else { return Ok(()) };
-    // What comes without a header belongs to the set before.
-    match sets.last_mut() {
-        Some(set) if set.header.set.name == part.name => {
-            if matches!(set.header.set.set_type, SetType::Unknown(_)) {
-                return Ok(());
-            }
-            set.entries.reserve(set.header.stats.elements as usize & 0xffff);
-            wire::read_entries(nest, set.header.set.set_type, &mut set.entries)
-        }
-        _ => Err(kernlink_netlink::Error::Malformed {
-            what: "list: entries of a set without its header",
-        }),
-    }
-}
-
-/// Whether two listings are the same but for what changes by itself.
-fn is_same_content(before: &[SetContents], after: &[SetContents]) -> bool {
-    let same_set = |(before, after): (&SetContents, &SetContents)| {
-        let same_entry = |(before, after): (&Entry, &Entry)| before.is_configured_as(after);
-        before.header.set == after.header.set
-            && before.entries.len() == after.entries.len()
-            && before.entries.iter().zip(&after.entries).all(same_entry)
-    };
-    before.len() == after.len() && before.iter().zip(after).all(same_set)
 }
 
 impl IpSets for Client {
@@ -627,11 +523,11 @@ impl IpSets for Client {
     }
 
     fn list(&mut self) -> Result<Vec<SetContents>, Error> {
-        self.list_settled(None)
+        self.list_consistent(None)
     }
 
     fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
-        let mut sets = self.list_settled(Some(name))?;
+        let mut sets = self.list_consistent(Some(name))?;
         sets.pop()
             .ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))
     }
@@ -678,7 +574,7 @@ impl IpSets for Client {
             },
             wire::read_name_and_index,
         );
-        let index = before_protocol_7(answer)?.and_then(|(_, index)| index);
+        let index = require_protocol_7(answer)?.and_then(|(_, index)| index);
         index.ok_or_else(|| Error::of_errno(action, Errno::ENOENT, None))
     }
 
@@ -690,7 +586,7 @@ impl IpSets for Client {
             |w| wire::write_index_query(w, index),
             wire::read_name_and_index,
         );
-        let name = before_protocol_7(answer)?.and_then(|(name, _)| name);
+        let name = require_protocol_7(answer)?.and_then(|(name, _)| name);
         name.ok_or_else(|| Error::of_errno(action, Errno::ENOENT, None))
     }
 
@@ -717,17 +613,17 @@ impl IpSets for Client {
 
     fn destroy_all(&mut self) -> Result<(), Error> {
         self.retry_while_listed(None, |client| {
-            client.on_all(IPSET_CMD_DESTROY, Action::DestroyAll)
+            client.request_for_all(IPSET_CMD_DESTROY, Action::DestroyAll)
         })
     }
 
     fn flush_all(&mut self) -> Result<(), Error> {
-        self.on_all(IPSET_CMD_FLUSH, Action::FlushAll)
+        self.request_for_all(IPSET_CMD_FLUSH, Action::FlushAll)
     }
 }
 
-/// A kernel that does not know the look-ups says that the message is malformed.
-fn before_protocol_7<T>(answer: Result<T, Error>) -> Result<T, Error> {
+/// Replaces the errors of kernels before protocol 7, which reject look-ups as malformed messages, by [`Error::Unsupported`].
+fn require_protocol_7<T>(answer: Result<T, Error>) -> Result<T, Error> {
     match answer {
         Err(Error::Refused { action, refusal })
             if matches!(refusal.reason, crate::Reason::Protocol) || refusal.kernel.errno == Errno::EINVAL =>

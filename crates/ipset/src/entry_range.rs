@@ -216,7 +216,7 @@ impl EntryRange {
 
     /// Whether the kernel spreads the range itself: it does for ports, and for addresses of IPv4 except the whole
     /// space as networks.
-    pub fn is_spread_by_kernel(&self) -> bool {
+    pub fn is_expanded_by_kernel(&self) -> bool {
         let spread = |first: Option<IpAddr>, last: Option<IpAddr>, networks: bool| match (first, last) {
             (Some(IpAddr::V4(first)), Some(IpAddr::V4(last))) => {
                 !(networks && first == Ipv4Addr::UNSPECIFIED && last == Ipv4Addr::BROADCAST)
@@ -690,7 +690,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_does_not_spread_is_known() {
-        let spread = |set_type, text: &str| range(set_type, text).is_spread_by_kernel();
+        let spread = |set_type, text: &str| range(set_type, text).is_expanded_by_kernel();
         assert!(spread(SetType::HashIp, "0.0.0.0-255.255.255.255"));
         assert!(spread(SetType::HashIpPort, "fe80::1,tcp:1-9"));
         assert!(spread(SetType::HashNet, "10.0.0.1-10.0.0.3"));

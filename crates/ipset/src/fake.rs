@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use kernlink_netlink::Errno;
 
 use crate::client::IpSets;
-use crate::client::batch::{check_length, check_options};
 use crate::element::Element;
 use crate::entry::Entry;
 use crate::entry_options::{EntryOptions, Position};
@@ -21,6 +20,7 @@ use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
+use crate::validation::{check_length, check_options, check_set};
 
 /// Sets in memory that refuse what the kernel refuses, for the same reasons. Time stands still: a time-out stays as it
 /// was given.
@@ -89,7 +89,7 @@ impl Fake {
         }
         let outcome = match operation {
             Operation::Create { set, if_exists } => {
-                revisions::check_set(set, &action)?;
+                check_set(set, &action)?;
                 match self.revisions(set.set_type, set.family)? {
                     None => Err(IPSET_ERR_FIND_TYPE),
                     Some(revisions) => {
@@ -179,7 +179,7 @@ impl Fake {
         };
         checked.map_err(|mismatch| Error::invalid_entry(action(), mismatch))?;
         check_options(&range.first, set_type, action)?;
-        if is_range && !range.is_spread_by_kernel() {
+        if is_range && !range.is_expanded_by_kernel() {
             check_length(range, action)?;
         }
         Ok(())

@@ -31,6 +31,7 @@ mod set;
 mod set_family;
 mod set_type;
 pub mod uapi;
+mod validation;
 mod wire;
 
 pub use client::{Client, IpSets};

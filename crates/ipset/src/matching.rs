@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::client::batch::check_options;
 use crate::element::{Element, Interface, InterfaceMatching};
 use crate::entry::Entry;
 use crate::error::Error;
@@ -12,6 +11,7 @@ use crate::operation::Action;
 use crate::set::{Set, SetContents, SetRange};
 use crate::set_type::SetType;
 use crate::uapi::*;
+use crate::validation::check_options;
 
 /// A listed set, to test entries against.
 pub(crate) struct Members {

@@ -1,4 +1,4 @@
-//! What can be done to sets, as values.
+//! Changes of sets and their entries.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::entry_range::EntryRange;
 use crate::name::SetName;
 use crate::set::Set;
 
-/// One change of a set or of its content. Printed as a line of `ipset restore`.
+/// One change of a set or of its entries. Printed as a line of `ipset restore`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -15,15 +15,15 @@ pub enum Operation {
     Create {
         /// The set.
         set: Box<Set>,
-        /// What if there is one of this name. Accepted only where type, `maxelem`, time-out, extensions and the other
-        /// options that decide what fits are equal; a different `hashsize` is accepted.
+        /// If a set with this name exists. [`IfExists::Succeed`] still requires that type, family, `maxelem`, timeout, extensions,
+        /// masks, range and size are equal. `hashsize`, `bucketsize`, `initval` and `forceadd` may differ.
         if_exists: IfExists,
     },
-    /// Destroys a set that no rule and no list uses.
+    /// Destroys a set. No rule and no list may use it.
     Destroy {
         /// The set.
         set: SetName,
-        /// What if there is none.
+        /// If the set does not exist.
         if_exists: IfExists,
     },
     /// Removes all entries of a set.
@@ -31,14 +31,15 @@ pub enum Operation {
         /// The set.
         set: SetName,
     },
-    /// Gives a set that nothing uses another name.
+    /// Renames a set. No rule and no list may use it.
     Rename {
         /// The set.
         from: SetName,
-        /// Its new name, which no set has.
+        /// Its new name. No set may have it.
         to: SetName,
     },
-    /// Exchanges the content of two sets of one type and family. Rules that use one go on with the other's content.
+    /// Exchanges the contents of two sets of the same type and family. A rule that uses one of the names matches the contents of the
+    /// other set afterwards.
     Swap {
         /// One set.
         first: SetName,
@@ -51,7 +52,7 @@ pub enum Operation {
         set: SetName,
         /// The entry.
         entry: Entry,
-        /// What if it is there. Accepted, the entry takes the options given now.
+        /// If the entry exists. [`IfExists::Succeed`] replaces its options; counters stay unless they are given.
         if_exists: IfExists,
     },
     /// Deletes an entry. Its options are not compared.
@@ -60,42 +61,42 @@ pub enum Operation {
         set: SetName,
         /// The entry.
         entry: Entry,
-        /// What if it is not there.
+        /// If the entry does not exist.
         if_exists: IfExists,
     },
-    /// Adds all entries of a range. When one of them is refused, those before it stay.
+    /// Adds all entries of a range. If one of them is refused, the entries before it stay in the set.
     AddRange {
         /// The set.
         set: SetName,
         /// The entries.
         range: Box<EntryRange>,
-        /// What if one is there.
+        /// If one of the entries exists.
         if_exists: IfExists,
     },
-    /// Deletes all entries of a range. When one of them is refused, those before it are gone.
+    /// Deletes all entries of a range. If one of them is refused, the entries before it are deleted.
     DeleteRange {
         /// The set.
         set: SetName,
         /// The entries.
         range: Box<EntryRange>,
-        /// What if one is not there.
+        /// If one of the entries does not exist.
         if_exists: IfExists,
     },
 }
 
-/// What happens when an operation finds its work done: the set or entry to make is there, the one to remove is not.
+/// The outcome of an operation without effect: the set or entry to create exists, or the one to delete does not exist.
 #[doc(alias = "exist")]
 #[doc(alias = "NLM_F_EXCL")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IfExists {
-    /// It fails.
+    /// The operation fails.
     Fail,
-    /// It succeeds, as with `-exist`.
+    /// The operation succeeds, as with `-exist` of ipset(8).
     Succeed,
 }
 
 impl Operation {
-    /// Creates a set that must not be there.
+    /// Creates a set; fails if it exists.
     pub fn create(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
@@ -103,7 +104,7 @@ impl Operation {
         }
     }
 
-    /// Creates a set unless it is there.
+    /// Creates a set, or succeeds if an equal set exists.
     pub fn ensure_set(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
@@ -111,7 +112,7 @@ impl Operation {
         }
     }
 
-    /// Destroys a set that must be there.
+    /// Destroys a set; fails if it does not exist.
     pub fn destroy(set: SetName) -> Self {
         Operation::Destroy {
             set,
@@ -119,7 +120,7 @@ impl Operation {
         }
     }
 
-    /// Adds an entry that must not be there.
+    /// Adds an entry; fails if it exists.
     pub fn add(set: SetName, entry: Entry) -> Self {
         Operation::Add {
             set,
@@ -128,7 +129,7 @@ impl Operation {
         }
     }
 
-    /// Adds an entry, or gives the one that is there these options.
+    /// Adds an entry, or replaces the options of an existing one.
     pub fn ensure(set: SetName, entry: Entry) -> Self {
         Operation::Add {
             set,
@@ -137,7 +138,7 @@ impl Operation {
         }
     }
 
-    /// Deletes an entry that must be there.
+    /// Deletes an entry; fails if it does not exist.
     pub fn delete(set: SetName, entry: Entry) -> Self {
         Operation::Delete {
             set,
@@ -146,7 +147,7 @@ impl Operation {
         }
     }
 
-    /// The set that it changes; of a rename or swap the first.
+    /// The set that the operation changes; the first of a rename or swap.
     pub fn set(&self) -> &SetName {
         match self {
             Operation::Create { set, .. } => &set.name,
@@ -161,7 +162,7 @@ impl Operation {
         }
     }
 
-    /// What happens when its work is done already; those that do not ask fail.
+    /// The outcome without effect; [`IfExists::Fail`] for operations without this field.
     pub fn if_exists(&self) -> IfExists {
         match self {
             Operation::Create { if_exists, .. }
@@ -195,33 +196,33 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Anything that was asked of the kernel, for the text of an error.
+/// Any request to the kernel, as the subject of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
     /// Opening the connection.
     Open,
-    /// A change.
+    /// Executing an operation.
     Change(Operation),
     /// Listing all sets.
     ListAll,
-    /// Listing one set, or asking for its header.
+    /// Listing one set, or reading its header.
     List(SetName),
-    /// Asking whether an entry is in a set.
+    /// Testing whether an entry is in a set.
     Test(SetName, Entry),
-    /// Asking for the name behind an index.
+    /// Looking up the name of the set with an index.
     NameOf(u16),
-    /// Asking for the index of a set.
+    /// Looking up the index of a set.
     IndexOf(SetName),
-    /// Asking for the revisions of a set type.
+    /// Looking up the revisions of a set type.
     Revisions(crate::SetType),
     /// Destroying all sets.
     DestroyAll,
     /// Removing all entries of all sets.
     FlushAll,
-    /// Replacing a set's content.
+    /// Replacing the entries of a set.
     Replace(SetName),
-    /// Something else, in the words of an implementation of [`IpSets`](crate::IpSets).
+    /// Another action of an implementation of [`IpSets`](crate::IpSets), as text after "cannot".
     Other(Box<str>),
 }
 
@@ -243,7 +244,7 @@ impl From<String> for Action {
     }
 }
 
-/// As the command line that does the same, where there is one.
+/// The arguments of ipset(8) if there is a command for the action, otherwise a text that fits after "cannot".
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -252,12 +253,12 @@ impl fmt::Display for Action {
             Action::ListAll => f.write_str("list all sets"),
             Action::List(set) => write!(f, "list {set}"),
             Action::Test(set, entry) => write!(f, "test {set} {entry}"),
-            Action::NameOf(index) => write!(f, "find the set of index {index}"),
-            Action::IndexOf(set) => write!(f, "find the index of {set}"),
-            Action::Revisions(set_type) => write!(f, "find the revisions of {set_type}"),
+            Action::NameOf(index) => write!(f, "look up the set with index {index}"),
+            Action::IndexOf(set) => write!(f, "look up the index of {set}"),
+            Action::Revisions(set_type) => write!(f, "look up the revisions of {set_type}"),
             Action::DestroyAll => f.write_str("destroy all sets"),
             Action::FlushAll => f.write_str("flush all sets"),
-            Action::Replace(set) => write!(f, "replace the content of {set}"),
+            Action::Replace(set) => write!(f, "replace the entries of {set}"),
             Action::Other(text) => f.write_str(text),
         }
     }

@@ -1,16 +1,13 @@
-//! Which options which set type takes, since which of its revisions, and since which kernel.
-
-use std::net::IpAddr;
+//! Revisions of set types: which options a type has, since which revision and since which kernel.
 
 use crate::error::{Error, Unsupported};
 use crate::operation::Action;
-use crate::set::{Set, SetRange};
-use crate::set_family::SetFamily;
+use crate::set::Set;
 use crate::set_type::SetType;
 
-/// The revisions of a set type that the running kernel has, all from the first to the last.
+/// The revisions of a set type that the running kernel has: all from the oldest to the newest.
 ///
-/// A revision stands for a set of options: [`Set`]s are created with the newest that both the kernel and this crate know.
+/// Each revision adds options. [`Set`]s are created with the newest revision that both the kernel and this crate support.
 #[doc(alias = "IPSET_CMD_TYPE")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revisions {
@@ -21,7 +18,7 @@ pub struct Revisions {
 }
 
 impl SetType {
-    /// The newest revision that this crate knows; 0 for an unknown type.
+    /// The newest revision that this crate supports; 0 for an unknown type.
     pub fn newest_known_revision(&self) -> u8 {
         match self {
             SetType::BitmapIp | SetType::BitmapIpMac | SetType::BitmapPort | SetType::ListSet => 3,
@@ -46,64 +43,9 @@ impl SetType {
             _ => "2.6.39",
         }
     }
-
-    /// The revision of the type that brought an option, and the first kernel with it; `None` where the type has not the
-    /// option. From the comments at `IPSET_TYPE_REV_MAX` of
-    /// [the types' sources](https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/ipset).
-    fn option(&self, option: SetOption) -> Option<(u8, &'static str)> {
-        use SetType::*;
-        let since = |revision, kernel| Some((revision, kernel));
-        match (option, self) {
-            (_, Unknown(_)) => None,
-            (SetOption::Hashsize | SetOption::Maxelem, set_type) if set_type.is_hash() => {
-                since(0, self.first_kernel())
-            }
-            (SetOption::Netmask, HashIp | BitmapIp) | (SetOption::Markmask, HashIpMark) => {
-                since(0, self.first_kernel())
-            }
-            (SetOption::Range, BitmapIp | BitmapIpMac | BitmapPort) | (SetOption::Size, ListSet) => {
-                since(0, "2.6.39")
-            }
-            (SetOption::Bitmask, HashIp) => since(6, "6.3"),
-            (SetOption::Bitmask | SetOption::Netmask, HashIpPort) => since(7, "6.3"),
-            (SetOption::Bitmask | SetOption::Netmask, HashNetNet) => since(4, "6.3"),
-            (SetOption::Timeout, _) => since(0, self.first_kernel()),
-            (SetOption::Counters, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(1, "3.10"),
-            (SetOption::Counters, HashIpPort | HashIpPortIp) => since(2, "3.10"),
-            (SetOption::Counters, HashNet | HashNetIface) => since(3, "3.10"),
-            (SetOption::Counters, HashIpPortNet | HashNetPort) => since(4, "3.10"),
-            (SetOption::Counters, _) => since(0, self.first_kernel()),
-            (SetOption::Comment, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(2, "3.13"),
-            (SetOption::Comment, HashIpPort | HashIpPortIp) => since(3, "3.13"),
-            (SetOption::Comment, HashNet | HashNetIface) => since(4, "3.13"),
-            (SetOption::Comment, HashIpPortNet | HashNetPort) => since(5, "3.13"),
-            (SetOption::Comment, _) => since(0, self.first_kernel()),
-            (SetOption::Forceadd, HashIp) => since(3, "3.15"),
-            (SetOption::Forceadd, HashIpPort | HashIpPortIp) => since(4, "3.15"),
-            (SetOption::Forceadd, HashNet | HashNetIface) => since(5, "3.15"),
-            (SetOption::Forceadd, HashIpPortNet | HashNetPort) => since(6, "3.15"),
-            (SetOption::Forceadd, HashIpMark | HashNetNet | HashNetPortNet) => since(1, "3.15"),
-            (SetOption::Forceadd, HashMac | HashIpMac) => since(0, self.first_kernel()),
-            (SetOption::Skbinfo, BitmapIp | BitmapIpMac | BitmapPort | ListSet) => since(3, "3.18"),
-            (SetOption::Skbinfo, HashIp) => since(4, "3.18"),
-            (SetOption::Skbinfo, HashIpPort | HashIpPortIp) => since(5, "3.18"),
-            (SetOption::Skbinfo, HashNet | HashNetIface) => since(6, "3.18"),
-            (SetOption::Skbinfo, HashIpPortNet | HashNetPort) => since(7, "3.18"),
-            (SetOption::Skbinfo, HashIpMark | HashNetNet | HashNetPortNet) => since(2, "3.18"),
-            (SetOption::Skbinfo, HashMac | HashIpMac) => since(0, self.first_kernel()),
-            (SetOption::Bucketsize, HashIp) => since(5, "5.11"),
-            (SetOption::Bucketsize, HashIpPort | HashIpPortIp) => since(6, "5.11"),
-            (SetOption::Bucketsize, HashNet) => since(7, "5.11"),
-            (SetOption::Bucketsize, HashIpPortNet | HashNetPort | HashNetIface) => since(8, "5.11"),
-            (SetOption::Bucketsize, HashIpMark | HashNetNet | HashNetPortNet) => since(3, "5.11"),
-            (SetOption::Bucketsize, HashMac | HashIpMac) => since(1, "5.11"),
-            (SetOption::Initval, set_type) => set_type.option(SetOption::Bucketsize),
-            _ => None,
-        }
-    }
 }
 
-/// The options of a set, as the table above asks for them.
+/// An option of a set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetOption {
     Hashsize,
@@ -123,7 +65,63 @@ pub(crate) enum SetOption {
 }
 
 impl SetOption {
-    fn name(self) -> &'static str {
+    /// The first revision of a type with the option, and the first kernel with that revision; `None` if the type does not have the
+    /// option. From the comments at `IPSET_TYPE_REV_MAX` of
+    /// [the types' sources](https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/ipset).
+    pub(crate) fn since(self, set_type: SetType) -> Option<(u8, &'static str)> {
+        use SetType::*;
+        let since = |revision, kernel| Some((revision, kernel));
+        match (self, set_type) {
+            (_, Unknown(_)) => None,
+            (SetOption::Hashsize | SetOption::Maxelem, _) if set_type.is_hash() => {
+                since(0, set_type.first_kernel())
+            }
+            (SetOption::Netmask, HashIp | BitmapIp) | (SetOption::Markmask, HashIpMark) => {
+                since(0, set_type.first_kernel())
+            }
+            (SetOption::Range, BitmapIp | BitmapIpMac | BitmapPort) | (SetOption::Size, ListSet) => {
+                since(0, "2.6.39")
+            }
+            (SetOption::Bitmask, HashIp) => since(6, "6.3"),
+            (SetOption::Bitmask | SetOption::Netmask, HashIpPort) => since(7, "6.3"),
+            (SetOption::Bitmask | SetOption::Netmask, HashNetNet) => since(4, "6.3"),
+            (SetOption::Timeout, _) => since(0, set_type.first_kernel()),
+            (SetOption::Counters, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(1, "3.10"),
+            (SetOption::Counters, HashIpPort | HashIpPortIp) => since(2, "3.10"),
+            (SetOption::Counters, HashNet | HashNetIface) => since(3, "3.10"),
+            (SetOption::Counters, HashIpPortNet | HashNetPort) => since(4, "3.10"),
+            (SetOption::Counters, _) => since(0, set_type.first_kernel()),
+            (SetOption::Comment, BitmapIp | BitmapIpMac | BitmapPort | HashIp | ListSet) => since(2, "3.13"),
+            (SetOption::Comment, HashIpPort | HashIpPortIp) => since(3, "3.13"),
+            (SetOption::Comment, HashNet | HashNetIface) => since(4, "3.13"),
+            (SetOption::Comment, HashIpPortNet | HashNetPort) => since(5, "3.13"),
+            (SetOption::Comment, _) => since(0, set_type.first_kernel()),
+            (SetOption::Forceadd, HashIp) => since(3, "3.15"),
+            (SetOption::Forceadd, HashIpPort | HashIpPortIp) => since(4, "3.15"),
+            (SetOption::Forceadd, HashNet | HashNetIface) => since(5, "3.15"),
+            (SetOption::Forceadd, HashIpPortNet | HashNetPort) => since(6, "3.15"),
+            (SetOption::Forceadd, HashIpMark | HashNetNet | HashNetPortNet) => since(1, "3.15"),
+            (SetOption::Forceadd, HashMac | HashIpMac) => since(0, set_type.first_kernel()),
+            (SetOption::Skbinfo, BitmapIp | BitmapIpMac | BitmapPort | ListSet) => since(3, "3.18"),
+            (SetOption::Skbinfo, HashIp) => since(4, "3.18"),
+            (SetOption::Skbinfo, HashIpPort | HashIpPortIp) => since(5, "3.18"),
+            (SetOption::Skbinfo, HashNet | HashNetIface) => since(6, "3.18"),
+            (SetOption::Skbinfo, HashIpPortNet | HashNetPort) => since(7, "3.18"),
+            (SetOption::Skbinfo, HashIpMark | HashNetNet | HashNetPortNet) => since(2, "3.18"),
+            (SetOption::Skbinfo, HashMac | HashIpMac) => since(0, set_type.first_kernel()),
+            (SetOption::Bucketsize, HashIp) => since(5, "5.11"),
+            (SetOption::Bucketsize, HashIpPort | HashIpPortIp) => since(6, "5.11"),
+            (SetOption::Bucketsize, HashNet) => since(7, "5.11"),
+            (SetOption::Bucketsize, HashIpPortNet | HashNetPort | HashNetIface) => since(8, "5.11"),
+            (SetOption::Bucketsize, HashIpMark | HashNetNet | HashNetPortNet) => since(3, "5.11"),
+            (SetOption::Bucketsize, HashMac | HashIpMac) => since(1, "5.11"),
+            (SetOption::Initval, _) => SetOption::Bucketsize.since(set_type),
+            _ => None,
+        }
+    }
+
+    /// The name in the notation of ipset(8).
+    pub(crate) fn name(self) -> &'static str {
         match self {
             SetOption::Hashsize => "hashsize",
             SetOption::Maxelem => "maxelem",
@@ -143,98 +141,14 @@ impl SetOption {
     }
 }
 
-/// Whether a set can be created as it is, whatever the kernel. The kernel ignores options that mean nothing for a type
-/// and corrects some values; both are errors here.
-pub(crate) fn check_set(set: &Set, action: &dyn Fn() -> Action) -> Result<(), Error> {
-    let wrong =
-        |option: SetOption, reason: String| Err(Error::invalid_option(action(), option.name(), reason));
-    if !set.set_type.families().contains(&set.family) {
-        let families: Vec<String> = set.set_type.families().iter().map(SetFamily::to_string).collect();
-        let reason = format!(
-            "{} is not a family of {}; valid: {}",
-            set.family,
-            set.set_type,
-            families.join(", ")
-        );
-        return Err(Error::invalid_option(action(), "family", reason));
-    }
-    for option in given(set) {
-        if set.set_type.option(option).is_none() {
-            return wrong(option, format!("not an option of set type {}", set.set_type));
-        }
-    }
-    let options = &set.options;
-    let bits = set.family.address_bits();
-    match options.netmask {
-        Some(0) => return wrong(SetOption::Netmask, "must not be 0".to_owned()),
-        Some(netmask) if netmask > bits => {
-            return wrong(SetOption::Netmask, format!("{netmask} is not from 1 to {bits}"));
-        }
-        Some(_) if options.bitmask.is_some() => {
-            return wrong(
-                SetOption::Netmask,
-                "must not be combined with a bitmask".to_owned(),
-            );
-        }
-        _ => {}
-    }
-    match options.bitmask {
-        Some(bitmask) if SetFamily::of(bitmask) != set.family => {
-            return wrong(
-                SetOption::Bitmask,
-                format!("{bitmask} is not an address of family {}", set.family),
-            );
-        }
-        Some(IpAddr::V4(bitmask)) if bitmask.is_unspecified() => {
-            return wrong(SetOption::Bitmask, "must not be 0".to_owned());
-        }
-        Some(IpAddr::V6(bitmask)) if bitmask.is_unspecified() => {
-            return wrong(SetOption::Bitmask, "must not be 0".to_owned());
-        }
-        _ => {}
-    }
-    if options.markmask == Some(0) {
-        return wrong(SetOption::Markmask, "must not be 0".to_owned());
-    }
-    if let Some(bucketsize) = options.bucketsize
-        && !(2..=12).contains(&bucketsize)
-    {
-        return wrong(SetOption::Bucketsize, format!("{bucketsize} is not from 2 to 12"));
-    }
-    if let Some(bucketsize) = options.bucketsize.filter(|bucketsize| bucketsize % 2 == 1) {
-        return wrong(
-            SetOption::Bucketsize,
-            format!("{bucketsize} is odd; the kernel would round it up"),
-        );
-    }
-    match (set.set_type, options.range) {
-        (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(first, last)))
-            if first > last =>
-        {
-            wrong(SetOption::Range, "the end is before the start".to_owned())
-        }
-        (SetType::BitmapPort, Some(SetRange::Ports(first, last))) if first > last => {
-            wrong(SetOption::Range, "the end is before the start".to_owned())
-        }
-        (SetType::BitmapIp | SetType::BitmapIpMac, Some(SetRange::Addresses(..)))
-        | (SetType::BitmapPort, Some(SetRange::Ports(..))) => Ok(()),
-        (SetType::BitmapPort, _) => wrong(SetOption::Range, "a range of ports is required".to_owned()),
-        (SetType::BitmapIp | SetType::BitmapIpMac, _) => wrong(
-            SetOption::Range,
-            "a range of IPv4 addresses is required".to_owned(),
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// The revision to create a set with, on a kernel with these.
+/// The revision to create a set with, on a kernel with these revisions.
 pub(crate) fn choose_revision(
     set: &Set,
     kernel: Revisions,
     action: &dyn Fn() -> Action,
 ) -> Result<u8, Error> {
-    for option in given(set) {
-        if let Some((needed, first_kernel)) = set.set_type.option(option)
+    for option in set_options(set) {
+        if let Some((needed, first_kernel)) = option.since(set.set_type)
             && needed > kernel.max
         {
             return Err(Error::Unsupported {
@@ -255,10 +169,13 @@ pub(crate) fn choose_revision(
         .min(kernel.max))
 }
 
-/// The revision of `hash:net,iface` that knows names' first parts, and the kernel that has it.
-pub(crate) const WILDCARD: (u8, &str) = (7, "5.5");
+/// The first revision of `hash:net,iface` with prefixes of interface names.
+pub(crate) const WILDCARD_REVISION: u8 = 7;
+/// The first kernel with [`WILDCARD_REVISION`].
+pub(crate) const WILDCARD_KERNEL: &str = "5.5";
 
-fn given(set: &Set) -> impl Iterator<Item = SetOption> {
+/// The options that are given for a set.
+pub(crate) fn set_options(set: &Set) -> impl Iterator<Item = SetOption> {
     let options = &set.options;
     [
         (options.hashsize.is_some(), SetOption::Hashsize),
@@ -307,18 +224,18 @@ mod tests {
         for set_type in SetType::ALL {
             let needed = OPTIONS
                 .iter()
-                .filter_map(|option| set_type.option(*option))
+                .filter_map(|option| option.since(set_type))
                 .map(|(revision, _)| revision);
             let newest = set_type.newest_known_revision();
             assert!(needed.clone().all(|revision| revision <= newest), "{set_type}");
-            // The newest is there for the sake of some option, or of names' first parts.
-            let wildcard = (set_type == SetType::HashNetIface).then_some(WILDCARD.0);
+            // An option, or prefixes of interface names, need the newest revision.
+            let wildcard = (set_type == SetType::HashNetIface).then_some(WILDCARD_REVISION);
             assert_eq!(needed.chain(wildcard).max(), Some(newest), "{set_type}");
         }
     }
 
     #[test]
-    fn a_set_is_created_with_the_newest_revision_that_both_sides_know() {
+    fn a_set_is_created_with_the_newest_revision_that_both_sides_support() {
         let set = Set::new(SetName::new("a").unwrap(), SetType::HashIp).with_comment();
         let action = || Action::ListAll;
         let choose = |min, max| choose_revision(&set, Revisions { min, max }, &action);
