@@ -1,84 +1,71 @@
-//! An in-memory twin of the kernel's sets.
+//! Sets in memory.
+
+mod set;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 
 use kernlink_netlink::Errno;
 
+use self::set::{FakeSet, Refused, complete, is_same_set};
 use crate::client::IpSets;
 use crate::element::Element;
 use crate::entry::Entry;
-use crate::entry_options::{EntryOptions, Position};
+use crate::entry_options::Position;
 use crate::entry_range::EntryRange;
 use crate::error::Error;
 use crate::matching;
 use crate::name::SetName;
-use crate::network::masked;
 use crate::operation::{Action, IfExists, Operation};
 use crate::revisions::{self, Revisions};
-use crate::set::{Set, SetContents, SetHeader, SetRange, SetStats};
+use crate::set::{Set, SetContents, SetHeader, SetStats};
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::validation::{check_length, check_options, check_set};
 
-/// Sets in memory that refuse what the kernel refuses, for the same reasons. Time stands still: a time-out stays as it
-/// was given.
+/// Sets in memory. Operations fail if they would fail on the kernel, with the same [`Reason`](crate::Reason). Time does not pass: the
+/// timeout of an entry does not change.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
-    /// By name; the kernel lists them by number, lists of sets last.
+    /// By name. The kernel lists sets by index, lists of sets last.
     sets: BTreeMap<SetName, FakeSet>,
     next_index: u16,
-    /// Kernels that differ from the newest that this crate knows.
+    /// Set types of which the simulated kernel has other revisions than this crate, or none.
     revisions: HashMap<SetType, Option<Revisions>>,
-    /// Rules that use a set.
+    /// The number of rules that use a set.
     rules: HashMap<SetName, u32>,
-    /// Operations that still succeed before every one fails; `None` is no limit.
+    /// The number of operations that still succeed, and the error number with which all later ones fail.
     failing_after: Option<(usize, i32)>,
 }
 
-#[derive(Clone, Debug)]
-struct FakeSet {
-    set: Set,
-    revision: u8,
-    index: u16,
-    entries: Vec<Entry>,
-    /// Place in `entries` by identity; of a `list:set` not used.
-    places: HashMap<Element, usize>,
-}
-
-/// A number of the kernel, positive, as `Errno` has them.
-type Refused = Result<(), i32>;
-
-/// The kernel's table of sets grows by 64 places while its length stays below 65 536.
+/// The kernel's table of sets grows in steps of 64 while its length stays below 65 536.
 const MAX_SETS: usize = 65_472;
 
 const ENOENT: i32 = Errno::ENOENT.0;
 const EEXIST: i32 = Errno::EEXIST.0;
-const EINVAL: i32 = Errno::EINVAL.0;
 
 impl Fake {
-    /// A namespace without sets, of a kernel that has all that this crate knows.
+    /// A namespace without sets, on a kernel with all set types and revisions that this crate supports.
     pub fn new() -> Self {
         Fake::default()
     }
 
-    /// Has only these revisions of a set type, or the type not at all.
+    /// Simulates a kernel with these revisions of a set type; `None` is a kernel without the type.
     pub fn set_revisions(&mut self, set_type: SetType, revisions: Option<Revisions>) {
         self.revisions.insert(set_type, revisions);
     }
 
-    /// Acts as if so many rules used the set of this name.
+    /// Simulates rules that use the set with this name.
     pub fn set_rules(&mut self, set: SetName, rules: u32) {
         self.rules.insert(set, rules);
     }
 
-    /// Refuses every operation with this error number once so many more have succeeded; `None` ends that.
+    /// Lets this many operations succeed and refuses all later ones with an error number. With `None` no operation is refused any more.
     pub fn fail_after(&mut self, operations: usize, errno: Option<Errno>) {
         self.failing_after = errno.map(|errno| (operations, errno.0));
     }
 
-    fn one(&mut self, operation: &Operation) -> Result<(), Error> {
+    fn execute_operation(&mut self, operation: &Operation) -> Result<(), Error> {
         let action = || Action::Change(operation.clone());
         let set_type = self.sets.get(operation.set()).map(|set| set.set.set_type);
         if let Some((left, errno)) = &mut self.failing_after {
@@ -156,7 +143,7 @@ impl Fake {
         })
     }
 
-    /// What is noticed before the kernel is asked.
+    /// The checks that the client makes before it sends.
     fn check(
         &self,
         set: &SetName,
@@ -198,7 +185,7 @@ impl Fake {
         if self.sets.len() >= MAX_SETS {
             return Err(IPSET_ERR_MAX_SETS);
         }
-        // A namespace gives its numbers in turn; only after all have been given is a free one looked for.
+        // Indexes are given in turn; after the last one, the first free index is used.
         let index = if self.next_index < IPSET_INVALID_ID {
             self.next_index += 1;
             self.next_index - 1
@@ -206,14 +193,7 @@ impl Fake {
             let is_free = |index: &u16| !self.sets.values().any(|set| set.index == *index);
             (0..IPSET_INVALID_ID).find(is_free).ok_or(IPSET_ERR_MAX_SETS)?
         };
-        let set = FakeSet {
-            set: created,
-            revision,
-            index,
-            entries: Vec::new(),
-            places: HashMap::new(),
-        };
-        self.sets.insert(set.set.name, set);
+        self.sets.insert(set.name, FakeSet::new(created, revision, index));
         Ok(())
     }
 
@@ -274,7 +254,7 @@ impl Fake {
         if matches!(reference, Some((_, false))) {
             return Err(IPSET_ERR_NAMEREF);
         }
-        let entry = matching::kept(&set.set, entry)?;
+        let entry = matching::stored_entry(&set.set, entry)?;
         if set.set.set_type == SetType::ListSet {
             set.add_member(entry, if_exists)
         } else {
@@ -285,10 +265,10 @@ impl Fake {
     fn delete_entry(&mut self, name: &SetName, entry: &Entry, if_exists: IfExists) -> Refused {
         self.check_member(name, entry)?;
         let set = self.sets.get_mut(name).ok_or(ENOENT)?;
-        let entry = matching::kept(&set.set, entry)?;
+        let entry = matching::stored_entry(&set.set, entry)?;
         match set.find(entry.element()) {
-            Some(place) => {
-                set.remove(place);
+            Some(index) => {
+                set.remove(index);
                 Ok(())
             }
             None if if_exists == IfExists::Succeed => Ok(()),
@@ -296,12 +276,12 @@ impl Fake {
         }
     }
 
-    /// Of an entry of a list: the member has to be a set, and none of sets.
+    /// Checks that the member in an entry of a list exists and is not a list.
     fn check_member(&self, name: &SetName, entry: &Entry) -> Refused {
         let Element::Set(member) = entry.element() else {
             return Ok(());
         };
-        matching::kept(&self.sets.get(name).ok_or(ENOENT)?.set, entry)?;
+        matching::stored_entry(&self.sets.get(name).ok_or(ENOENT)?.set, entry)?;
         match self.sets.get(member).map(|set| set.set.set_type) {
             None => Err(IPSET_ERR_NAME),
             Some(SetType::ListSet) => Err(IPSET_ERR_LOOP),
@@ -343,7 +323,7 @@ impl Fake {
         }
     }
 
-    /// In the kernel's order: by number, lists of sets last.
+    /// The sets in the kernel's order: by index, lists of sets last.
     fn in_order(&self) -> Vec<&FakeSet> {
         let mut sets: Vec<&FakeSet> = self.sets.values().collect();
         sets.sort_by_key(|set| (set.set.set_type == SetType::ListSet, set.index));
@@ -359,7 +339,10 @@ impl Fake {
 
 impl IpSets for Fake {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        operations.iter().map(|operation| self.one(operation)).collect()
+        operations
+            .iter()
+            .map(|operation| self.execute_operation(operation))
+            .collect()
     }
 
     fn execute_until_failure(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
@@ -370,7 +353,7 @@ impl IpSets for Fake {
                 if has_failed {
                     return Err(Error::NotAttempted);
                 }
-                let outcome = self.one(operation);
+                let outcome = self.execute_operation(operation);
                 has_failed = outcome.is_err();
                 outcome
             })
@@ -412,9 +395,10 @@ impl IpSets for Fake {
                 let action = || Action::Test(*set, entry.clone());
                 self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
                 let set = self.get(set).map_err(|error| error.with_action(action()))?;
-                // The kernel answers a test that it refuses as one for what is not there.
+                // The kernel answers a test of an entry that the set refuses as a test of a missing entry.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
-                Ok(is_possible && matching::kept(&set.set, entry).is_ok_and(|kept| set.matches(&kept)))
+                Ok(is_possible
+                    && matching::stored_entry(&set.set, entry).is_ok_and(|stored| set.matches(&stored)))
             })
             .collect()
     }
@@ -443,7 +427,6 @@ impl IpSets for Fake {
     }
 
     fn destroy_all(&mut self) -> Result<(), Error> {
-        // Membership in lists does not count: the lists go as well.
         if self
             .rules
             .iter()
@@ -460,178 +443,6 @@ impl IpSets for Fake {
         self.sets.values_mut().for_each(FakeSet::clear);
         Ok(())
     }
-}
-
-impl FakeSet {
-    fn clear(&mut self) {
-        self.entries.clear();
-        self.places.clear();
-    }
-
-    fn find(&self, element: &Element) -> Option<usize> {
-        if self.set.set_type == SetType::ListSet {
-            return self.entries.iter().position(|entry| entry.element() == element);
-        }
-        if let Some(place) = self.places.get(&matching::identity(self.set.set_type, element)) {
-            return Some(*place);
-        }
-        matching::by_interface_prefix(&self.entries, element)
-    }
-
-    fn add(&mut self, entry: Entry, if_exists: IfExists) -> Refused {
-        if let Some(place) = self.find(entry.element()) {
-            let Some(existing) = self.entries.get_mut(place) else {
-                return Err(EINVAL);
-            };
-            let fills_mac = matches!(
-                (self.set.set_type, existing.element(), entry.element()),
-                (
-                    SetType::BitmapIpMac,
-                    Element::IpMac { mac: None, .. },
-                    Element::IpMac { mac: Some(_), .. }
-                )
-            );
-            if if_exists == IfExists::Fail && !fills_mac {
-                return Err(IPSET_ERR_EXIST);
-            }
-            // Counters stay unless given; the rest is as given now.
-            let (packets, bytes) = (existing.options().packets, existing.options().bytes);
-            let mut options = entry.options().clone();
-            options.packets = options.packets.or(packets);
-            options.bytes = options.bytes.or(bytes);
-            let element = match (existing.element(), entry.element()) {
-                // The other Ethernet address takes the place of the one that is there; none leaves it.
-                (kept, Element::IpMac { mac: None, .. }) => *kept,
-                (_, given @ Element::IpMac { .. }) => *given,
-                (kept, _) => *kept,
-            };
-            *existing = Entry::new(element).with_options(options);
-            return Ok(());
-        }
-        if self.set.set_type.is_hash()
-            && self.entries.len() >= self.set.options.maxelem.unwrap_or(65_536) as usize
-        {
-            if !self.set.options.forceadd || self.entries.is_empty() {
-                return Err(IPSET_ERR_HASH_FULL);
-            }
-            self.remove(0);
-        }
-        self.places.insert(
-            matching::identity(self.set.set_type, entry.element()),
-            self.entries.len(),
-        );
-        self.entries.push(entry);
-        Ok(())
-    }
-
-    fn add_member(&mut self, entry: Entry, if_exists: IfExists) -> Refused {
-        let place = self.find(entry.element());
-        if place.is_some() && if_exists == IfExists::Fail {
-            return Err(IPSET_ERR_EXIST);
-        }
-        let at = match entry.options().position {
-            None => self.entries.len(),
-            Some(Position::Before(name)) => self.find(&Element::Set(name)).ok_or(IPSET_ERR_REF_EXIST)?,
-            Some(Position::After(name)) => self.find(&Element::Set(name)).ok_or(IPSET_ERR_REF_EXIST)? + 1,
-        };
-        let options = EntryOptions {
-            position: None,
-            ..entry.options().clone()
-        };
-        let entry = Entry::new(*entry.element()).with_options(options);
-        match place.and_then(|place| self.entries.get_mut(place)) {
-            // One that is there stays where it is.
-            Some(existing) => *existing = entry,
-            None => self.entries.insert(at, entry),
-        }
-        Ok(())
-    }
-
-    fn remove(&mut self, place: usize) {
-        if self.set.set_type == SetType::ListSet {
-            self.entries.remove(place);
-            return;
-        }
-        let removed = self.entries.swap_remove(place);
-        self.places
-            .remove(&matching::identity(self.set.set_type, removed.element()));
-        if let Some(moved) = self.entries.get(place) {
-            let identity = matching::identity(self.set.set_type, moved.element());
-            self.places.insert(identity, place);
-        }
-    }
-
-    fn matches(&self, entry: &Entry) -> bool {
-        let same = self
-            .find(entry.element())
-            .and_then(|place| self.entries.get(place));
-        matching::matches(same, &self.entries, entry)
-    }
-
-    /// With what the kernel lists for every entry of such a set.
-    fn listed(&self, entry: &Entry) -> Entry {
-        let options = &self.set.options;
-        if options.timeout.is_none() && !options.counters {
-            return entry.clone();
-        }
-        let mut listed = entry.options().clone();
-        if let Some(timeout) = options.timeout {
-            listed.timeout = Some(listed.timeout.unwrap_or(timeout));
-        }
-        if options.counters {
-            listed.packets = Some(listed.packets.unwrap_or(0));
-            listed.bytes = Some(listed.bytes.unwrap_or(0));
-        }
-        Entry::new(*entry.element()).with_options(listed)
-    }
-}
-
-/// Fills in what the kernel chooses.
-fn complete(set: &mut Set) -> Refused {
-    let options = &mut set.options;
-    if set.set_type.is_hash() {
-        let hashsize = options.hashsize.unwrap_or(1024).max(64);
-        options.hashsize = Some(hashsize.checked_next_power_of_two().unwrap_or(1 << 31));
-        options.maxelem = Some(options.maxelem.unwrap_or(65_536));
-        options.bucketsize = Some(options.bucketsize.unwrap_or(12));
-        options.initval = Some(options.initval.unwrap_or(0x5eed_5eed));
-    }
-    if set.set_type == SetType::ListSet {
-        options.size = Some(options.size.unwrap_or(8).max(4));
-    }
-    if options.netmask == Some(set.family.address_bits()) {
-        options.netmask = None;
-    }
-    if set.set_type == SetType::HashIpMark {
-        options.markmask = Some(options.markmask.unwrap_or(u32::MAX));
-    }
-    if let Some(SetRange::Addresses(first, last)) = &mut options.range {
-        let prefix_len = options.netmask.unwrap_or(32);
-        if let (IpAddr::V4(masked_first), IpAddr::V4(masked_last)) = (
-            masked((*first).into(), prefix_len),
-            masked((*last).into(), prefix_len),
-        ) {
-            let blocks =
-                (u64::from(masked_last.to_bits()) - u64::from(masked_first.to_bits())) >> (32 - prefix_len);
-            if blocks > 65_535 {
-                return Err(IPSET_ERR_BITMAP_RANGE_SIZE);
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What the kernel compares when a set is created again. It does not compare the hashsize.
-fn is_same_set(existing: &Set, created: &Set) -> bool {
-    let comparable = |set: &Set| {
-        let mut set = set.clone();
-        set.options.hashsize = None;
-        set.options.initval = None;
-        set.options.bucketsize = None;
-        set.options.forceadd = false;
-        set
-    };
-    comparable(existing) == comparable(created)
 }
 
 #[cfg(test)]
@@ -673,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_can_be_asked_for() {
+    fn all_operations_fail_after_fail_after() {
         let mut fake = Fake::new();
         fake.fail_after(1, Some(Errno::ENOMEM));
         let outcomes = fake.execute(&[Operation::create(set("a")), Operation::create(set("b"))]);
@@ -687,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_keep_a_set_and_its_name() {
+    fn a_set_in_a_rule_is_not_destroyed_but_swapped() {
         let mut fake = Fake::new();
         fake.create(&set("a")).unwrap();
         fake.create(&set("b")).unwrap();

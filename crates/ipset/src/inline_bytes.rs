@@ -1,21 +1,21 @@
-//! Short kernel strings held in place, so that a hundred thousand operations allocate nothing for their names.
+//! Short strings without allocation, because a batch has a name for each operation.
 
 use std::fmt;
 
-/// Up to `N` bytes without NUL. Unused bytes are zero, so the derived order is the order of the text.
+/// Up to `N` bytes without NUL. Unused bytes are zero, so the derived order is that of the text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Inline<const N: usize> {
+pub(crate) struct InlineBytes<const N: usize> {
     bytes: [u8; N],
     len: u8,
 }
 
-impl<const N: usize> Inline<N> {
-    /// `None` where the text is longer than `N` bytes or holds a NUL.
+impl<const N: usize> InlineBytes<N> {
+    /// `None` if the text is longer than `N` bytes or contains a NUL.
     pub(crate) fn new(text: &[u8]) -> Option<Self> {
         let len = u8::try_from(text.len()).ok()?;
         let mut bytes = [0; N];
         bytes.get_mut(..text.len())?.copy_from_slice(text);
-        (!text.contains(&0)).then_some(Inline { bytes, len })
+        (!text.contains(&0)).then_some(InlineBytes { bytes, len })
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
@@ -23,7 +23,7 @@ impl<const N: usize> Inline<N> {
     }
 }
 
-impl<const N: usize> fmt::Display for Inline<N> {
+impl<const N: usize> fmt::Display for InlineBytes<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&String::from_utf8_lossy(self.as_bytes()))
     }

@@ -1,4 +1,4 @@
-//! Which entries a set holds, and which addresses are in it.
+//! Which entry of a set an entry matches, as the kernel decides it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,86 +13,87 @@ use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::validation::check_options;
 
-/// A listed set, to test entries against.
+/// The entries of a listed set, to test other entries against.
 pub(crate) struct Members {
     contents: SetContents,
-    /// Place of each entry by identity.
-    places: HashMap<Element, usize>,
+    /// Index of each entry by its key.
+    indexes: HashMap<Element, usize>,
 }
 
 impl Members {
     pub(crate) fn new(contents: SetContents) -> Self {
         let set_type = contents.header.set.set_type;
         let entries = contents.entries.iter().enumerate();
-        let places = entries.map(|(place, entry)| (identity(set_type, entry.element()), place));
+        let indexes = entries.map(|(index, entry)| (key(set_type, entry.element()), index));
         Members {
-            places: places.collect(),
+            indexes: indexes.collect(),
             contents,
         }
     }
 
-    /// Whether an entry is in the set. An entry that the set refuses for its options or its range is not in it, as in the
-    /// kernel's answer.
+    /// Whether an entry is in the set. An entry whose options or address the set refuses is not in the set, as for the kernel.
     pub(crate) fn test(&self, entry: &Entry, action: &dyn Fn() -> Action) -> Result<bool, Error> {
         let SetContents { header, entries } = &self.contents;
         let set_type = header.set.set_type;
         let checked = entry.element().check(set_type, header.set.family);
         checked.map_err(|mismatch| Error::invalid_entry(action(), mismatch))?;
         check_options(entry, set_type, action)?;
-        let Ok(kept) = kept(&header.set, entry) else {
+        let Ok(stored) = stored_entry(&header.set, entry) else {
             return Ok(false);
         };
-        let place = self.places.get(&identity(set_type, kept.element())).copied();
-        let place = place.or_else(|| by_interface_prefix(entries, kept.element()));
-        Ok(matches(
-            place.and_then(|place| entries.get(place)),
-            entries,
-            &kept,
-        ))
+        let index = self.indexes.get(&key(set_type, stored.element())).copied();
+        let index = index.or_else(|| find_by_interface_prefix(entries, stored.element()));
+        let equal = index.and_then(|index| entries.get(index));
+        Ok(matches(equal, entries, &stored))
     }
 }
 
-/// As the kernel tests: the smallest networks that cover the entry decide, and an exception is not in the set. `same` is
-/// the member that is equal to the entry, if there is one.
-pub(crate) fn matches(same: Option<&Entry>, entries: &[Entry], entry: &Entry) -> bool {
+/// Whether an entry is in the set `entries`. The smallest networks that contain the entry decide; an entry that they match with
+/// `nomatch` is not in the set. `equal` is the entry of the set with the same key, if there is one.
+pub(crate) fn matches(equal: Option<&Entry>, entries: &[Entry], entry: &Entry) -> bool {
     let covering = || {
         entries
             .iter()
-            .filter_map(|kept| covers(kept.element(), entry.element()).map(|rank| (rank, kept)))
+            .filter_map(|member| covers(member.element(), entry.element()).map(|rank| (rank, member)))
             .max_by_key(|(rank, _)| *rank)
-            .map(|(_, kept)| kept)
+            .map(|(_, member)| member)
     };
-    let Some(found) = same.or_else(covering) else {
+    let Some(found) = equal.or_else(covering) else {
         return false;
     };
     let is_same_mac = match (found.element(), entry.element()) {
-        (Element::IpMac { mac: Some(kept), .. }, Element::IpMac { mac: Some(given), .. }) => kept == given,
+        (
+            Element::IpMac {
+                mac: Some(member), ..
+            },
+            Element::IpMac { mac: Some(given), .. },
+        ) => member == given,
         _ => true,
     };
     found.options().nomatch == entry.options().nomatch && is_same_mac
 }
 
-/// The member of a `hash:net,iface` whose first part of a name matches the name of an element.
-pub(crate) fn by_interface_prefix(entries: &[Entry], element: &Element) -> Option<usize> {
+/// The index of the entry of a `hash:net,iface` whose prefix of interface names matches the interface of an element.
+pub(crate) fn find_by_interface_prefix(entries: &[Entry], element: &Element) -> Option<usize> {
     let Element::NetIface { net, interface } = element else {
         return None;
     };
     entries.iter().position(|entry| match entry.element() {
         Element::NetIface {
-            net: there,
-            interface: kept,
+            net: member_net,
+            interface: member,
         } => {
-            there == net
-                && kept.side == interface.side
-                && kept.matching == InterfaceMatching::Prefix
-                && interface.name.as_bytes().starts_with(kept.name.as_bytes())
+            member_net == net
+                && member.side == interface.side
+                && member.matching == InterfaceMatching::Prefix
+                && interface.name.as_bytes().starts_with(member.name.as_bytes())
         }
         _ => false,
     })
 }
 
-/// The entry as the set keeps it, or why it cannot.
-pub(crate) fn kept(set: &Set, entry: &Entry) -> Result<Entry, i32> {
+/// The entry as the set stores it, or the error number with which the kernel refuses it.
+pub(crate) fn stored_entry(set: &Set, entry: &Entry) -> Result<Entry, i32> {
     let options = &set.options;
     let given = entry.options();
     let set_type = set.set_type;
@@ -106,13 +107,13 @@ pub(crate) fn kept(set: &Set, entry: &Entry) -> Result<Entry, i32> {
         Element::Ip(ip) => *ip = mask(*ip),
         Element::IpPort { ip, .. } => *ip = mask(*ip),
         Element::NetNet { net, second } if options.netmask.is_some() || options.bitmask.is_some() => {
-            let kept = |net: Network| Network::new(mask(net.address()), net.prefix_len()).unwrap_or(net);
-            (*net, *second) = (kept(*net), kept(*second));
+            let mask_net = |net: Network| Network::new(mask(net.address()), net.prefix_len()).unwrap_or(net);
+            (*net, *second) = (mask_net(*net), mask_net(*second));
         }
         Element::IpMark { mark, .. } => *mark &= options.markmask.unwrap_or(u32::MAX),
         _ => {}
     }
-    // The kernel looks at ports before the options, at everything else behind them.
+    // The kernel checks ports before the options, and everything else after them.
     if let (Element::Port(port), Some(SetRange::Ports(first, last))) = (&element, options.range)
         && (*port < first || *port > last)
     {
@@ -154,13 +155,13 @@ pub(crate) fn kept(set: &Set, entry: &Entry) -> Result<Entry, i32> {
     Ok(Entry::new(element).with_options(given.clone()))
 }
 
-/// What tells members apart.
-pub(crate) fn identity(set_type: SetType, element: &Element) -> Element {
+/// The part of an element by which the entries of a set are distinguished.
+pub(crate) fn key(set_type: SetType, element: &Element) -> Element {
     match element {
         Element::IpMac { ip, .. } if set_type == SetType::BitmapIpMac => {
             Element::IpMac { ip: *ip, mac: None }
         }
-        // A first part of a name is equal to every name that it matches.
+        // A prefix equals every name that it matches.
         Element::NetIface { net, interface } => {
             let interface = Interface {
                 matching: InterfaceMatching::Exact,
@@ -172,20 +173,21 @@ pub(crate) fn identity(set_type: SetType, element: &Element) -> Element {
     }
 }
 
-/// Whether a member's networks cover those of an entry of single addresses, and how closely.
-fn covers(kept: &Element, given: &Element) -> Option<(u8, u8)> {
-    let cover = |kept: &Network, given: &Network| {
-        (given.is_host() && kept.contains(given.address())).then_some(kept.prefix_len())
+/// The prefix lengths of a member whose networks contain the addresses of an entry; `None` if they do not, or if the entry has a
+/// network of more than one address.
+fn covers(member: &Element, given: &Element) -> Option<(u8, u8)> {
+    let cover = |member: &Network, given: &Network| {
+        (given.is_host() && member.contains(given.address())).then_some(member.prefix_len())
     };
-    match (kept, given) {
-        (Element::Net(kept), Element::Net(given)) => Some((cover(kept, given)?, 0)),
+    match (member, given) {
+        (Element::Net(member), Element::Net(given)) => Some((cover(member, given)?, 0)),
         (
-            Element::NetPort { net: kept, port },
+            Element::NetPort { net: member, port },
             Element::NetPort {
                 net: given,
                 port: given_port,
             },
-        ) if port == given_port => Some((cover(kept, given)?, 0)),
+        ) if port == given_port => Some((cover(member, given)?, 0)),
         (
             Element::NetNet { net, second },
             Element::NetNet {

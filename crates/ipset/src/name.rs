@@ -1,67 +1,67 @@
-//! Names that the kernel limits: of sets, of set types and of interfaces.
+//! Names of sets, set types and interfaces.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::inline_bytes::Inline;
+use crate::inline_bytes::InlineBytes;
 use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
 
-/// The name of a set: 1 to 31 bytes without NUL. Too long a name is refused, never cut.
+/// The name of a set: 1 to 31 bytes without NUL. A longer name is an error; it is not truncated.
 ///
-/// The kernel takes any bytes but NUL; names that other programs chose may hold spaces or be no UTF-8, and are
-/// listed as they are. The notation of `ipset save` cannot carry a name with a space in it.
+/// The kernel accepts any bytes except NUL. Names that other programs chose may contain spaces and need not be UTF-8; they are listed
+/// unchanged. The notation of `ipset save` cannot represent a name with a space.
 #[doc(alias = "SETNAME")]
 #[doc(alias = "IPSET_ATTR_SETNAME")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SetName(Inline<{ IPSET_MAXNAMELEN - 1 }>);
+pub struct SetName(InlineBytes<{ IPSET_MAXNAMELEN - 1 }>);
 
 /// The name of a set type as the kernel spells it, such as `hash:ip,port`: 1 to 31 bytes without NUL.
 #[doc(alias = "IPSET_ATTR_TYPENAME")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TypeName(Inline<{ IPSET_MAXNAMELEN - 1 }>);
+pub struct TypeName(InlineBytes<{ IPSET_MAXNAMELEN - 1 }>);
 
-/// The name of a network interface, or the first part of one: 1 to 15 bytes without NUL.
+/// The name of a network interface, or a prefix of names: 1 to 15 bytes without NUL.
 #[doc(alias = "IFNAMSIZ")]
 #[doc(alias = "IPSET_ATTR_IFACE")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InterfaceName(Inline<{ IFNAMSIZ - 1 }>);
+pub struct InterfaceName(InlineBytes<{ IFNAMSIZ - 1 }>);
 
-/// Why a text is not a name.
+/// Why a name is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Nothing was given.
+    /// The name is empty.
     #[error("a {what} must not be empty")]
     Empty {
         /// The kind of name.
         what: &'static str,
     },
-    /// Longer than the kernel's buffer.
+    /// The name is longer than the kernel's buffer.
     #[error("{what} {name:?} has {len} bytes; the maximum is {limit} ({constant} includes the NUL)")]
     TooLong {
         /// The kind of name.
         what: &'static str,
-        /// What was given.
+        /// The invalid name.
         name: String,
-        /// Its length; bytes.
+        /// Its length in bytes.
         len: usize,
-        /// The most that fits; bytes, without the NUL.
+        /// The maximum in bytes, without the NUL.
         limit: usize,
-        /// The constant of the kernel that the limit comes from.
+        /// The kernel's constant for the size of the buffer.
         constant: &'static str,
     },
-    /// A NUL inside.
+    /// The name contains a NUL.
     #[error("{what} {name:?} must not contain a NUL byte")]
     Nul {
         /// The kind of name.
         what: &'static str,
-        /// What was given.
+        /// The invalid name.
         name: String,
     },
 }
 
 impl NameError {
-    /// What is wrong, without the text that it is wrong with.
+    /// The text without the name.
     pub(crate) fn reason(&self) -> String {
         match self {
             NameError::Empty { .. } => "must not be empty".to_owned(),
@@ -76,12 +76,12 @@ impl NameError {
 macro_rules! name {
     ($name:ident, $what:literal, $limit:expr, $constant:literal) => {
         impl $name {
-            #[doc = concat!("Checks the length of a ", $what, ".\n\n# Errors\n\nEmpty, too long (`", $constant, "`), or a NUL inside.")]
+            #[doc = concat!("A ", $what, ".\n\n# Errors\n\nIf the name is empty, too long (`", $constant, "`), or contains a NUL.")]
             pub fn new(name: &str) -> Result<Self, NameError> {
                 Self::from_bytes(name.as_bytes())
             }
 
-            #[doc = concat!("A ", $what, " that need not be UTF-8.\n\n# Errors\n\nAs for [`Self::new`].")]
+            #[doc = concat!("A ", $what, ", which need not be UTF-8.\n\n# Errors\n\nAs for [`Self::new`].")]
             pub fn from_bytes(name: &[u8]) -> Result<Self, NameError> {
                 let text = || String::from_utf8_lossy(name).into_owned();
                 if name.is_empty() {
@@ -90,10 +90,11 @@ macro_rules! name {
                 if name.len() > $limit {
                     return Err(NameError::TooLong { what: $what, name: text(), len: name.len(), limit: $limit, constant: $constant });
                 }
-                Inline::new(name).map($name).ok_or_else(|| NameError::Nul { what: $what, name: text() })
+                InlineBytes::new(name).map($name).ok_or_else(|| NameError::Nul { what: $what, name: text() })
             }
 
             /// The bytes, without a NUL.
+            #[must_use]
             pub fn as_bytes(&self) -> &[u8] {
                 self.0.as_bytes()
             }
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_of_31_bytes_fits_and_one_of_32_is_refused_with_the_limit() {
+    fn a_name_of_31_bytes_is_valid_and_one_of_32_is_not() {
         let name = SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CID").unwrap();
         assert_eq!(name.to_string(), "KUBE-6-LOAD-BALANCER-SOURCE-CID");
         let error = SetName::new("KUBE-6-LOAD-BALANCER-SOURCE-CIDR").unwrap_err();
