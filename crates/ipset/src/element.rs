@@ -1,4 +1,4 @@
-//! The dimensions of an entry.
+//! Elements of sets: the dimensions of an entry.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,27 +12,27 @@ use crate::protocol_port::ProtocolPort;
 use crate::set_family::SetFamily;
 use crate::set_type::{Dimension, SetType};
 
-/// The dimensions of an entry: its identity in a set. Which set types take which element is [`SetType::dimensions`];
-/// all addresses in it are of the set's family.
+/// The dimensions of an entry, by which the entries of a set are distinguished. [`SetType::dimensions`] lists the dimensions of each
+/// set type. All addresses must be of the set's family.
 ///
 /// Printed as `ipset save` prints it: `10.0.0.1,tcp:80,10.0.0.2`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Element {
-    /// Of `hash:ip` and `bitmap:ip`. A set with a netmask or bitmask keeps the masked address.
+    /// Of `hash:ip` and `bitmap:ip`. A set with a netmask or bitmask stores the masked address.
     Ip(IpAddr),
     /// Of `hash:ip,mac` and `bitmap:ip,mac`.
     IpMac {
         /// The address.
         ip: IpAddr,
-        /// Its Ethernet address; `None` only in `bitmap:ip,mac`, where the first packet that matches fills it in.
+        /// Its Ethernet address. `None` is valid in `bitmap:ip,mac` only, where the first matching packet sets it.
         mac: Option<MacAddress>,
     },
     /// Of `hash:ip,mark`.
     IpMark {
         /// The address.
         ip: IpAddr,
-        /// The packet mark; a set with a markmask keeps the masked mark.
+        /// The packet mark. A set with a markmask stores the masked mark.
         mark: u32,
     },
     /// Of `hash:ip,port`.
@@ -57,12 +57,12 @@ pub enum Element {
         ip: IpAddr,
         /// Protocol and port.
         port: ProtocolPort,
-        /// The network; not `/0`.
+        /// The network; a prefix length of 0 is invalid.
         net: Network,
     },
     /// Of `hash:mac`.
     Mac(MacAddress),
-    /// Of `hash:net`; not `/0`.
+    /// Of `hash:net`; a prefix length of 0 is invalid.
     Net(Network),
     /// Of `hash:net,net`.
     NetNet {
@@ -71,7 +71,7 @@ pub enum Element {
         /// The second network.
         second: Network,
     },
-    /// Of `hash:net,port`; not `/0`.
+    /// Of `hash:net,port`; a prefix length of 0 is invalid.
     NetPort {
         /// The network.
         net: Network,
@@ -94,7 +94,7 @@ pub enum Element {
         /// The interface.
         interface: Interface,
     },
-    /// Of `bitmap:port`: a port number of no protocol.
+    /// Of `bitmap:port`: a port number without protocol.
     Port(u16),
     /// Of `list:set`: a member set.
     Set(SetName),
@@ -103,7 +103,7 @@ pub enum Element {
 /// The interface of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Interface {
-    /// The name, or the first part of the names that match.
+    /// The name, or the prefix of the names that match.
     pub name: InterfaceName,
     /// Which of a packet's interfaces is compared.
     pub side: InterfaceSide,
@@ -114,10 +114,10 @@ pub struct Interface {
 /// Which of a packet's interfaces is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InterfaceSide {
-    /// The one it came in by or leaves by.
+    /// The interface by which the packet arrived or leaves.
     #[default]
     Device,
-    /// The port of the bridge, printed `physdev:`.
+    /// The bridge port by which it arrived or leaves; printed `physdev:`.
     #[doc(alias = "IPSET_FLAG_PHYSDEV")]
     BridgePort,
 }
@@ -128,14 +128,14 @@ pub enum InterfaceMatching {
     /// The whole name.
     #[default]
     Exact,
-    /// Every interface whose name begins so. Since Linux 5.5.
+    /// A prefix of the name. Since Linux 5.5.
     #[doc(alias = "wildcard")]
     #[doc(alias = "IPSET_FLAG_IFACE_WILDCARD")]
     Prefix,
 }
 
 impl Interface {
-    /// The interface of this name.
+    /// The interface with this name, compared exactly with the packet's device.
     pub fn new(name: InterfaceName) -> Self {
         Interface {
             name,
@@ -144,13 +144,13 @@ impl Interface {
         }
     }
 
-    /// The port of a bridge instead of the bridge.
+    /// With the interface of the packet that is compared.
     pub fn with_side(mut self, side: InterfaceSide) -> Self {
         self.side = side;
         self
     }
 
-    /// How the name is compared.
+    /// With the way in which the name is compared.
     pub fn with_matching(mut self, matching: InterfaceMatching) -> Self {
         self.matching = matching;
         self
@@ -163,10 +163,10 @@ impl Interface {
 pub struct Mismatch {
     /// The type of the set.
     pub set_type: SetType,
-    /// The dimension of the set that is wrong, counted from 0, and what it should be; `None` where the number of
-    /// dimensions is wrong or the type has none that this crate knows.
+    /// The invalid dimension, counted from 0, and its kind in the set type; `None` if the number of dimensions is invalid or the set
+    /// type is unknown.
     pub dimension: Option<(usize, Dimension)>,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Mismatch {
 }
 
 impl Mismatch {
-    /// The text for where the type is said already.
+    /// The text without the set type.
     pub(crate) fn without_type(&self) -> String {
         match self.dimension {
             Some((index, dimension)) => format!("dimension {} ({dimension}): {}", index + 1, self.reason),
@@ -187,7 +187,7 @@ impl Mismatch {
 }
 
 impl Element {
-    /// The kinds of its parts.
+    /// The kinds of the dimensions, in order.
     pub fn dimensions(&self) -> &'static [Dimension] {
         match self {
             Element::Ip(_) => SetType::HashIp,
@@ -208,18 +208,17 @@ impl Element {
         .dimensions()
     }
 
-    /// Whether a set of this type and family can hold the element, as far as that does not depend on the set's
-    /// options or content.
+    /// Whether a set of this type and family can hold the element. The options and entries of the set are not considered.
     ///
     /// # Errors
     ///
-    /// The dimension that is wrong, and why.
+    /// The first invalid dimension with the reason.
     pub fn check(&self, set_type: SetType, family: SetFamily) -> Result<(), Mismatch> {
-        if self.is_plainly_right(set_type, family) {
+        if self.is_certainly_valid(set_type, family) {
             return Ok(());
         }
         if self.dimensions() != set_type.dimensions() {
-            return Err(self.wrong_shape(set_type));
+            return Err(self.dimension_mismatch(set_type));
         }
         self.addresses(&mut |index, address| match family {
             SetFamily::Inet | SetFamily::Inet6 if SetFamily::of(address) != family => Err(mismatch(
@@ -251,17 +250,17 @@ impl Element {
         }
     }
 
-    /// The answer at once for what there is most of; batches ask for every entry.
-    fn is_plainly_right(&self, set_type: SetType, family: SetFamily) -> bool {
-        let is_right = |ip: &IpAddr| SetFamily::of(*ip) == family;
+    /// A fast check of the most frequent kinds: whether the element is certainly valid.
+    fn is_certainly_valid(&self, set_type: SetType, family: SetFamily) -> bool {
+        let is_of_family = |ip: &IpAddr| SetFamily::of(*ip) == family;
         match (self, set_type) {
-            (Element::Ip(ip), SetType::HashIp) => is_right(ip),
-            (Element::IpPort { ip, port }, SetType::HashIpPort) => is_right(ip) && port.has_port(),
+            (Element::Ip(ip), SetType::HashIp) => is_of_family(ip),
+            (Element::IpPort { ip, port }, SetType::HashIpPort) => is_of_family(ip) && port.has_port(),
             (Element::IpPortIp { ip, port, second }, SetType::HashIpPortIp) => {
-                is_right(ip) && port.has_port() && is_right(second)
+                is_of_family(ip) && port.has_port() && is_of_family(second)
             }
             (Element::IpPortNet { ip, port, net }, SetType::HashIpPortNet) => {
-                is_right(ip) && port.has_port() && is_right(&net.address()) && net.prefix_len() > 0
+                is_of_family(ip) && port.has_port() && is_of_family(&net.address()) && net.prefix_len() > 0
             }
             _ => false,
         }
@@ -293,7 +292,8 @@ impl Element {
         Ok(())
     }
 
-    fn wrong_shape(&self, set_type: SetType) -> Mismatch {
+    /// The difference between the dimensions of the element and those of a set type.
+    fn dimension_mismatch(&self, set_type: SetType) -> Mismatch {
         let (expected, given) = (set_type.dimensions(), self.dimensions());
         if expected.is_empty() {
             return Mismatch {
@@ -323,7 +323,7 @@ impl Element {
         }
     }
 
-    /// Protocol and port, of those that have both.
+    /// Protocol and port of an element that has both.
     pub(crate) fn port(&self) -> Option<ProtocolPort> {
         match self {
             Element::IpPort { port, .. }
@@ -335,7 +335,7 @@ impl Element {
         }
     }
 
-    /// Calls with each address and the index of its dimension, up to the first failure.
+    /// Calls `each` with the index of the dimension and the address, for all addresses up to the first failure.
     fn addresses(&self, each: &mut dyn FnMut(usize, IpAddr) -> Result<(), Mismatch>) -> Result<(), Mismatch> {
         match self {
             Element::Ip(ip)
@@ -355,6 +355,7 @@ impl Element {
         }
     }
 
+    /// Calls `each` with the index of the dimension and the network, for all networks up to the first failure.
     fn networks(&self, each: &mut dyn FnMut(usize, Network) -> Result<(), Mismatch>) -> Result<(), Mismatch> {
         match self {
             Element::Net(net) | Element::NetPort { net, .. } | Element::NetIface { net, .. } => each(0, *net),
@@ -371,6 +372,7 @@ impl Element {
         }
     }
 
+    /// The option ` wildcard` for a prefix of interface names, otherwise nothing.
     pub(crate) fn wildcard(&self) -> &'static str {
         match self {
             Element::NetIface { interface, .. } if interface.matching == InterfaceMatching::Prefix => {
@@ -381,7 +383,7 @@ impl Element {
     }
 }
 
-/// `IP_SET_HASH_WITH_NET0` of the kernel's types.
+/// Whether a set type supports networks of prefix length 0: `IP_SET_HASH_WITH_NET0` in the kernel.
 pub(crate) fn takes_prefix_0(set_type: SetType) -> bool {
     matches!(set_type, SetType::HashNetIface | SetType::HashNetPortNet)
 }

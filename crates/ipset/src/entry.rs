@@ -1,4 +1,4 @@
-//! A member of a set.
+//! Entries of sets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use crate::protocol_port::ProtocolPort;
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
-/// A member of a set: its dimensions, and what it carries besides. Without options it holds no memory of its own.
+/// An entry of a set: an element with options. An entry without options allocates no memory.
 ///
-/// Printed and read in the notation of `ipset save`: `10.0.0.1,tcp:80 timeout 30 comment "web"`.
+/// Printed and parsed in the notation of `ipset save`: `10.0.0.1,tcp:80 timeout 30 comment "web"`.
 ///
 /// ```
 /// use kernlink_ipset::{Entry, Family, ProtocolPort, SetType};
@@ -28,7 +28,7 @@ use crate::set_type::SetType;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
     element: Element,
-    /// `None` where all are at their defaults, so that equality is equality of values.
+    /// `None` if all options have their default values, so that equal entries are equal values.
     options: Option<Box<EntryOptions>>,
 }
 
@@ -111,81 +111,81 @@ impl Entry {
         Element::Set(name).into()
     }
 
-    /// Its dimensions, which say which member of a set it is.
+    /// The dimensions, by which the entries of a set are distinguished.
     pub fn element(&self) -> &Element {
         &self.element
     }
 
-    /// Whether it carries nothing besides.
+    /// Whether the entry has no options.
     pub(crate) fn is_plain(&self) -> bool {
         self.options.is_none()
     }
 
-    /// What it carries besides.
+    /// The options.
     pub fn options(&self) -> &EntryOptions {
         self.options.as_deref().unwrap_or(&EntryOptions::NONE)
     }
 
-    /// With these options in place of its own. Values that the kernel does not tell apart from none become none: a
-    /// mark of `0x0/0x0`, class `0:0`, queue 0, an empty comment.
+    /// With these options instead of its own. Values that are no option for the kernel are removed: mark `0x0/0x0`, class `0:0`,
+    /// queue 0, and an empty comment.
     pub fn with_options(mut self, options: EntryOptions) -> Self {
         let options = options.normalised();
         self.options = (options != EntryOptions::NONE).then(|| Box::new(options));
         self
     }
 
-    /// Goes by itself after this time.
+    /// With a timeout, after which the kernel deletes the entry.
     pub fn with_timeout(self, timeout: Timeout) -> Self {
         self.with(|options| options.timeout = Some(timeout))
     }
 
-    /// Counters to start with.
+    /// With initial values of the counters.
     pub fn with_counters(self, packets: u64, bytes: u64) -> Self {
         self.with(|options| (options.packets, options.bytes) = (Some(packets), Some(bytes)))
     }
 
-    /// With a remark.
+    /// With a comment.
     pub fn with_comment(self, comment: Comment) -> Self {
         self.with(|options| options.comment = Some(comment))
     }
 
-    /// With a mark for packets.
+    /// With a mark for matching packets.
     pub fn with_skb_mark(self, mark: SkbMark) -> Self {
         self.with(|options| options.skb_mark = Some(mark))
     }
 
-    /// With a traffic class for packets.
+    /// With a traffic class for matching packets.
     pub fn with_skb_priority(self, priority: SkbPriority) -> Self {
         self.with(|options| options.skb_priority = Some(priority))
     }
 
-    /// With a hardware queue for packets.
+    /// With a hardware queue for matching packets.
     pub fn with_skb_queue(self, queue: u16) -> Self {
         self.with(|options| options.skb_queue = Some(queue))
     }
 
-    /// As an exception.
+    /// As an exception: packets that the entry matches do not match the set.
     pub fn with_nomatch(self) -> Self {
         self.with(|options| options.nomatch = true)
     }
 
-    /// At this place of a `list:set`.
+    /// At this position of a `list:set`.
     pub fn with_position(self, position: Position) -> Self {
         self.with(|options| options.position = Some(position))
     }
 
-    /// Reads the notation of ipset(8) for a set of this type and family: the element and any options behind it.
+    /// Parses the notation of ipset(8) for a set of this type and family: the element, followed by options.
     ///
     /// # Errors
     ///
-    /// The word that is wrong; a range or block of addresses that is many entries is [`EntryRange::parse`]'s.
+    /// The first invalid word, or a range of several entries; [`EntryRange::parse`] parses those.
     pub fn parse(text: &str, set_type: SetType, family: impl Into<SetFamily>) -> Result<Self, ParseError> {
         EntryRange::parse(text, set_type, family)?
             .into_single()
             .map_err(|range| ParseError::new("entry", range, "is a range of entries; expected one entry"))
     }
 
-    /// The entry without what changes by itself, counters and what is left of its time-out.
+    /// The entry without the options that change with time: counters and timeout.
     pub fn configured(&self) -> Self {
         match &self.options {
             None => self.clone(),
@@ -193,7 +193,7 @@ impl Entry {
         }
     }
 
-    /// Whether the other is the same entry, counters and what is left of time-outs aside.
+    /// Whether two entries are equal apart from counters and timeouts.
     pub(crate) fn is_configured_as(&self, other: &Entry) -> bool {
         self.element == other.element
             && match (&self.options, &other.options) {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_print_as_ipset_save_prints_them_and_read_back() {
+    fn entries_print_as_ipset_save_prints_them_and_parse() {
         for (set_type, text) in [
             (SetType::BitmapIp, "10.0.0.1"),
             (SetType::BitmapIpMac, "10.0.0.1"),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_entry_are_one_value() {
+    fn different_forms_of_an_entry_are_equal() {
         assert_eq!(
             entry(SetType::HashNet, "10.0.0.1/32"),
             entry(SetType::HashNet, "10.0.0.1")
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_form_of_a_place_in_a_list_is_read() {
+    fn the_old_form_of_a_position_in_a_list_is_parsed() {
         for (old, new) in [
             ("bar,after,foo", "bar after foo"),
             ("bar,before,foo timeout 5", "bar before foo timeout 5"),
@@ -309,7 +309,7 @@ mod tests {
         }
         for bad in [
             "bar,foo",
-            "bar,behind,foo",
+            "bar,between,foo",
             "bar,before",
             "bar,before,",
             "bar,before,foo after x",
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_the_wrong_shape_is_refused_with_dimension_and_reason() {
+    fn an_entry_of_another_type_is_refused_with_dimension_and_reason() {
         let check = |text: &str, as_type, set_type, family| {
             entry(as_type, text)
                 .element()
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_entry_says_why() {
+    fn errors_name_the_invalid_word_and_the_reason() {
         let error = |set_type, text: &str| {
             Entry::parse(text, set_type, SetFamily::Inet)
                 .unwrap_err()

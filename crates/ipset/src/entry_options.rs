@@ -1,4 +1,4 @@
-//! What an entry carries besides its dimensions.
+//! Options of entries.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,28 +7,29 @@ use crate::name::SetName;
 use crate::parse::{self, ParseError};
 use crate::uapi::IPSET_MAX_COMMENT_SIZE;
 
-/// What an entry carries besides its dimensions. Each option needs its extension in the set.
+/// The options of an entry. Each one requires that the set was created with its extension.
 ///
-/// Two entries with the same dimensions and different options are the same member of a set.
+/// Two entries with the same dimensions and different options are the same entry of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryOptions {
-    /// Time until the entry goes; listed: what is left. Needs a set with time-outs; `None` takes the set's own.
+    /// Time until the kernel deletes the entry; when listed, the remaining time. Requires a set with timeouts; `None` is the timeout
+    /// of the set.
     pub timeout: Option<Timeout>,
-    /// Packet counter to start with; listed: its value. Needs a set with counters; `None` starts at 0.
+    /// Initial value of the packet counter; when listed, its value. Requires a set with counters; `None` starts at 0.
     pub packets: Option<u64>,
-    /// Byte counter to start with; listed: its value. Needs a set with counters; `None` starts at 0.
+    /// Initial value of the byte counter; when listed, its value. Requires a set with counters; `None` starts at 0.
     pub bytes: Option<u64>,
-    /// A remark. Needs a set with comments.
+    /// A comment. Requires a set with comments.
     pub comment: Option<Comment>,
-    /// Mark that the `SET` target puts on packets. Needs a set with skbinfo.
+    /// Mark that the `SET` target sets on matching packets. Requires a set with skbinfo.
     pub skb_mark: Option<SkbMark>,
-    /// Traffic class that the `SET` target puts on packets; 0:0 is none. Needs a set with skbinfo.
+    /// Traffic class that the `SET` target sets on matching packets; 0:0 is none. Requires a set with skbinfo.
     pub skb_priority: Option<SkbPriority>,
-    /// Hardware queue that the `SET` target puts on packets; 0 is none. Needs a set with skbinfo.
+    /// Hardware queue that the `SET` target sets on matching packets; 0 is none. Requires a set with skbinfo.
     pub skb_queue: Option<u16>,
-    /// The entry is an exception: packets that it matches do not match the set. Only types with a network.
+    /// The entry is an exception: packets that it matches do not match the set. Only for set types with a network.
     pub nomatch: bool,
-    /// Where the entry goes in a `list:set`; `None` is the end. Never listed.
+    /// Position in a `list:set` at which the entry is added; `None` is the end. Not listed.
     pub position: Option<Position>,
 }
 
@@ -45,7 +46,7 @@ impl EntryOptions {
         position: None,
     };
 
-    /// What the kernel does not tell apart from nothing becomes nothing.
+    /// Removes the values that are no option for the kernel.
     pub(crate) fn normalised(mut self) -> Self {
         self.skb_mark = self.skb_mark.filter(|mark| *mark != SkbMark { mark: 0, mask: 0 });
         self.skb_priority = self
@@ -56,7 +57,7 @@ impl EntryOptions {
         self
     }
 
-    /// Without what changes by itself: counters and what is left of the time-out.
+    /// Without the options that change with time: counters and timeout.
     pub(crate) fn configured(&self) -> Self {
         EntryOptions {
             timeout: None,
@@ -66,7 +67,7 @@ impl EntryOptions {
         }
     }
 
-    /// Reads the words after the element; `None` for a word that is not the name of an option of entries.
+    /// Parses one option of an entry, with its value from `next`. Returns false if `word` is not the name of an option.
     pub(crate) fn set_word<'a>(
         &mut self,
         word: &str,
@@ -103,7 +104,7 @@ impl EntryOptions {
     }
 }
 
-/// The words as `ipset save` prints them, each with a space in front; before and after as `ipset add` takes them.
+/// The options as `ipset save` prints them, each after a space; the position as an argument of `ipset add`.
 impl fmt::Display for EntryOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, "")
@@ -111,7 +112,7 @@ impl fmt::Display for EntryOptions {
 }
 
 impl EntryOptions {
-    /// `wildcard` is part of the element, yet printed among the options.
+    /// Prints the options. `wildcard` is part of the element but is printed between the options.
     pub(crate) fn write(&self, f: &mut fmt::Formatter<'_>, wildcard: &str) -> fmt::Result {
         match &self.position {
             Some(Position::Before(name)) => write!(f, " before {name}")?,
@@ -147,22 +148,22 @@ impl EntryOptions {
     }
 }
 
-/// A time-out in seconds, 0 to 2 147 483; 0 never ends. More would be cut in silence by the kernel and is refused here.
+/// A timeout in seconds, 0 to 2 147 483; 0 is permanent. The kernel would truncate a longer timeout, so it is an error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timeout(u32);
 
 impl Timeout {
-    /// Never ends.
+    /// No timeout: the entry is permanent.
     pub const PERMANENT: Timeout = Timeout(0);
-    /// The longest time-out: `IPSET_MAX_TIMEOUT` of
+    /// The longest timeout: `IPSET_MAX_TIMEOUT` of
     /// [`ip_set.h`](https://elixir.bootlin.com/linux/v6.12/source/include/linux/netfilter/ipset/ip_set.h).
     pub const MAX: Timeout = Timeout(2_147_483);
 
-    /// A time-out of so many seconds; 0 never ends.
+    /// A timeout in seconds; 0 is permanent.
     ///
     /// # Errors
     ///
-    /// More than [`Self::MAX`].
+    /// If it is more than [`Self::MAX`].
     pub fn from_secs(seconds: u32) -> Result<Self, ParseError> {
         if seconds > Self::MAX.0 {
             return Err(ParseError::new(
@@ -174,12 +175,12 @@ impl Timeout {
         Ok(Timeout(seconds))
     }
 
-    /// What a kernel lists, whatever it is.
+    /// A timeout that a kernel listed, without check of the maximum.
     pub(crate) fn listed(seconds: u32) -> Self {
         Timeout(seconds)
     }
 
-    /// Seconds; 0 never ends.
+    /// Seconds; 0 is permanent.
     pub fn as_secs(self) -> u32 {
         self.0
     }
@@ -206,17 +207,17 @@ impl FromStr for Timeout {
     }
 }
 
-/// A remark on an entry: at most 255 bytes without NUL. The kernel takes any other bytes; the notation of ipset(8)
-/// has no way to write a quotation mark, so [`Comment::new`] refuses one.
+/// A comment on an entry: at most 255 bytes without NUL. The kernel accepts any other bytes. The notation of ipset(8) cannot
+/// represent a quotation mark, so [`Comment::new`] refuses one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Comment(Box<[u8]>);
 
 impl Comment {
-    /// A comment that ipset(8) can print and read.
+    /// A comment that ipset(8) can print and parse.
     ///
     /// # Errors
     ///
-    /// Longer than 255 bytes (`IPSET_MAX_COMMENT_SIZE`), a NUL, a quotation mark or a line break.
+    /// If it is longer than 255 bytes (`IPSET_MAX_COMMENT_SIZE`) or contains a NUL, a quotation mark or a line break.
     pub fn new(text: &str) -> Result<Self, ParseError> {
         if text.contains(['"', '\n', '\r']) {
             return Err(ParseError::new(
@@ -228,11 +229,11 @@ impl Comment {
         Self::from_bytes(text.as_bytes())
     }
 
-    /// Any comment that the kernel takes.
+    /// Any comment that the kernel accepts.
     ///
     /// # Errors
     ///
-    /// Longer than 255 bytes (`IPSET_MAX_COMMENT_SIZE`), or a NUL.
+    /// If it is longer than 255 bytes (`IPSET_MAX_COMMENT_SIZE`) or contains a NUL.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ParseError> {
         let error = |reason: &str| Err(ParseError::new("comment", String::from_utf8_lossy(bytes), reason));
         if bytes.len() > IPSET_MAX_COMMENT_SIZE {
@@ -262,14 +263,14 @@ impl fmt::Debug for Comment {
     }
 }
 
-/// A packet mark with the bits of it that count: `0x1/0xff`, or `0x1` for all bits.
+/// A packet mark with a mask: `0x1/0xff`, or `0x1` for all bits.
 #[doc(alias = "skbmark")]
 #[doc(alias = "IPSET_ATTR_SKBMARK")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SkbMark {
     /// The mark.
     pub mark: u32,
-    /// The bits that are set from `mark`; `0xffffffff` is all.
+    /// The bits of the packet's mark that are replaced; `0xffffffff` is all.
     pub mask: u32,
 }
 
@@ -364,13 +365,13 @@ impl FromStr for SkbPriority {
     }
 }
 
-/// The place of a member in a `list:set`.
+/// The position of a member in a `list:set`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
-    /// Right before this member.
+    /// Directly before this member.
     #[doc(alias = "IPSET_FLAG_BEFORE")]
     Before(SetName),
-    /// Right after this member.
+    /// Directly after this member.
     #[doc(alias = "IPSET_ATTR_NAMEREF")]
     After(SetName),
 }

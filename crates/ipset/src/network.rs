@@ -1,4 +1,4 @@
-//! An address block, in the one form in which the kernel keeps it.
+//! Address blocks.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,8 +9,8 @@ use kernlink_base::Family;
 
 use crate::parse::{self, ParseError};
 
-/// A block of addresses: the bits behind the prefix are zero, so two networks are equal when they hold the same
-/// addresses. `10.1.2.3/8` becomes `10.0.0.0/8`, as in the kernel; a block of one address prints without prefix length.
+/// A block of addresses. The bits after the prefix are zero, so two networks are equal if they contain the same addresses:
+/// `10.1.2.3/8` becomes `10.0.0.0/8`, as in the kernel. A block of one address is printed without prefix length.
 #[doc(alias = "CIDR")]
 #[doc(alias = "IPSET_ATTR_CIDR")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,11 +20,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// The block of `address` with `prefix_len` leading bits: 0 to 32, or 0 to 128 for IPv6.
+    /// The block that contains `address`, with a prefix of 0 to 32 bits, or 0 to 128 bits for IPv6.
     ///
     /// # Errors
     ///
-    /// A prefix longer than the address.
+    /// If the prefix is longer than the address.
     pub fn new(address: IpAddr, prefix_len: u8) -> Result<Self, ParseError> {
         let bits = Family::of(address).address_bits();
         if prefix_len > bits {
@@ -69,19 +69,19 @@ impl Network {
         self.prefix_len == self.family().address_bits()
     }
 
-    /// Whether `address` lies in the block.
+    /// Whether the block contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         Family::of(address) == self.family() && masked(address, self.prefix_len) == self.address
     }
 
-    /// The family of its addresses.
+    /// The family of the addresses.
     pub fn family(&self) -> Family {
         Family::of(self.address)
     }
 
-    /// The two halves of a block, which together mean the same; `None` for a single address.
+    /// The two halves of a block, which together contain the same addresses; `None` for a single address.
     ///
-    /// Most set types cannot hold `0.0.0.0/0` and hold `0.0.0.0/1` with `128.0.0.0/1` in its place.
+    /// Most set types do not support `0.0.0.0/0`; `0.0.0.0/1` and `128.0.0.0/1` replace it.
     pub fn halves(&self) -> Option<[Network; 2]> {
         if self.is_host() {
             return None;
@@ -100,12 +100,12 @@ impl Network {
         ])
     }
 
-    /// The fewest blocks that hold exactly the addresses from `first` to `last`; empty where `last` comes before
-    /// `first` or the families differ.
+    /// The fewest blocks that contain exactly the addresses from `first` to `last`, in order; empty if `last` is before `first` or
+    /// the families differ.
     pub fn cover(first: IpAddr, last: IpAddr) -> Vec<Network> {
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {
-                // Widened by 96 bits of ones, so that one loop serves both families.
+                // Extended by 96 leading ones, so that one loop works for both families.
                 let high = u128::MAX << 32;
                 cover(
                     high | u128::from(first.to_bits()),
@@ -130,7 +130,7 @@ impl Network {
 }
 
 impl From<IpAddr> for Network {
-    /// The block of this one address.
+    /// The block of one address.
     fn from(address: IpAddr) -> Self {
         Network {
             address,
@@ -169,8 +169,8 @@ impl fmt::Debug for Network {
 impl FromStr for Network {
     type Err = ParseError;
 
-    /// `address` or `address/prefix length`. An IPv4 address may have fewer than four numbers, decimal or octal behind `0`: `0/0`
-    /// is `0.0.0.0/0`, `10.1` is `10.0.0.1`.
+    /// Parses `address` or `address/prefix length`. An IPv4 address may have fewer than four numbers, each decimal, or octal with a
+    /// leading `0`: `0/0` is `0.0.0.0/0`, `10.1` is `10.0.0.1`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.split_once('/') {
             None => Ok(Network::from(parse_address(text)?)),
@@ -184,7 +184,7 @@ impl FromStr for Network {
     }
 }
 
-/// An address as `inet_ntop(3)`, and so ipset, prints it: unlike the standard library's, `::1.2.3.4` keeps its dots.
+/// Prints an address as `inet_ntop(3)` and ipset(8) do. The standard library prints `::1.2.3.4` without dots.
 pub(crate) struct Address(pub(crate) IpAddr);
 
 impl fmt::Display for Address {
@@ -204,7 +204,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// An address as ipset(8) takes it; names of hosts are not looked up.
+/// Parses an address as ipset(8) does, except names of hosts.
 pub(crate) fn parse_address(text: &str) -> Result<IpAddr, ParseError> {
     let parsed = text.parse().ok();
     parsed
@@ -212,8 +212,8 @@ pub(crate) fn parse_address(text: &str) -> Result<IpAddr, ParseError> {
         .ok_or_else(|| ParseError::new("address", text, "is neither an IPv4 nor an IPv6 address"))
 }
 
-/// One to four numbers, decimal or octal behind `0`; the last one fills all bytes that are left. ipset 7.17 refuses hexadecimal
-/// ones.
+/// Parses one to four numbers, each decimal, or octal with a leading `0`; the last one fills the remaining bytes. ipset 7.17 refuses
+/// hexadecimal numbers.
 fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let numbers: Vec<&str> = text.split('.').collect();
     let (last, bytes) = numbers.split_last()?;
@@ -229,6 +229,7 @@ fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(u32::try_from(bits).ok()?))
 }
 
+/// The address with the bits after the prefix set to zero.
 pub(crate) fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {
@@ -242,7 +243,7 @@ pub(crate) fn masked(address: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// From the front, the largest aligned block that does not pass the end, again and again.
+/// Repeatedly takes the largest aligned block at the start that does not exceed the end.
 fn cover(first: u128, last: u128, address_bits: u8) -> impl Iterator<Item = (u128, u8)> {
     let mut next = (first <= last).then_some(first);
     std::iter::from_fn(move || {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_block_are_one_value() {
+    fn different_forms_of_a_block_are_equal() {
         assert_eq!(network("10.0.0.1/32"), network("10.0.0.1"));
         assert_eq!(network("10.1.2.3/8"), network("10.0.0.0/8"));
         assert_eq!(network("fe80::1/10").to_string(), "fe80::/10");
@@ -281,10 +282,10 @@ mod tests {
         );
     }
 
-    /// Each as `ipset add test ADDRESS` of ipset 7.17 takes or refuses it.
+    /// `ipset add test ADDRESS` of ipset 7.17 accepts and refuses the same.
     #[test]
-    fn ipv4_addresses_with_fewer_numbers_are_read_as_inet_aton_does() {
-        for (text, read) in [
+    fn ipv4_addresses_with_fewer_numbers_are_parsed_as_by_inet_aton() {
+        for (text, parsed) in [
             ("0", "0.0.0.0"),
             ("0/0", "0.0.0.0/0"),
             ("10/8", "0.0.0.0/8"),
@@ -296,7 +297,7 @@ mod tests {
             ("4294967295", "255.255.255.255"),
             ("1.16777215", "1.255.255.255"),
         ] {
-            assert_eq!(network(text).to_string(), read);
+            assert_eq!(network(text).to_string(), parsed);
         }
         for bad in [
             "",
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_print_like_inet_ntop() {
+    fn addresses_print_as_by_inet_ntop() {
         let print = |text: &str| Address(text.parse().unwrap()).to_string();
         for text in [
             "::1.2.3.4",
