@@ -1,4 +1,4 @@
-//! [`IpSets`] behind a `Box` or a mutable reference.
+//! [`IpSets`] for `Box<T>` and `&mut T`.
 
 use crate::{
     Entry, EntryRange, Error, IpSets, Operation, Revisions, Set, SetContents, SetFamily, SetHeader, SetName,
@@ -7,7 +7,7 @@ use crate::{
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
-        /// The sets behind the pointer.
+        /// Forwards every method.
         impl<T: IpSets + ?Sized> IpSets for $pointer {
             fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
                 (**self).execute(operations)

@@ -55,18 +55,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ethernet_address_prints_in_capitals_and_reads_in_any_case() {
+    fn an_ethernet_address_prints_in_upper_case_and_parses_in_any_case() {
         let address: MacAddress = "0a:0b:cc:1:02:03".parse().unwrap();
         assert_eq!(address, MacAddress([0x0a, 0x0b, 0xcc, 1, 2, 3]));
         assert_eq!(address.to_string(), "0A:0B:CC:01:02:03");
-        for wrong in [
+        for invalid in [
             "",
             "0a:0b:cc:01:02",
             "0a:0b:cc:01:02:03:04",
             "0a:0b:cc:01:02:+3",
             "0a:0b:cc:01:02:003",
         ] {
-            assert!(wrong.parse::<MacAddress>().is_err(), "{wrong}");
+            assert!(invalid.parse::<MacAddress>().is_err(), "{invalid}");
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The notation of `ipset save` and `ipset restore`: text to operations and back.
+//! The notation of `ipset save` and `ipset restore`: parsing text into operations, and rendering operations as text.
 //!
-//! A set and an entry print and read by themselves ([`Set`], [`Entry`](crate::Entry)); here are whole files of lines.
+//! This module handles whole files. [`Set`] and [`Entry`](crate::Entry) print one set or entry, and `Entry` parses one.
 //!
 //! ```
 //! use kernlink_ipset::notation;
@@ -29,41 +29,41 @@ use crate::set::{Set, SetContents, SetRange};
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
-/// What is wrong with a text of several lines, and where.
+/// An invalid line of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}")]
 #[non_exhaustive]
 pub struct NotationError {
-    /// The line, from 1.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     #[source]
     pub error: ParseError,
 }
 
-/// Reads what `ipset save` prints and `ipset restore` takes. Empty lines, lines that begin with `#`, and `COMMIT` mean
-/// nothing. Entries can only go to sets that the text creates itself; see [`parse_with`].
+/// Parses the output of `ipset save` and the input of `ipset restore`. Empty lines, lines that begin with `#`, and `COMMIT` are
+/// ignored. Entries are valid only for sets that the text creates; for other sets use [`parse_with`].
 ///
 /// # Errors
 ///
-/// The first line that is wrong.
+/// The first invalid line.
 pub fn parse(text: &str) -> Result<Vec<Operation>, NotationError> {
     parse_with(text, |_| None)
 }
 
-/// As [`parse`], with the types of sets that are there already.
+/// Like [`parse`], with the types and families of existing sets; `type_of` returns `None` for an unknown set.
 ///
 /// # Errors
 ///
-/// The first line that is wrong.
+/// The first invalid line.
 pub fn parse_with(
     text: &str,
-    known: impl Fn(&SetName) -> Option<(SetType, SetFamily)>,
+    type_of: impl Fn(&SetName) -> Option<(SetType, SetFamily)>,
 ) -> Result<Vec<Operation>, NotationError> {
     let mut types = HashMap::new();
     let mut operations = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let parsed = parse_line(line, &mut types, &known);
+        let parsed = parse_line(line, &mut types, &type_of);
         operations.extend(parsed.map_err(|error| NotationError {
             line: index + 1,
             error,
@@ -72,13 +72,13 @@ pub fn parse_with(
     Ok(operations)
 }
 
-/// One line for each operation, as `ipset restore` takes them.
+/// Renders the operations as input of `ipset restore`, one line for each.
 ///
 /// # Errors
 ///
-/// Something that the notation cannot carry: a name with white space or a quotation mark in it or one that `ipset` reads as an
-/// option (`-q`, `-exist`), a comment that is such a word or has a quotation mark or line break in it. Such come from other
-/// programs only. The line is the operation's number, from 1.
+/// The first operation that the notation cannot represent, with its number from 1 as the line: a name that contains white space or a
+/// quotation mark or that `ipset` parses as an option (`-q`, `-exist`), or a comment that is such an option or contains a quotation
+/// mark or a line break. Only other programs create such names and comments.
 pub fn render(operations: &[Operation]) -> Result<String, NotationError> {
     let mut text = String::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -91,11 +91,11 @@ pub fn render(operations: &[Operation]) -> Result<String, NotationError> {
     Ok(text)
 }
 
-/// Sets with their entries, as `ipset save` prints them.
+/// Renders sets with their entries as `ipset save` prints them.
 ///
 /// # Errors
 ///
-/// As for [`render`]; the line is that of the text.
+/// As for [`render`], with the number of the line in the text.
 pub fn save(sets: &[SetContents]) -> Result<String, NotationError> {
     let mut text = String::new();
     let mut line = 0;
@@ -113,31 +113,31 @@ pub fn save(sets: &[SetContents]) -> Result<String, NotationError> {
     Ok(text)
 }
 
-/// A word of a line, without the quotation marks it may have stood in.
+/// A word of a line, without quotation marks.
 #[derive(Clone, Copy)]
 pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
     is_quoted: bool,
 }
 
-/// Splits at white space; what stands in quotation marks is one word.
+/// Splits a line at white space. Text in quotation marks is one word.
 pub(crate) fn words(text: &str) -> Result<Vec<Word<'_>>, ParseError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let (text, behind, is_quoted) = match rest.strip_prefix('"') {
+        let (text, after, is_quoted) = match rest.strip_prefix('"') {
             Some(quoted) => {
                 let error = || ParseError::new("line", text, "has an unclosed quotation mark");
-                let (word, behind) = quoted.split_once('"').ok_or_else(error)?;
-                (word, behind, true)
+                let (word, after) = quoted.split_once('"').ok_or_else(error)?;
+                (word, after, true)
             }
             None => {
-                let (word, behind) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
-                (word, behind, false)
+                let (word, after) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+                (word, after, false)
             }
         };
         words.push(Word { text, is_quoted });
-        rest = behind.trim_start();
+        rest = after.trim_start();
     }
     Ok(words)
 }
@@ -147,7 +147,7 @@ type Types = HashMap<SetName, (SetType, SetFamily)>;
 fn parse_line(
     line: &str,
     types: &mut Types,
-    known: &dyn Fn(&SetName) -> Option<(SetType, SetFamily)>,
+    type_of: &dyn Fn(&SetName) -> Option<(SetType, SetFamily)>,
 ) -> Result<Option<Operation>, ParseError> {
     if line.trim_start().starts_with('#') {
         return Ok(None);
@@ -191,8 +191,8 @@ fn parse_line(
         "flush" | "-F" | "--flush" => Operation::Flush { set: name("flush")? },
         "rename" | "-E" | "--rename" => {
             let (from, to) = (name("rename")?, name("rename")?);
-            if let Some(known) = types.remove(&from) {
-                types.insert(to, known);
+            if let Some(set_type) = types.remove(&from) {
+                types.insert(to, set_type);
             }
             Operation::Rename { from, to }
         }
@@ -202,8 +202,8 @@ fn parse_line(
         },
         "add" | "-A" | "--add" | "del" | "-D" | "--del" => {
             let set = name(command.text)?;
-            let known = types.get(&set).copied().or_else(|| known(&set));
-            let (set_type, family) = known.ok_or_else(|| {
+            let set_type = types.get(&set).copied().or_else(|| type_of(&set));
+            let (set_type, family) = set_type.ok_or_else(|| {
                 ParseError::new("set", set, "has an unknown type, so its entries cannot be parsed")
             })?;
             let range = EntryRange::parse_words(&mut words, set_type, family)?;
@@ -253,7 +253,7 @@ fn set_name(text: &str) -> Result<SetName, ParseError> {
     SetName::new(text).map_err(|error| ParseError::new("set name", text, error.reason()))
 }
 
-/// The type and options behind the name in a line `create`.
+/// Parses the type and options after the name in a line `create`.
 fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Result<Set, ParseError> {
     let word = words
         .next()
@@ -281,7 +281,7 @@ fn parse_set<'a>(name: SetName, words: &mut dyn Iterator<Item = Word<'a>>) -> Re
             "forceadd" => options.forceadd = true,
             "family" => {
                 let family: SetFamily = value()?.parse()?;
-                // Of a type with one family only that one can be said, and is said by some.
+                // A type with one family accepts that family.
                 if !set_type.families().contains(&family) {
                     return Err(ParseError::new(
                         "family",
@@ -365,8 +365,8 @@ fn check_operation(operation: &Operation) -> Result<(), ParseError> {
     }
 }
 
-/// What `ipset` takes for an option wherever it stands in a line, in quotation marks too: `ipset_envopts` in
-/// [`lib/ipset.c` of ipset 7.17](https://git.netfilter.org/ipset/tree/lib/ipset.c?h=v7.17). Of two dashes it drops one.
+/// Words that `ipset` parses as options anywhere in a line, also in quotation marks: `ipset_envopts` in
+/// [`lib/ipset.c` of ipset 7.17](https://git.netfilter.org/ipset/tree/lib/ipset.c?h=v7.17). A second leading dash is ignored.
 const OPTIONS: [&str; 16] = [
     "-s", "-sorted", "-q", "-quiet", "-r", "-resolve", "-!", "-exist", "-o", "-output", "-t", "-terse", "-n",
     "-name", "-f", "-file",
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ipset_save_prints_reads_and_prints_the_same() {
+    fn the_output_of_ipset_save_parses_and_renders_unchanged() {
         let text = "\
 create a hash:ip,port family inet hashsize 1024 maxelem 65536 timeout 300 counters comment skbinfo bucketsize 12 initval 0x8bc757d7
 add a 1.1.1.1,icmp:echo-request timeout 299 packets 0 bytes 0
@@ -449,8 +449,8 @@ add d b timeout 4
     }
 
     #[test]
-    fn every_command_of_ipset_restore_is_read() {
-        let text = "# a remark\n\n-N a iphash -exist\ncreate b hash:ip -6\n-A a 10.0.0.0/30\nadd a 10.0.0.9 -!\ndel a 10.0.0.1\n\
+    fn every_command_of_ipset_restore_is_parsed() {
+        let text = "# a comment\n\n-N a iphash -exist\ncreate b hash:ip -6\n-A a 10.0.0.0/30\nadd a 10.0.0.9 -!\ndel a 10.0.0.1\n\
                     -D a 10.0.0.1-10.0.0.2 -exist\nflush a\nswap a b\nrename a c\n-A c 10.0.0.7\ndestroy c\nCOMMIT\n";
         assert_eq!(
             render(&parse(text).unwrap()).unwrap(),
@@ -510,7 +510,7 @@ add d b timeout 4
     }
 
     #[test]
-    fn what_the_notation_cannot_carry_is_refused() {
+    fn what_the_notation_cannot_represent_is_refused() {
         let comment = crate::Comment::from_bytes(b"say \"hi\"").unwrap();
         let add = Operation::add(
             SetName::new("a").unwrap(),
@@ -521,7 +521,7 @@ add d b timeout 4
             set: SetName::new("a b").unwrap(),
         };
         assert_eq!(render(&[flush]).unwrap_err().error.what(), "set name");
-        // `ipset restore` would read these as options, and so would we.
+        // `ipset restore` and `parse` would take these for options.
         for name in ["-!", "-exist", "--exist", "-q", "-f"] {
             let set = SetName::new(name).unwrap();
             assert!(render(&[Operation::Flush { set }]).is_err(), "{name}");

@@ -1,8 +1,8 @@
-//! The error of everything here that is read from text.
+//! Parsing: the error, and numbers.
 
 use std::fmt;
 
-/// Which word of a text is wrong, and why.
+/// An invalid word of a text, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     what: &'static str,
@@ -19,17 +19,17 @@ impl ParseError {
         }
     }
 
-    /// What was to be read, such as "port" or "address".
+    /// What was expected, such as "port" or "address".
     pub fn what(&self) -> &'static str {
         self.what
     }
 
-    /// The text that is wrong.
+    /// The invalid text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// What is wrong with it.
+    /// The reason, as a predicate: "is not a number from 0 to 65535".
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -43,14 +43,14 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// A number in decimal, in hexadecimal behind `0x`, or in octal behind `0`, as `strtoull(3)` reads it.
+/// Parses a number in decimal, in hexadecimal with the prefix `0x`, or in octal with the prefix `0`, as `strtoull(3)` does.
 pub(crate) fn number(what: &'static str, text: &str, max: u64) -> Result<u64, ParseError> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hexadecimal) => (hexadecimal, 16),
         None if text.len() > 1 && text.starts_with('0') => (text, 8),
         None => (text, 10),
     };
-    // The standard library would take a sign.
+    // The standard library would accept a sign.
     let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     match u64::from_str_radix(digits, radix) {
         Ok(number) if plain && number <= max => Ok(number),

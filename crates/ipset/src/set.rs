@@ -1,4 +1,4 @@
-//! A set: its name, its type and its options.
+//! Sets: name, type, family and options.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,62 +10,60 @@ use crate::network::Address;
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
-/// A set as it is to be created, or as it is: without its content.
+/// A set without its entries: one to create, or one that was listed.
 ///
-/// Printed as `ipset save` prints it behind the word `create`.
+/// Printed as `ipset save` prints it after the word `create`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Set {
-    /// Its name.
+    /// The name.
     pub name: SetName,
-    /// Its type.
+    /// The type.
     pub set_type: SetType,
-    /// Its family; one of [`SetType::families`].
+    /// The family; one of [`SetType::families`].
     pub family: SetFamily,
-    /// Its options.
+    /// The options.
     pub options: SetOptions,
 }
 
-/// The options of a set. What a listed set has is filled in; `None` in a set to create takes the kernel's default.
+/// The options of a set. A listed set has the values in the kernel. In a set to create, `None` is the kernel's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct SetOptions {
-    /// Hash types: number of buckets, which the kernel rounds up to a power of two and at least 64. Default 1 024. A
-    /// set grows by itself, which costs time: give the number of entries expected.
+    /// Hash types: number of buckets, which the kernel rounds up to a power of two and at least 64. Default 1 024. The kernel resizes
+    /// a set when necessary, which takes time; set this to the expected number of entries.
     pub hashsize: Option<u32>,
-    /// Hash types: most entries. Default 65 536; 0 sets that too.
+    /// Hash types: maximum number of entries. Default 65 536; 0 is the default too.
     pub maxelem: Option<u32>,
-    /// Hash types: most entries of one bucket before the table grows; 2 to 12, even. Default 12. Since Linux 5.11.
+    /// Hash types: maximum number of entries in a bucket before the hash is resized; 2 to 12, even. Default 12. Since Linux 5.11.
     pub bucketsize: Option<u8>,
-    /// `hash:ip`, `bitmap:ip`, and from Linux 6.3 `hash:ip,port` and `hash:net,net`: addresses are cut to this prefix
-    /// length, 1 to 32, or 1 to 128 for IPv6.
+    /// `hash:ip`, `bitmap:ip`, and since Linux 6.3 `hash:ip,port` and `hash:net,net`: prefix length to which addresses are masked, 1 to
+    /// 32, or 1 to 128 for IPv6.
     pub netmask: Option<u8>,
-    /// `hash:ip`, `hash:ip,port` and `hash:net,net`: addresses are masked with this; not with `netmask`. Since Linux 6.3.
+    /// `hash:ip`, `hash:ip,port` and `hash:net,net`: mask of addresses; not 0, and not together with `netmask`. Since Linux 6.3.
     pub bitmask: Option<IpAddr>,
-    /// `hash:ip,mark`: marks are masked with this; not 0. Default all bits.
+    /// `hash:ip,mark`: mask of marks; not 0. Default all bits.
     pub markmask: Option<u32>,
-    /// Bitmap types: what can be in the set. The kernel demands it.
+    /// Bitmap types: the range of valid entries; required.
     pub range: Option<SetRange>,
-    /// `list:set`: places; the kernel takes at least 4. Default 8. Newer kernels keep the number and no longer limit
-    /// the list by it.
+    /// `list:set`: maximum number of members; at least 4. Default 8. Newer kernels store the number but do not limit the list.
     pub size: Option<u32>,
-    /// Entries go by themselves after this time unless they bring their own. `None` is a set without time-outs;
-    /// [`Timeout::PERMANENT`] one where only entries that bring their own go.
+    /// Default timeout of entries. `None` is a set without timeouts; with [`Timeout::PERMANENT`] only entries with a timeout of their
+    /// own are deleted.
     pub timeout: Option<Timeout>,
     /// Entries count packets and bytes.
     pub counters: bool,
-    /// Entries can hold a comment.
+    /// Entries can have a comment.
     pub comment: bool,
-    /// Entries can hold a mark, a class and a queue for packets.
+    /// Entries can have a mark, a traffic class and a hardware queue for packets.
     pub skbinfo: bool,
-    /// Hash types: a full set drops an entry for a new one.
+    /// Hash types: a full set evicts an entry for a new one.
     pub forceadd: bool,
-    /// Hash types: start value of the hash function; listed by every kernel that knows bucket sizes (Linux 5.11) and
-    /// taken by those.
+    /// Hash types: initial value of the hash function. Default random. Since Linux 5.11.
     pub initval: Option<u32>,
 }
 
-/// What can be in a bitmap set, first and last included.
+/// The range of a bitmap set: first and last value, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRange {
     /// Of `bitmap:ip` and `bitmap:ip,mac`: at most 65 536 addresses, or blocks of the set's netmask.
@@ -75,7 +73,7 @@ pub enum SetRange {
 }
 
 impl Set {
-    /// A set of this type, of the type's first family, with the kernel's defaults; of a `bitmap:port` all ports.
+    /// A set of this type with the type's first family and the kernel's defaults. The range of a `bitmap:port` is all ports.
     pub fn new(name: SetName, set_type: SetType) -> Self {
         let family = set_type
             .families()
@@ -101,7 +99,7 @@ impl Set {
         self
     }
 
-    /// With these options in place of its own.
+    /// With these options instead of its own.
     pub fn with_options(mut self, options: SetOptions) -> Self {
         self.options = options;
         self
@@ -113,49 +111,49 @@ impl Set {
         self
     }
 
-    /// With room for this many entries.
+    /// With this maximum number of entries.
     pub fn with_maxelem(mut self, maxelem: u32) -> Self {
         self.options.maxelem = Some(maxelem);
         self
     }
 
-    /// With hash buckets of at most this many entries.
+    /// With this maximum number of entries in a bucket.
     pub fn with_bucketsize(mut self, bucketsize: u8) -> Self {
         self.options.bucketsize = Some(bucketsize);
         self
     }
 
-    /// With addresses cut to this prefix length.
+    /// With addresses masked to this prefix length.
     pub fn with_netmask(mut self, netmask: u8) -> Self {
         self.options.netmask = Some(netmask);
         self
     }
 
-    /// With addresses masked.
+    /// With this mask of addresses.
     pub fn with_bitmask(mut self, bitmask: IpAddr) -> Self {
         self.options.bitmask = Some(bitmask);
         self
     }
 
-    /// With marks masked.
+    /// With this mask of marks.
     pub fn with_markmask(mut self, markmask: u32) -> Self {
         self.options.markmask = Some(markmask);
         self
     }
 
-    /// Over this range.
+    /// With this range of valid entries.
     pub fn with_range(mut self, range: SetRange) -> Self {
         self.options.range = Some(range);
         self
     }
 
-    /// With this number of places.
+    /// With this maximum number of members.
     pub fn with_size(mut self, size: u32) -> Self {
         self.options.size = Some(size);
         self
     }
 
-    /// With time-outs.
+    /// With timeouts, and this default timeout of entries.
     pub fn with_timeout(mut self, timeout: Timeout) -> Self {
         self.options.timeout = Some(timeout);
         self
@@ -173,19 +171,19 @@ impl Set {
         self
     }
 
-    /// With marks, classes and queues.
+    /// With marks, traffic classes and hardware queues.
     pub fn with_skbinfo(mut self) -> Self {
         self.options.skbinfo = true;
         self
     }
 
-    /// Dropping an entry for a new one when full.
+    /// With eviction of an entry for a new one when the set is full.
     pub fn with_forceadd(mut self) -> Self {
         self.options.forceadd = true;
         self
     }
 
-    /// With this start value of the hash function.
+    /// With this initial value of the hash function.
     pub fn with_initval(mut self, initval: u32) -> Self {
         self.options.initval = Some(initval);
         self
@@ -195,7 +193,7 @@ impl Set {
 impl fmt::Display for Set {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.name, self.set_type)?;
-        // The tool prints the family of hash types only, and of hash:mac none.
+        // The tool prints the family of hash types only, except hash:mac.
         if self.set_type.is_hash() && self.set_type != SetType::HashMac {
             write!(f, " family {}", self.family)?;
         }
@@ -203,8 +201,7 @@ impl fmt::Display for Set {
     }
 }
 
-/// The words as `ipset save` prints them, each with a space in front. The tool's own releases differ in whether they
-/// print `forceadd`; here it is printed.
+/// The options as `ipset save` prints them, each after a space. `forceadd` is always printed; not all releases of the tool print it.
 impl fmt::Display for SetOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.range {
@@ -253,7 +250,7 @@ impl fmt::Display for SetOptions {
     }
 }
 
-/// A set and what the kernel says about it.
+/// A set with its revision and statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetHeader {
@@ -261,12 +258,12 @@ pub struct SetHeader {
     pub set: Set,
     /// The revision of its type that it was created with.
     pub revision: u8,
-    /// What changes while it is used.
+    /// The statistics.
     pub stats: SetStats,
 }
 
 impl SetHeader {
-    /// A set of the newest revision that this crate knows, not in use and without entries.
+    /// A set of the newest revision that this crate supports, with all statistics 0.
     pub fn new(set: Set) -> Self {
         SetHeader {
             revision: set.set_type.newest_known_revision(),
@@ -276,25 +273,25 @@ impl SetHeader {
     }
 }
 
-/// What changes while a set is used.
+/// Statistics of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetStats {
-    /// Rules and lists that use the set; a set in use cannot be destroyed.
+    /// Number of rules and lists that use the set. A set in use cannot be destroyed.
     pub references: u32,
-    /// Memory that the set takes; bytes.
+    /// Memory of the set in bytes.
     pub memory: u32,
-    /// Entries in it; of a set with time-outs it may count some that have gone.
+    /// Number of entries. In a set with timeouts it may include entries that have timed out.
     pub elements: u32,
 }
 
-/// A set with its content.
+/// A set with its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SetContents {
     /// The set.
     pub header: SetHeader,
-    /// Its entries, each once: of a `list:set` in their order, of a bitmap rising, of a hash in no order.
+    /// The entries, each once: of a `list:set` in the order of the list, of a bitmap ascending, of a hash in no particular order.
     pub entries: Vec<Entry>,
 }
 

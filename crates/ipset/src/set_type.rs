@@ -1,4 +1,4 @@
-//! The types of sets and what an entry of each consists of.
+//! Set types and their dimensions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::name::TypeName;
 use crate::set_family::SetFamily;
 
-/// The type of a set: how it is stored, and which dimensions its entries have.
+/// The type of a set: the method of storage and the dimensions of the entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SetType {
@@ -42,11 +42,11 @@ pub enum SetType {
     HashNetIface,
     /// `list:set`: other sets, in order.
     ListSet,
-    /// A type that this crate does not know; its sets can be destroyed, flushed, renamed and swapped.
+    /// A type that this crate does not support. Its sets can be destroyed, flushed, renamed and swapped.
     Unknown(TypeName),
 }
 
-/// One part of an entry.
+/// The kind of a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Dimension {
@@ -67,7 +67,7 @@ pub enum Dimension {
 }
 
 impl SetType {
-    /// All the types that this crate knows.
+    /// All types that this crate supports.
     pub const ALL: [SetType; 16] = [
         SetType::BitmapIp,
         SetType::BitmapIpMac,
@@ -95,7 +95,7 @@ impl SetType {
         }
     }
 
-    /// The parts of an entry, in order; empty for a type that this crate does not know.
+    /// The kinds of the dimensions of an entry, in order; empty for an unknown type.
     pub fn dimensions(&self) -> &'static [Dimension] {
         use Dimension::{Iface, Ip, Mac, Mark, Net, Port, Set};
         match self {
@@ -117,7 +117,7 @@ impl SetType {
         }
     }
 
-    /// The families a set of this type can have; the first is what ipset(8) takes when none is named.
+    /// The families that a set of this type can have; the first is the default of ipset(8).
     pub fn families(&self) -> &'static [SetFamily] {
         match self {
             SetType::BitmapIp | SetType::BitmapIpMac => &[SetFamily::Inet],
@@ -127,12 +127,12 @@ impl SetType {
         }
     }
 
-    /// Whether the set is a hash table, which has `hashsize`, `maxelem` and a private error table in common.
+    /// Whether the type is a hash. All hashes have `hashsize` and `maxelem`, and the same error numbers from 4352 up.
     pub fn is_hash(&self) -> bool {
         self.known_name().starts_with("hash:")
     }
 
-    /// Whether the set is a bitmap over a range.
+    /// Whether the type is a bitmap over a range.
     pub fn is_bitmap(&self) -> bool {
         self.known_name().starts_with("bitmap:")
     }
@@ -181,7 +181,7 @@ impl fmt::Display for SetType {
 impl FromStr for SetType {
     type Err = crate::name::NameError;
 
-    /// The kernel's name, or one of the old spellings that ipset(8) takes: `iphash`, `nethash`, `ipporthash`,
+    /// Parses the kernel's name, or one of the old names that ipset(8) accepts: `iphash`, `nethash`, `ipporthash`,
     /// `ipportiphash`, `ipportnethash`, `setlist`, `ipmap`, `macipmap`, `portmap`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_reads_back_from_its_name_and_the_name_spells_its_dimensions() {
+    fn every_type_parses_from_its_name_and_the_name_lists_its_dimensions() {
         for set_type in SetType::ALL {
             assert_eq!(set_type.to_string().parse(), Ok(set_type));
             assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_another_kernel_keeps_its_name() {
+    fn an_unknown_type_keeps_its_name() {
         let set_type: SetType = "hash:ip,vlan".parse().unwrap();
         assert_eq!(set_type.to_string(), "hash:ip,vlan");
         assert_eq!(set_type.dimensions(), []);

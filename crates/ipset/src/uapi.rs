@@ -1,4 +1,4 @@
-//! The kernel's numbers under their C names, from
+//! The kernel's constants under their C names, from
 //! [`include/uapi/linux/netfilter/ipset/`](https://elixir.bootlin.com/linux/v6.12/source/include/uapi/linux/netfilter/ipset)
 //! at version 6.12 unless a line names another header.
 
@@ -17,7 +17,7 @@ pub const IFNAMSIZ: usize = 16;
 
 /// The protocol version that adds looking up a set by name and by index.
 pub const IPSET_PROTOCOL: u8 = 7;
-/// The oldest protocol version still served.
+/// The oldest protocol version that kernels support.
 pub const IPSET_PROTOCOL_MIN: u8 = 6;
 /// Bytes of a set or type name with its NUL.
 pub const IPSET_MAXNAMELEN: usize = 32;
@@ -26,7 +26,7 @@ pub const IPSET_MAX_COMMENT_SIZE: usize = 255;
 /// The index that no set has.
 pub const IPSET_INVALID_ID: u16 = 65535;
 
-/// Ask for the protocol version.
+/// Return the protocol version.
 pub const IPSET_CMD_PROTOCOL: u8 = 1;
 /// Create a set.
 pub const IPSET_CMD_CREATE: u8 = 2;
@@ -73,9 +73,9 @@ pub const IPSET_ATTR_FLAGS: u16 = 6;
 pub const IPSET_ATTR_DATA: u16 = 7;
 /// Nest of many entries.
 pub const IPSET_ATTR_ADT: u16 = 8;
-/// Line number of the entry, given back when it is refused.
+/// Line number of the entry, returned if the entry is refused.
 pub const IPSET_ATTR_LINENO: u16 = 9;
-/// The oldest revision of a type that the kernel still has.
+/// The oldest revision of a type that the kernel has.
 pub const IPSET_ATTR_REVISION_MIN: u16 = 10;
 /// Index of a set.
 pub const IPSET_ATTR_INDEX: u16 = 11;
@@ -90,7 +90,7 @@ pub const IPSET_ATTR_CIDR: u16 = 3;
 pub const IPSET_ATTR_PORT: u16 = 4;
 /// Last port of a range.
 pub const IPSET_ATTR_PORT_TO: u16 = 5;
-/// Time-out; seconds.
+/// Timeout in seconds.
 pub const IPSET_ATTR_TIMEOUT: u16 = 6;
 /// Protocol number.
 pub const IPSET_ATTR_PROTO: u16 = 7;
@@ -103,30 +103,30 @@ pub const IPSET_ATTR_MARKMASK: u16 = 11;
 /// Mask of addresses; since 6.3.
 pub const IPSET_ATTR_BITMASK: u16 = 12;
 
-/// Start value of the hash function.
+/// Initial value of the hash function.
 pub const IPSET_ATTR_INITVAL: u16 = 17;
 /// Number of hash buckets.
 pub const IPSET_ATTR_HASHSIZE: u16 = 18;
-/// Most entries.
+/// Maximum number of entries.
 pub const IPSET_ATTR_MAXELEM: u16 = 19;
-/// Prefix length that addresses are cut to.
+/// Prefix length to which addresses are masked.
 pub const IPSET_ATTR_NETMASK: u16 = 20;
-/// Most entries of a hash bucket.
+/// Maximum number of entries in a hash bucket.
 pub const IPSET_ATTR_BUCKETSIZE: u16 = 21;
-/// Places of a list of sets.
+/// Maximum number of members of a list of sets.
 pub const IPSET_ATTR_SIZE: u16 = 23;
 /// Number of entries.
 pub const IPSET_ATTR_ELEMENTS: u16 = 24;
-/// Number of users in the kernel.
+/// Number of rules and lists that use the set.
 pub const IPSET_ATTR_REFERENCES: u16 = 25;
-/// Memory; bytes.
+/// Memory in bytes.
 pub const IPSET_ATTR_MEMSIZE: u16 = 26;
 
 /// Ethernet address.
 pub const IPSET_ATTR_ETHER: u16 = 17;
 /// Name of a member set.
 pub const IPSET_ATTR_NAME: u16 = 18;
-/// Name of the member set before or after which another comes.
+/// Name of the member before or after which the entry is added.
 pub const IPSET_ATTR_NAMEREF: u16 = 19;
 /// Second address, or the first of a range.
 pub const IPSET_ATTR_IP2: u16 = 20;
@@ -159,7 +159,7 @@ pub const IPSET_FLAG_LIST_SETNAME: u32 = 1 << 1;
 /// List headers only.
 pub const IPSET_FLAG_LIST_HEADER: u32 = 1 << 2;
 
-/// The entry goes before the one that it names.
+/// The entry is added before the member in `IPSET_ATTR_NAMEREF`.
 pub const IPSET_FLAG_BEFORE: u32 = 1 << 0;
 /// The interface is a port of a bridge.
 pub const IPSET_FLAG_PHYSDEV: u32 = 1 << 1;
@@ -169,34 +169,34 @@ pub const IPSET_FLAG_NOMATCH: u32 = 1 << 2;
 pub const IPSET_FLAG_WITH_COUNTERS: u32 = 1 << 3;
 /// The set has comments.
 pub const IPSET_FLAG_WITH_COMMENT: u32 = 1 << 4;
-/// A full set drops an entry for a new one.
+/// A full set evicts an entry for a new one.
 pub const IPSET_FLAG_WITH_FORCEADD: u32 = 1 << 5;
-/// The set has marks, classes and queues to put on packets.
+/// The set has marks, traffic classes and hardware queues for packets.
 pub const IPSET_FLAG_WITH_SKBINFO: u32 = 1 << 6;
-/// The interface name is the first part of names.
+/// The interface name is a prefix.
 pub const IPSET_FLAG_IFACE_WILDCARD: u32 = 1 << 7;
 
 /// Malformed message.
 pub const IPSET_ERR_PROTOCOL: i32 = 4097;
 /// Unknown type or revision.
 pub const IPSET_ERR_FIND_TYPE: i32 = 4098;
-/// No room for another set.
+/// The network namespace has the maximum number of sets.
 pub const IPSET_ERR_MAX_SETS: i32 = 4099;
 /// The set is in use.
 pub const IPSET_ERR_BUSY: i32 = 4100;
-/// The second name exists (rename) or is missing (swap).
+/// The second set exists (rename) or does not exist (swap).
 pub const IPSET_ERR_EXIST_SETNAME2: i32 = 4101;
-/// Two sets that differ in type or family (swap).
+/// The sets differ in type or family (swap).
 pub const IPSET_ERR_TYPE_MISMATCH: i32 = 4102;
-/// The entry is there (add) or is not (delete, test).
+/// The entry exists (add) or does not exist (delete, test).
 pub const IPSET_ERR_EXIST: i32 = 4103;
-/// Bad prefix length.
+/// Invalid prefix length.
 pub const IPSET_ERR_INVALID_CIDR: i32 = 4104;
-/// Bad netmask.
+/// Invalid netmask.
 pub const IPSET_ERR_INVALID_NETMASK: i32 = 4105;
-/// Bad family for the type.
+/// Invalid family for the set type.
 pub const IPSET_ERR_INVALID_FAMILY: i32 = 4106;
-/// A time-out for a set without time-outs.
+/// A timeout for an entry of a set without timeouts.
 pub const IPSET_ERR_TIMEOUT: i32 = 4107;
 /// The set is in use (rename).
 pub const IPSET_ERR_REFERENCED: i32 = 4108;
@@ -204,44 +204,44 @@ pub const IPSET_ERR_REFERENCED: i32 = 4108;
 pub const IPSET_ERR_IPADDR_IPV4: i32 = 4109;
 /// Not an IPv6 address.
 pub const IPSET_ERR_IPADDR_IPV6: i32 = 4110;
-/// Counters for a set without them.
+/// Counters for an entry of a set without counters.
 pub const IPSET_ERR_COUNTER: i32 = 4111;
-/// A comment for a set without them.
+/// A comment for an entry of a set without comments.
 pub const IPSET_ERR_COMMENT: i32 = 4112;
-/// Bad mark mask.
+/// Invalid mark mask.
 pub const IPSET_ERR_INVALID_MARKMASK: i32 = 4113;
-/// A mark, class or queue for a set without them.
+/// A mark, class or queue for an entry of a set without skbinfo.
 pub const IPSET_ERR_SKBINFO: i32 = 4114;
-/// Netmask and bitmask together, or a bad bitmask; since 6.3.
+/// Netmask and bitmask together, or an invalid bitmask; since 6.3.
 pub const IPSET_ERR_BITMASK_NETMASK_EXCL: i32 = 4115;
-/// First of the codes that mean something else for each kind of type.
+/// The first of the numbers whose meaning depends on the kind of set type.
 pub const IPSET_ERR_TYPE_SPECIFIC: i32 = 4352;
 
 /// Hash types: `maxelem` reached.
 pub const IPSET_ERR_HASH_FULL: i32 = 4352;
 /// Hash types: an all-zero entry.
 pub const IPSET_ERR_HASH_ELEM: i32 = 4353;
-/// Hash types: bad protocol.
+/// Hash types: invalid protocol.
 pub const IPSET_ERR_INVALID_PROTO: i32 = 4354;
-/// Hash types: no protocol.
+/// Hash types: missing protocol.
 pub const IPSET_ERR_MISSING_PROTO: i32 = 4355;
-/// Hash types: the type takes no range.
+/// Hash types: the type does not support ranges.
 pub const IPSET_ERR_HASH_RANGE_UNSUPPORTED: i32 = 4356;
-/// Hash types: bad range.
+/// Hash types: invalid range.
 pub const IPSET_ERR_HASH_RANGE: i32 = 4357;
-/// Bitmap types: outside of the range of the set.
+/// Bitmap types: outside the range of the set.
 pub const IPSET_ERR_BITMAP_RANGE: i32 = 4352;
 /// Bitmap types: the range is too long.
 pub const IPSET_ERR_BITMAP_RANGE_SIZE: i32 = 4353;
-/// `list:set`: the named member does not exist.
+/// `list:set`: the member set does not exist.
 pub const IPSET_ERR_NAME: i32 = 4352;
-/// `list:set`: a list cannot hold a list.
+/// `list:set`: the member is a list.
 pub const IPSET_ERR_LOOP: i32 = 4353;
-/// `list:set`: before or after without a set.
+/// `list:set`: before or after without a set name.
 pub const IPSET_ERR_BEFORE: i32 = 4354;
 /// `list:set`: the set named by before or after does not exist.
 pub const IPSET_ERR_NAMEREF: i32 = 4355;
-/// `list:set`: all places taken.
+/// `list:set`: maximum number of members reached.
 pub const IPSET_ERR_LIST_FULL: i32 = 4356;
-/// `list:set`: the set named by before or after is not in the list there.
+/// `list:set`: the set named by before or after is not at that position of the list.
 pub const IPSET_ERR_REF_EXIST: i32 = 4357;
