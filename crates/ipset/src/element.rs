@@ -136,6 +136,7 @@ pub enum InterfaceMatching {
 
 impl Interface {
     /// The interface with this name, compared exactly with the packet's device.
+    #[must_use]
     pub fn new(name: InterfaceName) -> Self {
         Interface {
             name,
@@ -145,12 +146,14 @@ impl Interface {
     }
 
     /// With the interface of the packet that is compared.
+    #[must_use]
     pub fn with_side(mut self, side: InterfaceSide) -> Self {
         self.side = side;
         self
     }
 
     /// With the way in which the name is compared.
+    #[must_use]
     pub fn with_matching(mut self, matching: InterfaceMatching) -> Self {
         self.matching = matching;
         self
@@ -188,6 +191,7 @@ impl Mismatch {
 
 impl Element {
     /// The kinds of the dimensions, in order.
+    #[must_use]
     pub fn dimensions(&self) -> &'static [Dimension] {
         match self {
             Element::Ip(_) => SetType::HashIp,

@@ -34,6 +34,7 @@ pub struct Entry {
 
 impl Entry {
     /// An entry without options.
+    #[must_use]
     pub fn new(element: Element) -> Self {
         Entry {
             element,
@@ -42,76 +43,91 @@ impl Entry {
     }
 
     /// Of `hash:ip` and `bitmap:ip`.
+    #[must_use]
     pub fn ip(ip: IpAddr) -> Self {
         Element::Ip(ip).into()
     }
 
     /// Of `hash:ip,mac` and `bitmap:ip,mac`.
+    #[must_use]
     pub fn ip_mac(ip: IpAddr, mac: MacAddress) -> Self {
         Element::IpMac { ip, mac: Some(mac) }.into()
     }
 
     /// Of `hash:ip,mark`.
+    #[must_use]
     pub fn ip_mark(ip: IpAddr, mark: u32) -> Self {
         Element::IpMark { ip, mark }.into()
     }
 
     /// Of `hash:ip,port`.
+    #[must_use]
     pub fn ip_port(ip: IpAddr, port: ProtocolPort) -> Self {
         Element::IpPort { ip, port }.into()
     }
 
     /// Of `hash:ip,port,ip`.
+    #[must_use]
     pub fn ip_port_ip(ip: IpAddr, port: ProtocolPort, second: IpAddr) -> Self {
         Element::IpPortIp { ip, port, second }.into()
     }
 
     /// Of `hash:ip,port,net`.
+    #[must_use]
     pub fn ip_port_net(ip: IpAddr, port: ProtocolPort, net: Network) -> Self {
         Element::IpPortNet { ip, port, net }.into()
     }
 
     /// Of `hash:mac`.
+    #[must_use]
     pub fn mac(mac: MacAddress) -> Self {
         Element::Mac(mac).into()
     }
 
     /// Of `hash:net`.
+    #[must_use]
     pub fn net(net: Network) -> Self {
         Element::Net(net).into()
     }
 
     /// Of `hash:net,net`.
+    #[must_use]
     pub fn net_net(net: Network, second: Network) -> Self {
         Element::NetNet { net, second }.into()
     }
 
     /// Of `hash:net,port`.
+    #[must_use]
     pub fn net_port(net: Network, port: ProtocolPort) -> Self {
         Element::NetPort { net, port }.into()
     }
 
     /// Of `hash:net,port,net`.
+    #[must_use]
     pub fn net_port_net(net: Network, port: ProtocolPort, second: Network) -> Self {
         Element::NetPortNet { net, port, second }.into()
     }
 
     /// Of `hash:net,iface`.
+    #[must_use]
     pub fn net_iface(net: Network, interface: Interface) -> Self {
         Element::NetIface { net, interface }.into()
     }
 
     /// Of `bitmap:port`.
+    #[must_use]
     pub fn port(port: u16) -> Self {
         Element::Port(port).into()
     }
 
     /// Of `list:set`.
+    #[must_use]
     pub fn set(name: SetName) -> Self {
         Element::Set(name).into()
     }
 
     /// The dimensions, by which the entries of a set are distinguished.
+    #[must_use]
     pub fn element(&self) -> &Element {
         &self.element
     }
@@ -122,12 +138,14 @@ impl Entry {
     }
 
     /// The options.
+    #[must_use]
     pub fn options(&self) -> &EntryOptions {
         self.options.as_deref().unwrap_or(&EntryOptions::NONE)
     }
 
     /// With these options instead of its own. Values that are no option for the kernel are removed: mark `0x0/0x0`, class `0:0`,
     /// queue 0, and an empty comment.
+    #[must_use]
     pub fn with_options(mut self, options: EntryOptions) -> Self {
         let options = options.normalised();
         self.options = (options != EntryOptions::NONE).then(|| Box::new(options));
@@ -135,41 +153,49 @@ impl Entry {
     }
 
     /// With a timeout, after which the kernel deletes the entry.
+    #[must_use]
     pub fn with_timeout(self, timeout: Timeout) -> Self {
         self.with(|options| options.timeout = Some(timeout))
     }
 
     /// With initial values of the counters.
+    #[must_use]
     pub fn with_counters(self, packets: u64, bytes: u64) -> Self {
         self.with(|options| (options.packets, options.bytes) = (Some(packets), Some(bytes)))
     }
 
     /// With a comment.
+    #[must_use]
     pub fn with_comment(self, comment: Comment) -> Self {
         self.with(|options| options.comment = Some(comment))
     }
 
     /// With a mark for matching packets.
+    #[must_use]
     pub fn with_skb_mark(self, mark: SkbMark) -> Self {
         self.with(|options| options.skb_mark = Some(mark))
     }
 
     /// With a traffic class for matching packets.
+    #[must_use]
     pub fn with_skb_priority(self, priority: SkbPriority) -> Self {
         self.with(|options| options.skb_priority = Some(priority))
     }
 
     /// With a hardware queue for matching packets.
+    #[must_use]
     pub fn with_skb_queue(self, queue: u16) -> Self {
         self.with(|options| options.skb_queue = Some(queue))
     }
 
     /// As an exception: packets that the entry matches do not match the set.
+    #[must_use]
     pub fn with_nomatch(self) -> Self {
         self.with(|options| options.nomatch = true)
     }
 
     /// At this position of a `list:set`.
+    #[must_use]
     pub fn with_position(self, position: Position) -> Self {
         self.with(|options| options.position = Some(position))
     }
@@ -186,6 +212,7 @@ impl Entry {
     }
 
     /// The entry without the options that change with time: counters and timeout.
+    #[must_use]
     pub fn configured(&self) -> Self {
         match &self.options {
             None => self.clone(),

@@ -181,6 +181,7 @@ impl Timeout {
     }
 
     /// Seconds; 0 is permanent.
+    #[must_use]
     pub fn as_secs(self) -> u32 {
         self.0
     }
@@ -246,6 +247,7 @@ impl Comment {
     }
 
     /// The bytes, without a NUL.
+    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

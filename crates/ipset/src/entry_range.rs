@@ -34,6 +34,7 @@ pub struct EntryRange {
 impl EntryRange {
     /// A range of one entry. If its set type does not support a network of prefix length 0, [`Self::entries`] splits the network in
     /// two.
+    #[must_use]
     pub fn new(first: Entry) -> Self {
         EntryRange {
             first,
@@ -44,18 +45,21 @@ impl EntryRange {
     }
 
     /// With this last address of the first dimension.
+    #[must_use]
     pub fn with_address_to(mut self, last: IpAddr) -> Self {
         self.address_to = Some(last);
         self
     }
 
     /// With this last port.
+    #[must_use]
     pub fn with_port_to(mut self, last: u16) -> Self {
         self.port_to = Some(last);
         self
     }
 
     /// With this last address of the second network.
+    #[must_use]
     pub fn with_second_to(mut self, last: IpAddr) -> Self {
         self.second_to = Some(last);
         self
@@ -119,6 +123,7 @@ impl EntryRange {
     }
 
     /// The number of entries; 0 if the end is before the start, `u128::MAX` for that many or more.
+    #[must_use]
     pub fn count(&self) -> u128 {
         let addresses = match (self.first_address(), self.address_to) {
             (Some(First::Ip(first)), Some(last)) => count_addresses(first, last),
@@ -137,6 +142,7 @@ impl EntryRange {
 
     /// The entries, ordered by address, then port, then second network. A network of prefix length 0 is replaced by its two halves if
     /// the set type does not support it.
+    #[must_use]
     pub fn entries(&self) -> Box<dyn Iterator<Item = Entry> + '_> {
         let firsts: Box<dyn Iterator<Item = Option<First>>> = match (self.first_address(), self.address_to) {
             (Some(First::Ip(first)), Some(last)) => {
@@ -169,6 +175,7 @@ impl EntryRange {
 
     /// Whether the kernel expands the range: it expands ranges of ports, and ranges of IPv4 addresses except networks over the whole
     /// address space.
+    #[must_use]
     pub fn is_expanded_by_kernel(&self) -> bool {
         let is_expanded = |first: Option<IpAddr>, last: Option<IpAddr>, networks: bool| match (first, last) {
             (Some(IpAddr::V4(first)), Some(IpAddr::V4(last))) => {

@@ -155,6 +155,7 @@ impl Error {
     }
 
     /// The meaning of a refusal by the kernel; `None` for other errors.
+    #[must_use]
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Error::Refused { refusal, .. } => Some(refusal.reason),
@@ -163,6 +164,7 @@ impl Error {
     }
 
     /// Whether the set, entry or member does not exist.
+    #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(
             self.reason(),
@@ -178,43 +180,51 @@ impl Error {
     }
 
     /// Whether the set or entry exists already.
+    #[must_use]
     pub fn is_already_exists(&self) -> bool {
         matches!(self.reason(), Some(Reason::SetExists | Reason::EntryExists))
     }
 
     /// Whether the running kernel, or the implementation of [`IpSets`](crate::IpSets), does not support the action.
+    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. } | Error::NotImplemented { .. })
             || matches!(self.reason(), Some(Reason::UnknownType | Reason::NoIpset))
     }
 
     /// Whether the caller lacks `CAP_NET_ADMIN`.
+    #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         matches!(self.reason(), Some(Reason::PermissionDenied))
             || matches!(self, Error::Netlink { error, .. } if matches!(error.errno(), Some(Errno::EPERM | Errno::EACCES)))
     }
 
     /// Whether a rule or list uses the set, or another process was listing it during every attempt.
+    #[must_use]
     pub fn is_busy(&self) -> bool {
         matches!(self.reason(), Some(Reason::Busy))
     }
 
     /// Whether the set has the maximum number of entries.
+    #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self.reason(), Some(Reason::Full { .. }))
     }
 
     /// Whether the entry or an option is not valid for the set. Nothing was sent to the kernel.
+    #[must_use]
     pub fn is_invalid(&self) -> bool {
         matches!(self, Error::InvalidEntry { .. } | Error::InvalidOption { .. })
     }
 
     /// Whether this is [`Error::NotAttempted`]. The operation was not sent.
+    #[must_use]
     pub fn is_not_attempted(&self) -> bool {
         matches!(self, Error::NotAttempted)
     }
 
     /// Whether the operation may have been executed: its answer was lost, or did not arrive within the timeout.
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::Netlink { error, .. } => error.is_outcome_unknown(),

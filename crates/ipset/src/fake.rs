@@ -46,6 +46,7 @@ const EEXIST: i32 = Errno::EEXIST.0;
 
 impl Fake {
     /// A namespace without sets, on a kernel with all set types and revisions that this crate supports.
+    #[must_use]
     pub fn new() -> Self {
         Fake::default()
     }

@@ -41,16 +41,19 @@ impl Network {
     }
 
     /// The first address of the block.
+    #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
     /// The number of leading bits that all addresses of the block share; 0 is all addresses.
+    #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }
 
     /// The last address of the block.
+    #[must_use]
     pub fn last_address(&self) -> IpAddr {
         match self.address {
             IpAddr::V4(address) => {
@@ -65,16 +68,19 @@ impl Network {
     }
 
     /// Whether the block is one address.
+    #[must_use]
     pub fn is_host(&self) -> bool {
         self.prefix_len == self.family().address_bits()
     }
 
     /// Whether the block contains `address`.
+    #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         Family::of(address) == self.family() && masked(address, self.prefix_len) == self.address
     }
 
     /// The family of the addresses.
+    #[must_use]
     pub fn family(&self) -> Family {
         Family::of(self.address)
     }
@@ -82,6 +88,7 @@ impl Network {
     /// The two halves of a block, which together contain the same addresses; `None` for a single address.
     ///
     /// Most set types do not support `0.0.0.0/0`; `0.0.0.0/1` and `128.0.0.0/1` replace it.
+    #[must_use]
     pub fn halves(&self) -> Option<[Network; 2]> {
         if self.is_host() {
             return None;
@@ -102,6 +109,7 @@ impl Network {
 
     /// The fewest blocks that contain exactly the addresses from `first` to `last`, in order; empty if `last` is before `first` or
     /// the families differ.
+    #[must_use]
     pub fn cover(first: IpAddr, last: IpAddr) -> Vec<Network> {
         match (first, last) {
             (IpAddr::V4(first), IpAddr::V4(last)) => {

@@ -97,6 +97,7 @@ pub enum IfExists {
 
 impl Operation {
     /// Creates a set; fails if it exists.
+    #[must_use]
     pub fn create(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
@@ -105,6 +106,7 @@ impl Operation {
     }
 
     /// Creates a set, or succeeds if an equal set exists.
+    #[must_use]
     pub fn ensure_set(set: Set) -> Self {
         Operation::Create {
             set: Box::new(set),
@@ -113,6 +115,7 @@ impl Operation {
     }
 
     /// Destroys a set; fails if it does not exist.
+    #[must_use]
     pub fn destroy(set: SetName) -> Self {
         Operation::Destroy {
             set,
@@ -121,6 +124,7 @@ impl Operation {
     }
 
     /// Adds an entry; fails if it exists.
+    #[must_use]
     pub fn add(set: SetName, entry: Entry) -> Self {
         Operation::Add {
             set,
@@ -130,6 +134,7 @@ impl Operation {
     }
 
     /// Adds an entry, or replaces the options of an existing one.
+    #[must_use]
     pub fn ensure(set: SetName, entry: Entry) -> Self {
         Operation::Add {
             set,
@@ -139,6 +144,7 @@ impl Operation {
     }
 
     /// Deletes an entry; fails if it does not exist.
+    #[must_use]
     pub fn delete(set: SetName, entry: Entry) -> Self {
         Operation::Delete {
             set,
@@ -148,6 +154,7 @@ impl Operation {
     }
 
     /// The set that the operation changes; the first of a rename or swap.
+    #[must_use]
     pub fn set(&self) -> &SetName {
         match self {
             Operation::Create { set, .. } => &set.name,
@@ -163,6 +170,7 @@ impl Operation {
     }
 
     /// The outcome without effect; [`IfExists::Fail`] for operations without this field.
+    #[must_use]
     pub fn if_exists(&self) -> IfExists {
         match self {
             Operation::Create { if_exists, .. }

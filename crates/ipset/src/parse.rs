@@ -20,16 +20,19 @@ impl ParseError {
     }
 
     /// What was expected, such as "port" or "address".
+    #[must_use]
     pub fn what(&self) -> &'static str {
         self.what
     }
 
     /// The invalid text.
+    #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The reason, as a predicate: "is not a number from 0 to 65535".
+    #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }

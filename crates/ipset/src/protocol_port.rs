@@ -20,31 +20,37 @@ pub struct ProtocolPort {
 
 impl ProtocolPort {
     /// A port of a protocol.
+    #[must_use]
     pub fn new(protocol: Protocol, port: u16) -> Self {
         ProtocolPort { protocol, port }
     }
 
     /// `tcp:port`.
+    #[must_use]
     pub fn tcp(port: u16) -> Self {
         Self::new(Protocol::TCP, port)
     }
 
     /// `udp:port`.
+    #[must_use]
     pub fn udp(port: u16) -> Self {
         Self::new(Protocol::UDP, port)
     }
 
     /// `sctp:port`.
+    #[must_use]
     pub fn sctp(port: u16) -> Self {
         Self::new(Protocol::SCTP, port)
     }
 
     /// An ICMP message of IPv4 by type and code.
+    #[must_use]
     pub fn icmp(message_type: u8, code: u8) -> Self {
         Self::new(Protocol::ICMP, u16::from_be_bytes([message_type, code]))
     }
 
     /// An ICMP message of IPv6 by type and code.
+    #[must_use]
     pub fn icmpv6(message_type: u8, code: u8) -> Self {
         Self::new(Protocol::ICMPV6, u16::from_be_bytes([message_type, code]))
     }

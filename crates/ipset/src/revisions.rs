@@ -19,6 +19,7 @@ pub struct Revisions {
 
 impl SetType {
     /// The newest revision that this crate supports; 0 for an unknown type.
+    #[must_use]
     pub fn newest_known_revision(&self) -> u8 {
         match self {
             SetType::BitmapIp | SetType::BitmapIpMac | SetType::BitmapPort | SetType::ListSet => 3,
@@ -33,6 +34,7 @@ impl SetType {
     }
 
     /// The first kernel that has the type, as `major.minor`.
+    #[must_use]
     pub fn first_kernel(&self) -> &'static str {
         match self {
             SetType::HashNetIface => "3.1",

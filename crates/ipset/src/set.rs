@@ -74,6 +74,7 @@ pub enum SetRange {
 
 impl Set {
     /// A set of this type with the type's first family and the kernel's defaults. The range of a `bitmap:port` is all ports.
+    #[must_use]
     pub fn new(name: SetName, set_type: SetType) -> Self {
         let family = set_type
             .families()
@@ -100,90 +101,105 @@ impl Set {
     }
 
     /// With these options instead of its own.
+    #[must_use]
     pub fn with_options(mut self, options: SetOptions) -> Self {
         self.options = options;
         self
     }
 
     /// With this number of hash buckets.
+    #[must_use]
     pub fn with_hashsize(mut self, hashsize: u32) -> Self {
         self.options.hashsize = Some(hashsize);
         self
     }
 
     /// With this maximum number of entries.
+    #[must_use]
     pub fn with_maxelem(mut self, maxelem: u32) -> Self {
         self.options.maxelem = Some(maxelem);
         self
     }
 
     /// With this maximum number of entries in a bucket.
+    #[must_use]
     pub fn with_bucketsize(mut self, bucketsize: u8) -> Self {
         self.options.bucketsize = Some(bucketsize);
         self
     }
 
     /// With addresses masked to this prefix length.
+    #[must_use]
     pub fn with_netmask(mut self, netmask: u8) -> Self {
         self.options.netmask = Some(netmask);
         self
     }
 
     /// With this mask of addresses.
+    #[must_use]
     pub fn with_bitmask(mut self, bitmask: IpAddr) -> Self {
         self.options.bitmask = Some(bitmask);
         self
     }
 
     /// With this mask of marks.
+    #[must_use]
     pub fn with_markmask(mut self, markmask: u32) -> Self {
         self.options.markmask = Some(markmask);
         self
     }
 
     /// With this range of valid entries.
+    #[must_use]
     pub fn with_range(mut self, range: SetRange) -> Self {
         self.options.range = Some(range);
         self
     }
 
     /// With this maximum number of members.
+    #[must_use]
     pub fn with_size(mut self, size: u32) -> Self {
         self.options.size = Some(size);
         self
     }
 
     /// With timeouts, and this default timeout of entries.
+    #[must_use]
     pub fn with_timeout(mut self, timeout: Timeout) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
     /// With counters.
+    #[must_use]
     pub fn with_counters(mut self) -> Self {
         self.options.counters = true;
         self
     }
 
     /// With comments.
+    #[must_use]
     pub fn with_comment(mut self) -> Self {
         self.options.comment = true;
         self
     }
 
     /// With marks, traffic classes and hardware queues.
+    #[must_use]
     pub fn with_skbinfo(mut self) -> Self {
         self.options.skbinfo = true;
         self
     }
 
     /// With eviction of an entry for a new one when the set is full.
+    #[must_use]
     pub fn with_forceadd(mut self) -> Self {
         self.options.forceadd = true;
         self
     }
 
     /// With this initial value of the hash function.
+    #[must_use]
     pub fn with_initval(mut self, initval: u32) -> Self {
         self.options.initval = Some(initval);
         self
@@ -264,6 +280,7 @@ pub struct SetHeader {
 
 impl SetHeader {
     /// A set of the newest revision that this crate supports, with all statistics 0.
+    #[must_use]
     pub fn new(set: Set) -> Self {
         SetHeader {
             revision: set.set_type.newest_known_revision(),
@@ -297,6 +314,7 @@ pub struct SetContents {
 
 impl SetContents {
     /// A set with these entries and the header of [`SetHeader::new`].
+    #[must_use]
     pub fn new(set: Set, entries: Vec<Entry>) -> Self {
         let mut header = SetHeader::new(set);
         header.stats.elements = u32::try_from(entries.len()).unwrap_or(u32::MAX);

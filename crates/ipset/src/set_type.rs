@@ -88,6 +88,7 @@ impl SetType {
     ];
 
     /// The kernel's name of the type.
+    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             SetType::Unknown(name) => name.as_bytes(),
@@ -96,6 +97,7 @@ impl SetType {
     }
 
     /// The kinds of the dimensions of an entry, in order; empty for an unknown type.
+    #[must_use]
     pub fn dimensions(&self) -> &'static [Dimension] {
         use Dimension::{Iface, Ip, Mac, Mark, Net, Port, Set};
         match self {
@@ -118,6 +120,7 @@ impl SetType {
     }
 
     /// The families that a set of this type can have; the first is the default of ipset(8).
+    #[must_use]
     pub fn families(&self) -> &'static [SetFamily] {
         match self {
             SetType::BitmapIp | SetType::BitmapIpMac => &[SetFamily::Inet],
@@ -128,11 +131,13 @@ impl SetType {
     }
 
     /// Whether the type is a hash. All hashes have `hashsize` and `maxelem`, and the same error numbers from 4352 up.
+    #[must_use]
     pub fn is_hash(&self) -> bool {
         self.known_name().starts_with("hash:")
     }
 
     /// Whether the type is a bitmap over a range.
+    #[must_use]
     pub fn is_bitmap(&self) -> bool {
         self.known_name().starts_with("bitmap:")
     }

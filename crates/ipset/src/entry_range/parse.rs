@@ -63,12 +63,12 @@ impl EntryRange {
 
 /// Splits the old form of a member with its position, `MEMBER,before,OTHER` or `MEMBER,after,OTHER`.
 fn split_position(text: &str) -> Result<(&str, Option<Position>), ParseError> {
-    let Some((member, place)) = text.split_once(',') else {
+    let Some((member, position)) = text.split_once(',') else {
         return Ok((text, None));
     };
     let other =
         |other| SetName::new(other).map_err(|error| ParseError::new("set name", other, error.reason()));
-    match place.split_once(',') {
+    match position.split_once(',') {
         Some(("before", reference)) => Ok((member, Some(Position::Before(other(reference)?)))),
         Some(("after", reference)) => Ok((member, Some(Position::After(other(reference)?)))),
         _ => Err(ParseError::new(
