@@ -464,8 +464,8 @@ impl Client {
         }
     }
 
-    /// One set with its entries, listed once: faster than [`IpSets::list_set`], but inconsistent if the set changes at the same time.
-    /// For callers that are the only writer, and for sets that change all the time.
+    /// One set with its entries, listed once: faster than [`IpSets::list_set`], but inconsistent if the set changes at the same
+    /// time. For callers that are the only writer, and for sets that change all the time.
     ///
     /// # Errors
     ///

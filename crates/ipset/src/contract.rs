@@ -38,8 +38,8 @@ use crate::{Entry, Error, IpSets, ProtocolPort, Reason, Set, SetName, SetType};
 /// The implementation that is checked.
 type Sets = dyn IpSets;
 
-/// Calls `each` with every check and collects all failures. `each` must call [`Check::run`] with an implementation that has no sets,
-/// such as a [`Client`](crate::Client) in a new network namespace.
+/// Calls `each` with every check and collects all failures. `each` must call [`Check::run`] with an implementation that has no
+/// sets, such as a [`Client`](crate::Client) in a new network namespace.
 ///
 /// Set types that [`IpSets::revisions`] reports as missing are not checked. An implementation without that method must support
 /// all types, and must skip the check `sets_are_found_by_name_and_index`.

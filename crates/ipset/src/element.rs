@@ -12,8 +12,8 @@ use crate::protocol_port::ProtocolPort;
 use crate::set_family::SetFamily;
 use crate::set_type::{Dimension, SetType};
 
-/// The dimensions of an entry, by which the entries of a set are distinguished. [`SetType::dimensions`] lists the dimensions of each
-/// set type. All addresses must be of the set's family.
+/// The dimensions of an entry, by which the entries of a set are distinguished. [`SetType::dimensions`] lists the dimensions of
+/// each set type. All addresses must be of the set's family.
 ///
 /// Printed as `ipset save` prints it: `10.0.0.1,tcp:80,10.0.0.2`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,8 +166,8 @@ impl Interface {
 pub struct Mismatch {
     /// The type of the set.
     pub set_type: SetType,
-    /// The invalid dimension, counted from 0, and its kind in the set type; `None` if the number of dimensions is invalid or the set
-    /// type is unknown.
+    /// The invalid dimension, counted from 0, and its kind in the set type; `None` if the number of dimensions is invalid or the
+    /// set type is unknown.
     pub dimension: Option<(usize, Dimension)>,
     /// The reason.
     pub reason: String,

@@ -12,8 +12,8 @@ use crate::uapi::IPSET_MAX_COMMENT_SIZE;
 /// Two entries with the same dimensions and different options are the same entry of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryOptions {
-    /// Time until the kernel deletes the entry; when listed, the remaining time. Requires a set with timeouts; `None` is the timeout
-    /// of the set.
+    /// Time until the kernel deletes the entry; when listed, the remaining time. Requires a set with timeouts; `None` is the
+    /// timeout of the set.
     pub timeout: Option<Timeout>,
     /// Initial value of the packet counter; when listed, its value. Requires a set with counters; `None` starts at 0.
     pub packets: Option<u64>,

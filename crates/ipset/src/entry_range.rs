@@ -13,8 +13,8 @@ use crate::parse::ParseError;
 use crate::set_family::SetFamily;
 use crate::set_type::SetType;
 
-/// Several entries in one argument of `ipset add`, such as `10.0.0.1-10.0.0.9,tcp:80-90`, or `10.0.0.0/24` for a set of addresses. A
-/// range of networks consists of the fewest networks that cover it.
+/// Several entries in one argument of `ipset add`, such as `10.0.0.1-10.0.0.9,tcp:80-90`, or `10.0.0.0/24` for a set of
+/// addresses. A range of networks consists of the fewest networks that cover it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EntryRange {
@@ -32,8 +32,8 @@ pub struct EntryRange {
 }
 
 impl EntryRange {
-    /// A range of one entry. If its set type does not support a network of prefix length 0, [`Self::entries`] splits the network in
-    /// two.
+    /// A range of one entry. If its set type does not support a network of prefix length 0, [`Self::entries`] splits the network
+    /// in two.
     #[must_use]
     pub fn new(first: Entry) -> Self {
         EntryRange {
@@ -140,8 +140,8 @@ impl EntryRange {
         addresses.saturating_mul(ports).saturating_mul(seconds)
     }
 
-    /// The entries, ordered by address, then port, then second network. A network of prefix length 0 is replaced by its two halves if
-    /// the set type does not support it.
+    /// The entries, ordered by address, then port, then second network. A network of prefix length 0 is replaced by its two
+    /// halves if the set type does not support it.
     #[must_use]
     pub fn entries(&self) -> Box<dyn Iterator<Item = Entry> + '_> {
         let firsts: Box<dyn Iterator<Item = Option<First>>> = match (self.first_address(), self.address_to) {
@@ -173,8 +173,8 @@ impl EntryRange {
         }))
     }
 
-    /// Whether the kernel expands the range: it expands ranges of ports, and ranges of IPv4 addresses except networks over the whole
-    /// address space.
+    /// Whether the kernel expands the range: it expands ranges of ports, and ranges of IPv4 addresses except networks over the
+    /// whole address space.
     #[must_use]
     pub fn is_expanded_by_kernel(&self) -> bool {
         let is_expanded = |first: Option<IpAddr>, last: Option<IpAddr>, networks: bool| match (first, last) {

@@ -23,8 +23,8 @@ use crate::set_type::SetType;
 use crate::uapi::*;
 use crate::validation::{check_length, check_options, check_set};
 
-/// Sets in memory. Operations fail if they would fail on the kernel, with the same [`Reason`](crate::Reason). Time does not pass: the
-/// timeout of an entry does not change.
+/// Sets in memory. Operations fail if they would fail on the kernel, with the same [`Reason`](crate::Reason). Time does not pass:
+/// the timeout of an entry does not change.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     /// By name. The kernel lists sets by index, lists of sets last.
@@ -61,7 +61,8 @@ impl Fake {
         self.rules.insert(set, rules);
     }
 
-    /// Lets this many operations succeed and refuses all later ones with an error number. With `None` no operation is refused any more.
+    /// Lets this many operations succeed and refuses all later ones with an error number. With `None` no operation is refused any
+    /// more.
     pub fn fail_after(&mut self, operations: usize, errno: Option<Errno>) {
         self.failing_after = errno.map(|errno| (operations, errno.0));
     }

@@ -8,8 +8,8 @@ use crate::uapi::{IFNAMSIZ, IPSET_MAXNAMELEN};
 
 /// The name of a set: 1 to 31 bytes without NUL. A longer name is an error; it is not truncated.
 ///
-/// The kernel accepts any bytes except NUL. Names that other programs chose may contain spaces and need not be UTF-8; they are listed
-/// unchanged. The notation of `ipset save` cannot represent a name with a space.
+/// The kernel accepts any bytes except NUL. Names that other programs chose may contain spaces and need not be UTF-8; they are
+/// listed unchanged. The notation of `ipset save` cannot represent a name with a space.
 #[doc(alias = "SETNAME")]
 #[doc(alias = "IPSET_ATTR_SETNAME")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -107,8 +107,8 @@ impl Network {
         ])
     }
 
-    /// The fewest blocks that contain exactly the addresses from `first` to `last`, in order; empty if `last` is before `first` or
-    /// the families differ.
+    /// The fewest blocks that contain exactly the addresses from `first` to `last`, in order; empty if `last` is before `first`
+    /// or the families differ.
     #[must_use]
     pub fn cover(first: IpAddr, last: IpAddr) -> Vec<Network> {
         match (first, last) {
@@ -177,8 +177,8 @@ impl fmt::Debug for Network {
 impl FromStr for Network {
     type Err = ParseError;
 
-    /// Parses `address` or `address/prefix length`. An IPv4 address may have fewer than four numbers, each decimal, or octal with a
-    /// leading `0`: `0/0` is `0.0.0.0/0`, `10.1` is `10.0.0.1`.
+    /// Parses `address` or `address/prefix length`. An IPv4 address may have fewer than four numbers, each decimal, or octal with
+    /// a leading `0`: `0/0` is `0.0.0.0/0`, `10.1` is `10.0.0.1`.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         match text.split_once('/') {
             None => Ok(Network::from(parse_address(text)?)),
@@ -220,8 +220,8 @@ pub(crate) fn parse_address(text: &str) -> Result<IpAddr, ParseError> {
         .ok_or_else(|| ParseError::new("address", text, "is neither an IPv4 nor an IPv6 address"))
 }
 
-/// Parses one to four numbers, each decimal, or octal with a leading `0`; the last one fills the remaining bytes. ipset 7.17 refuses
-/// hexadecimal numbers.
+/// Parses one to four numbers, each decimal, or octal with a leading `0`; the last one fills the remaining bytes. ipset 7.17
+/// refuses hexadecimal numbers.
 fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let numbers: Vec<&str> = text.split('.').collect();
     let (last, bytes) = numbers.split_last()?;

@@ -76,9 +76,9 @@ pub fn parse_with(
 ///
 /// # Errors
 ///
-/// The first operation that the notation cannot represent, with its number from 1 as the line: a name that contains white space or a
-/// quotation mark or that `ipset` parses as an option (`-q`, `-exist`), or a comment that is such an option or contains a quotation
-/// mark or a line break. Only other programs create such names and comments.
+/// The first operation that the notation cannot represent, with its number from 1 as the line: a name that contains white space
+/// or a quotation mark or that `ipset` parses as an option (`-q`, `-exist`), or a comment that is such an option or contains a
+/// quotation mark or a line break. Only other programs create such names and comments.
 pub fn render(operations: &[Operation]) -> Result<String, NotationError> {
     let mut text = String::new();
     for (index, operation) in operations.iter().enumerate() {

@@ -15,8 +15,8 @@ pub enum Operation {
     Create {
         /// The set.
         set: Box<Set>,
-        /// If a set with this name exists. [`IfExists::Succeed`] still requires that type, family, `maxelem`, timeout, extensions,
-        /// masks, range and size are equal. `hashsize`, `bucketsize`, `initval` and `forceadd` may differ.
+        /// If a set with this name exists. [`IfExists::Succeed`] still requires that type, family, `maxelem`, timeout,
+        /// extensions, masks, range and size are equal. `hashsize`, `bucketsize`, `initval` and `forceadd` may differ.
         if_exists: IfExists,
     },
     /// Destroys a set. No rule and no list may use it.
@@ -38,8 +38,8 @@ pub enum Operation {
         /// Its new name. No set may have it.
         to: SetName,
     },
-    /// Exchanges the contents of two sets of the same type and family. A rule that uses one of the names matches the contents of the
-    /// other set afterwards.
+    /// Exchanges the contents of two sets of the same type and family. A rule that uses one of the names matches the contents of
+    /// the other set afterwards.
     Swap {
         /// One set.
         first: SetName,

@@ -30,15 +30,15 @@ pub struct Set {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct SetOptions {
-    /// Hash types: number of buckets, which the kernel rounds up to a power of two and at least 64. Default 1 024. The kernel resizes
-    /// a set when necessary, which takes time; set this to the expected number of entries.
+    /// Hash types: number of buckets, which the kernel rounds up to a power of two and at least 64. Default 1 024. The kernel
+    /// resizes a set when necessary, which takes time; set this to the expected number of entries.
     pub hashsize: Option<u32>,
     /// Hash types: maximum number of entries. Default 65 536; 0 is the default too.
     pub maxelem: Option<u32>,
     /// Hash types: maximum number of entries in a bucket before the hash is resized; 2 to 12, even. Default 12. Since Linux 5.11.
     pub bucketsize: Option<u8>,
-    /// `hash:ip`, `bitmap:ip`, and since Linux 6.3 `hash:ip,port` and `hash:net,net`: prefix length to which addresses are masked, 1 to
-    /// 32, or 1 to 128 for IPv6.
+    /// `hash:ip`, `bitmap:ip`, and since Linux 6.3 `hash:ip,port` and `hash:net,net`: prefix length to which addresses are
+    /// masked, 1 to 32, or 1 to 128 for IPv6.
     pub netmask: Option<u8>,
     /// `hash:ip`, `hash:ip,port` and `hash:net,net`: mask of addresses; not 0, and not together with `netmask`. Since Linux 6.3.
     pub bitmask: Option<IpAddr>,
@@ -48,8 +48,8 @@ pub struct SetOptions {
     pub range: Option<SetRange>,
     /// `list:set`: maximum number of members; at least 4. Default 8. Newer kernels store the number but do not limit the list.
     pub size: Option<u32>,
-    /// Default timeout of entries. `None` is a set without timeouts; with [`Timeout::PERMANENT`] only entries with a timeout of their
-    /// own are deleted.
+    /// Default timeout of entries. `None` is a set without timeouts; with [`Timeout::PERMANENT`] only entries with a timeout of
+    /// their own are deleted.
     pub timeout: Option<Timeout>,
     /// Entries count packets and bytes.
     pub counters: bool,
@@ -217,7 +217,8 @@ impl fmt::Display for Set {
     }
 }
 
-/// The options as `ipset save` prints them, each after a space. `forceadd` is always printed; not all releases of the tool print it.
+/// The options as `ipset save` prints them, each after a space. `forceadd` is always printed; not all releases of the tool print
+/// it.
 impl fmt::Display for SetOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.range {

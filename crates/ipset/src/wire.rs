@@ -20,8 +20,8 @@ pub(crate) fn message_type(command: u8) -> u16 {
     netfilter::message_type(NFNL_SUBSYS_IPSET, command)
 }
 
-/// The beginning of every request. The look-ups by name and index require version 7 of the protocol; all other requests use version
-/// 6, because kernels before 4.20 support no other.
+/// The beginning of every request. The look-ups by name and index require version 7 of the protocol; all other requests use
+/// version 6, because kernels before 4.20 support no other.
 pub(crate) fn preamble(w: &mut AttributeWriter<'_>, protocol: u8) {
     w.header(&netfilter::Header::new(NFPROTO_UNSPEC).to_bytes());
     w.u8(IPSET_ATTR_PROTOCOL, protocol);

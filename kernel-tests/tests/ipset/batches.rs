@@ -98,9 +98,9 @@ fn a_set_that_becomes_full_in_a_batch_refuses_the_rest() {
     );
 }
 
-/// A hash of more than 1 024 buckets counts in parts of that many. Once the set as a whole has reached its limit, a part that has its
-/// share accepts no more entries, and the other parts accept entries until they have their share. So the set takes a few hundred
-/// entries more than its limit; how many and which depends on the random seed of the hash. The outcomes name them.
+/// A hash of more than 1 024 buckets counts in parts of that many. Once the set as a whole has reached its limit, a part that has
+/// its share accepts no more entries, and the other parts accept entries until they have their share. So the set takes a few
+/// hundred entries more than its limit; how many and which depends on the random seed of the hash. The outcomes name them.
 #[test]
 fn the_outcomes_of_a_large_full_set_name_the_entries_that_were_added() {
     requires!(Feature::IpSet);

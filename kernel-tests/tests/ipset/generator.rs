@@ -78,8 +78,8 @@ impl Numbers {
         format!("{side}eth{}", self.next(1000))
     }
 
-    /// A set with random options of those that the kernel has: `level` 0 has none of the newer ones, 1 has bucket sizes and initial
-    /// values, 6 has bitmasks as well.
+    /// A set with random options of those that the kernel has: `level` 0 has none of the newer ones, 1 has bucket sizes and
+    /// initial values, 6 has bitmasks as well.
     fn set(&mut self, number: usize, set_type: SetType, family: SetFamily, level: u8) -> Set {
         let mut options = SetOptions::default();
         match set_type {

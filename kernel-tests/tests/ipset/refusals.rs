@@ -8,8 +8,8 @@ use kernlink_netlink::{AttributeWriter, Connection, Protocol, flags, netfilter};
 
 use crate::{client, fill, name, web, write_set_name};
 
-/// The refusals that the client cannot cause because it checks before it sends; the contract causes the others. Together they are the
-/// table in the documentation of the crate.
+/// The refusals that the client cannot cause because it checks before it sends; the contract causes the others. Together they are
+/// the table in the documentation of the crate.
 #[test]
 fn error_numbers_have_the_meanings_of_the_table() {
     use uapi::*;

@@ -105,7 +105,8 @@ fn a_list_in_another_process_delays_destroy_swap_and_rename() {
     assert_eq!(client.names().unwrap(), [name("other")]);
 }
 
-/// Another client deletes the first entry and adds one at the end, again and again. A list has the entries of one moment, or is an error.
+/// Another client deletes the first entry and adds one at the end, again and again. A list has the entries of one moment, or is
+/// an error.
 #[test]
 fn a_list_of_a_changing_set_is_consistent_or_an_error() {
     requires!(Feature::IpSet);

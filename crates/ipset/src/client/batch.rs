@@ -41,7 +41,7 @@ pub(super) struct Run<'o> {
     types: Types,
     /// Whether each entry gets a message of its own. Set after a refusal, because the next entries will probably be refused too.
     pub(super) is_single: bool,
-    /// Whether the kernel does not answer, so nothing more is sent.
+    /// The kernel did not answer a request. Nothing more is sent then.
     is_unanswered: bool,
 }
 
@@ -85,8 +85,8 @@ impl Client {
         run.outcomes
     }
 
-    /// Requests, once, the types of all sets whose entries change and, if the order of operations can matter, of all sets that are
-    /// flushed or destroyed.
+    /// Requests, once, the types of all sets whose entries change and, if the order of operations can matter, of all sets that
+    /// are flushed or destroyed.
     fn types_for(&mut self, operations: &[Operation]) -> Types {
         let mut names = BTreeSet::new();
         let mut last = None;
@@ -182,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Sends the batch and records the outcomes. Returns the operation to continue with if it is one of the sent messages.
+    /// Sends the batch and records the outcomes. Returns the first operation that has to be sent again, if there is one.
     fn send(&mut self, run: &mut Run<'_>, messages: &[SentMessage]) -> Option<usize> {
         let mut lines: Vec<Option<u32>> = vec![None; messages.len()];
         let outcomes = self.connection.execute_with(&mut self.batch, |index, reply| {
@@ -246,7 +246,7 @@ impl Client {
             _ => run
                 .types
                 .get(operation.set())
-                .and_then(|known| known.as_ref().ok())
+                .and_then(|set_type| set_type.as_ref().ok())
                 .map(|(set_type, _)| *set_type),
         };
         let error = Error::new(Action::Change(operation.clone()), error, set_type);
@@ -367,7 +367,7 @@ impl Run<'_> {
         action: &dyn Fn() -> Action,
     ) -> Result<(SetType, SetFamily), Error> {
         match self.types.get(set) {
-            Some(Ok(known)) => Ok(*known),
+            Some(Ok(set_type)) => Ok(*set_type),
             Some(Err(error)) => Err(error.clone().with_action(action())),
             None => Err(Error::of_errno(action(), Errno::ENOENT, None)),
         }
@@ -445,25 +445,25 @@ fn update_types(types: &mut Types, operation: &Operation) {
     match operation {
         Operation::Create { set, .. } => {
             // An existing set keeps its family.
-            let known = types.entry(set.name).or_insert(Ok((set.set_type, set.family)));
-            if known.is_err() {
-                *known = Ok((set.set_type, set.family));
+            let set_type = types.entry(set.name).or_insert(Ok((set.set_type, set.family)));
+            if set_type.is_err() {
+                *set_type = Ok((set.set_type, set.family));
             }
         }
         Operation::Destroy { set, .. } => {
             types.remove(set);
         }
         Operation::Rename { from, to } => {
-            if let Some(known) = types.remove(from) {
-                types.insert(*to, known);
+            if let Some(set_type) = types.remove(from) {
+                types.insert(*to, set_type);
             }
         }
         _ => {}
     }
 }
 
-/// Whether the error is `ERANGE` itself: kernels from 5.17 to 6.1 limit the length of a range, and the sender has to expand longer
-/// ones.
+/// Whether the error is `ERANGE` itself: kernels from 5.17 to 6.1 limit the length of a range, and the sender has to expand
+/// longer ones.
 fn is_range_too_long(error: &Error) -> bool {
     matches!(error, Error::Refused { refusal, .. } if refusal.kernel.errno == Errno::ERANGE)
 }

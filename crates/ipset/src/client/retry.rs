@@ -16,8 +16,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// Calls `execute` again, up to [`ATTEMPTS`] times, while it fails because a set is being listed. It is not called again if `set`,
-    /// or with `None` any set, is in use by a rule or list, unless the operation is a swap.
+    /// Calls `execute` again, up to [`ATTEMPTS`] times, while it fails because a set is being listed. It is not called again if
+    /// `set`, or with `None` any set, is in use by a rule or list, unless the operation is a swap.
     pub(crate) fn retry_while_listed(
         &mut self,
         set: Option<&SetName>,

@@ -30,8 +30,8 @@ pub(crate) fn entry_room(entry: &Entry) -> usize {
     }
 }
 
-/// One entry, in a nest `IPSET_ATTR_ADT` or in a message of its own. The kernel returns a line number other than 0 if it refuses the
-/// entry.
+/// One entry, in a nest `IPSET_ATTR_ADT` or in a message of its own. The kernel returns a line number other than 0 if it refuses
+/// the entry.
 pub(crate) fn write_entry(w: &mut AttributeWriter<'_>, entry: &Entry, line: u32) {
     w.nested(IPSET_ATTR_DATA, |w| {
         write_element(w, entry.element());
