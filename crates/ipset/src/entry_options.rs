@@ -7,7 +7,7 @@ use crate::name::SetName;
 use crate::parse::{self, ParseError};
 use crate::uapi::IPSET_MAX_COMMENT_SIZE;
 
-/// The options of an entry. Each one requires that the set was created with its extension.
+/// The options of an entry. Most of them require that the set was created with their extension.
 ///
 /// Two entries with the same dimensions and different options are the same entry of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

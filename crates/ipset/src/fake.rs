@@ -332,7 +332,7 @@ impl Fake {
         sets
     }
 
-    fn get(&self, name: &SetName) -> Result<&FakeSet, Error> {
+    fn find(&self, name: &SetName) -> Result<&FakeSet, Error> {
         self.sets
             .get(name)
             .ok_or_else(|| Error::of_errno(Action::List(*name), Errno::ENOENT, None))
@@ -371,7 +371,7 @@ impl IpSets for Fake {
     }
 
     fn list_set(&mut self, name: &SetName) -> Result<SetContents, Error> {
-        self.get(name).map(|set| self.contents_of(set))
+        self.find(name).map(|set| self.contents_of(set))
     }
 
     fn headers(&mut self) -> Result<Vec<SetHeader>, Error> {
@@ -383,7 +383,7 @@ impl IpSets for Fake {
     }
 
     fn header(&mut self, name: &SetName) -> Result<SetHeader, Error> {
-        self.get(name).map(|set| self.header_of(set))
+        self.find(name).map(|set| self.header_of(set))
     }
 
     fn names(&mut self) -> Result<Vec<SetName>, Error> {
@@ -396,7 +396,7 @@ impl IpSets for Fake {
             .map(|entry| {
                 let action = || Action::Test(*set, entry.clone());
                 self.check(set, &EntryRange::new(entry.clone()), false, &action)?;
-                let set = self.get(set).map_err(|error| error.with_action(action()))?;
+                let set = self.find(set).map_err(|error| error.with_action(action()))?;
                 // The kernel answers a test of an entry that the set refuses as a test of a missing entry.
                 let is_possible = self.check_member(&set.set.name, entry).is_ok();
                 Ok(is_possible
@@ -406,7 +406,7 @@ impl IpSets for Fake {
     }
 
     fn index_of(&mut self, name: &SetName) -> Result<u16, Error> {
-        self.get(name)
+        self.find(name)
             .map(|set| set.index)
             .map_err(|error| error.with_action(Action::IndexOf(*name)))
     }

@@ -68,8 +68,8 @@ pub(crate) enum SetOption {
 
 impl SetOption {
     /// The first revision of a type with the option, and the first kernel with that revision; `None` if the type does not have
-    /// the option. From the comments at `IPSET_TYPE_REV_MAX` of [the types'
-    /// sources](https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/ipset).
+    /// the option. From the comments at `IPSET_TYPE_REV_MAX` of
+    /// [the types' sources](https://elixir.bootlin.com/linux/v6.12/source/net/netfilter/ipset).
     pub(crate) fn since(self, set_type: SetType) -> Option<(u8, &'static str)> {
         use SetType::*;
         let since = |revision, kernel| Some((revision, kernel));
