@@ -207,7 +207,7 @@ pub(crate) struct ListPart<'b> {
 pub(crate) fn read_list_part(payload: &[u8]) -> Result<ListPart<'_>, Error> {
     let (mut set_name, mut set_type, mut family, mut revision) = (None, None, SetFamily::Unspecified, 0);
     let (mut data, mut entries) = (None, None);
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_SETNAME => set_name = Some(read_name(&attribute)?),
@@ -255,7 +255,7 @@ fn read_type(attribute: &Attribute<'_>) -> Result<SetType, Error> {
 /// The answer to `IPSET_CMD_HEADER`: type and family.
 pub(crate) fn read_type_and_family(payload: &[u8]) -> Result<(SetType, SetFamily), Error> {
     let (mut set_type, mut family) = (None, SetFamily::Unspecified);
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_TYPENAME => set_type = Some(read_type(&attribute)?),
@@ -281,7 +281,7 @@ pub(crate) fn write_type_query(w: &mut AttributeWriter<'_>, set_type: SetType, f
 /// The answer to `IPSET_CMD_TYPE`.
 pub(crate) fn read_revisions(payload: &[u8]) -> Result<Revisions, Error> {
     let (mut min, mut max) = (None, None);
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_REVISION => max = Some(attribute.u8()?),
@@ -307,7 +307,7 @@ pub(crate) fn write_index_query(w: &mut AttributeWriter<'_>, index: u16) {
 /// The answer to `IPSET_CMD_GET_BYNAME`, which has the index, or `IPSET_CMD_GET_BYINDEX`, which has the name.
 pub(crate) fn read_name_and_index(payload: &[u8]) -> Result<(Option<SetName>, Option<u16>), Error> {
     let (mut set_name, mut index) = (None, None);
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             IPSET_ATTR_SETNAME => set_name = Some(read_name(&attribute)?),
@@ -320,7 +320,7 @@ pub(crate) fn read_name_and_index(payload: &[u8]) -> Result<(Option<SetName>, Op
 
 /// The line number of the refused entry, from the copy of the request in the kernel's answer; `None` without line number.
 pub(crate) fn refused_line(echo: &[u8]) -> Option<u32> {
-    AttributeReader::behind(echo, netfilter::HEADER_LENGTH)
+    AttributeReader::after_header(echo, netfilter::HEADER_LENGTH)
         .ok()?
         .map_while(Result::ok)
         .find(|attribute| attribute.kind() == IPSET_ATTR_LINENO)

@@ -311,7 +311,7 @@ fn real_servers_are_kept_until_one_of_their_replacements_is_in_place() {
 fn a_set_of_another_type_affects_its_family_only() {
     let mut kernel = kernel();
     let set = Set::new(SetName::new("KUBE-6-CLUSTER-IP").unwrap(), SetType::HashIp)
-        .with_family(kernlink_ipset::Family::Inet6);
+        .with_family(kernlink_ipset::SetFamily::Inet6);
     kernel
         .execute(&Operation::Set(SetOperation::create(set)))
         .unwrap();

@@ -134,7 +134,7 @@ fn write_address(w: &mut AttributeWriter<'_>, kind: u16, text: &str) {
 /// The error number with which the kernel answers a message that this crate would not send; 0 for success.
 fn answer(connection: &mut Connection, command: u8, write: impl FnOnce(&mut AttributeWriter<'_>)) -> i32 {
     let kind = netfilter::message_type(uapi::NFNL_SUBSYS_IPSET, command);
-    match connection.acknowledged(kind, flags::NLM_F_EXCL, write) {
+    match connection.execute_one(kind, flags::NLM_F_EXCL, write) {
         Ok(()) => 0,
         Err(error) => error.errno().map_or(-1, |errno| errno.0),
     }

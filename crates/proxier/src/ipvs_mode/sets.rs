@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use kernlink_ipset::{Entry, Network, Protocol as SetProtocol, ProtocolPort, Set, SetName, SetType};
+use kernlink_ipset::{Entry, Network, ProtocolPort, Set, SetName, SetType};
 use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
 
 use super::forwarding::Forwarding;
@@ -301,12 +301,7 @@ pub(super) fn of_endpoints(port: &ServicePort) -> Vec<(SetId, Entry)> {
 }
 
 fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
-    let protocol = match protocol {
-        Protocol::Tcp => SetProtocol::TCP,
-        Protocol::Udp => SetProtocol::UDP,
-        Protocol::Sctp => SetProtocol::SCTP,
-    };
-    ProtocolPort::new(protocol, port)
+    ProtocolPort::new(protocol.into(), port)
 }
 
 #[cfg(test)]
