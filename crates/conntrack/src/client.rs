@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Refusal, flags};
 
+use crate::deletion::{Conntrack, Deletion, Flows};
 use crate::error::Error;
 use crate::expectation::{Expectation, NewExpectation};
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey, Status};
 use crate::kernel_filter::{self, Ipv6Addresses, KernelFilter};
 use crate::operation::{NewFlow, Operation, Scope};
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 use crate::statistics::{CpuStatistics, ExpectationStatistics, Totals};
-use crate::table::{Conntrack, Deletion, Flows};
 use crate::tuple::Tuple;
 use crate::{uapi, wire};
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::deletion::Conntrack;
 use crate::error::Error;
 use crate::filter::{Filter, TupleFilter};
 use crate::flow::{FlowKey, Labels, Status};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
-use crate::protocol::{Family, Protocol, ProtocolState, SctpState, TcpState};
-use crate::stale::StaleFlows;
-use crate::table::Conntrack;
+use crate::protocol_state::{Family, Protocol, ProtocolState, SctpState, TcpState};
+use crate::stale_filter::StaleFlows;
 use crate::tuple::{Tuple, Zone, ZoneScope};
 
 /// One check of the contract.
@@ -427,16 +427,16 @@ impl Conntrack for Meddler<'_> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         self.table.execute(operations)
     }
-    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<crate::table::Flows<'a>, Error> {
+    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<crate::deletion::Flows<'a>, Error> {
         self.table.flows(filter)
     }
     fn flow(&mut self, key: &FlowKey) -> Result<crate::flow::Flow, Error> {
         self.table.flow(key)
     }
-    fn delete_matching(&mut self, filter: &Filter) -> Result<crate::table::Deletion, Error> {
+    fn delete_matching(&mut self, filter: &Filter) -> Result<crate::deletion::Deletion, Error> {
         self.table.delete_matching(filter)
     }
-    fn delete_all(&mut self, keys: &[FlowKey]) -> crate::table::Deletion {
+    fn delete_all(&mut self, keys: &[FlowKey]) -> crate::deletion::Deletion {
         (self.meddle)(self.table);
         self.table.delete_all(keys)
     }

@@ -6,7 +6,7 @@ use kernlink_netlink::Errno;
 
 use crate::filter::PortRange;
 use crate::operation::Operation;
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 
 /// What can go wrong. Tell the cases apart by the predicates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

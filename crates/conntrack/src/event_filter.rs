@@ -297,7 +297,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::{Family, Protocol};
+    use crate::protocol_state::{Family, Protocol};
     use crate::tuple::{ProtocolPart, Tuple};
     use crate::{flow::Flow, wire};
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use kernlink_netlink::{Message, Namespace, Protocol, Subscription, flags, netfilter};
 
+use crate::deletion::Conntrack;
 use crate::error::Error;
 use crate::event_filter;
 use crate::expectation::Expectation;
 use crate::filter::Filter;
 use crate::flow::Flow;
-use crate::table::Conntrack;
 use crate::{uapi, wire};
 
 bitflags::bitflags! {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use kernlink_netlink::{Errno, Refusal};
 
+use crate::deletion::{Conntrack, Deletion, Flows};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey, Labels, Status};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
-use crate::protocol::{Protocol, ProtocolState, SctpState, TcpState};
+use crate::protocol_state::{Protocol, ProtocolState, SctpState, TcpState};
 use crate::statistics::Totals;
-use crate::table::{Conntrack, Deletion, Flows};
 use crate::tuple::{ProtocolPart, Tuple, Zone, ZoneScope};
 
 /// A connection-tracking table in memory that refuses what the kernel refuses, with the same errors.

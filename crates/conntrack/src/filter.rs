@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::error::InvalidOperation;
 use crate::flow::{Flow, Labels, Status};
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 use crate::tuple::{ProtocolPart, Tuple};
 
 /// Which flows are meant: those that fulfil every condition that is set.

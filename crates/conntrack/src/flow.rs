@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::protocol::{Family, Protocol, ProtocolState};
+use crate::protocol_state::{Family, Protocol, ProtocolState};
 use crate::tuple::{Direction, Tuple, Zone, ZoneScope};
 
 bitflags::bitflags! {

@@ -1,12 +1,12 @@
 //! [`Conntrack`] behind a `Box` or a mutable reference.
 
+use crate::deletion::{Conntrack, Deletion, Flows};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
-use crate::stale::StaleFlows;
+use crate::stale_filter::StaleFlows;
 use crate::statistics::Totals;
-use crate::table::{Conntrack, Deletion, Flows};
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(

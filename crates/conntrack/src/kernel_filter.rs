@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kernlink_netlink::AttributeWriter;
 
 use crate::filter::{Filter, MarkFilter, StatusFilter, TupleFilter};
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 use crate::tuple::inverse_icmp_type;
 use crate::uapi::*;
 use crate::wire;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::InvalidOperation;
 use crate::filter::Filter;
 use crate::flow::{FlowKey, Labels, Status};
-use crate::protocol::{Family, Protocol, ProtocolState, TcpState};
+use crate::protocol_state::{Family, Protocol, ProtocolState, TcpState};
 use crate::tuple::{Tuple, Zone};
 
 /// One change of the table.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::error::InvalidOperation;
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 
 /// One of the two directions of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,7 @@ use kernlink_netlink::{Attribute, AttributeReader, AttributeWriter, Error, netfi
 use crate::expectation::{Expectation, ExpectationFlags, NewExpectation};
 use crate::flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Status, Synproxy};
 use crate::operation::{Changes, NatTarget, NewFlow};
-use crate::protocol::{DccpState, Protocol, ProtocolState, SctpState, TcpState};
+use crate::protocol_state::{DccpState, Protocol, ProtocolState, SctpState, TcpState};
 use crate::statistics::{CpuStatistics, ExpectationStatistics, Totals};
 use crate::tuple::{ProtocolPart, Tuple, Zone, ZoneScope};
 use crate::uapi::*;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::filter::Filter;
 use crate::flow::Flow;
-use crate::protocol::{Family, Protocol};
+use crate::protocol_state::{Family, Protocol};
 
 /// For many destinations, who may answer; a flow to one of them that is answered by anybody else
 /// is stale.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
 use crate::operation::{Changes, NewFlow, Operation, Scope};
-use crate::stale::StaleFlows;
+use crate::stale_filter::StaleFlows;
 use crate::statistics::Totals;
 use crate::tuple::ZoneScope;
 
