@@ -1,20 +1,279 @@
 //! The kernel's table.
 
+mod batch;
+mod expectations;
+mod filtering;
+
 use std::time::Duration;
 
-use kernlink_netlink::{Batch, Connection, Errno, Namespace, Refusal, flags};
+use kernlink_base::Family;
+use kernlink_netlink::{Batch, Connection, Errno, Namespace, Refusal};
 
-use crate::deletion::{Conntrack, Deletion, Flows};
+use self::batch::{batch_length, push};
+use self::filtering::Ipv6Comparison;
+use crate::deletion::Deletion;
 use crate::error::Error;
-use crate::expectation::{Expectation, NewExpectation};
 use crate::filter::Filter;
-use crate::flow::{Flow, FlowKey, Status};
-use crate::kernel_filter::{self, Ipv6Addresses, KernelFilter};
-use crate::operation::{NewFlow, Operation, Scope};
-use crate::protocol_state::{Family, Protocol};
+use crate::flow::{Flow, FlowKey};
+use crate::flow_update::Changes;
+use crate::flows::Flows;
+use crate::new_flow::NewFlow;
+use crate::operation::{Operation, Scope};
+use crate::stale_filter::StaleFlows;
 use crate::statistics::{CpuStatistics, ExpectationStatistics, Totals};
-use crate::tuple::Tuple;
+use crate::zone::ZoneScope;
 use crate::{uapi, wire};
+
+/// A connection-tracking table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature
+/// `fake`).
+///
+/// Your own implementation needs two methods: [`execute`](Self::execute) and [`flows`](Self::flows). A wrapper around a
+/// [`Client`](crate::Client) should forward [`flow`](Self::flow), [`delete_matching`](Self::delete_matching),
+/// [`delete_all`](Self::delete_all) and [`totals`](Self::totals) too: three of the provided ones list the table, and the
+/// provided `totals` has no limit. [`Error::custom`] is for errors that do not come from the kernel.
+///
+/// ```
+/// use kernlink_conntrack::{Conntrack, Error, Filter, Flows, Operation};
+///
+/// /// Does not empty the table.
+/// struct Keeping<C>(C);
+///
+/// impl<C: Conntrack> Conntrack for Keeping<C> {
+///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
+///         let execute = |operation: &Operation| match operation {
+///             Operation::Flush(_) => Err(Error::custom("empty the table", "the connections of this host must be kept")),
+///             operation => self.0.execute_one(operation.clone()),
+///         };
+///         operations.iter().map(execute).collect()
+///     }
+///
+///     fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error> {
+///         self.0.flows(filter)
+///     }
+/// }
+/// ```
+pub trait Conntrack: Send {
+    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
+    /// behind it.
+    ///
+    /// [`Client`](crate::Client) sends many operations in few system calls. If the outcome of one of them is unknown, it does
+    /// not send the later ones: [`Error::NotSent`].
+    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
+
+    /// Iterates over the flows that a filter accepts, in no order (`conntrack -L`).
+    ///
+    /// The table may change meanwhile. A flow that exists from the beginning to the end is listed once, except if the
+    /// kernel's hash table is resized: then flows may be missing or listed twice.
+    ///
+    /// # Errors
+    /// A contradictory filter. Other errors come as items.
+    fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error>;
+
+    /// One flow (`conntrack -G`).
+    ///
+    /// The provided method lists all flows of the family and protocol.
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`.
+    fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error> {
+        key.tuple.check("tuple").map_err(|problem| Error::InvalidFilter {
+            filter: key.to_string(),
+            problem,
+        })?;
+        let filter = Filter::new()
+            .with_family(key.tuple.family())
+            .with_protocol(key.tuple.protocol);
+        let flows = self.list(&filter)?;
+        // The kernel looks in the zone as it concerns the original direction, then as it concerns the reply direction.
+        let mut found = [ZoneScope::Original, ZoneScope::Reply]
+            .into_iter()
+            .filter_map(|scope| {
+                let place = (key.zone.number_in(scope), key.tuple);
+                flows.iter().find(|flow| {
+                    place == (flow.zone.number_in(ZoneScope::Original), flow.original)
+                        || place == (flow.zone.number_in(ZoneScope::Reply), flow.reply)
+                })
+            });
+        found
+            .next()
+            .filter(|flow| key.id.is_none_or(|id| flow.id == id))
+            .cloned()
+            .ok_or(Error::Request {
+                attempt: "look up a flow",
+                source: kernlink_netlink::Error::Refused(Refusal::new(Errno::ENOENT)),
+            })
+    }
+
+    /// Deletes all flows that a filter accepts (`conntrack -D`) and counts them. No such flow is not an error.
+    ///
+    /// The provided method lists the flows and deletes each by its [`key_by_reply`](Flow::key_by_reply).
+    ///
+    /// # Errors
+    /// If nothing was tried: a filter without a condition or with contradictory ones, or a table
+    /// that cannot be read. Flows that could not be deleted are in the outcome, by their
+    /// [`key_by_reply`](Flow::key_by_reply).
+    fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error> {
+        let operation = Operation::DeleteMatching(filter.clone());
+        operation.check().map_err(|problem| Error::Invalid {
+            operation: Box::new(operation),
+            problem,
+        })?;
+        let keys: Vec<FlowKey> = self
+            .flows(filter)?
+            .map(|flow| flow.map(|flow| flow.key_by_reply()))
+            .collect::<Result<_, _>>()?;
+        Ok(self.delete_all(&keys))
+    }
+
+    /// Deletes flows by identity and counts them.
+    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+        let operations: Vec<Operation> = keys.iter().copied().map(Operation::Delete).collect();
+        let mut deletion = Deletion {
+            deleted: Some(0),
+            ..Deletion::default()
+        };
+        let missing = std::iter::repeat_with(|| Err(Error::OutcomeMissing));
+        for (key, outcome) in keys
+            .iter()
+            .zip(self.execute(&operations).into_iter().chain(missing))
+        {
+            match outcome {
+                Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
+                Err(error) if error.is_not_found() => deletion.vanished += 1,
+                Err(error) => deletion.failed.push((*key, error)),
+            }
+        }
+        deletion
+    }
+
+    /// How full the table is (`conntrack -C`).
+    ///
+    /// The provided method counts the flows and returns no limit.
+    fn totals(&mut self) -> Result<Totals, Error> {
+        let mut count = 0_u32;
+        for flow in self.flows(&Filter::new())? {
+            flow?;
+            count = count.saturating_add(1);
+        }
+        Ok(Totals {
+            entries: count,
+            limit: None,
+        })
+    }
+
+    /// All flows that a filter accepts, in memory.
+    fn list(&mut self, filter: &Filter) -> Result<Vec<Flow>, Error> {
+        self.flows(filter)?.collect()
+    }
+
+    /// All flows that at least one of several filters accepts, each once, in one pass over the table. Without a filter,
+    /// none. The kernel filters by the conditions that all of them have.
+    ///
+    /// # Errors
+    /// A contradictory filter, and what goes wrong listing.
+    fn list_any(&mut self, filters: &[Filter]) -> Result<Vec<Flow>, Error> {
+        for filter in filters {
+            filter.check().map_err(|problem| Error::InvalidFilter {
+                filter: filter.to_string(),
+                problem,
+            })?;
+        }
+        let Some(common) = Filter::common(filters) else {
+            return Ok(Vec::new());
+        };
+        self.flows(&common)?
+            .filter(|flow| {
+                flow.as_ref()
+                    .map_or(true, |flow| filters.iter().any(|filter| filter.matches(flow)))
+            })
+            .collect()
+    }
+
+    /// Deletes all flows that at least one of several filters accepts, in one pass over the table, each by its
+    /// [`key_by_reply`](Flow::key_by_reply), and counts them.
+    ///
+    /// # Errors
+    /// As of [`delete_matching`](Self::delete_matching); a filter without a condition among them is refused.
+    fn delete_any(&mut self, filters: &[Filter]) -> Result<Deletion, Error> {
+        for filter in filters {
+            let operation = Operation::DeleteMatching(filter.clone());
+            operation.check().map_err(|problem| Error::Invalid {
+                operation: Box::new(operation),
+                problem,
+            })?;
+        }
+        let keys: Vec<FlowKey> = self.list_any(filters)?.iter().map(Flow::key_by_reply).collect();
+        Ok(self.delete_all(&keys))
+    }
+
+    /// Adds a flow (`conntrack -I`).
+    ///
+    /// # Errors
+    /// [`is_already_exists`](Error::is_already_exists), [`is_table_full`](Error::is_table_full),
+    /// [`is_unsupported`](Error::is_unsupported) for a helper that the kernel does not have,
+    /// [`is_not_found`](Error::is_not_found) for a master that is not there.
+    fn add(&mut self, flow: &NewFlow) -> Result<(), Error> {
+        self.execute_one(Operation::Add(flow.clone()))
+    }
+
+    /// Adds a flow, or changes the one that exists; see [`Operation::Ensure`].
+    ///
+    /// # Errors
+    /// As [`add`](Self::add) and [`update`](Self::update), without [`is_already_exists`](Error::is_already_exists);
+    /// [`is_unsupported`](Error::is_unsupported) for translation, a master or another helper of a flow that is there.
+    fn ensure(&mut self, flow: &NewFlow) -> Result<(), Error> {
+        self.execute_one(Operation::Ensure(flow.clone()))
+    }
+
+    /// Changes a flow (`conntrack -U`).
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), [`is_busy`](Error::is_busy) for status bits that
+    /// cannot be taken away, [`is_timeout_fixed`](Error::is_timeout_fixed).
+    fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
+        self.execute_one(Operation::Update(*key, changes.clone()))
+    }
+
+    /// Deletes one flow (`conntrack -D` with addresses and ports).
+    ///
+    /// # Errors
+    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`
+    /// by now. [`is_busy`](Error::is_busy) on old kernels for a flow that a flow table forwards.
+    fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
+        self.execute_one(Operation::Delete(*key))
+    }
+
+    /// Empties the table or a named part of it (`conntrack -F`).
+    fn flush(&mut self, scope: Scope) -> Result<(), Error> {
+        self.execute_one(Operation::Flush(scope))
+    }
+
+    /// The flows that are stale, in one pass over the table.
+    fn stale(&mut self, question: &StaleFlows) -> Result<Vec<Flow>, Error> {
+        if question.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.flows(&question.filter())?
+            .filter(|flow| flow.as_ref().is_ok_and(|flow| question.is_stale(flow)) || flow.is_err())
+            .collect()
+    }
+
+    /// Deletes the flows that are stale, in one pass over the table.
+    ///
+    /// Each is deleted by its [`key_by_reply`](Flow::key_by_reply), so that a later flow with the same original tuple but
+    /// another destination is not deleted. The outcome names flows that could not be deleted by these keys.
+    fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
+        let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key_by_reply).collect();
+        Ok(self.delete_all(&keys))
+    }
+
+    /// Executes one operation.
+    fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
+        self.execute(&[operation])
+            .pop()
+            .unwrap_or(Err(Error::OutcomeMissing))
+    }
+}
 
 /// How much filtering the kernel is trusted with. Flows that it lists are checked here in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -41,22 +300,8 @@ pub struct Client {
     reads_conditions: Option<bool>,
     /// Whether it takes one when deleting.
     filters_deletion: Option<bool>,
-    ipv6: Ipv6Knowledge,
+    ipv6: Ipv6Comparison,
     batch: Batch,
-}
-
-/// Whether this kernel compares IPv6 addresses the right way round. Linux does not, from 5.8 to at
-/// least 6.18: flows with *another* address pass
-/// ([`ctnetlink_filter_match_tuple`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1060)).
-/// Only a filter that lets through the very flow it names proves the contrary.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Ipv6Knowledge {
-    /// No IPv6 flow was seen so far.
-    None,
-    /// This one was there a moment ago and can be asked for.
-    Sample(Tuple),
-    Right,
-    Inverted,
 }
 
 impl Client {
@@ -88,7 +333,7 @@ impl Client {
             filters_listing: None,
             reads_conditions: None,
             filters_deletion: None,
-            ipv6: Ipv6Knowledge::None,
+            ipv6: Ipv6Comparison::Unknown,
             batch: Batch::new(),
         }
     }
@@ -151,83 +396,6 @@ impl Client {
             .map_err(request_failed("read the statistics of expectations"))
     }
 
-    /// Creates an expectation: a flow like it, when it begins, belongs to its master.
-    ///
-    /// The kernel gives a new expectation the time of the master's helper; another one is set by a second message.
-    ///
-    /// # Errors
-    /// [`is_already_exists`](Error::is_already_exists), [`is_not_found`](Error::is_not_found) if the master is not there,
-    /// [`is_unsupported`](Error::is_unsupported) if it has no helper or the kernel does not have the helper that is named.
-    pub fn add_expectation(&mut self, expectation: &NewExpectation) -> Result<(), Error> {
-        expectation.check().map_err(|problem| Error::InvalidExpectation {
-            expectation: expectation.to_string().into(),
-            problem,
-        })?;
-        let create = flags::NLM_F_CREATE | flags::NLM_F_EXCL;
-        let change = expectation.timeout.map(|_| 0);
-        for flags in [Some(create), change].into_iter().flatten() {
-            self.connection
-                .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_NEW), flags, |w| {
-                    wire::write_new_expectation(w, expectation)
-                })
-                .map_err(|source| Error::Expectation {
-                    attempt: "create",
-                    expectation: expectation.to_string().into(),
-                    source,
-                })?;
-        }
-        Ok(())
-    }
-
-    /// Deletes an expectation that was listed: the one of this tuple and zone, if it has this number (0 is any). In a
-    /// zone other than 0, set [`Expectation::zone`] first: the kernel does not list it.
-    ///
-    /// # Errors
-    /// [`is_not_found`](Error::is_not_found), also if an expectation of this tuple has another number.
-    pub fn delete_expectation(&mut self, expectation: &Expectation) -> Result<(), Error> {
-        expectation
-            .tuple
-            .check("tuple")
-            .map_err(|problem| Error::InvalidExpectation {
-                expectation: expectation.to_string().into(),
-                problem,
-            })?;
-        self.connection
-            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
-                wire::write_expectation_key(w, expectation)
-            })
-            .map_err(|source| Error::Expectation {
-                attempt: "delete",
-                expectation: expectation.to_string().into(),
-                source,
-            })
-    }
-
-    /// Deletes all expectations of both families (`conntrack -F expect`).
-    pub fn flush_expectations(&mut self) -> Result<(), Error> {
-        self.connection
-            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
-                wire::header(w, uapi::AF_UNSPEC)
-            })
-            .map_err(|source| Error::Expectation {
-                attempt: "delete",
-                expectation: "(all)".into(),
-                source,
-            })
-    }
-
-    /// Connections that helpers have announced (`conntrack -L expect`), of both families.
-    pub fn expectations(&mut self) -> Result<Vec<Expectation>, Error> {
-        self.connection
-            .dump_all(
-                wire::expectation_message(uapi::IPCTNL_MSG_EXP_GET),
-                0,
-                |w| wire::header(w, uapi::AF_UNSPEC),
-                |message| wire::read_expectation(message.payload).map(Some),
-            )
-            .map_err(request_failed("list expectations"))
-    }
-
     /// Flows that were removed from the table and that the kernel keeps until the news of it could be
     /// delivered (`conntrack -L dying`).
     pub fn dying(&mut self) -> Result<Vec<Flow>, Error> {
@@ -243,7 +411,7 @@ impl Client {
     /// Lists all flows of a family and sets their counters to zero (`conntrack -L -z`). There is no
     /// filter because the kernel zeroes what it lists, before it can be checked here.
     pub fn list_and_zero_counters(&mut self, family: Option<Family>) -> Result<Vec<Flow>, Error> {
-        let number = family.map_or(uapi::AF_UNSPEC, Family::number);
+        let number = family.map_or(uapi::AF_UNSPEC, wire::family_number);
         self.connection
             .dump_all(
                 wire::flow_message(uapi::IPCTNL_MSG_CT_GET_CTRZERO),
@@ -264,273 +432,6 @@ impl Client {
             )
             .map_err(request_failed(attempt))
     }
-
-    /// Whether the kernel takes filters when listing; tried once.
-    fn filters_listing(&mut self) -> Result<bool, Error> {
-        if self.filtering == KernelFiltering::Off {
-            return Ok(false);
-        }
-        if let Some(known) = self.filters_listing {
-            return Ok(known);
-        }
-        let dump = self.connection.dump(
-            wire::flow_message(uapi::IPCTNL_MSG_CT_GET),
-            0,
-            kernel_filter::write_listing_probe,
-            |_| Ok::<_, kernlink_netlink::Error>(Some(())),
-        );
-        let first = dump
-            .map_err(request_failed("list flows"))?
-            .next()
-            .transpose()
-            .or_else(|error| match error.errno() {
-                Some(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(Some(())),
-                _ => Err(request_failed("list flows")(error)),
-            })?;
-        // A flow that came nevertheless says that the filter was not understood.
-        let known = first.is_none();
-        self.filters_listing = Some(known);
-        Ok(known)
-    }
-
-    /// Whether a kernel that takes filters reads conditions on reply tuples and masked marks rightly; tried once.
-    fn reads_conditions(&mut self) -> Result<bool, Error> {
-        if let Some(known) = self.reads_conditions {
-            return Ok(known);
-        }
-        let dump = self.connection.dump(
-            wire::flow_message(uapi::IPCTNL_MSG_CT_GET),
-            0,
-            kernel_filter::write_reply_probe,
-            |_| Ok::<_, kernlink_netlink::Error>(Some(())),
-        );
-        let known = match dump.map_err(request_failed("list flows"))?.next() {
-            Some(Err(error)) if error.errno() == Some(Errno::EINVAL) => true,
-            Some(Err(error)) if error.errno() != Some(Errno::EOPNOTSUPP) => {
-                return Err(request_failed("list flows")(error));
-            }
-            _ => false,
-        };
-        self.reads_conditions = Some(known);
-        Ok(known)
-    }
-
-    /// Whether the kernel takes filters when deleting; tried once, and not by deleting.
-    fn filters_deletion(&mut self) -> Result<bool, Error> {
-        if self.filtering != KernelFiltering::Full {
-            return Ok(false);
-        }
-        if let Some(known) = self.filters_deletion {
-            return Ok(known);
-        }
-        let probe = self.connection.execute_one(
-            wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE),
-            0,
-            kernel_filter::write_deletion_probe,
-        );
-        let known = match probe {
-            Err(error) if matches!(error.errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP)) => true,
-            Err(error) if error.errno() == Some(Errno::ENOENT) => false,
-            Ok(()) => false,
-            Err(error) => return Err(request_failed("delete flows by a filter")(error)),
-        };
-        self.filters_deletion = Some(known);
-        Ok(known)
-    }
-
-    /// Whether IPv6 addresses may be given to the kernel.
-    fn ipv6_addresses(&mut self) -> Result<Ipv6Addresses, Error> {
-        if let Ipv6Knowledge::Sample(tuple) = self.ipv6 {
-            self.ipv6 = self.try_ipv6(&tuple)?;
-        }
-        Ok(match self.ipv6 {
-            Ipv6Knowledge::Right => Ipv6Addresses::Pushed,
-            _ => Ipv6Addresses::HeldBack,
-        })
-    }
-
-    /// Lists by an address that a flow was seen to have: if that flow comes, addresses are compared
-    /// the right way round, and if others come, they are not. Nothing proves nothing: the flow may
-    /// have ended.
-    fn try_ipv6(&mut self, sample: &Tuple) -> Result<Ipv6Knowledge, Error> {
-        let mut filter = Filter::new()
-            .with_protocol(sample.protocol)
-            .with_source(ipnet::IpNet::from(sample.source));
-        if matches!(sample.protocol, Protocol::TCP | Protocol::UDP) {
-            filter = filter.with_source_port(sample.source_socket().port());
-        }
-        let request = KernelFilter::of(&filter, Some(Family::Ipv6), Ipv6Addresses::Pushed);
-        let mut dump = self
-            .connection
-            .dump(
-                wire::flow_message(uapi::IPCTNL_MSG_CT_GET),
-                0,
-                |w| request.write_listing(w),
-                |message| wire::read_flow(message.payload).map(Some),
-            )
-            .map_err(request_failed("list flows"))?;
-        match dump.next().transpose().map_err(request_failed("list flows"))? {
-            Some(flow) if flow.original.source == sample.source => Ok(Ipv6Knowledge::Right),
-            Some(_) => Ok(Ipv6Knowledge::Inverted),
-            None => Ok(Ipv6Knowledge::None),
-        }
-    }
-
-    /// What of a filter the kernel shall do when listing.
-    fn listing_filter(&mut self, filter: &Filter) -> Result<KernelFilter, Error> {
-        let family = filter.implied_family();
-        // The family alone needs no trial.
-        let is_trivial =
-            KernelFilter::of(filter, family, Ipv6Addresses::Pushed) == KernelFilter::family_only(family);
-        if is_trivial || !self.filters_listing()? {
-            return Ok(KernelFilter::family_only(family));
-        }
-        let ipv6 = self.ipv6_addresses()?;
-        let request = KernelFilter::of(filter, family, ipv6);
-        if request.may_be_misread() && !self.reads_conditions()? {
-            return Ok(request.without_misread());
-        }
-        Ok(request)
-    }
-
-    /// Deletes by a filter in the kernel, if it can do all of it. `false` if it cannot.
-    fn delete_in_kernel(&mut self, filter: &Filter) -> Result<bool, Error> {
-        if !self.filters_deletion()? {
-            return Ok(false);
-        }
-        let ipv6 = self.ipv6_addresses()?;
-        // Tuples need a family, so a filter without one is sent for each.
-        let any_family = KernelFilter::of(filter, None, ipv6);
-        let requests = match filter.implied_family() {
-            None if any_family.is_exact => vec![any_family],
-            None => [Family::Ipv4, Family::Ipv6]
-                .map(|family| KernelFilter::of(filter, Some(family), ipv6))
-                .into(),
-            family => vec![KernelFilter::of(filter, family, ipv6)],
-        };
-        if !requests.iter().all(|request| request.is_exact) {
-            return Ok(false);
-        }
-        for request in requests {
-            self.connection
-                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
-                    request.write_deletion(w);
-                })
-                .map_err(|source| Error::Failed {
-                    operation: Box::new(Operation::DeleteMatching(filter.clone())),
-                    source,
-                })?;
-        }
-        Ok(true)
-    }
-
-    fn flush_scope(&mut self, scope: Scope) -> Result<(), Error> {
-        match scope {
-            Scope::Everything => self
-                .connection
-                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
-                    wire::flush_header(w, uapi::AF_UNSPEC);
-                })
-                .map_err(|source| Error::Failed {
-                    operation: Box::new(Operation::Flush(scope)),
-                    source,
-                }),
-            // Kernels before 5.3 ignore the family here and those before 6.8 the zone. So parts of the
-            // table are deleted by filter, which takes care.
-            _ => self.delete_matching(&scope.filter())?.into_result(),
-        }
-    }
-
-    /// Sends single-flow operations in one batch; `outcomes` has room for as many.
-    fn execute_batch(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.clear();
-        // Which operation each request of the batch is.
-        let mut indices = Vec::with_capacity(operations.len());
-        for (index, (operation, outcome)) in operations.iter().zip(outcomes.iter_mut()).enumerate() {
-            let pushed = operation
-                .check()
-                .map_err(|problem| Error::Invalid {
-                    operation: Box::new(operation.clone()),
-                    problem,
-                })
-                .and_then(|()| push(&mut batch, operation).map_err(|source| failed(operation, source)));
-            match pushed {
-                Ok(()) => indices.push(index),
-                Err(error) => *outcome = Err(error),
-            }
-        }
-        let results = self.connection.execute(&mut batch);
-        self.batch = batch;
-        for (index, result) in indices.into_iter().zip(results) {
-            if let (Err(source), Some(outcome), Some(operation)) =
-                (result, outcomes.get_mut(index), operations.get(index))
-            {
-                *outcome = Err(failed(operation, source));
-            }
-        }
-        self.explain_refusals(operations, outcomes);
-        if let ([.., Operation::Ensure(flow)], Some(outcome)) = (operations, outcomes.last_mut())
-            && outcome.as_ref().is_err_and(Error::is_busy)
-        {
-            *outcome = self.ensure_present(flow);
-        }
-    }
-
-    /// Tells `EPERM` for a flow whose timeout is fixed from a missing capability: who may look at the flow has it.
-    fn explain_refusals(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
-        for (operation, outcome) in operations.iter().zip(outcomes) {
-            let key = match (operation, &*outcome) {
-                (Operation::Update(key, changes), Err(error))
-                    if changes.timeout.is_some() && error.errno() == Some(Errno::EPERM) =>
-                {
-                    FlowKey { id: None, ..*key }
-                }
-                (Operation::Ensure(flow), Err(error)) if error.errno() == Some(Errno::EPERM) => flow.key(),
-                _ => continue,
-            };
-            match (self.flow(&key), &mut *outcome) {
-                (Ok(flow), Err(Error::Failed { operation, source }))
-                    if flow.status.contains(Status::FIXED_TIMEOUT) =>
-                {
-                    *outcome = Err(Error::TimeoutFixed {
-                        operation: operation.clone(),
-                        source: source.clone(),
-                    });
-                }
-                // Without the capability the others are not asked about.
-                (Err(error), _) if error.is_permission_denied() => return,
-                _ => {}
-            }
-        }
-    }
-
-    /// Changes a flow that is there and has status bits that the kernel keeps: they are asked for as well.
-    fn ensure_present(&mut self, wanted: &NewFlow) -> Result<(), Error> {
-        let mut outcome = Ok(());
-        // Packets may set further bits meanwhile, of which there are two that matter.
-        for _ in 0..3 {
-            let mut flow = wanted.clone();
-            match self.flow(&wanted.key()) {
-                Ok(present) => flow.status |= present.status,
-                // It ended meanwhile: a new one is made as it is wanted.
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
-            outcome = self
-                .connection
-                .execute_one(
-                    wire::flow_message(uapi::IPCTNL_MSG_CT_NEW),
-                    flags::NLM_F_CREATE,
-                    |w| wire::write_new_flow(w, &flow),
-                )
-                .map_err(|source| failed(&Operation::Ensure(wanted.clone()), source));
-            if !outcome.as_ref().is_err_and(Error::is_busy) {
-                break;
-            }
-        }
-        outcome
-    }
 }
 
 fn failed(operation: &Operation, source: kernlink_netlink::Error) -> Error {
@@ -542,42 +443,6 @@ fn failed(operation: &Operation, source: kernlink_netlink::Error) -> Error {
 
 fn request_failed(attempt: &'static str) -> impl Fn(kernlink_netlink::Error) -> Error {
     move |source| Error::Request { attempt, source }
-}
-
-fn push(batch: &mut Batch, operation: &Operation) -> Result<(), kernlink_netlink::Error> {
-    let new = wire::flow_message(uapi::IPCTNL_MSG_CT_NEW);
-    match operation {
-        Operation::Add(flow) => batch.push(new, flags::NLM_F_CREATE | flags::NLM_F_EXCL, |w| {
-            wire::write_new_flow(w, flow);
-        }),
-        Operation::Ensure(flow) => batch.push(new, flags::NLM_F_CREATE, |w| wire::write_new_flow(w, flow)),
-        Operation::Update(key, changes) => batch.push(new, 0, |w| wire::write_changes(w, key, changes)),
-        Operation::Delete(key) => batch.push(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
-            wire::write_key(w, key);
-        }),
-        // These two are no single message; `execute` does them apart.
-        Operation::DeleteMatching(_) | Operation::Flush(_) => Ok(()),
-    }
-}
-
-fn is_single(operation: &Operation) -> bool {
-    !matches!(operation, Operation::DeleteMatching(_) | Operation::Flush(_))
-}
-
-/// How many operations go into one batch. What may have to be asked twice is the last one, so that nothing that
-/// comes behind it has been executed then.
-fn batch_length(operations: &[Operation]) -> usize {
-    let asks_twice =
-        |operation: &Operation| matches!(operation, Operation::Ensure(flow) if !flow.status.is_empty());
-    let singles = operations
-        .iter()
-        .take_while(|operation| is_single(operation))
-        .count();
-    operations
-        .iter()
-        .take(singles)
-        .position(asks_twice)
-        .map_or(singles.max(1), |last| last + 1)
 }
 
 impl Conntrack for Client {
@@ -626,8 +491,8 @@ impl Conntrack for Client {
                 |w| request.write_listing(w),
                 move |message| {
                     let flow = wire::read_flow(message.payload)?;
-                    if flow.family() == Family::Ipv6 && *ipv6 == Ipv6Knowledge::None {
-                        *ipv6 = Ipv6Knowledge::Sample(flow.original);
+                    if flow.family() == Family::Ipv6 && *ipv6 == Ipv6Comparison::Unknown {
+                        *ipv6 = Ipv6Comparison::Sample(flow.original);
                     }
                     Ok(filter.matches(&flow).then_some(flow))
                 },

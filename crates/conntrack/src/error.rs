@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use kernlink_base::{Family, Protocol};
 use kernlink_netlink::Errno;
 
-use crate::filter::PortRange;
 use crate::operation::Operation;
-use crate::protocol_state::{Family, Protocol};
+use crate::port_range::PortRange;
 
 /// What can go wrong. Tell the cases apart by the predicates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

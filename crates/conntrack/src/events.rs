@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kernlink_netlink::{Message, Namespace, Protocol, Subscription, flags, netfilter};
 
-use crate::deletion::Conntrack;
+use crate::client::Conntrack;
 use crate::error::Error;
 use crate::event_filter;
 use crate::expectation::Expectation;

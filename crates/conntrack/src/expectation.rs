@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::error::InvalidOperation;
-use crate::operation::{check_seconds, is_helper_name};
-use crate::tuple::{Tuple, Zone};
+use crate::new_flow::{check_seconds, is_helper_name};
+use crate::tuple::Tuple;
+use crate::zone::Zone;
 
 bitflags::bitflags! {
     /// What kind of expectation it is.

@@ -1,15 +1,16 @@
 //! Which flows are meant.
 
 use std::fmt;
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
+use kernlink_base::{Family, Protocol};
 
 use crate::error::InvalidOperation;
-use crate::flow::{Flow, Labels, Status};
-use crate::protocol_state::{Family, Protocol};
-use crate::tuple::{ProtocolPart, Tuple};
+use crate::flow::{Flow, Labels};
+use crate::notation::{ProtocolName, family_name};
+use crate::port_range::PortRange;
+use crate::status::Status;
+use crate::tuple_filter::TupleFilter;
 
 /// Which flows are meant: those that fulfil every condition that is set.
 ///
@@ -39,27 +40,6 @@ pub struct Filter {
     pub labels: Option<LabelFilter>,
 }
 
-/// Conditions on one tuple of a flow.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct TupleFilter {
-    /// The source address lies in this network. The kernel compares whole addresses only, so that
-    /// shorter prefixes are compared here.
-    pub source: Option<IpNet>,
-    /// The destination address lies in this network.
-    pub destination: Option<IpNet>,
-    /// Source port (or GRE key); flows without ports do not match. The kernel compares one port, ranges are compared here.
-    pub source_port: Option<PortRange>,
-    /// Destination port (or GRE key); flows without ports do not match.
-    pub destination_port: Option<PortRange>,
-    /// ICMP type; flows of other protocols do not match.
-    pub icmp_type: Option<u8>,
-    /// ICMP code; flows of other protocols do not match.
-    pub icmp_code: Option<u8>,
-    /// ICMP identifier; flows of other protocols do not match.
-    pub icmp_identifier: Option<u16>,
-}
-
 /// A condition on the mark: `mark & mask == value`. A value with bits outside the mask never matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MarkFilter {
@@ -85,52 +65,6 @@ pub struct LabelFilter {
     pub set: Labels,
     /// Labels that are looked at.
     pub mask: Labels,
-}
-
-/// Ports from the first to the last, both included. Made from a `u16` or from a range `first..=last`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PortRange {
-    /// The first port.
-    pub first: u16,
-    /// The last port, not less than the first.
-    pub last: u16,
-}
-
-impl PortRange {
-    /// Whether a port lies in the range.
-    pub fn contains(&self, port: u16) -> bool {
-        (self.first..=self.last).contains(&port)
-    }
-
-    /// The port, if it is one.
-    pub(crate) fn single(&self) -> Option<u16> {
-        (self.first == self.last).then_some(self.first)
-    }
-}
-
-impl From<u16> for PortRange {
-    fn from(port: u16) -> Self {
-        PortRange {
-            first: port,
-            last: port,
-        }
-    }
-}
-
-impl From<RangeInclusive<u16>> for PortRange {
-    fn from(range: RangeInclusive<u16>) -> Self {
-        let (first, last) = range.into_inner();
-        PortRange { first, last }
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.single() {
-            Some(port) => port.fmt(f),
-            None => write!(f, "{}-{}", self.first, self.last),
-        }
-    }
 }
 
 impl Filter {
@@ -366,83 +300,6 @@ impl Filter {
     }
 }
 
-impl TupleFilter {
-    /// No condition.
-    pub fn new() -> Self {
-        TupleFilter::default()
-    }
-
-    /// Source in this network.
-    pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
-        self.source = Some(network.into());
-        self
-    }
-
-    /// Destination in this network.
-    pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
-        self.destination = Some(network.into());
-        self
-    }
-
-    /// Source port or ports.
-    pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
-        self.source_port = Some(port.into());
-        self
-    }
-
-    /// Destination port or ports.
-    pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
-        self.destination_port = Some(port.into());
-        self
-    }
-
-    /// The conditions that both have.
-    fn common(self, other: TupleFilter) -> TupleFilter {
-        fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
-            one.filter(|one| other.as_ref() == Some(one))
-        }
-        TupleFilter {
-            source: same(self.source, other.source),
-            destination: same(self.destination, other.destination),
-            source_port: same(self.source_port, other.source_port),
-            destination_port: same(self.destination_port, other.destination_port),
-            icmp_type: same(self.icmp_type, other.icmp_type),
-            icmp_code: same(self.icmp_code, other.icmp_code),
-            icmp_identifier: same(self.icmp_identifier, other.icmp_identifier),
-        }
-    }
-
-    /// Whether a tuple fulfils every condition.
-    pub fn matches(&self, tuple: &Tuple) -> bool {
-        fn inside(network: &Option<IpNet>, address: &IpAddr) -> bool {
-            network.as_ref().is_none_or(|network| network.contains(address))
-        }
-        let ports = match tuple.part {
-            ProtocolPart::Ports { source, destination } => [Some(source), Some(destination)],
-            _ => [None; 2],
-        };
-        let icmp = match tuple.part {
-            ProtocolPart::Icmp {
-                kind,
-                code,
-                identifier,
-            } => Some((kind, code, identifier)),
-            _ => None,
-        };
-        let [source_port, destination_port] = ports;
-        let in_range = |range: Option<PortRange>, port: Option<u16>| {
-            range.is_none_or(|range| port.is_some_and(|port| range.contains(port)))
-        };
-        inside(&self.source, &tuple.source)
-            && inside(&self.destination, &tuple.destination)
-            && in_range(self.source_port, source_port)
-            && in_range(self.destination_port, destination_port)
-            && (self.icmp_type.is_none() || self.icmp_type == icmp.map(|icmp| icmp.0))
-            && (self.icmp_code.is_none() || self.icmp_code == icmp.map(|icmp| icmp.1))
-            && (self.icmp_identifier.is_none() || self.icmp_identifier == icmp.map(|icmp| icmp.2))
-    }
-}
-
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         struct Options<'f, 'a> {
@@ -467,8 +324,8 @@ impl fmt::Display for Filter {
             })
         }
         let mut options = Options { f, separator: "" };
-        options.option("-f", self.family)?;
-        options.option("-p", self.protocol)?;
+        options.option("-f", self.family.map(family_name))?;
+        options.option("-p", self.protocol.map(ProtocolName))?;
         options.option("-s", network(&self.original.source))?;
         options.option("-d", network(&self.original.destination))?;
         options.option("--sport", self.original.source_port)?;
@@ -562,7 +419,7 @@ mod tests {
             filter.to_string(),
             "--dport 1000-2000 --either-src 10.0.0.1 -l 0,!1,3"
         );
-        let empty = RangeInclusive::new(2, 1);
+        let empty = std::ops::RangeInclusive::new(2, 1);
         assert_eq!(
             Filter::new()
                 .with_source_port(empty)
@@ -593,7 +450,7 @@ mod tests {
             .with_reply_source("fd00::/8".parse::<IpNet>().unwrap());
         assert_eq!(
             filter.check().unwrap_err().to_string(),
-            "filter, reply source: not an address of ipv4, which the filter asks for elsewhere"
+            "filter, reply source: not an address of IPv4, which the filter asks for elsewhere"
         );
     }
 }

@@ -1,10 +1,14 @@
 //! [`Conntrack`] behind a `Box` or a mutable reference.
 
-use crate::deletion::{Conntrack, Deletion, Flows};
+use crate::client::Conntrack;
+use crate::deletion::Deletion;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
-use crate::operation::{Changes, NewFlow, Operation, Scope};
+use crate::flow_update::Changes;
+use crate::flows::Flows;
+use crate::new_flow::NewFlow;
+use crate::operation::{Operation, Scope};
 use crate::stale_filter::StaleFlows;
 use crate::statistics::Totals;
 

@@ -8,11 +8,12 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use kernlink_base::{Family, Protocol};
 use kernlink_netlink::AttributeWriter;
 
-use crate::filter::{Filter, MarkFilter, StatusFilter, TupleFilter};
-use crate::protocol_state::{Family, Protocol};
-use crate::tuple::inverse_icmp_type;
+use crate::filter::{Filter, MarkFilter, StatusFilter};
+use crate::tuple::{ProtocolPart, Tuple, inverse_icmp_type};
+use crate::tuple_filter::TupleFilter;
 use crate::uapi::*;
 use crate::wire;
 
@@ -81,7 +82,7 @@ impl KernelFilter {
             .status
             .is_none_or(|all| status == Some(all) || all.set.is_empty());
         KernelFilter {
-            family: family.map_or(AF_UNSPEC, Family::number),
+            family: family.map_or(AF_UNSPEC, wire::family_number),
             original,
             reply,
             mark: filter.mark,
@@ -326,11 +327,11 @@ pub(crate) fn write_reply_probe(w: &mut AttributeWriter<'_>) {
 /// refuses the flags.
 pub(crate) fn write_deletion_probe(w: &mut AttributeWriter<'_>) {
     let nowhere = IpAddr::from([0; 4]);
-    let tuple = crate::tuple::Tuple {
+    let tuple = Tuple {
         source: nowhere,
         destination: nowhere,
         protocol: IMPOSSIBLE,
-        part: crate::tuple::ProtocolPart::None,
+        part: ProtocolPart::None,
     };
     wire::flush_header(w, AF_INET);
     wire::write_tuple(w, CTA_TUPLE_ORIG, &tuple, None);
@@ -346,7 +347,7 @@ const IMPOSSIBLE: Protocol = Protocol(255);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::Status;
+    use crate::status::Status;
 
     fn exact(filter: &Filter, family: Option<Family>, ipv6: Ipv6Addresses) -> bool {
         KernelFilter::of(filter, family, ipv6).is_exact

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
+use kernlink_base::{Family, Protocol};
+
 use crate::filter::Filter;
 use crate::flow::Flow;
-use crate::protocol_state::{Family, Protocol};
 
 /// For many destinations, who may answer; a flow to one of them that is answered by anybody else
 /// is stale.

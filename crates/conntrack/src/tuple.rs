@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use kernlink_base::{Family, Protocol};
+
 use crate::error::InvalidOperation;
-use crate::protocol_state::{Family, Protocol};
 
 /// One of the two directions of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,9 +158,9 @@ impl Tuple {
             return Err(InvalidOperation::MixedFamilies { field });
         }
         let fits = match self.part {
-            ProtocolPart::Ports { .. } => self.protocol.has_ports(),
+            ProtocolPart::Ports { .. } => can_have_ports(self.protocol),
             ProtocolPart::Icmp { .. } => self.protocol.is_icmp(),
-            ProtocolPart::None => !self.protocol.always_has_ports() && !self.protocol.is_icmp(),
+            ProtocolPart::None => !always_has_ports(self.protocol) && !self.protocol.is_icmp(),
         };
         if fits {
             Ok(())
@@ -170,6 +171,19 @@ impl Tuple {
             })
         }
     }
+}
+
+/// Whether every kernel tracks the ports of a protocol.
+fn always_has_ports(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::TCP | Protocol::UDP)
+}
+
+/// Whether tuples of a protocol have two ports (or keys), on kernels that track it.
+fn can_have_ports(protocol: Protocol) -> bool {
+    matches!(
+        protocol,
+        Protocol::TCP | Protocol::UDP | Protocol::DCCP | Protocol::GRE | Protocol::SCTP | Protocol::UDPLITE
+    )
 }
 
 /// The type of the answer to an ICMP type, and the other way round
@@ -209,57 +223,6 @@ impl fmt::Display for Tuple {
 impl fmt::Debug for Tuple {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {self}", self.protocol)
-    }
-}
-
-/// A zone: a table of its own inside the table, so that the same addresses may stand for different
-/// connections. Zone 0 is where flows are unless a rule says otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[doc(alias = "nf_conntrack_zone")]
-pub struct Zone {
-    /// Number of the zone.
-    pub id: u16,
-    /// Which direction's tuple the zone belongs to.
-    pub scope: ZoneScope,
-}
-
-/// Which tuples of a flow a zone applies to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ZoneScope {
-    /// Both directions (`CT --zone`).
-    #[default]
-    #[doc(alias = "NF_CT_DEFAULT_ZONE_DIR")]
-    Both,
-    /// The original direction only (`CT --zone-orig`); replies are in zone 0.
-    #[doc(alias = "NF_CT_ZONE_DIR_ORIG")]
-    Original,
-    /// The reply direction only (`CT --zone-reply`).
-    #[doc(alias = "NF_CT_ZONE_DIR_REPL")]
-    Reply,
-}
-
-impl Zone {
-    /// Zone 0.
-    pub const DEFAULT: Zone = Zone {
-        id: 0,
-        scope: ZoneScope::Both,
-    };
-
-    /// A zone of both directions.
-    pub fn new(id: u16) -> Self {
-        Zone {
-            id,
-            scope: ZoneScope::Both,
-        }
-    }
-
-    /// Number of the zone that tuples of this direction are in.
-    pub(crate) fn number_in(self, direction: ZoneScope) -> u16 {
-        if self.scope == ZoneScope::Both || self.scope == direction {
-            self.id
-        } else {
-            0
-        }
     }
 }
 

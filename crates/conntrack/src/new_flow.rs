@@ -1,0 +1,266 @@
+//! Flows to create.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kernlink_base::{Family, Protocol};
+
+use crate::error::InvalidOperation;
+use crate::flow::{FlowKey, Labels};
+use crate::notation::ProtocolName;
+use crate::protocol_state::{ProtocolState, TcpState};
+use crate::status::Status;
+use crate::tuple::Tuple;
+use crate::zone::Zone;
+
+/// A flow to put into the table without a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewFlow {
+    /// Tuple of the original direction.
+    pub original: Tuple,
+    /// Tuple of the reply direction; `None` is the original's inverse, changed by translation.
+    pub reply: Option<Tuple>,
+    /// The zone.
+    pub zone: Zone,
+    /// Whole seconds until the flow ends without a packet, from 0 (at once) to `u32::MAX`.
+    pub timeout: Duration,
+    /// Mark.
+    pub mark: u32,
+    /// Status bits; [`Status::CONFIRMED`] is added, and bits that belong to the kernel have no effect.
+    pub status: Status,
+    /// Labels. A flow that is made while no rule of the network namespace uses labels has no room for them, and the
+    /// kernel then makes it without and reports no error; of one that is there, [`Operation::Ensure`] is refused
+    /// (`ENOSPC`).
+    pub labels: Option<Labels>,
+    /// State of a TCP connection; without it the kernel starts at `NONE`.
+    pub tcp_state: Option<TcpState>,
+    /// All that the kernel knows of a TCP connection or an SCTP association, in place of `tcp_state`. Of TCP, the window
+    /// scales count only if the flags of both directions have the bit 1 (window scaling).
+    pub protocol_state: Option<ProtocolState>,
+    /// Name of a helper that the kernel has.
+    pub helper: Option<String>,
+    /// Original tuple of the flow that is its master, in the same zone.
+    pub master: Option<Tuple>,
+    /// Where the source is translated to.
+    pub source_nat: Option<NatTarget>,
+    /// Where the destination is translated to.
+    pub destination_nat: Option<NatTarget>,
+}
+
+/// Where an end of a flow is translated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NatTarget {
+    /// Address, of the flow's family.
+    pub address: IpAddr,
+    /// Port; `None` keeps the port if it is free.
+    pub port: Option<u16>,
+}
+
+impl NewFlow {
+    /// A flow whose replies are its inverse: zone 0, mark 0, no status, no translation.
+    pub fn new(original: Tuple, timeout: Duration) -> Self {
+        NewFlow {
+            original,
+            reply: None,
+            zone: Zone::DEFAULT,
+            timeout,
+            mark: 0,
+            status: Status::empty(),
+            labels: None,
+            tcp_state: None,
+            protocol_state: None,
+            helper: None,
+            master: None,
+            source_nat: None,
+            destination_nat: None,
+        }
+    }
+
+    /// With this reply tuple. To let the kernel translate packets, set the translation instead.
+    pub fn with_reply(mut self, reply: Tuple) -> Self {
+        self.reply = Some(reply);
+        self
+    }
+
+    /// In this zone.
+    pub fn with_zone(mut self, zone: Zone) -> Self {
+        self.zone = zone;
+        self
+    }
+
+    /// With this mark.
+    pub fn with_mark(mut self, mark: u32) -> Self {
+        self.mark = mark;
+        self
+    }
+
+    /// With these status bits.
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// With these labels.
+    pub fn with_labels(mut self, labels: Labels) -> Self {
+        self.labels = Some(labels);
+        self
+    }
+
+    /// In this TCP state.
+    pub fn with_tcp_state(mut self, state: TcpState) -> Self {
+        self.tcp_state = Some(state);
+        self
+    }
+
+    /// In this state of its protocol, TCP or SCTP.
+    pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
+        self.protocol_state = Some(state);
+        self
+    }
+
+    /// Read by this helper.
+    pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
+        self.helper = Some(helper.into());
+        self
+    }
+
+    /// Expected by this flow.
+    pub fn with_master(mut self, master: Tuple) -> Self {
+        self.master = Some(master);
+        self
+    }
+
+    /// With its source translated.
+    pub fn with_source_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
+        self.source_nat = Some(NatTarget { address, port });
+        self
+    }
+
+    /// With its destination translated.
+    pub fn with_destination_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
+        self.destination_nat = Some(NatTarget { address, port });
+        self
+    }
+
+    /// Its identity.
+    pub fn key(&self) -> FlowKey {
+        FlowKey::new(self.original).with_zone(self.zone)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
+        self.original.check("original tuple")?;
+        check_seconds(self.timeout)?;
+        match &self.reply {
+            Some(reply) => {
+                reply.check("reply tuple")?;
+                if reply.family() != self.original.family() || reply.protocol != self.original.protocol {
+                    return Err(InvalidOperation::TuplesDiffer);
+                }
+            }
+            None if self.original.inverted().is_none() => return Err(InvalidOperation::NoInverse),
+            None => {}
+        }
+        if let Some(master) = &self.master {
+            master.check("master tuple")?;
+        }
+        check_states(self.original.protocol, self.tcp_state, self.protocol_state)?;
+        for (field, target) in [
+            ("source translation", self.source_nat),
+            ("destination translation", self.destination_nat),
+        ] {
+            if target.is_some_and(|target| Family::of(target.address) != self.original.family()) {
+                return Err(InvalidOperation::MixedFamilies { field });
+            }
+        }
+        if self.helper.as_deref().is_some_and(|name| !is_helper_name(name)) {
+            return Err(InvalidOperation::HelperName);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for NewFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} timeout={}", self.key(), self.timeout.as_secs())?;
+        if let Some(reply) = &self.reply {
+            write!(f, " reply {reply}")?;
+        }
+        for (name, target) in [("src-nat", self.source_nat), ("dst-nat", self.destination_nat)] {
+            match target {
+                Some(NatTarget { address, port: None }) => write!(f, " {name}={address}")?,
+                Some(NatTarget {
+                    address,
+                    port: Some(port),
+                }) => write!(f, " {name}={}", std::net::SocketAddr::new(address, port))?,
+                None => {}
+            }
+        }
+        if self.mark != 0 {
+            write!(f, " mark={}", self.mark)?;
+        }
+        if !self.status.is_empty() {
+            write!(f, " status={}", self.status)?;
+        }
+        if let Some(labels) = self.labels {
+            write!(f, " labels={:#x}", labels.0)?;
+        }
+        if let Some(state) = self.tcp_state {
+            write!(f, " state={state}")?;
+        }
+        if let Some(state) = self.protocol_state {
+            write!(f, " {state}")?;
+        }
+        if let Some(helper) = &self.helper {
+            write!(f, " helper={helper}")?;
+        }
+        if let Some(master) = &self.master {
+            write!(f, " master {} {master}", ProtocolName(master.protocol))?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel ignores a state of another protocol.
+pub(crate) fn check_states(
+    protocol: Protocol,
+    tcp: Option<TcpState>,
+    state: Option<ProtocolState>,
+) -> Result<(), InvalidOperation> {
+    const MAX_WINDOW_SCALE: u8 = 14;
+    let expected = match state {
+        None => tcp.map(|_| Protocol::TCP),
+        Some(ProtocolState::Tcp { window_scale, .. }) => {
+            if tcp.is_some() {
+                return Err(InvalidOperation::TwoStates);
+            }
+            if let Some(scale) = window_scale.into_iter().find(|scale| *scale > MAX_WINDOW_SCALE) {
+                return Err(InvalidOperation::WindowScale { scale });
+            }
+            Some(Protocol::TCP)
+        }
+        Some(ProtocolState::Sctp { .. }) => Some(Protocol::SCTP),
+        Some(ProtocolState::Dccp { .. }) => return Err(InvalidOperation::DccpState),
+    };
+    match expected {
+        Some(expected) if expected != protocol => Err(InvalidOperation::StateOfAnotherProtocol {
+            state: expected,
+            protocol,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a helper can have this name.
+pub(crate) fn is_helper_name(name: &str) -> bool {
+    (1..=15).contains(&name.len()) && !name.contains('\0')
+}
+
+pub(crate) fn check_seconds(timeout: Duration) -> Result<(), InvalidOperation> {
+    if timeout.subsec_nanos() == 0 && u32::try_from(timeout.as_secs()).is_ok() {
+        Ok(())
+    } else {
+        Err(InvalidOperation::Timeout { timeout })
+    }
+}

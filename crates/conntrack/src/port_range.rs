@@ -1,0 +1,50 @@
+//! Ranges of ports.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// Ports from the first to the last, both included. Made from a `u16` or from a range `first..=last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    /// The first port.
+    pub first: u16,
+    /// The last port, not less than the first.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Whether a port lies in the range.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// The port, if it is one.
+    pub(crate) fn single(&self) -> Option<u16> {
+        (self.first == self.last).then_some(self.first)
+    }
+}
+
+impl From<u16> for PortRange {
+    fn from(port: u16) -> Self {
+        PortRange {
+            first: port,
+            last: port,
+        }
+    }
+}
+
+impl From<RangeInclusive<u16>> for PortRange {
+    fn from(range: RangeInclusive<u16>) -> Self {
+        let (first, last) = range.into_inner();
+        PortRange { first, last }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.single() {
+            Some(port) => port.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
