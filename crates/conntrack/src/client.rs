@@ -1,4 +1,4 @@
-//! The kernel's table.
+//! The trait [`Conntrack`], and its implementation by the kernel.
 
 mod batch;
 mod expectations;
@@ -15,33 +15,32 @@ use crate::deletion::Deletion;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::flows::Flows;
 use crate::new_flow::NewFlow;
-use crate::operation::{Operation, Scope};
-use crate::stale_filter::StaleFlows;
+use crate::operation::{FlushScope, Operation};
+use crate::stale_filter::StaleFilter;
 use crate::statistics::{CpuStatistics, ExpectationStatistics, Totals};
-use crate::zone::ZoneScope;
+use crate::zone::ZoneDirection;
 use crate::{uapi, wire};
 
-/// A connection-tracking table: the kernel's through [`Client`](crate::Client), or one in memory through `Fake` (feature
-/// `fake`).
+/// A connection-tracking table. [`Client`] is the table of the kernel, `Fake` (feature `fake`) a table in memory.
 ///
-/// Your own implementation needs two methods: [`execute`](Self::execute) and [`flows`](Self::flows). A wrapper around a
-/// [`Client`](crate::Client) should forward [`flow`](Self::flow), [`delete_matching`](Self::delete_matching),
-/// [`delete_all`](Self::delete_all) and [`totals`](Self::totals) too: three of the provided ones list the table, and the
-/// provided `totals` has no limit. [`Error::custom`] is for errors that do not come from the kernel.
+/// An implementation needs two methods: [`execute`](Self::execute) and [`flows`](Self::flows). A wrapper around a [`Client`] should
+/// also forward [`flow`](Self::flow), [`delete_matching`](Self::delete_matching), [`delete_many`](Self::delete_many) and
+/// [`totals`](Self::totals): three of the provided methods list the table, and the provided `totals` has no limit.
+/// [`Error::custom`] makes errors that do not come from the kernel.
 ///
 /// ```
 /// use kernlink_conntrack::{Conntrack, Error, Filter, Flows, Operation};
 ///
-/// /// Does not empty the table.
-/// struct Keeping<C>(C);
+/// /// Refuses to flush.
+/// struct WithoutFlush<C>(C);
 ///
-/// impl<C: Conntrack> Conntrack for Keeping<C> {
+/// impl<C: Conntrack> Conntrack for WithoutFlush<C> {
 ///     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
 ///         let execute = |operation: &Operation| match operation {
-///             Operation::Flush(_) => Err(Error::custom("empty the table", "the connections of this host must be kept")),
+///             Operation::Flush(_) => Err(Error::custom("flush the table", "flushing is disabled")),
 ///             operation => self.0.execute_one(operation.clone()),
 ///         };
 ///         operations.iter().map(execute).collect()
@@ -53,28 +52,27 @@ use crate::{uapi, wire};
 /// }
 /// ```
 pub trait Conntrack: Send {
-    /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop those
-    /// behind it.
+    /// Executes operations in order and returns one outcome for each, in order. Operations after a failed one are executed.
     ///
-    /// [`Client`](crate::Client) sends many operations in few system calls. If the outcome of one of them is unknown, it does
-    /// not send the later ones: [`Error::NotSent`].
+    /// [`Client`] sends many operations in few system calls. If the outcome of one of them is unknown, it does not send the later
+    /// ones: [`Error::NotSent`].
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>>;
 
-    /// Iterates over the flows that a filter accepts, in no order (`conntrack -L`).
+    /// Iterates over the flows that match a filter, in no particular order (`conntrack -L`).
     ///
-    /// The table may change meanwhile. A flow that exists from the beginning to the end is listed once, except if the
-    /// kernel's hash table is resized: then flows may be missing or listed twice.
+    /// The table may change during the listing. A flow that exists from the beginning to the end of the listing is returned once,
+    /// except if the kernel's hash table is resized: then flows may be missing or returned twice.
     ///
     /// # Errors
-    /// A contradictory filter. Other errors come as items.
+    /// [`Error::InvalidFilter`] for a contradictory filter. Other errors are items of the iterator.
     fn flows<'a>(&'a mut self, filter: &Filter) -> Result<Flows<'a>, Error>;
 
-    /// One flow (`conntrack -G`).
+    /// Returns one flow (`conntrack -G`).
     ///
     /// The provided method lists all flows of the family and protocol.
     ///
     /// # Errors
-    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`.
+    /// [`is_not_found`](Error::is_not_found), also if the flow with this tuple has another `id`.
     fn flow(&mut self, key: &FlowKey) -> Result<Flow, Error> {
         key.tuple.check("tuple").map_err(|problem| Error::InvalidFilter {
             filter: key.to_string(),
@@ -84,14 +82,14 @@ pub trait Conntrack: Send {
             .with_family(key.tuple.family())
             .with_protocol(key.tuple.protocol);
         let flows = self.list(&filter)?;
-        // The kernel looks in the zone as it concerns the original direction, then as it concerns the reply direction.
-        let mut found = [ZoneScope::Original, ZoneScope::Reply]
+        // The kernel looks up the zone id of the original direction first, then that of the reply direction.
+        let mut found = [ZoneDirection::Original, ZoneDirection::Reply]
             .into_iter()
-            .filter_map(|scope| {
-                let place = (key.zone.number_in(scope), key.tuple);
+            .filter_map(|direction| {
+                let place = (key.zone.id_in(direction), key.tuple);
                 flows.iter().find(|flow| {
-                    place == (flow.zone.number_in(ZoneScope::Original), flow.original)
-                        || place == (flow.zone.number_in(ZoneScope::Reply), flow.reply)
+                    place == (flow.zone.id_in(ZoneDirection::Original), flow.original)
+                        || place == (flow.zone.id_in(ZoneDirection::Reply), flow.reply)
                 })
             });
         found
@@ -104,14 +102,13 @@ pub trait Conntrack: Send {
             })
     }
 
-    /// Deletes all flows that a filter accepts (`conntrack -D`) and counts them. No such flow is not an error.
+    /// Deletes all flows that match a filter (`conntrack -D`) and counts them. It is not an error if no flow matches.
     ///
     /// The provided method lists the flows and deletes each by its [`key_by_reply`](Flow::key_by_reply).
     ///
     /// # Errors
-    /// If nothing was tried: a filter without a condition or with contradictory ones, or a table
-    /// that cannot be read. Flows that could not be deleted are in the outcome, by their
-    /// [`key_by_reply`](Flow::key_by_reply).
+    /// If no deletion was attempted: the filter has no condition or is contradictory, or the table cannot be listed. Flows
+    /// that could not be deleted are in [`Deletion::failed`], by their [`key_by_reply`](Flow::key_by_reply).
     fn delete_matching(&mut self, filter: &Filter) -> Result<Deletion, Error> {
         let operation = Operation::DeleteMatching(filter.clone());
         operation.check().map_err(|problem| Error::Invalid {
@@ -122,11 +119,11 @@ pub trait Conntrack: Send {
             .flows(filter)?
             .map(|flow| flow.map(|flow| flow.key_by_reply()))
             .collect::<Result<_, _>>()?;
-        Ok(self.delete_all(&keys))
+        Ok(self.delete_many(&keys))
     }
 
-    /// Deletes flows by identity and counts them.
-    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+    /// Deletes flows by key and counts them.
+    fn delete_many(&mut self, keys: &[FlowKey]) -> Deletion {
         let operations: Vec<Operation> = keys.iter().copied().map(Operation::Delete).collect();
         let mut deletion = Deletion {
             deleted: Some(0),
@@ -139,14 +136,14 @@ pub trait Conntrack: Send {
         {
             match outcome {
                 Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
-                Err(error) if error.is_not_found() => deletion.vanished += 1,
+                Err(error) if error.is_not_found() => deletion.not_found += 1,
                 Err(error) => deletion.failed.push((*key, error)),
             }
         }
         deletion
     }
 
-    /// How full the table is (`conntrack -C`).
+    /// The number of flows and its limit (`conntrack -C`).
     ///
     /// The provided method counts the flows and returns no limit.
     fn totals(&mut self) -> Result<Totals, Error> {
@@ -161,16 +158,19 @@ pub trait Conntrack: Send {
         })
     }
 
-    /// All flows that a filter accepts, in memory.
+    /// Collects all flows that match a filter.
+    ///
+    /// # Errors
+    /// As [`flows`](Self::flows), and the first error of the listing.
     fn list(&mut self, filter: &Filter) -> Result<Vec<Flow>, Error> {
         self.flows(filter)?.collect()
     }
 
-    /// All flows that at least one of several filters accepts, each once, in one pass over the table. Without a filter,
-    /// none. The kernel filters by the conditions that all of them have.
+    /// Collects all flows that match at least one of several filters, each once, with one listing of the table. An empty list of
+    /// filters matches no flow. The kernel compares the conditions that all filters have in common.
     ///
     /// # Errors
-    /// A contradictory filter, and what goes wrong listing.
+    /// As [`list`](Self::list).
     fn list_any(&mut self, filters: &[Filter]) -> Result<Vec<Flow>, Error> {
         for filter in filters {
             filter.check().map_err(|problem| Error::InvalidFilter {
@@ -189,11 +189,11 @@ pub trait Conntrack: Send {
             .collect()
     }
 
-    /// Deletes all flows that at least one of several filters accepts, in one pass over the table, each by its
+    /// Deletes all flows that match at least one of several filters, with one listing of the table, each by its
     /// [`key_by_reply`](Flow::key_by_reply), and counts them.
     ///
     /// # Errors
-    /// As of [`delete_matching`](Self::delete_matching); a filter without a condition among them is refused.
+    /// As [`delete_matching`](Self::delete_matching). Every filter must have a condition.
     fn delete_any(&mut self, filters: &[Filter]) -> Result<Deletion, Error> {
         for filter in filters {
             let operation = Operation::DeleteMatching(filter.clone());
@@ -203,7 +203,7 @@ pub trait Conntrack: Send {
             })?;
         }
         let keys: Vec<FlowKey> = self.list_any(filters)?.iter().map(Flow::key_by_reply).collect();
-        Ok(self.delete_all(&keys))
+        Ok(self.delete_many(&keys))
     }
 
     /// Adds a flow (`conntrack -I`).
@@ -211,63 +211,76 @@ pub trait Conntrack: Send {
     /// # Errors
     /// [`is_already_exists`](Error::is_already_exists), [`is_table_full`](Error::is_table_full),
     /// [`is_unsupported`](Error::is_unsupported) for a helper that the kernel does not have,
-    /// [`is_not_found`](Error::is_not_found) for a master that is not there.
+    /// [`is_not_found`](Error::is_not_found) for a master that does not exist.
     fn add(&mut self, flow: &NewFlow) -> Result<(), Error> {
         self.execute_one(Operation::Add(flow.clone()))
     }
 
-    /// Adds a flow, or changes the one that exists; see [`Operation::Ensure`].
+    /// Adds a flow, or updates the existing one; see [`Operation::Ensure`].
     ///
     /// # Errors
     /// As [`add`](Self::add) and [`update`](Self::update), without [`is_already_exists`](Error::is_already_exists);
-    /// [`is_unsupported`](Error::is_unsupported) for translation, a master or another helper of a flow that is there.
+    /// [`is_unsupported`](Error::is_unsupported) for address translation, a master or another helper of an existing flow.
     fn ensure(&mut self, flow: &NewFlow) -> Result<(), Error> {
         self.execute_one(Operation::Ensure(flow.clone()))
     }
 
-    /// Changes a flow (`conntrack -U`).
+    /// Updates a flow (`conntrack -U`).
     ///
     /// # Errors
     /// [`is_not_found`](Error::is_not_found), [`is_busy`](Error::is_busy) for status bits that
-    /// cannot be taken away, [`is_timeout_fixed`](Error::is_timeout_fixed).
-    fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
-        self.execute_one(Operation::Update(*key, changes.clone()))
+    /// cannot be cleared, [`is_timeout_fixed`](Error::is_timeout_fixed).
+    fn update(&mut self, key: &FlowKey, update: &FlowUpdate) -> Result<(), Error> {
+        self.execute_one(Operation::Update(*key, update.clone()))
     }
 
     /// Deletes one flow (`conntrack -D` with addresses and ports).
     ///
     /// # Errors
-    /// [`is_not_found`](Error::is_not_found), also if the tuple belongs to a flow with another `id`
-    /// by now. [`is_busy`](Error::is_busy) on old kernels for a flow that a flow table forwards.
+    /// [`is_not_found`](Error::is_not_found), also if the flow with this tuple has another `id`.
+    /// [`is_busy`](Error::is_busy) on old kernels for a flow that a flow table forwards.
     fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
         self.execute_one(Operation::Delete(*key))
     }
 
-    /// Empties the table or a named part of it (`conntrack -F`).
-    fn flush(&mut self, scope: Scope) -> Result<(), Error> {
+    /// Deletes all flows of a scope (`conntrack -F`).
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied); [`Error::Incomplete`] if flows of a family or zone could not be
+    /// deleted.
+    fn flush(&mut self, scope: FlushScope) -> Result<(), Error> {
         self.execute_one(Operation::Flush(scope))
     }
 
-    /// The flows that are stale, in one pass over the table.
-    fn stale(&mut self, question: &StaleFlows) -> Result<Vec<Flow>, Error> {
-        if question.is_empty() {
+    /// Collects the stale flows, with one listing of the table. An empty filter lists nothing.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn list_stale(&mut self, filter: &StaleFilter) -> Result<Vec<Flow>, Error> {
+        if filter.is_empty() {
             return Ok(Vec::new());
         }
-        self.flows(&question.filter())?
-            .filter(|flow| flow.as_ref().is_ok_and(|flow| question.is_stale(flow)) || flow.is_err())
+        self.flows(&filter.common_filter())?
+            .filter(|flow| flow.as_ref().is_ok_and(|flow| filter.is_stale(flow)) || flow.is_err())
             .collect()
     }
 
-    /// Deletes the flows that are stale, in one pass over the table.
+    /// Deletes the stale flows, with one listing of the table.
     ///
     /// Each is deleted by its [`key_by_reply`](Flow::key_by_reply), so that a later flow with the same original tuple but
-    /// another destination is not deleted. The outcome names flows that could not be deleted by these keys.
-    fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
-        let keys: Vec<FlowKey> = self.stale(question)?.iter().map(Flow::key_by_reply).collect();
-        Ok(self.delete_all(&keys))
+    /// another destination is not deleted. [`Deletion::failed`] has these keys.
+    ///
+    /// # Errors
+    /// As [`list_stale`](Self::list_stale).
+    fn delete_stale(&mut self, filter: &StaleFilter) -> Result<Deletion, Error> {
+        let keys: Vec<FlowKey> = self.list_stale(filter)?.iter().map(Flow::key_by_reply).collect();
+        Ok(self.delete_many(&keys))
     }
 
     /// Executes one operation.
+    ///
+    /// # Errors
+    /// The error of the operation; [`Error::OutcomeMissing`] if [`execute`](Self::execute) returned no outcome.
     fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {
         self.execute(&[operation])
             .pop()
@@ -275,17 +288,17 @@ pub trait Conntrack: Send {
     }
 }
 
-/// How much filtering the kernel is trusted with. Flows that it lists are checked here in any case.
+/// How much filtering is left to the kernel. Flows that the kernel lists are compared with the filter again in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KernelFiltering {
-    /// As much as the running kernel can do: listing (Linux 5.8) and deleting (Linux 6.11).
+    /// As much as the running kernel supports: listing (Linux 5.8) and deleting (Linux 6.11). The default.
     #[default]
     Full,
-    /// Listing only: flows to delete are listed and deleted one by one by their identity, which also
-    /// counts them. What older kernels do in any case.
+    /// Listing only. Flows to delete are listed and deleted one by one by their key, and counted. Clients of kernels before 6.11
+    /// always do so.
     Listing,
-    /// None, except by family: everything is listed and filtered here.
+    /// By family only. The other conditions are compared in this process.
     Off,
 }
 
@@ -294,12 +307,12 @@ pub enum KernelFiltering {
 pub struct Client {
     connection: Connection,
     filtering: KernelFiltering,
-    /// Whether the kernel takes a filter when listing; `None` until it was tried.
-    filters_listing: Option<bool>,
-    /// Whether it reads conditions on reply tuples and masked marks of such a filter rightly.
-    reads_conditions: Option<bool>,
-    /// Whether it takes one when deleting.
-    filters_deletion: Option<bool>,
+    /// Whether the kernel supports filters in listings; `None` until it was probed.
+    filters_listings: Option<bool>,
+    /// Whether it compares reply tuples and masked marks of such a filter correctly; `None` until it was probed.
+    compares_reply_tuples: Option<bool>,
+    /// Whether it supports filters in deletions; `None` until it was probed.
+    filters_deletions: Option<bool>,
     ipv6: Ipv6Comparison,
     batch: Batch,
 }
@@ -317,7 +330,7 @@ impl Client {
     /// Opens a client in another network namespace; the calling thread stays where it is.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and what goes wrong entering the namespace.
+    /// As [`open`](Self::open), and errors of entering the namespace.
     pub fn open_in(namespace: &Namespace) -> Result<Self, Error> {
         Self::connect(Connection::open_in(
             kernlink_netlink::Protocol::Netfilter,
@@ -325,27 +338,26 @@ impl Client {
         ))
     }
 
-    /// A client over a connection of [`Protocol::Netfilter`](kernlink_netlink::Protocol::Netfilter).
-    pub fn over(connection: Connection) -> Self {
+    /// A client that uses a connection of [`Protocol::Netfilter`](kernlink_netlink::Protocol::Netfilter).
+    pub fn from_connection(connection: Connection) -> Self {
         Client {
             connection,
             filtering: KernelFiltering::Full,
-            filters_listing: None,
-            reads_conditions: None,
-            filters_deletion: None,
+            filters_listings: None,
+            compares_reply_tuples: None,
+            filters_deletions: None,
             ipv6: Ipv6Comparison::Unknown,
             batch: Batch::new(),
         }
     }
 
-    /// Lets the kernel do less of the filtering than it could.
+    /// Limits the filtering that is left to the kernel. [`KernelFiltering::Full`] by default.
     pub fn set_kernel_filtering(&mut self, filtering: KernelFiltering) {
         self.filtering = filtering;
     }
 
-    /// Changes how long to wait for each answer of the kernel; `None` waits for ever. 30 seconds unless set. An operation
-    /// that timed out may have been executed ([`Error::is_outcome_unknown`]), and those behind it in the same call are
-    /// not sent.
+    /// Sets the timeout for each answer of the kernel; `None` waits without limit. The default is 30 seconds. An operation
+    /// that timed out may have been executed ([`Error::is_outcome_unknown`]); later operations of the same call are not sent.
     ///
     /// # Errors
     /// If the socket cannot be configured.
@@ -360,9 +372,8 @@ impl Client {
             Some(Errno::EPROTONOSUPPORT) => Error::ModuleMissing { source },
             _ => request_failed("open a connection to the kernel")(source),
         })?;
-        let mut client = Self::over(connection);
-        // A question that needs no table and that every kernel with the module can answer: netfilter
-        // says EINVAL for a subsystem that it does not have.
+        let mut client = Self::from_connection(connection);
+        // Every kernel with the module answers this request. netfilter returns EINVAL for a subsystem that it does not have.
         match client.totals() {
             Ok(_) => Ok(client),
             Err(Error::Request { source, .. }) if source.errno() == Some(Errno::EINVAL) => {
@@ -372,7 +383,10 @@ impl Client {
         }
     }
 
-    /// What each processor counted (`conntrack -S`), in the order of the processors.
+    /// Statistics of each processor (`conntrack -S`), in the order of the processors.
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn cpu_statistics(&mut self) -> Result<Vec<CpuStatistics>, Error> {
         self.connection
             .dump_all(
@@ -384,7 +398,10 @@ impl Client {
             .map_err(request_failed("read the statistics of each processor"))
     }
 
-    /// What each processor counted about expectations (`conntrack -S exp`).
+    /// Statistics of each processor about expectations (`conntrack -S exp`).
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn expectation_statistics(&mut self) -> Result<Vec<ExpectationStatistics>, Error> {
         self.connection
             .dump_all(
@@ -396,20 +413,29 @@ impl Client {
             .map_err(request_failed("read the statistics of expectations"))
     }
 
-    /// Flows that were removed from the table and that the kernel keeps until the news of it could be
-    /// delivered (`conntrack -L dying`).
+    /// Flows that were removed from the table and that the kernel keeps until their event is delivered
+    /// (`conntrack -L dying`).
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn dying(&mut self) -> Result<Vec<Flow>, Error> {
         self.special_list(uapi::IPCTNL_MSG_CT_GET_DYING, "list dying flows")
     }
 
-    /// Flows whose first packet has not left this host yet (`conntrack -L unconfirmed`). Linux keeps
-    /// no list of them any more since 6.0: it is always empty there.
+    /// Flows whose first packet has not left this host yet (`conntrack -L unconfirmed`). Always empty from Linux 6.0 on,
+    /// which keeps no list of them.
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn unconfirmed(&mut self) -> Result<Vec<Flow>, Error> {
         self.special_list(uapi::IPCTNL_MSG_CT_GET_UNCONFIRMED, "list unconfirmed flows")
     }
 
-    /// Lists all flows of a family and sets their counters to zero (`conntrack -L -z`). There is no
-    /// filter because the kernel zeroes what it lists, before it can be checked here.
+    /// Lists all flows of a family and sets their counters to zero (`conntrack -L -z`). It takes no filter, because the kernel
+    /// zeroes the counters of every flow that it lists.
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn list_and_zero_counters(&mut self, family: Option<Family>) -> Result<Vec<Flow>, Error> {
         let number = family.map_or(uapi::AF_UNSPEC, wire::family_number);
         self.connection
@@ -522,7 +548,7 @@ impl Conntrack for Client {
                 |message| wire::read_flow(message.payload).map(Some),
             )
             .map_err(request_failed(ATTEMPT))?;
-        // The kernel does not compare the number here.
+        // The kernel does not compare the id in this request.
         flows
             .into_iter()
             .find(|flow| key.id.is_none_or(|id| flow.id == id))
@@ -542,10 +568,10 @@ impl Conntrack for Client {
             .flows(filter)?
             .map(|flow| flow.map(|flow| flow.key_by_reply()))
             .collect::<Result<_, _>>()?;
-        Ok(self.delete_all(&keys))
+        Ok(self.delete_many(&keys))
     }
 
-    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+    fn delete_many(&mut self, keys: &[FlowKey]) -> Deletion {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let mut deletion = Deletion {
@@ -574,7 +600,7 @@ impl Conntrack for Client {
         for (key, result) in sent.into_iter().zip(results) {
             match result {
                 Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
-                Err(error) if error.errno() == Some(Errno::ENOENT) => deletion.vanished += 1,
+                Err(error) if error.errno() == Some(Errno::ENOENT) => deletion.not_found += 1,
                 Err(error) => deletion
                     .failed
                     .push((key, failed(&Operation::Delete(key), error))),

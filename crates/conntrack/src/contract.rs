@@ -24,8 +24,8 @@ use crate::new_flow::NewFlow;
 use crate::tuple::Tuple;
 use crate::zone::Zone;
 
-/// Runs every check and collects all failures. `each` must call [`Check::run`] with an empty table that nothing else changes: of the
-/// kernel, one in a network namespace of its own. It may skip a check.
+/// Calls `each` with every check and collects all failures. `each` must call [`Check::run`] with an empty table that nothing else
+/// changes: for the kernel, the table of a new network namespace. It may skip a check.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ fn ok<T>(result: Result<T, Error>) -> T {
 fn refused<T: Debug>(result: Result<T, Error>, is: fn(&Error) -> bool) {
     match result {
         Err(error) if is(&error) => {}
-        other => panic!("another outcome was expected than {other:?}"),
+        other => panic!("unexpected outcome {other:?}"),
     }
 }
 
@@ -81,7 +81,7 @@ fn new(tuple: Tuple) -> NewFlow {
     NewFlow::new(tuple, Duration::from_secs(600))
 }
 
-/// The original tuples that a filter accepts, sorted.
+/// The original tuples and zones of the flows that match a filter, sorted.
 #[track_caller]
 fn listed(table: &mut Table, filter: &Filter) -> Vec<String> {
     let mut tuples: Vec<String> = ok(table.list(filter))
@@ -93,7 +93,8 @@ fn listed(table: &mut Table, filter: &Filter) -> Vec<String> {
     tuples
 }
 
-/// Sixteen flows: two clients, two services, two ports, both families, marked by client.
+/// Adds sixteen flows: two clients, two services, two ports, both families. The mark is the number of the client, the zone that of the
+/// service.
 fn population(table: &mut Table) {
     for (client, service) in [("10.0.0", "10.96.0"), ("[fd00::", "[fd96::")] {
         let close = if client.starts_with('[') { "]" } else { "" };

@@ -3,27 +3,30 @@
 use crate::error::Error;
 use crate::flow::FlowKey;
 
-/// What became of flows that were to be deleted.
+/// The outcome of deleting several flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deletion {
-    /// How many were deleted; `None` if the kernel did it in one message: it does not count.
+    /// Number of deleted flows; `None` if the kernel deleted them by a filter, which returns no number.
     pub deleted: Option<u64>,
-    /// How many had ended, or given way to another flow, before their turn came.
-    pub vanished: u64,
-    /// Those that could not be deleted, and why.
+    /// Number of flows that did not exist any more, or whose tuple belongs to another flow now.
+    pub not_found: u64,
+    /// Flows that could not be deleted, with the error of each.
     pub failed: Vec<(FlowKey, Error)>,
 }
 
 impl Deletion {
-    /// An error if some flow could not be deleted.
+    /// Converts failures to an error.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`] if a flow could not be deleted.
     pub fn into_result(self) -> Result<(), Error> {
         let failed = self.failed.len() as u64;
         match self.failed.into_iter().next() {
             None => Ok(()),
             Some((_, first)) => Err(Error::Incomplete {
                 deleted: self.deleted.unwrap_or(0),
-                vanished: self.vanished,
+                not_found: self.not_found,
                 failed,
                 first: Box::new(first),
             }),

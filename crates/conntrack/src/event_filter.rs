@@ -1,13 +1,13 @@
-//! Event filters as programs of the kernel's socket filter.
+//! Kernel filters of events, as programs of a socket filter.
 //!
-//! A program is classic BPF. It sees the datagram from the netlink header on, and finds attributes by two extensions
+//! A program is classic BPF. It reads the datagram, netlink header included, and finds attributes by two extensions
 //! ([`filter.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/filter.h),
 //! [`bpf_skb_get_nlattr`](https://github.com/torvalds/linux/blob/v6.18/net/core/filter.c)): `SKF_AD_NLATTR` searches from offset A
 //! for an attribute of type X, `SKF_AD_NLATTR_NEST` searches inside the attribute at offset A; both put the offset of the
 //! attribute's header into A, and 0 if there is none. The kernel sends one event in each datagram
 //! ([`ctnetlink_conntrack_event`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c)).
 //!
-//! A program accepts what it cannot read: every event that arrives is compared once more by [`Filter::matches`].
+//! A program accepts a message that it cannot parse. Every received event is compared again by [`Filter::matches`].
 
 mod program;
 #[cfg(test)]
@@ -20,11 +20,11 @@ use crate::error::InvalidOperation;
 use crate::filter::{Filter, LabelFilter, MarkFilter, StatusFilter};
 use crate::tuple_filter::TupleFilter;
 
-/// The program that accepts events of flows which one of `filters` accepts, and all events of expectations. Of each filter it
-/// compares the conditions that [`check`] lets pass.
+/// A program that accepts events of flows that match one of `filters`, and all events of expectations. It compares the conditions
+/// that [`check`] accepts.
 ///
 /// # Errors
-/// More filters than fit into a program.
+/// [`InvalidOperation::KernelFilterTooLong`].
 pub(crate) fn compile(filters: &[Filter]) -> Result<Vec<FilterInstruction>, InvalidOperation> {
     let any = |condition: fn(&Filter) -> bool| filters.iter().any(condition);
     let mut program = Program::default();
@@ -45,7 +45,7 @@ pub(crate) fn compile(filters: &[Filter]) -> Result<Vec<FilterInstruction>, Inva
     program.load(RET_K, DROP);
     let instructions = program.instructions.len();
     if instructions > MAX_FILTER_INSTRUCTIONS {
-        return Err(InvalidOperation::KernelFilterLength {
+        return Err(InvalidOperation::KernelFilterTooLong {
             filters: filters.len(),
             instructions,
         });
@@ -57,10 +57,10 @@ fn has_addresses(filter: &Filter) -> bool {
     filter.original.source.is_some() || filter.original.destination.is_some()
 }
 
-/// Refuses conditions that a program does not compare.
+/// Returns an error for a condition that a program does not compare.
 pub(crate) fn check(filter: &Filter) -> Result<(), InvalidOperation> {
     filter.check()?;
-    // Without a rest pattern: a new condition has to be sorted in here.
+    // Without `..`, so that a new condition must be added here.
     let Filter {
         family: _,
         protocol: _,
@@ -105,7 +105,7 @@ pub(crate) fn check(filter: &Filter) -> Result<(), InvalidOperation> {
         ),
     ];
     match refused.into_iter().find(|(_, is_set)| *is_set) {
-        Some((field, _)) => Err(InvalidOperation::NotInKernelFilter { field }),
+        Some((field, _)) => Err(InvalidOperation::UnsupportedInKernelFilter { field }),
         None => Ok(()),
     }
 }

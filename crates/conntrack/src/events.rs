@@ -1,4 +1,4 @@
-//! What happens to the table while one looks.
+//! Events of the table.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,37 +15,37 @@ use crate::flow::Flow;
 use crate::{uapi, wire};
 
 bitflags::bitflags! {
-    /// Which news to hear (`conntrack -E -e`).
+    /// Kinds of events (`conntrack -E -e`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct EventKinds: u8 {
-        /// Flows that begin.
+        /// New flows.
         const NEW = 1;
-        /// Flows that change: status, state, mark, labels, helper.
+        /// Updated flows: status, state, mark, labels, helper.
         const UPDATE = 2;
-        /// Flows that end.
+        /// Ended flows.
         const DESTROY = 4;
-        /// Expectations that are created and deleted (`conntrack -E expect`).
+        /// New and ended expectations (`conntrack -E expect`).
         const EXPECTATIONS = 8;
     }
 }
 
-/// One piece of news.
+/// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A flow began.
     New(Flow),
-    /// A flow changed; this is how it is now. What did not change may be left out: the time-out of
-    /// most, the state.
+    /// A flow was updated; it has the new values. Fields that did not change may be missing, such as the timeout and the
+    /// protocol state.
     Update(Flow),
-    /// A flow ended; counters and times are there if they are kept.
+    /// A flow ended. It has counters and times if the kernel keeps them.
     Destroy(Flow),
-    /// An expectation was created.
+    /// An expectation was added.
     ExpectationNew(Expectation),
     /// An expectation ended.
     ExpectationDestroy(Expectation),
-    /// The receive buffer was full and news were lost, nobody knows how many. Whoever keeps a
-    /// picture of the table has to list it anew: [`Events::resynchronise`].
+    /// The receive buffer was full and an unknown number of events is lost. A copy of the table that is kept by events must be
+    /// read again: [`Events::resync`].
     Overrun,
 }
 
@@ -70,23 +70,23 @@ pub enum Event {
 pub struct EventOptions {
     /// Which kinds of events.
     pub kinds: EventKinds,
-    /// Only events of flows that this filter accepts. It is applied in this process, after the event was received. No
-    /// condition by default. It does not apply to expectations.
+    /// Only events of flows that match this filter, compared in this process. No condition by default. It does not apply to
+    /// expectations.
     pub filter: Filter,
-    /// Only events of flows that one of these filters accepts, compared in the kernel before the event takes room in the
+    /// Only events of flows that match one of these filters, compared in the kernel before the event is put into the
     /// receive buffer; see [`with_kernel_filters`](Self::with_kernel_filters). `None`, the default, is no kernel filter.
     pub kernel_filters: Option<Vec<Filter>>,
     /// Whether the kernel sends events of ended flows again until they are delivered; see
     /// [`with_reliable_delivery`](Self::with_reliable_delivery). False by default.
     pub is_reliable: bool,
-    /// How long [`Events::next`] waits; `None`, the default, waits for ever, zero takes what is queued.
+    /// How long [`Events::next`] waits. `None`, the default, waits without limit; zero returns queued events only.
     pub timeout: Option<Duration>,
     /// Size of the receive buffer in bytes, as [`Events::set_receive_buffer`]; `None`, the default, is 4 MiB.
     pub receive_buffer: Option<usize>,
 }
 
 impl EventOptions {
-    /// All events of these kinds, without filter, unreliable, waiting for ever.
+    /// All events of these kinds: no filter, no reliable delivery, no timeout.
     pub fn new(kinds: EventKinds) -> Self {
         EventOptions {
             kinds,
@@ -98,14 +98,14 @@ impl EventOptions {
         }
     }
 
-    /// Only events of flows that this filter accepts, compared in this process.
+    /// Only events of flows that match this filter, compared in this process.
     pub fn with_filter(mut self, filter: Filter) -> Self {
         self.filter = filter;
         self
     }
 
-    /// Only events of flows that one of these filters accepts, compared in the kernel by a program on the socket
-    /// (`SO_ATTACH_FILTER`). Other events take no room in the receive buffer and do not wake this process. Of an empty list
+    /// Only events of flows that match one of these filters, compared in the kernel by a program on the socket
+    /// (`SO_ATTACH_FILTER`). Other events take no room in the receive buffer and do not wake this process. With an empty list,
     /// no event of a flow is received.
     ///
     /// The filters can have a family, a protocol, and networks of the original source and of the original destination;
@@ -114,24 +114,23 @@ impl EventOptions {
     /// networks. The kernel also limits its translated size to `net.core.optmem_max` bytes (by default 128 KiB in Linux 6.18, less in older kernels) and
     /// refuses a larger one with `ENOMEM`. Its cost grows with the number of filters, for every event of the network namespace.
     ///
-    /// Every event that is received is compared with the filters once more, so that the result does not depend on the
-    /// program. Events of expectations are not filtered.
+    /// Every received event is compared with the filters again, so the result does not depend on the program. Events of expectations are not filtered.
     #[doc(alias = "SO_ATTACH_FILTER")]
     pub fn with_kernel_filters(mut self, filters: impl IntoIterator<Item = Filter>) -> Self {
         self.kernel_filters = Some(filters.into_iter().collect());
         self
     }
 
-    /// The kernel keeps a flow that ended until its event was delivered here (`NETLINK_BROADCAST_ERROR`; the reliable mode of
-    /// `conntrackd`). While the receive buffer is full, it tries again every 10 ms
+    /// The kernel keeps an ended flow until its event is delivered to this subscription (`NETLINK_BROADCAST_ERROR`; the reliable
+    /// mode of `conntrackd`). While the receive buffer is full, it retries every 10 ms
     /// ([`ecache_work_evict_list`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_ecache.c)).
     ///
-    /// What is guaranteed, for flows that have events at all (see [`Events`]) and as long as the subscription is open:
+    /// The guarantees, for flows that have events (see [`Events`]), while the subscription is open:
     ///
-    /// - [`EventKinds::DESTROY`]: no event is lost because the receive buffer is full. It may come late.
-    /// - [`EventKinds::NEW`], [`EventKinds::UPDATE`]: a lost event is not sent again by itself. It is part of the next
-    ///   event of its flow, which shows the flow as it is then. If the flow ends before that, only its end is received.
-    /// - [`EventKinds::EXPECTATIONS`]: nothing, they are lost as without this mode.
+    /// - [`EventKinds::DESTROY`]: no event is lost because of a full receive buffer. Events may be late.
+    /// - [`EventKinds::NEW`], [`EventKinds::UPDATE`]: a lost event is not sent again. The next event of its flow includes
+    ///   the change. If the flow ends before that, only its end is received.
+    /// - [`EventKinds::EXPECTATIONS`]: none; events are lost as without this mode.
     ///
     /// [`Event::Overrun`] is still reported if `kinds` has more than [`EventKinds::DESTROY`], since the other kinds are lost.
     /// With [`EventKinds::DESTROY`] alone, nothing is lost and nothing is reported: `NETLINK_NO_ENOBUFS` is set. Only with that
@@ -139,20 +138,19 @@ impl EventOptions {
     /// ([`netlink_set_err`](https://github.com/torvalds/linux/blob/v6.18/net/netlink/af_netlink.c)); otherwise an
     /// event of an ended flow is lost then, and [`Event::Overrun`] is reported. Events that a filter drops are not kept.
     ///
-    /// An event is sent again to every subscription of the network namespace: those that had room the first time receive it
-    /// twice. So a subscription can receive an event twice because of another reliable one.
+    /// An event is sent again to every subscription of the network namespace, so a subscription can receive an event twice because
+    /// another reliable subscription had no room.
     ///
-    /// The cost: an ended flow keeps its memory and its place in
-    /// `net.netfilter.nf_conntrack_max` until the event is delivered. If events are not read, the table fills and the kernel
-    /// drops packets of new flows. [`Client::dying`](crate::Client::dying) lists the flows that wait. Closing the
-    /// subscription releases them.
+    /// An ended flow uses memory and counts towards `net.netfilter.nf_conntrack_max` until the event is delivered. If events are not read, the table fills and the kernel
+    /// drops packets of new flows. [`Client::dying`](crate::Client::dying) lists these flows. Closing the subscription
+    /// releases them.
     #[doc(alias = "NETLINK_BROADCAST_ERROR")]
     pub fn with_reliable_delivery(mut self) -> Self {
         self.is_reliable = true;
         self
     }
 
-    /// How long [`Events::next`] waits; `None` waits for ever, zero takes what is queued.
+    /// How long [`Events::next`] waits. `None` waits without limit; zero returns queued events only.
     pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
         self
@@ -167,7 +165,7 @@ impl EventOptions {
     /// Subscribes in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::InvalidFilter`] for a contradictory filter, and for kernel filters that cannot be compared in the kernel;
+    /// [`Error::InvalidFilter`] for a contradictory filter, and for kernel filters with conditions that the kernel cannot compare;
     /// [`is_permission_denied`](Error::is_permission_denied); `ENOMEM` for kernel filters above `net.core.optmem_max`.
     pub fn open(&self) -> Result<Events, Error> {
         self.subscribe(Subscription::open(Protocol::Netfilter, &[]))
@@ -176,7 +174,7 @@ impl EventOptions {
     /// As [`open`](Self::open), in another network namespace; the calling thread stays where it is.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and what goes wrong entering the namespace.
+    /// As [`open`](Self::open), and errors of entering the namespace.
     pub fn open_in(&self, namespace: &Namespace) -> Result<Events, Error> {
         self.subscribe(Subscription::open_in(Protocol::Netfilter, &[], namespace))
     }
@@ -235,10 +233,10 @@ impl EventOptions {
     }
 }
 
-/// News of the table as an iterator (`conntrack -E`).
+/// A subscription to events of the table, as an iterator (`conntrack -E`).
 ///
-/// By default (`net.netfilter.nf_conntrack_events` 2) the kernel makes news only of flows that began
-/// while somebody was listening; with 1, of all.
+/// With `net.netfilter.nf_conntrack_events` at its default, 2, the kernel sends events only of flows that began while a subscription
+/// was open; with 1, of all flows; with 0, of none.
 pub struct Events {
     inner: kernlink_netlink::Events<Event, Decode>,
     timeout: Option<Duration>,
@@ -246,25 +244,27 @@ pub struct Events {
 
 type Decode = Box<dyn FnMut(Message<'_>) -> Result<Option<Event>, kernlink_netlink::Error> + Send>;
 
-/// The most news that a resynchronisation throws away, more than any receive buffer holds.
+/// The maximum number of events that a resync discards, more than a receive buffer holds.
 const MAX_DRAINED: usize = 1 << 16;
 
 impl Events {
-    /// Subscribes in the calling thread's network namespace to news of flows that `filter` accepts
-    /// (it is applied here), and to those of expectations if asked for. [`EventOptions`] has a filter in the kernel and a
-    /// reliable mode.
+    /// Subscribes in the calling thread's network namespace to events of flows that match `filter`, compared in this process, and to
+    /// events of expectations if `kinds` has them. [`EventOptions`] also has a filter in the kernel and a reliable mode.
     ///
-    /// The iterator ends when nothing came for `timeout` (`None` waits for ever, zero takes what is
-    /// queued); calling `next` again goes on waiting.
+    /// The iterator ends when no event arrived for `timeout`. `None` waits without limit; zero returns queued events only.
+    /// `next` can be called again.
     ///
     /// # Errors
-    /// A contradictory filter; [`is_permission_denied`](Error::is_permission_denied).
+    /// [`Error::InvalidFilter`] for a contradictory filter; [`is_permission_denied`](Error::is_permission_denied).
     pub fn open(kinds: EventKinds, filter: &Filter, timeout: Option<Duration>) -> Result<Self, Error> {
         let options = EventOptions::new(kinds).with_filter(filter.clone());
         options.with_timeout(timeout).open()
     }
 
     /// As [`open`](Self::open), in another network namespace; the calling thread stays where it is.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and errors of entering the namespace.
     pub fn open_in(
         kinds: EventKinds,
         filter: &Filter,
@@ -275,14 +275,17 @@ impl Events {
         options.with_timeout(timeout).open_in(namespace)
     }
 
-    /// Changes how long `next` waits.
+    /// Sets how long `next` waits. `None` waits without limit; zero returns queued events only.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
         self.inner.set_timeout(timeout);
     }
 
-    /// Asks for a receive buffer of this many bytes, which the kernel doubles; without
-    /// `CAP_NET_ADMIN` at most `net.core.rmem_max`. 4 MiB are asked for unless set.
+    /// Sets the size of the receive buffer in bytes. The kernel doubles it; without `CAP_NET_ADMIN` it is limited to
+    /// `net.core.rmem_max`. The default is 4 MiB.
+    ///
+    /// # Errors
+    /// If the socket cannot be configured.
     pub fn set_receive_buffer(&mut self, bytes: usize) -> Result<(), Error> {
         self.inner
             .set_receive_buffer(bytes)
@@ -292,15 +295,14 @@ impl Events {
             })
     }
 
-    /// After [`Event::Overrun`]: throws away what is queued and lists the table, so that the list and
-    /// the events from now on are the whole picture again.
+    /// Discards queued events and lists the table, after [`Event::Overrun`]. The list and the later events together are complete.
     ///
-    /// What happens during the listing is in the list, in events, or in both: an event may tell of a
-    /// flow that the list has already, or of the end of one that it does not have.
+    /// A change during the listing is in the list, in an event, or in both: an event may report a new flow that the list has
+    /// already, or the end of a flow that the list does not have.
     ///
     /// # Errors
-    /// What goes wrong listing, or on the subscription's socket.
-    pub fn resynchronise(&mut self, table: &mut dyn Conntrack, filter: &Filter) -> Result<Vec<Flow>, Error> {
+    /// Errors of the listing and of the subscription's socket.
+    pub fn resync(&mut self, table: &mut dyn Conntrack, filter: &Filter) -> Result<Vec<Flow>, Error> {
         self.inner.set_timeout(Some(Duration::ZERO));
         let drained = self
             .inner
@@ -351,7 +353,7 @@ fn decode(
         });
     }
     let flow = wire::read_flow(message.payload)?;
-    // What the kernel filter accepts is compared again: it accepts what it cannot read.
+    // The program of the kernel filter accepts messages that it cannot parse, so the filters are compared again.
     let is_accepted = kernel_filters.is_none_or(|filters| filters.iter().any(|filter| filter.matches(&flow)));
     if !is_accepted || !filter.matches(&flow) {
         return Ok(None);
@@ -377,7 +379,7 @@ impl Iterator for Events {
 }
 
 impl AsFd for Events {
-    /// For `poll`: readable when news, or the news of an overrun, waits.
+    /// For `poll`: readable when an event or the report of an overrun is queued.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }

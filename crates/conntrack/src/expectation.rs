@@ -1,4 +1,4 @@
-//! Connections that a helper has announced.
+//! Expectations.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,76 +9,77 @@ use crate::tuple::Tuple;
 use crate::zone::Zone;
 
 bitflags::bitflags! {
-    /// What kind of expectation it is.
+    /// Flags of an expectation.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct ExpectationFlags: u32 {
-        /// Stays when it is met.
+        /// Not deleted when a flow matches.
         #[doc(alias = "NF_CT_EXPECT_PERMANENT")]
         const PERMANENT = 1;
-        /// Not to be met yet.
+        /// No flow matches yet.
         #[doc(alias = "NF_CT_EXPECT_INACTIVE")]
         const INACTIVE = 2;
-        /// Made by a program.
+        /// Added by a program.
         #[doc(alias = "NF_CT_EXPECT_USERSPACE")]
         const USERSPACE = 4;
-        /// Bits that have no name yet.
+        /// Bits without a name are kept.
         const _ = !0;
     }
 }
 
-/// A connection that another one has announced, such as the data connection of FTP
-/// (`conntrack -L expect`).
+/// A flow that another flow has announced, such as the data connection of FTP (`conntrack -L expect`).
+///
+/// `Display` is the line of `conntrack -L expect`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expectation {
-    /// Original tuple of the flow that announced it.
+    /// Original tuple of the flow that announced it, its master.
     pub master: Tuple,
-    /// What is expected.
+    /// Original tuple of the expected flow.
     pub tuple: Tuple,
-    /// Which bits of what is expected must fit: 0 in a port means any.
+    /// Bits of the tuple that are compared; a port of 0 is any port.
     pub mask: Tuple,
-    /// The zone, zone 0 where the kernel leaves it out: up to 6.18 it does not list the zone of an expectation
+    /// The zone. Zone 0 if the kernel does not list it, as kernels up to 6.18
     /// ([`ctnetlink_exp_dump_expect`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c)).
     pub zone: Zone,
-    /// Whole seconds for which it is expected; `None` for ever.
+    /// Time until the expectation ends, in whole seconds; `None` is no end.
     pub timeout: Option<Duration>,
-    /// Number of the expectation. Linux 6.1 tells another one in news than in listings.
+    /// Id of the expectation. Linux 6.1 has other ids in events than in listings.
     pub id: u32,
-    /// Name of the helper that the new flow will get.
+    /// Name of the helper that the expected flow gets.
     pub helper: Option<Box<str>>,
-    /// What kind of expectation it is.
+    /// Flags.
     pub flags: ExpectationFlags,
-    /// Class, in the helper's numbering.
+    /// Class, a number of the helper.
     pub class: u32,
-    /// Name of the function in the kernel that is called when it is met, where it has one.
+    /// Name of the kernel function that is called when a flow matches, if any.
     pub function: Option<Box<str>>,
 }
 
-/// An expectation to create ([`Client::add_expectation`](crate::Client::add_expectation)).
+/// An expectation to add ([`Client::add_expectation`](crate::Client::add_expectation)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewExpectation {
-    /// Original tuple of the flow that announces it, in the same zone. The flow has a helper.
+    /// Original tuple of its master, an existing flow with a helper in the same zone.
     pub master: Tuple,
-    /// Tuple of the expected flow, of the family of the master.
+    /// Original tuple of the expected flow, of the family of the master.
     pub tuple: Tuple,
-    /// Which bits of the source of what is expected must fit: 0 in a port means any. The destination must fit in
-    /// any case. Of the family and the protocol of what is expected.
+    /// Bits of the source that are compared; a port of 0 is any port. The destination is always compared completely. The
+    /// family and the protocol are those of `tuple`.
     pub mask: Tuple,
-    /// Number of the zone.
+    /// Id of the zone; 0 by default.
     pub zone: u16,
-    /// Whole seconds for which it is expected, up to `u32::MAX`; `None` is the time of the master's helper.
+    /// Time until the expectation ends, whole seconds up to `u32::MAX`; `None` is the timeout of the master's helper.
     pub timeout: Option<Duration>,
-    /// Name of the helper that the new flow will get; `None` for none.
+    /// Name of the helper that the expected flow gets; `None` is no helper.
     pub helper: Option<String>,
-    /// What kind of expectation it is. [`ExpectationFlags::USERSPACE`] has no effect.
+    /// Flags. [`ExpectationFlags::USERSPACE`] has no effect.
     pub flags: ExpectationFlags,
-    /// Class, in the numbering of `helper`; 0 without one.
+    /// Class, a number of `helper`; 0 without a helper.
     pub class: u32,
 }
 
 impl NewExpectation {
-    /// An expectation in zone 0, for the time of the master's helper, without a helper of its own.
+    /// An expectation in zone 0, with the timeout of the master's helper, without a helper and flags.
     pub fn new(master: Tuple, tuple: Tuple, mask: Tuple) -> Self {
         NewExpectation {
             master,
@@ -92,31 +93,31 @@ impl NewExpectation {
         }
     }
 
-    /// In this zone.
+    /// Sets the zone.
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = zone;
         self
     }
 
-    /// For this time.
+    /// Sets the timeout.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// With this helper for the new flow.
+    /// Sets the helper of the expected flow.
     pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
         self.helper = Some(helper.into());
         self
     }
 
-    /// Of this kind.
+    /// Sets the flags.
     pub fn with_flags(mut self, flags: ExpectationFlags) -> Self {
         self.flags = flags;
         self
     }
 
-    /// Of this class.
+    /// Sets the class.
     pub fn with_class(mut self, class: u32) -> Self {
         self.class = class;
         self
@@ -126,14 +127,14 @@ impl NewExpectation {
         self.master.check("master tuple")?;
         self.tuple.check("tuple")?;
         self.mask.check("mask")?;
-        let is_alike = |other: &Tuple| other.family() == self.tuple.family();
-        if !is_alike(&self.master) {
+        let has_family = |other: &Tuple| other.family() == self.tuple.family();
+        if !has_family(&self.master) {
             return Err(InvalidOperation::MixedFamilies {
                 field: "master tuple",
             });
         }
-        if !is_alike(&self.mask) || self.mask.protocol != self.tuple.protocol {
-            return Err(InvalidOperation::MaskDiffers);
+        if !has_family(&self.mask) || self.mask.protocol != self.tuple.protocol {
+            return Err(InvalidOperation::MaskMismatch);
         }
         if self.helper.as_deref().is_some_and(|name| !is_helper_name(name)) {
             return Err(InvalidOperation::HelperName);
@@ -143,7 +144,7 @@ impl NewExpectation {
 }
 
 impl fmt::Display for NewExpectation {
-    /// As `conntrack -L expect` prints it, as far as it is known.
+    /// As `conntrack -L expect` prints it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Expectation {
             master: self.master,
@@ -187,8 +188,8 @@ impl fmt::Display for Expectation {
     }
 }
 
-/// The fields of a tuple, with a prefix before the second: the first gets it from where it stands, and ports
-/// have none.
+/// The fields of a tuple, with a prefix before the second field. The caller prints the prefix of the first field; ports have no
+/// prefix.
 fn second_prefixed(prefix: &str, tuple: &Tuple) -> String {
     tuple.to_string().replacen(' ', &format!(" {prefix}"), 1)
 }

@@ -1,4 +1,4 @@
-//! A table in memory.
+//! The fake.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,33 +10,32 @@ use crate::deletion::Deletion;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey, Labels};
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::flows::Flows;
 use crate::new_flow::NewFlow;
-use crate::operation::{Operation, Scope};
+use crate::operation::{FlushScope, Operation};
 use crate::protocol_state::{ProtocolState, SctpState, TcpState};
 use crate::statistics::Totals;
 use crate::status::Status;
 use crate::tuple::{ProtocolPart, Tuple};
-use crate::zone::{Zone, ZoneScope};
+use crate::zone::{Zone, ZoneDirection};
 
-/// A connection-tracking table in memory that refuses what the kernel refuses, with the same errors.
+/// A connection-tracking table in memory, which refuses invalid operations with the same errors as the kernel.
 ///
-/// Time stands still in it: a flow ends only when it is deleted or its time-out is set to 0. No
-/// packets pass, so that nothing changes by itself either.
+/// It has no clock and no packets: a flow ends only when it is deleted or its timeout is set to 0.
 #[derive(Clone, Debug)]
 pub struct Fake {
     flows: BTreeMap<u32, Flow>,
-    /// Both tuples of every flow, with the zone as far as it concerns their direction.
+    /// Both tuples of every flow, each with the zone id of its direction.
     index: HashMap<(u16, Tuple), u32>,
     next_id: u32,
-    /// The kernel makes a flow's number from its place in memory and its original tuple, and a place is soon used
-    /// again: a flow that comes back gets the same number here, whatever its reply tuple.
-    numbers: HashMap<(u16, Tuple), u32>,
+    /// Ids by original tuple and zone id. The kernel computes an id from the flow's address in memory and its original tuple, and uses
+    /// the address again soon: here a later flow with the same original tuple always gets the same id.
+    ids: HashMap<(u16, Tuple), u32>,
     has_labels: bool,
     limit: u32,
     helpers: Vec<(String, Protocol)>,
-    has_privilege: bool,
+    has_permission: bool,
 }
 
 impl Default for Fake {
@@ -46,49 +45,49 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// An empty table with room for 262 144 flows, no helpers, and a caller who may do everything.
+    /// An empty table for 262 144 flows, without helpers and labels, of a caller with all permissions.
     pub fn new() -> Self {
         Fake {
             flows: BTreeMap::new(),
             index: HashMap::new(),
             next_id: 0x1234_0000,
-            numbers: HashMap::new(),
+            ids: HashMap::new(),
             has_labels: false,
             limit: 262_144,
             helpers: Vec::new(),
-            has_privilege: true,
+            has_permission: true,
         }
     }
 
-    /// With room for so many flows.
+    /// Sets the maximum number of flows; 0 is no limit.
     pub fn with_limit(mut self, limit: u32) -> Self {
         self.limit = limit;
         self
     }
 
-    /// With a rule that uses labels: flows that are made have room for them.
+    /// Gives new flows room for labels, as if a rule used labels.
     pub fn with_labels(mut self) -> Self {
         self.has_labels = true;
         self
     }
 
-    /// With a helper of this name for a protocol.
+    /// Adds a helper for a protocol.
     pub fn with_helper(mut self, name: impl Into<String>, protocol: Protocol) -> Self {
         self.helpers.push((name.into(), protocol));
         self
     }
 
-    /// With a caller who lacks `CAP_NET_ADMIN`.
-    pub fn without_privilege(mut self) -> Self {
-        self.has_privilege = false;
+    /// Refuses every request, as if the caller lacked `CAP_NET_ADMIN`.
+    pub fn without_permission(mut self) -> Self {
+        self.has_permission = false;
         self
     }
 
-    /// Puts a flow into the table as it is, as a packet might have made it: with counters, status
-    /// bits, labels; it has room for labels if it has any. An `id` of 0 is replaced by one of its own.
+    /// Adds a flow with all its fields, such as counters, status bits and labels. It has room for labels if `labels` is set. An `id` that is
+    /// 0 or used by another flow is replaced.
     ///
     /// # Errors
-    /// [`is_already_exists`](Error::is_already_exists) if one of the tuples is taken.
+    /// [`is_already_exists`](Error::is_already_exists) if a flow with one of the tuples exists.
     pub fn insert(&mut self, mut flow: Flow) -> Result<FlowKey, Error> {
         let taken = |errno| Error::Request {
             attempt: "insert a flow",
@@ -103,7 +102,7 @@ impl Fake {
         }
         if flow.id == 0 || self.flows.contains_key(&flow.id) {
             let [place, _] = self.places(&flow);
-            flow.id = *self.numbers.entry(place).or_insert_with(|| {
+            flow.id = *self.ids.entry(place).or_insert_with(|| {
                 self.next_id = self.next_id.wrapping_add(1);
                 self.next_id
             });
@@ -118,17 +117,16 @@ impl Fake {
 
     fn places(&self, flow: &Flow) -> [(u16, Tuple); 2] {
         [
-            (flow.zone.number_in(ZoneScope::Original), flow.original),
-            (flow.zone.number_in(ZoneScope::Reply), flow.reply),
+            (flow.zone.id_in(ZoneDirection::Original), flow.original),
+            (flow.zone.id_in(ZoneDirection::Reply), flow.reply),
         ]
     }
 
-    /// The kernel looks in the zone as it concerns the original direction, then as it concerns the
-    /// reply direction.
+    /// Looks up the zone id of the original direction first, then that of the reply direction, as the kernel does.
     fn find(&self, key: &FlowKey) -> Option<u32> {
-        [ZoneScope::Original, ZoneScope::Reply]
+        [ZoneDirection::Original, ZoneDirection::Reply]
             .into_iter()
-            .find_map(|scope| self.index.get(&(key.zone.number_in(scope), key.tuple)))
+            .find_map(|direction| self.index.get(&(key.zone.id_in(direction), key.tuple)))
             .copied()
     }
 
@@ -146,23 +144,23 @@ impl Fake {
             problem,
         })?;
         let done = match operation {
-            _ if !self.has_privilege => Err(Errno::EPERM),
+            _ if !self.has_permission => Err(Errno::EPERM),
             Operation::Add(flow) => self.add_flow(flow),
             Operation::Ensure(flow) => match self.find(&flow.key()) {
                 None => self.add_flow(flow),
                 Some(id) => {
-                    let present = self.flows.get(&id);
-                    // Bits are added to those that it has.
-                    let status = present.map_or(flow.status, |present| present.status | flow.status);
-                    let mut changes = Changes::new()
+                    let existing = self.flows.get(&id);
+                    // The bits of the flow stay set.
+                    let status = existing.map_or(flow.status, |existing| existing.status | flow.status);
+                    let mut update = FlowUpdate::new()
                         .with_timeout(flow.timeout)
                         .with_mark(flow.mark)
                         .with_status(status);
-                    changes.tcp_state = flow.tcp_state;
-                    changes.protocol_state = flow.protocol_state;
-                    changes.labels = flow.labels.map(|labels| (labels, Labels(u128::MAX)));
-                    let helper = present.and_then(|flow| flow.helper.as_deref());
-                    // These are decided when a flow begins.
+                    update.tcp_state = flow.tcp_state;
+                    update.protocol_state = flow.protocol_state;
+                    update.labels = flow.labels.map(|labels| (labels, Labels(u128::MAX)));
+                    let helper = existing.and_then(|flow| flow.helper.as_deref());
+                    // The kernel sets these only when a flow begins.
                     if flow.source_nat.is_some()
                         || flow.destination_nat.is_some()
                         || flow.master.is_some()
@@ -170,16 +168,16 @@ impl Fake {
                     {
                         Err(Errno::EOPNOTSUPP)
                     } else {
-                        self.change(id, &changes)
+                        self.update_flow(id, &update)
                     }
                 }
             },
-            Operation::Update(key, changes) => match self.find(key) {
-                Some(id) => self.change(id, changes),
+            Operation::Update(key, update) => match self.find(key) {
+                Some(id) => self.update_flow(id, update),
                 None => Err(Errno::ENOENT),
             },
             Operation::Delete(key) => match self.find(key) {
-                Some(id) if key.id.is_none_or(|wanted| wanted == id) => {
+                Some(id) if key.id.is_none_or(|key_id| key_id == id) => {
                     self.remove(id);
                     Ok(())
                 }
@@ -196,7 +194,7 @@ impl Fake {
         };
         done.map_err(|errno| {
             let (operation, source) = (Box::new(operation.clone()), refused(errno));
-            if errno == Errno::EPERM && self.has_privilege {
+            if errno == Errno::EPERM && self.has_permission {
                 Error::TimeoutFixed { operation, source }
             } else {
                 Error::Failed { operation, source }
@@ -247,7 +245,7 @@ impl Fake {
         };
         flow.timeout = Some(new.timeout);
         flow.mark = new.mark;
-        // Without room they are left out.
+        // The kernel ignores labels of a flow without room.
         flow.labels = self.has_labels.then(|| new.labels.unwrap_or_default());
         flow.use_count = 1;
         flow.protocol_state = match new.original.protocol {
@@ -262,8 +260,8 @@ impl Fake {
             }),
             _ => None,
         };
-        if let (Some(wanted), Some(state)) = (new.protocol_state, &mut flow.protocol_state) {
-            *state = changed_state(wanted)?;
+        if let (Some(new_state), Some(state)) = (new.protocol_state, &mut flow.protocol_state) {
+            *state = stored_state(new_state)?;
         }
         if let Some(name) = &new.helper {
             let known = (name.clone(), new.original.protocol);
@@ -290,37 +288,37 @@ impl Fake {
         if self.limit != 0 && self.flows.len() >= self.limit as usize {
             return Err(Errno::ENOMEM);
         }
-        // What ends at once is never seen.
+        // A flow with a timeout of 0 ends at once.
         if new.timeout.is_zero() {
             return Ok(());
         }
         self.insert(flow).map(drop).map_err(|_| Errno::EEXIST)
     }
 
-    fn change(&mut self, id: u32, changes: &Changes) -> Result<(), Errno> {
+    fn update_flow(&mut self, id: u32, update: &FlowUpdate) -> Result<(), Errno> {
         let flow = self.flows.get_mut(&id).ok_or(Errno::ENOENT)?;
-        // In the kernel's order: what comes before a refusal stays changed.
-        if let Some(timeout) = changes.timeout {
+        // In the order of the kernel: changes before a refused one are kept.
+        if let Some(timeout) = update.timeout {
             if flow.status.contains(Status::FIXED_TIMEOUT) {
                 return Err(Errno::EPERM);
             }
             flow.timeout = Some(timeout);
         }
-        if let Some(status) = changes.status {
+        if let Some(status) = update.status {
             flow.status = change_status(flow.status, status)?;
         }
-        if let (Some(wanted), Some(ProtocolState::Tcp { state, .. })) =
-            (changes.tcp_state, &mut flow.protocol_state)
+        if let (Some(new_state), Some(ProtocolState::Tcp { state, .. })) =
+            (update.tcp_state, &mut flow.protocol_state)
         {
-            *state = checked_state(wanted)?;
+            *state = checked_state(new_state)?;
         }
-        if let (Some(wanted), Some(state)) = (changes.protocol_state, &mut flow.protocol_state) {
-            *state = changed_state(wanted)?;
+        if let (Some(new_state), Some(state)) = (update.protocol_state, &mut flow.protocol_state) {
+            *state = stored_state(new_state)?;
         }
-        if let Some((mark, mask)) = changes.mark {
+        if let Some((mark, mask)) = update.mark {
             flow.mark = (flow.mark & !mask) | (mark & mask);
         }
-        if let Some((labels, mask)) = changes.labels {
+        if let Some((labels, mask)) = update.labels {
             let own = flow.labels.as_mut().ok_or(Errno::ENOSPC)?;
             own.0 = (own.0 & !mask.0) | (labels.0 & mask.0);
         }
@@ -331,18 +329,18 @@ impl Fake {
     }
 }
 
-/// What the kernel makes of a wish for status bits
+/// Status bits after a request, as the kernel computes them
 /// ([`nf_ct_change_status_common`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L2836)).
-fn change_status(now: Status, wish: Status) -> Result<Status, Errno> {
-    let wish = wish | Status::CONFIRMED;
-    let changed = now ^ wish;
+fn change_status(old: Status, requested: Status) -> Result<Status, Errno> {
+    let requested = requested | Status::CONFIRMED;
+    let changed = old ^ requested;
     if changed.intersects(Status::EXPECTED | Status::CONFIRMED | Status::DYING) {
         return Err(Errno::EBUSY);
     }
-    if (changed & now).intersects(Status::SEEN_REPLY | Status::ASSURED) {
+    if (changed & old).intersects(Status::SEEN_REPLY | Status::ASSURED) {
         return Err(Errno::EBUSY);
     }
-    Ok(now | (wish - UNCHANGEABLE))
+    Ok(old | (requested - UNCHANGEABLE))
 }
 
 /// `IPS_UNCHANGEABLE_MASK`.
@@ -359,11 +357,11 @@ const UNCHANGEABLE: Status = Status::SRC_NAT_DONE
     .union(Status::OFFLOAD)
     .union(Status::HW_OFFLOAD);
 
-/// What the kernel makes of the state of a protocol
+/// The protocol state after a request, as the kernel computes it
 /// ([`nlattr_to_tcp`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_proto_tcp.c)).
-fn changed_state(wanted: ProtocolState) -> Result<ProtocolState, Errno> {
+fn stored_state(new: ProtocolState) -> Result<ProtocolState, Errno> {
     const WINDOW_SCALE: u8 = 1;
-    Ok(match wanted {
+    Ok(match new {
         ProtocolState::Tcp {
             state,
             window_scale,
@@ -388,7 +386,7 @@ fn checked_state(state: TcpState) -> Result<TcpState, Errno> {
     Ok(state)
 }
 
-/// The kernel does not send labels if none is set.
+/// A flow as it is listed: without labels if none is set.
 fn as_listed(mut flow: Flow) -> Flow {
     flow.labels = flow.labels.filter(|labels| labels.0 != 0);
     flow
@@ -408,7 +406,7 @@ impl Conntrack for Fake {
             filter: filter.to_string(),
             problem,
         })?;
-        self.permitted("list flows")?;
+        self.check_permission("list flows")?;
         let filter = filter.clone();
         let flows = self.flows.values().filter(move |flow| filter.matches(flow));
         Ok(Flows::new(flows.cloned().map(as_listed).map(Ok)))
@@ -420,9 +418,9 @@ impl Conntrack for Fake {
             filter: key.to_string(),
             problem,
         })?;
-        self.permitted(ATTEMPT)?;
+        self.check_permission(ATTEMPT)?;
         self.find(key)
-            .filter(|id| key.id.is_none_or(|wanted| wanted == *id))
+            .filter(|id| key.id.is_none_or(|key_id| key_id == *id))
             .and_then(|id| self.flows.get(&id))
             .cloned()
             .map(as_listed)
@@ -438,14 +436,14 @@ impl Conntrack for Fake {
             operation: Box::new(operation),
             problem,
         })?;
-        self.permitted("list flows")?;
+        self.check_permission("list flows")?;
         Ok(Deletion {
             deleted: Some(self.remove_matching(filter)),
             ..Deletion::default()
         })
     }
 
-    fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
+    fn delete_many(&mut self, keys: &[FlowKey]) -> Deletion {
         let mut deletion = Deletion {
             deleted: Some(0),
             ..Deletion::default()
@@ -453,7 +451,7 @@ impl Conntrack for Fake {
         for key in keys {
             match self.apply(&Operation::Delete(*key)) {
                 Ok(()) => *deletion.deleted.get_or_insert_default() += 1,
-                Err(error) if error.is_not_found() => deletion.vanished += 1,
+                Err(error) if error.is_not_found() => deletion.not_found += 1,
                 Err(error) => deletion.failed.push((*key, error)),
             }
         }
@@ -461,7 +459,7 @@ impl Conntrack for Fake {
     }
 
     fn totals(&mut self) -> Result<Totals, Error> {
-        self.permitted("count flows")?;
+        self.check_permission("count flows")?;
         Ok(Totals {
             entries: u32::try_from(self.flows.len()).unwrap_or(u32::MAX),
             limit: Some(self.limit),
@@ -470,8 +468,8 @@ impl Conntrack for Fake {
 }
 
 impl Fake {
-    fn permitted(&self, attempt: &'static str) -> Result<(), Error> {
-        if self.has_privilege {
+    fn check_permission(&self, attempt: &'static str) -> Result<(), Error> {
+        if self.has_permission {
             return Ok(());
         }
         Err(Error::Request {
@@ -480,14 +478,14 @@ impl Fake {
         })
     }
 
-    /// Everything, for tests that look at the table without a client.
+    /// All flows in the order of their ids, independent of permissions.
     pub fn all(&self) -> impl Iterator<Item = &Flow> {
         self.flows.values()
     }
 
-    /// Empties the table.
+    /// Deletes all flows, independent of permissions.
     pub fn clear(&mut self) {
-        self.remove_matching(&Scope::Everything.filter());
+        self.remove_matching(&FlushScope::All.filter());
     }
 }
 
@@ -516,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_takes_no_more() {
+    fn a_full_table_refuses_flows() {
         let mut table = Fake::new().with_limit(2);
         table.add(&flow(1)).unwrap();
         table.add(&flow(2)).unwrap();
@@ -526,21 +524,21 @@ mod tests {
     }
 
     #[test]
-    fn without_privilege_nothing_goes() {
-        let mut table = Fake::new().without_privilege();
+    fn without_permission_every_request_is_refused() {
+        let mut table = Fake::new().without_permission();
         assert!(table.add(&flow(1)).unwrap_err().is_permission_denied());
         assert!(table.list(&Filter::new()).unwrap_err().is_permission_denied());
         assert!(table.totals().unwrap_err().is_permission_denied());
     }
 
     #[test]
-    fn helpers_and_labels_are_there_if_the_table_has_them() {
+    fn helpers_and_labels_are_supported_on_request() {
         let mut table = Fake::new().with_helper("tftp", Protocol::UDP);
         table.add(&flow(1).with_helper("tftp")).unwrap();
         let found = table.flow(&flow(1).key()).unwrap();
         assert_eq!(found.helper.as_deref(), Some("tftp"));
         let labels = (Labels(1 << 7), Labels(1 << 7));
-        let change = Changes::new().with_labels(labels.0, labels.1);
+        let change = FlowUpdate::new().with_labels(labels.0, labels.1);
         assert_eq!(
             table.update(&flow(1).key(), &change).unwrap_err().errno(),
             Some(Errno::ENOSPC)

@@ -1,4 +1,4 @@
-//! Which flows are meant.
+//! Filters of flows.
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use crate::port_range::PortRange;
 use crate::status::Status;
 use crate::tuple_filter::TupleFilter;
 
-/// Which flows are meant: those that fulfil every condition that is set.
+/// Conditions on flows. A flow matches if it fulfils every condition that is set.
 ///
-/// What of it the kernel can do, the kernel does; all of it is checked here again on every flow.
-/// `Display` is in the options of `conntrack -L` and `-D`, where it has one.
+/// [`Client`](crate::Client) leaves the conditions that the kernel supports to the kernel, and compares every listed flow with the
+/// filter again. `Display` prints the options of `conntrack -L` and `-D`; conditions without an option have names of the same style.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Filter {
@@ -27,152 +27,151 @@ pub struct Filter {
     pub original: TupleFilter,
     /// Conditions on the reply tuple.
     pub reply: TupleFilter,
-    /// Conditions that the original or the reply tuple fulfils, all of them the same tuple. Compared here, not in the
-    /// kernel.
+    /// Conditions that the original or the reply tuple fulfils, the same tuple all of them. Not compared in the kernel.
     pub either: TupleFilter,
     /// Mark (`-m`).
     pub mark: Option<MarkFilter>,
-    /// Number of the zone (`-w`), whatever its scope. Zone 0 is where flows are by default.
+    /// Id of the zone (`-w`), in any direction. Flows are in zone 0 by default.
     pub zone: Option<u16>,
     /// Status (`-u`).
     pub status: Option<StatusFilter>,
-    /// Labels (`-l`). Compared here, not in the kernel.
+    /// Labels (`-l`). Not compared in the kernel.
     pub labels: Option<LabelFilter>,
 }
 
 /// A condition on the mark: `mark & mask == value`. A value with bits outside the mask never matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MarkFilter {
-    /// What the bits are.
+    /// Required bits.
     pub value: u32,
-    /// Which bits are looked at.
+    /// Compared bits.
     pub mask: u32,
 }
 
-/// A condition on the status: of the bits in the mask, exactly those in `set` are set.
+/// A condition on the status: `status & mask == set`. A `set` with bits outside the mask never matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StatusFilter {
-    /// Bits that are set.
+    /// Required bits.
     pub set: Status,
-    /// Bits that are looked at.
+    /// Compared bits.
     pub mask: Status,
 }
 
-/// A condition on the labels: of those in the mask, exactly those in `set` are set.
+/// A condition on the labels: `labels & mask == set`. A `set` with labels outside the mask never matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LabelFilter {
-    /// Labels that are set.
+    /// Required labels.
     pub set: Labels,
-    /// Labels that are looked at.
+    /// Compared labels.
     pub mask: Labels,
 }
 
 impl Filter {
-    /// No condition: every flow matches.
+    /// A filter without a condition: every flow matches.
     pub fn new() -> Self {
         Filter::default()
     }
 
-    /// Of this family.
+    /// Requires the family of the addresses (`-f`).
     pub fn with_family(mut self, family: Family) -> Self {
         self.family = Some(family);
         self
     }
 
-    /// Of this protocol.
+    /// Requires the protocol (`-p`).
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = Some(protocol);
         self
     }
 
-    /// Original source in this network (`-s`).
+    /// Requires an original source address in this network (`-s`).
     pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
         self.original.source = Some(network.into());
         self
     }
 
-    /// Original destination in this network (`-d`): where the client meant to go.
+    /// Requires an original destination address in this network (`-d`), before address translation.
     pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.original.destination = Some(network.into());
         self
     }
 
-    /// Original source port (`--sport`) or ports.
+    /// Requires an original source port (`--sport`), or one of a range.
     pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.original.source_port = Some(port.into());
         self
     }
 
-    /// Original destination port (`--dport`) or ports.
+    /// Requires an original destination port (`--dport`), or one of a range.
     pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.original.destination_port = Some(port.into());
         self
     }
 
-    /// Reply source in this network (`-r`): who really answers, after translation.
+    /// Requires a reply source address in this network (`-r`): the peer after address translation.
     pub fn with_reply_source(mut self, network: impl Into<IpNet>) -> Self {
         self.reply.source = Some(network.into());
         self
     }
 
-    /// Reply destination in this network (`-q`).
+    /// Requires a reply destination address in this network (`-q`).
     pub fn with_reply_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.reply.destination = Some(network.into());
         self
     }
 
-    /// Reply source port (`--reply-port-src`).
+    /// Requires a reply source port (`--reply-port-src`), or one of a range.
     pub fn with_reply_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.reply.source_port = Some(port.into());
         self
     }
 
-    /// Reply destination port (`--reply-port-dst`).
+    /// Requires a reply destination port (`--reply-port-dst`), or one of a range.
     pub fn with_reply_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.reply.destination_port = Some(port.into());
         self
     }
 
-    /// With an original or a reply tuple that fulfils these conditions, all of them the same tuple.
+    /// Requires that the original or the reply tuple fulfils all these conditions.
     pub fn with_either(mut self, tuple: TupleFilter) -> Self {
         self.either = tuple;
         self
     }
 
-    /// Exactly this mark.
+    /// Requires this mark (`-m`).
     pub fn with_mark(self, mark: u32) -> Self {
         self.with_masked_mark(mark, u32::MAX)
     }
 
-    /// `mark & mask == value`.
+    /// Requires `mark & mask == value`.
     pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
         self.mark = Some(MarkFilter { value, mask });
         self
     }
 
-    /// In this zone.
+    /// Requires the zone id (`-w`).
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = Some(zone);
         self
     }
 
-    /// With all of these bits set.
+    /// Requires that all these status bits are set (`-u`).
     pub fn with_status(self, status: Status) -> Self {
         self.with_masked_status(status, status)
     }
 
-    /// Of the bits in the mask, exactly those in `set`.
+    /// Requires `status & mask == set`.
     pub fn with_masked_status(mut self, set: Status, mask: Status) -> Self {
         self.status = Some(StatusFilter { set, mask });
         self
     }
 
-    /// With all of these labels set (`-l`).
+    /// Requires that all these labels are set (`-l`).
     pub fn with_labels(self, labels: Labels) -> Self {
         self.with_masked_labels(labels, labels)
     }
 
-    /// Of the labels in the mask, exactly those in `set`.
+    /// Requires `labels & mask == set`.
     pub fn with_masked_labels(mut self, set: Labels, mask: Labels) -> Self {
         self.labels = Some(LabelFilter { set, mask });
         self
@@ -180,7 +179,7 @@ impl Filter {
 
     /// Whether no condition is set, so that every flow matches.
     pub fn is_unconditional(&self) -> bool {
-        let nothing = StatusFilter {
+        let any_status = StatusFilter {
             set: Status::empty(),
             mask: Status::empty(),
         };
@@ -197,7 +196,7 @@ impl Filter {
             && self.labels.is_none_or(|labels| labels == any_labels)
             && self.mark.is_none_or(|mark| mark == any_mark)
             && self.zone.is_none()
-            && self.status.is_none_or(|status| status == nothing)
+            && self.status.is_none_or(|status| status == any_status)
     }
 
     /// Whether a flow fulfils every condition.
@@ -217,7 +216,7 @@ impl Filter {
                 .is_none_or(|LabelFilter { set, mask }| flow.labels.unwrap_or_default().0 & mask.0 == set.0)
     }
 
-    /// The one family that can match: the one asked for, or that of the addresses.
+    /// The only family that can match: the condition on the family, or the family of the networks.
     pub(crate) fn implied_family(&self) -> Option<Family> {
         self.family.or_else(|| {
             [
@@ -235,7 +234,7 @@ impl Filter {
         })
     }
 
-    /// A filter that nothing can fulfil because its families differ is a mistake.
+    /// Returns an error for an empty port range, or for conditions of different families.
     pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
         for (field, ports) in [
             ("original source port", self.original.source_port),
@@ -248,7 +247,7 @@ impl Filter {
             if let Some(ports) = ports
                 && ports.first > ports.last
             {
-                return Err(InvalidOperation::PortRange { field, ports });
+                return Err(InvalidOperation::EmptyPortRange { field, ports });
             }
         }
         let Some(family) = self.implied_family() else {
@@ -263,14 +262,14 @@ impl Filter {
             ("either destination", self.either.destination),
         ] {
             if network.is_some_and(|network| Family::of(network.addr()) != family) {
-                return Err(InvalidOperation::FilterFamily { field, family });
+                return Err(InvalidOperation::FilterFamilyMismatch { field, family });
             }
         }
         Ok(())
     }
 
-    /// The conditions that all of these filters have, and so every flow that one of them accepts fulfils. `None`
-    /// without a filter.
+    /// The conditions that all filters have in common. Every flow that matches one of the filters fulfils them. `None` for an empty
+    /// list.
     pub(crate) fn common(filters: &[Filter]) -> Option<Filter> {
         let with_family = |filter: &Filter| Filter {
             family: filter.implied_family(),
@@ -285,7 +284,7 @@ impl Filter {
                 protocol: same(one.protocol, other.protocol),
                 original: one.original.common(other.original),
                 reply: one.reply.common(other.reply),
-                // Two conditions on one of two tuples: which one may depend on both.
+                // Only if they are equal: a part of the conditions may be fulfilled by the other tuple.
                 either: if one.either == other.either {
                     one.either
                 } else {
@@ -375,10 +374,10 @@ impl fmt::Display for Filter {
                 let unset = mask - set;
                 let impossible = set - mask;
                 let mut text = (set & mask).to_string();
-                for (mark, bits) in [("!", unset), ("impossible:", impossible)] {
+                for (prefix, bits) in [("!", unset), ("impossible:", impossible)] {
                     if !bits.is_empty() {
                         let separator = if text.is_empty() { "" } else { "," };
-                        text = format!("{text}{separator}{mark}{bits}");
+                        text = format!("{text}{separator}{prefix}{bits}");
                     }
                 }
                 text
@@ -392,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_prints_as_options_of_conntrack() {
+    fn a_filter_prints_as_options_of_the_tool() {
         let filter = Filter::new()
             .with_family(Family::Ipv4)
             .with_protocol(Protocol::UDP)
@@ -410,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_without_an_option_print_too() {
+    fn conditions_without_an_option_are_printed() {
         let filter = Filter::new()
             .with_destination_port(1000..=2000)
             .with_either(TupleFilter::new().with_source("10.0.0.1/32".parse::<IpNet>().unwrap()))
@@ -426,12 +425,12 @@ mod tests {
                 .check()
                 .unwrap_err()
                 .to_string(),
-            "filter, original source port: the range 2-1 is empty"
+            "filter, original source port: empty port range 2-1"
         );
     }
 
     #[test]
-    fn conditions_that_never_exclude_anything_are_none() {
+    fn a_condition_that_every_flow_fulfils_is_no_condition() {
         assert!(Filter::new().is_unconditional());
         assert!(Filter::new().with_masked_mark(0, 0).is_unconditional());
         assert!(Filter::new().with_status(Status::empty()).is_unconditional());
@@ -444,13 +443,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_another_family_are_named() {
+    fn conditions_of_different_families_are_invalid() {
         let filter = Filter::new()
             .with_family(Family::Ipv4)
             .with_reply_source("fd00::/8".parse::<IpNet>().unwrap());
         assert_eq!(
             filter.check().unwrap_err().to_string(),
-            "filter, reply source: not an address of IPv4, which the filter asks for elsewhere"
+            "filter, reply source: not an IPv4 network; valid: conditions of one family"
         );
     }
 }

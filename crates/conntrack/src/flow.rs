@@ -1,4 +1,4 @@
-//! What the kernel knows of one connection.
+//! Flows.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -10,10 +10,10 @@ use crate::protocol_state::ProtocolState;
 use crate::status::Status;
 use crate::tuple::{Direction, Tuple};
 use crate::wire;
-use crate::zone::{Zone, ZoneScope};
+use crate::zone::{Zone, ZoneDirection};
 
-/// Packets and bytes of one direction. Counted only if the sysctl
-/// `net.netfilter.nf_conntrack_acct` was on when the flow began.
+/// Packets and bytes of one direction. The kernel counts them if the sysctl `net.netfilter.nf_conntrack_acct` was 1 when the
+/// flow began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
     /// Packets.
@@ -22,14 +22,14 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// Up to 128 labels that rules have put on a flow (`connlabel`), as a bit each. Flows have room
-/// for labels only while some rule uses them.
+/// Labels of a flow (`connlabel`), one bit for each of the numbers 0 to 127. Flows have room for labels only if a rule of the network
+/// namespace used labels when they began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "connlabel")]
 pub struct Labels(pub u128);
 
 impl Labels {
-    /// Whether the label of this number, from 0 to 127, is set.
+    /// Whether the label is set; false for numbers above 127.
     pub fn contains(self, label: u8) -> bool {
         label < 128 && self.0 & (1 << label) != 0
     }
@@ -43,68 +43,68 @@ impl fmt::Debug for Labels {
     }
 }
 
-/// How sequence numbers of one direction are adjusted (`CTA_SEQ_ADJ_*`).
+/// Adjustment of the TCP sequence numbers of one direction (`CTA_SEQ_ADJ_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SequenceAdjustment {
     /// Sequence number of the last correction.
     pub correction_position: u32,
-    /// Offset before it.
+    /// Offset before the last correction.
     pub offset_before: u32,
-    /// Offset after it.
+    /// Offset after the last correction.
     pub offset_after: u32,
 }
 
-/// What SYNPROXY keeps of a connection (`CTA_SYNPROXY`).
+/// Data of SYNPROXY about a connection (`CTA_SYNPROXY`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Synproxy {
     /// Initial sequence number.
     pub initial_sequence: u32,
-    /// Initial time stamp.
+    /// Initial timestamp.
     pub initial_timestamp: u32,
-    /// Offset of time stamps.
+    /// Offset of timestamps.
     pub timestamp_offset: u32,
 }
 
-/// One flow of the table, as it was when the kernel wrote it down.
+/// A flow of the table, at the time when it was listed.
 ///
-/// `Display` is the line of `conntrack -L -o extended,id`, without a new line.
+/// `Display` is the line of `conntrack -L -o extended,id`, without a newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Flow {
-    /// As packets of the original direction look before translation.
+    /// Tuple of the original direction, before address translation.
     pub original: Tuple,
-    /// As answers look: the inverse of what the original became by translation.
+    /// Tuple of the reply direction: the inverse of the original tuple after address translation.
     pub reply: Tuple,
     /// The zone.
     pub zone: Zone,
-    /// Number of the flow, the same as long as it lives. 0 where the kernel left it out.
+    /// Id of the flow, constant during its life. 0 if the kernel did not send it.
     ///
-    /// The kernel makes it from the flow's place in memory, its original tuple and its master
+    /// The kernel computes it from the flow's address in memory, its original tuple and its master
     /// ([`nf_ct_get_id`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L502)). A
-    /// flow that begins with the same original tuple after another one ended usually gets the same place and so the
-    /// same number, also if its reply tuple is another one. `started` tells the two apart, where it is kept;
-    /// [`key_by_reply`](Flow::key_by_reply) does if the reply tuples differ.
+    /// flow that begins with the same original tuple after another one ended usually gets the same address and so the same id, even if
+    /// its reply tuple differs. `started` distinguishes the two, if the kernel keeps it;
+    /// [`key_by_reply`](Flow::key_by_reply) distinguishes them if the reply tuples differ.
     pub id: u32,
-    /// What happened to it so far.
+    /// Status bits.
     pub status: Status,
-    /// When it ends if no packet comes, in whole seconds. `None` in notifications of an end, and
-    /// for flows that a flow table forwards.
+    /// Time until the flow ends without a further packet, in whole seconds. `None` in events of ended flows, and for flows that a
+    /// flow table forwards.
     pub timeout: Option<Duration>,
-    /// The mark that rules compare and set (`connmark`).
+    /// The mark that rules compare and set (`connmark`); 0 by default.
     pub mark: u32,
-    /// State of protocols that have one.
+    /// State of TCP, SCTP and DCCP.
     pub protocol_state: Option<ProtocolState>,
-    /// Packets and bytes of the original and the reply direction, if they are counted.
+    /// Counters of the original and the reply direction, if the kernel counts.
     pub counters: Option<[Counters; 2]>,
-    /// When it began, if the sysctl `net.netfilter.nf_conntrack_timestamp` is on.
+    /// Start time, if the sysctl `net.netfilter.nf_conntrack_timestamp` is 1.
     pub started: Option<SystemTime>,
-    /// When it ended; only in notifications of an end.
+    /// End time; only in events of ended flows.
     pub stopped: Option<SystemTime>,
-    /// When what a notification tells happened; Linux 6.14 and later.
+    /// Time of the event; only in events, Linux 6.14 and later.
     pub event_time: Option<SystemTime>,
-    /// Labels, if any is set. A flow without room for labels has none.
+    /// Labels; `None` if no label is set, or if the flow has no room for labels.
     pub labels: Option<Labels>,
-    /// Name of the helper that reads this flow.
+    /// Name of the helper.
     pub helper: Option<Box<str>>,
     /// Original tuple of the flow that expected this one.
     pub master: Option<Box<Tuple>>,
@@ -112,30 +112,29 @@ pub struct Flow {
     pub security_context: Option<Box<str>>,
     /// Adjustment of sequence numbers in the original and the reply direction.
     pub sequence_adjustment: Option<Box<[SequenceAdjustment; 2]>>,
-    /// What SYNPROXY keeps.
+    /// Data of SYNPROXY.
     pub synproxy: Option<Synproxy>,
-    /// References that the kernel holds.
+    /// Number of references in the kernel.
     pub use_count: u32,
 }
 
-/// Which flow, exactly.
+/// Identifies a flow.
 ///
-/// The kernel finds a flow by tuple and zone, and with an `id` it acts on it only if its number is the same. A later flow
-/// with the same original tuple usually has the same number ([`Flow::id`]); a key made by
-/// [`Flow::key_by_reply`] spares it if it leads to another destination. `Display` is as for the arguments of
-/// `conntrack -D`.
+/// The kernel finds a flow by tuple and zone. With an `id`, it acts only if the flow has this id. A later flow with the same
+/// original tuple usually has the same id ([`Flow::id`]). A key of [`Flow::key_by_reply`] does not match a later flow with another
+/// destination. `Display` is `udp src=10.0.0.1 dst=10.0.0.2 sport=4660 dport=53 zone=7 id=9`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// The original tuple; a reply tuple finds the flow as well.
     pub tuple: Tuple,
     /// The zone.
     pub zone: Zone,
-    /// Number of the flow; `None` takes whatever flow has the tuple.
+    /// Id of the flow; `None` is any flow with the tuple.
     pub id: Option<u32>,
 }
 
 impl FlowKey {
-    /// Whatever flow has this tuple in zone 0.
+    /// Any flow with this tuple in zone 0.
     pub fn new(tuple: Tuple) -> Self {
         FlowKey {
             tuple,
@@ -144,13 +143,13 @@ impl FlowKey {
         }
     }
 
-    /// In another zone.
+    /// Sets the zone.
     pub fn with_zone(mut self, zone: Zone) -> Self {
         self.zone = zone;
         self
     }
 
-    /// This flow only.
+    /// Sets the id.
     pub fn with_id(mut self, id: u32) -> Self {
         self.id = Some(id);
         self
@@ -158,7 +157,7 @@ impl FlowKey {
 }
 
 impl Flow {
-    /// A flow of which nothing is known but its tuples: zone 0, confirmed, mark 0.
+    /// A confirmed flow in zone 0 with mark 0; every other field is 0 or `None`.
     pub fn new(original: Tuple, reply: Tuple) -> Self {
         Flow {
             original,
@@ -183,7 +182,7 @@ impl Flow {
         }
     }
 
-    /// Its identity: original tuple, zone and number.
+    /// The key: original tuple, zone and id.
     pub fn key(&self) -> FlowKey {
         FlowKey {
             tuple: self.original,
@@ -192,10 +191,10 @@ impl Flow {
         }
     }
 
-    /// Its identity by the reply tuple: reply tuple, zone and number.
+    /// The key by the reply tuple: reply tuple, zone and id.
     ///
-    /// As the number depends on the original tuple, the kernel acts only on a flow that has both tuples and the
-    /// place of this one: a later flow of the same client that is translated to another destination is spared.
+    /// The id depends on the original tuple, so the kernel acts only on a flow with both tuples of this flow. A later flow of the same
+    /// client that is translated to another destination does not match.
     pub fn key_by_reply(&self) -> FlowKey {
         FlowKey {
             tuple: self.reply,
@@ -225,11 +224,11 @@ impl Flow {
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", ProtocolName(self.tuple.protocol), self.tuple)?;
-        match (self.zone.id, self.zone.scope) {
+        match (self.zone.id, self.zone.direction) {
             (0, _) => {}
-            (id, ZoneScope::Both) => write!(f, " zone={id}")?,
-            (id, ZoneScope::Original) => write!(f, " zone-orig={id}")?,
-            (id, ZoneScope::Reply) => write!(f, " zone-reply={id}")?,
+            (id, ZoneDirection::Both) => write!(f, " zone={id}")?,
+            (id, ZoneDirection::Original) => write!(f, " zone-orig={id}")?,
+            (id, ZoneDirection::Reply) => write!(f, " zone-reply={id}")?,
         }
         match self.id {
             Some(id) => write!(f, " id={id}"),
@@ -267,7 +266,7 @@ impl fmt::Display for Flow {
             None => Ok(()),
         };
         write!(f, "{} ", self.original)?;
-        if let (1.., ZoneScope::Original) = (self.zone.id, self.zone.scope) {
+        if let (1.., ZoneDirection::Original) = (self.zone.id, self.zone.direction) {
             write!(f, "zone-orig={} ", self.zone.id)?;
         }
         counters(f, 0)?;
@@ -275,7 +274,7 @@ impl fmt::Display for Flow {
             f.write_str("[UNREPLIED] ")?;
         }
         write!(f, "{} ", self.reply)?;
-        if let (1.., ZoneScope::Reply) = (self.zone.id, self.zone.scope) {
+        if let (1.., ZoneDirection::Reply) = (self.zone.id, self.zone.direction) {
             write!(f, "zone-reply={} ", self.zone.id)?;
         }
         counters(f, 1)?;
@@ -290,7 +289,7 @@ impl fmt::Display for Flow {
         if let Some(context) = &self.security_context {
             write!(f, "secctx={context} ")?;
         }
-        if let (1.., ZoneScope::Both) = (self.zone.id, self.zone.scope) {
+        if let (1.., ZoneDirection::Both) = (self.zone.id, self.zone.direction) {
             write!(f, "zone={} ", self.zone.id)?;
         }
         if let Some(helper) = &self.helper {
@@ -305,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_prints_what_it_pins_down() {
+    fn a_key_prints_its_fields() {
         let tuple = Tuple::udp("10.0.0.1:4660".parse().unwrap(), "10.0.0.2:53".parse().unwrap());
         let key = FlowKey::new(tuple).with_zone(Zone::new(7)).with_id(9);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Changes of a flow.
+//! Updates of flows.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,77 +7,75 @@ use crate::flow::Labels;
 use crate::protocol_state::{ProtocolState, TcpState};
 use crate::status::Status;
 
-/// What to change of a flow; `None` leaves it.
+/// New values of fields of a flow. A field that is `None` does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Changes {
-    /// Whole seconds until the flow ends without a packet, from 0 (at once) to `u32::MAX`.
+pub struct FlowUpdate {
+    /// Time until the flow ends without a packet, whole seconds from 0 (at once) to `u32::MAX`.
     pub timeout: Option<Duration>,
-    /// Value and mask of the mark: bits in the mask become those of the value.
+    /// Value and mask of the mark. Bits outside the mask do not change.
     pub mark: Option<(u32, u32)>,
-    /// All status bits that it has and shall have: the kernel refuses to take away
-    /// [`Status::SEEN_REPLY`] and [`Status::ASSURED`]. [`Status::CONFIRMED`] is added.
+    /// All status bits. The kernel refuses to clear [`Status::SEEN_REPLY`] and [`Status::ASSURED`]. [`Status::CONFIRMED`] is added.
     pub status: Option<Status>,
-    /// Value and mask of the labels: labels in the mask become those of the value, the others stay. Refused
-    /// (`ENOSPC`) for a flow that was made while no rule used labels.
+    /// Value and mask of the labels. Labels outside the mask do not change. Refused (`ENOSPC`) for a flow without room for labels.
     pub labels: Option<(Labels, Labels)>,
     /// State of a TCP connection.
     pub tcp_state: Option<TcpState>,
-    /// All that the kernel knows of a TCP connection or an SCTP association, in place of `tcp_state`; see
-    /// [`NewFlow::protocol_state`].
+    /// State of a TCP connection or an SCTP association with all fields, instead of `tcp_state`; see
+    /// [`NewFlow::protocol_state`](crate::NewFlow::protocol_state).
     pub protocol_state: Option<ProtocolState>,
 }
 
-impl Changes {
-    /// No change.
+impl FlowUpdate {
+    /// An update without changes.
     pub fn new() -> Self {
-        Changes::default()
+        FlowUpdate::default()
     }
 
-    /// Another timeout. Refused ([`Error::is_timeout_fixed`](crate::Error::is_timeout_fixed)) for a flow with
+    /// Sets the timeout. Refused ([`Error::is_timeout_fixed`](crate::Error::is_timeout_fixed)) for a flow with
     /// [`Status::FIXED_TIMEOUT`].
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Another mark.
+    /// Sets the mark.
     pub fn with_mark(self, mark: u32) -> Self {
         self.with_masked_mark(mark, u32::MAX)
     }
 
-    /// Other bits of the mark, those in the mask.
-    pub fn with_masked_mark(mut self, mark: u32, mask: u32) -> Self {
-        self.mark = Some((mark, mask));
+    /// Sets the bits of the mark that are in `mask`.
+    pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
+        self.mark = Some((value, mask));
         self
     }
 
-    /// The status bits that it has and shall have.
+    /// Sets all status bits; see [`status`](Self::status).
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// Other labels, those in the mask.
+    /// Sets the labels that are in `mask`.
     pub fn with_labels(mut self, labels: Labels, mask: Labels) -> Self {
         self.labels = Some((labels, mask));
         self
     }
 
-    /// Another TCP state.
+    /// Sets the TCP state.
     pub fn with_tcp_state(mut self, state: TcpState) -> Self {
         self.tcp_state = Some(state);
         self
     }
 
-    /// Another state of its protocol, TCP or SCTP: state, flags, window scales, verification tags.
+    /// Sets the state of TCP or SCTP: state, flags, window scales, verification tags.
     pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
         self.protocol_state = Some(state);
         self
     }
 }
 
-impl fmt::Display for Changes {
+impl fmt::Display for FlowUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(timeout) = self.timeout {
             write!(f, " timeout={}", timeout.as_secs())?;

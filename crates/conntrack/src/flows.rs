@@ -1,15 +1,15 @@
-//! A listing of flows.
+//! Listings of flows.
 
 use std::fmt;
 
 use crate::error::Error;
 use crate::flow::Flow;
 
-/// Iterator over flows; see [`Conntrack::flows`].
+/// Iterator over flows; see [`Conntrack::flows`](crate::Conntrack::flows).
 pub struct Flows<'a>(Box<dyn Iterator<Item = Result<Flow, Error>> + 'a>);
 
 impl<'a> Flows<'a> {
-    /// Iterates over what an implementation of [`Conntrack`] has found.
+    /// A listing of an implementation of [`Conntrack`](crate::Conntrack).
     pub fn new(flows: impl Iterator<Item = Result<Flow, Error>> + 'a) -> Self {
         Flows(Box::new(flows))
     }

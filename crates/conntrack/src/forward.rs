@@ -1,20 +1,20 @@
-//! [`Conntrack`] behind a `Box` or a mutable reference.
+//! [`Conntrack`] for `Box<T>` and `&mut T`.
 
 use crate::client::Conntrack;
 use crate::deletion::Deletion;
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{Flow, FlowKey};
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::flows::Flows;
 use crate::new_flow::NewFlow;
-use crate::operation::{Operation, Scope};
-use crate::stale_filter::StaleFlows;
+use crate::operation::{FlushScope, Operation};
+use crate::stale_filter::StaleFilter;
 use crate::statistics::Totals;
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
-        /// The table behind the pointer.
+        /// Calls the same method of the target.
         impl<T: Conntrack + ?Sized> Conntrack for $pointer {
             fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
                 (**self).execute(operations)
@@ -32,8 +32,8 @@ macro_rules! forward {
                 (**self).delete_matching(filter)
             }
 
-            fn delete_all(&mut self, keys: &[FlowKey]) -> Deletion {
-                (**self).delete_all(keys)
+            fn delete_many(&mut self, keys: &[FlowKey]) -> Deletion {
+                (**self).delete_many(keys)
             }
 
             fn totals(&mut self) -> Result<Totals, Error> {
@@ -60,24 +60,24 @@ macro_rules! forward {
                 (**self).ensure(flow)
             }
 
-            fn update(&mut self, key: &FlowKey, changes: &Changes) -> Result<(), Error> {
-                (**self).update(key, changes)
+            fn update(&mut self, key: &FlowKey, update: &FlowUpdate) -> Result<(), Error> {
+                (**self).update(key, update)
             }
 
             fn delete(&mut self, key: &FlowKey) -> Result<(), Error> {
                 (**self).delete(key)
             }
 
-            fn flush(&mut self, scope: Scope) -> Result<(), Error> {
+            fn flush(&mut self, scope: FlushScope) -> Result<(), Error> {
                 (**self).flush(scope)
             }
 
-            fn stale(&mut self, question: &StaleFlows) -> Result<Vec<Flow>, Error> {
-                (**self).stale(question)
+            fn list_stale(&mut self, filter: &StaleFilter) -> Result<Vec<Flow>, Error> {
+                (**self).list_stale(filter)
             }
 
-            fn delete_stale(&mut self, question: &StaleFlows) -> Result<Deletion, Error> {
-                (**self).delete_stale(question)
+            fn delete_stale(&mut self, filter: &StaleFilter) -> Result<Deletion, Error> {
+                (**self).delete_stale(filter)
             }
 
             fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {

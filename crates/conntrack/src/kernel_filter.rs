@@ -1,9 +1,9 @@
-//! What of a filter the kernel can do.
+//! The part of a filter that the kernel can compare, and its messages.
 //!
-//! From [`ctnetlink_filter_match`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1126):
-//! whole addresses, with a family only; the protocol; ports of TCP and UDP only (those of other
-//! protocols are taken and then not compared); ICMP identities; mark, status and zone with their
-//! masks. IPv6 addresses are compared the wrong way round: flows with *another* address pass.
+//! By [`ctnetlink_filter_match`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1126) the
+//! kernel compares: whole addresses, if a family is given; the protocol; ports of TCP and UDP (it accepts and ignores those of
+//! other protocols); ICMP type, code and identifier; mark and status with their masks; the zone. It inverts the comparison of
+//! IPv6 addresses: flows with *another* address match.
 
 use std::net::IpAddr;
 
@@ -17,14 +17,14 @@ use crate::tuple_filter::TupleFilter;
 use crate::uapi::*;
 use crate::wire;
 
-/// Whether addresses of IPv6 may be given to the kernel.
+/// Where IPv6 addresses are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ipv6Addresses {
-    Pushed,
-    HeldBack,
+    InKernel,
+    InProcess,
 }
 
-/// The part of a filter that the kernel is given.
+/// The part of a filter that is sent to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelFilter {
     family: u8,
@@ -33,7 +33,7 @@ pub(crate) struct KernelFilter {
     mark: Option<MarkFilter>,
     zone: Option<u16>,
     status: Option<StatusFilter>,
-    /// Whether this is all of the filter: then the kernel may also delete by it.
+    /// Whether this is the whole filter, as deleting in the kernel requires.
     pub(crate) is_exact: bool,
 }
 
@@ -50,8 +50,8 @@ struct KernelTuple {
 }
 
 impl KernelFilter {
-    /// The largest part of `filter` that the kernel can do, for flows of `family` or, with `None`,
-    /// of any: tuples are then left out, since the kernel wants a family with them.
+    /// The largest part of `filter` that the kernel can compare, for flows of `family`. With `None`, of any family: conditions on
+    /// tuples are then left out, because the kernel requires a family with them.
     pub(crate) fn of(filter: &Filter, family: Option<Family>, ipv6: Ipv6Addresses) -> Self {
         let mut exact = true;
         let (original, reply) = match family {
@@ -71,12 +71,12 @@ impl KernelFilter {
                 (KernelTuple::default(), KernelTuple::default())
             }
         };
-        // The kernel compares neither.
+        // The kernel supports neither `either` nor labels.
         exact &= filter.either == TupleFilter::default()
             && filter
                 .labels
                 .is_none_or(|labels| labels.mask.0 == 0 && labels.set.0 == 0);
-        // An empty mask is refused.
+        // The kernel refuses an empty mask.
         let status = filter.status.filter(|status| !status.mask.is_empty());
         exact &= filter
             .status
@@ -92,19 +92,19 @@ impl KernelFilter {
         }
     }
 
-    /// Nothing but the family, which every kernel can.
+    /// A filter by family only, which every kernel supports.
     pub(crate) fn family_only(family: Option<Family>) -> Self {
-        Self::of(&Filter::new(), family, Ipv6Addresses::HeldBack)
+        Self::of(&Filter::new(), family, Ipv6Addresses::InProcess)
     }
 
-    /// Whether it has conditions that kernels from 5.8 to 5.15 get wrong; see [`write_reply_probe`].
-    pub(crate) fn may_be_misread(&self) -> bool {
+    /// Whether it has conditions that kernels from 5.8 to 5.15 compare incorrectly; see [`write_reply_probe`].
+    pub(crate) fn has_incorrect_conditions(&self) -> bool {
         self.reply.flags != 0 || self.mark.is_some_and(|mark| mark.mask != u32::MAX)
     }
 
-    /// The same without these conditions.
-    pub(crate) fn without_misread(mut self) -> Self {
-        self.is_exact &= !self.may_be_misread();
+    /// The same filter without these conditions.
+    pub(crate) fn without_incorrect_conditions(mut self) -> Self {
+        self.is_exact &= !self.has_incorrect_conditions();
         self.reply = KernelTuple::default();
         self.mark = self.mark.filter(|mark| mark.mask == u32::MAX);
         self
@@ -126,8 +126,8 @@ impl KernelFilter {
     pub(crate) fn write_deletion(&self, w: &mut AttributeWriter<'_>) {
         wire::flush_header(w, self.family);
         self.write_conditions(w);
-        // A kernel that does not know filters on deletion takes an original tuple for the flow to
-        // delete. One without content makes it refuse; with nothing here it would delete everything.
+        // A kernel that does not support filters in deletions deletes the flow with this original tuple. It refuses an empty
+        // tuple; without a tuple it would delete everything.
         self.original.write(w, CTA_TUPLE_ORIG);
         self.write_flags(w);
     }
@@ -148,7 +148,7 @@ impl KernelFilter {
         }
     }
 
-    /// Unlike everything else here, in the host's byte order.
+    /// In host byte order, unlike the other numbers.
     fn write_flags(&self, w: &mut AttributeWriter<'_>) {
         w.nested(CTA_FILTER, |w| {
             w.ne_u32(CTA_FILTER_ORIG_FLAGS, self.original.flags)
@@ -168,13 +168,13 @@ impl KernelTuple {
         let mut tuple = KernelTuple::default();
         let mut address = |network: Option<IpNet>, flag: u32| -> Option<IpAddr> {
             let network = network?;
-            let pushed = Family::of(network.addr()) == family
+            let in_kernel = Family::of(network.addr()) == family
                 && network.prefix_len() == network.max_prefix_len()
-                && (family == Family::Ipv4 || ipv6 == Ipv6Addresses::Pushed);
-            // The whole address space is no condition beyond the family.
-            *exact &= pushed || (network.prefix_len() == 0 && Family::of(network.addr()) == family);
-            tuple.flags |= if pushed { flag } else { 0 };
-            pushed.then(|| network.addr())
+                && (family == Family::Ipv4 || ipv6 == Ipv6Addresses::InKernel);
+            // A prefix of length 0 is no condition in addition to the family.
+            *exact &= in_kernel || (network.prefix_len() == 0 && Family::of(network.addr()) == family);
+            tuple.flags |= if in_kernel { flag } else { 0 };
+            in_kernel.then(|| network.addr())
         };
         tuple.source = address(filter.source, CTA_FILTER_F_CTA_IP_SRC);
         tuple.destination = address(filter.destination, CTA_FILTER_F_CTA_IP_DST);
@@ -214,7 +214,7 @@ impl KernelTuple {
             }
         };
         let protocol = protocol.unwrap_or(Protocol::ICMP);
-        // The kernel refuses types that make no flows.
+        // The kernel refuses types that it does not track.
         tuple.icmp_type = filter
             .icmp_type
             .filter(|kind| inverse_icmp_type(protocol, *kind).is_some());
@@ -239,7 +239,7 @@ impl KernelTuple {
         self.flags |= CTA_FILTER_F_CTA_PROTO_NUM;
     }
 
-    /// Writes what is set and nothing else; the flags tell the kernel what that is.
+    /// Writes the fields that are set; the flags declare them to the kernel.
     fn write(&self, w: &mut AttributeWriter<'_>, kind: u16) {
         w.nested(kind, |w| {
             if self.source.is_some() || self.destination.is_some() {
@@ -285,10 +285,10 @@ impl KernelTuple {
     }
 }
 
-/// Writes a request to list that no flow can match, to see whether the kernel takes filters.
+/// Writes a request to list with a filter that no flow matches. A kernel without support for filters lists flows.
 pub(crate) fn write_listing_probe(w: &mut AttributeWriter<'_>) {
     wire::header(w, AF_INET);
-    // Bits that are not looked at and yet set: never.
+    // A value with bits outside the mask never matches.
     w.be_u16(CTA_ZONE, 0)
         .be_u32(CTA_MARK, 1)
         .be_u32(CTA_MARK_MASK, 0)
@@ -296,7 +296,7 @@ pub(crate) fn write_listing_probe(w: &mut AttributeWriter<'_>) {
         .be_u32(CTA_STATUS_MASK, 2);
     let tuple = KernelTuple {
         flags: CTA_FILTER_F_CTA_PROTO_NUM,
-        protocol: Some(IMPOSSIBLE),
+        protocol: Some(RESERVED),
         ..KernelTuple::default()
     };
     tuple.write(w, CTA_TUPLE_ORIG);
@@ -305,13 +305,13 @@ pub(crate) fn write_listing_probe(w: &mut AttributeWriter<'_>) {
     });
 }
 
-/// Writes a request to list that a kernel refuses (`EINVAL`) if it reads conditions on the reply tuple as such: it asks for
-/// the source of a reply tuple that has none.
+/// Writes a request to list that a kernel with correct comparison of reply tuples refuses (`EINVAL`): its flags declare the source of
+/// the reply tuple, and the reply tuple has none.
 ///
-/// Kernels from 5.8 on read them by the conditions on the original tuple and so find nothing wrong, and then miss flows,
-/// until [ad81d4daf6a3](https://github.com/torvalds/linux/commit/ad81d4daf6a3f4769a346e635d5e1e967ca455d9) in 5.16, which
-/// 5.15.6 and 5.10.83 have too. All 5.8 kernels are among them, which also miss flows when a mark is compared with a mask
-/// ([`ctnetlink_filter_match`](https://github.com/torvalds/linux/blob/v5.8/net/netfilter/nf_conntrack_netlink.c), right
+/// Kernels from 5.8 on parse the reply tuple by the flags of the original tuple, so they accept the request, and miss flows in
+/// listings, until [ad81d4daf6a3](https://github.com/torvalds/linux/commit/ad81d4daf6a3f4769a346e635d5e1e967ca455d9) in 5.16, which
+/// 5.15.6 and 5.10.83 have too. These include all 5.8 kernels, which also miss flows when a mark is compared with a mask
+/// ([`ctnetlink_filter_match`](https://github.com/torvalds/linux/blob/v5.8/net/netfilter/nf_conntrack_netlink.c), correct
 /// [from 5.9 on](https://github.com/torvalds/linux/blob/v5.9/net/netfilter/nf_conntrack_netlink.c)).
 pub(crate) fn write_reply_probe(w: &mut AttributeWriter<'_>) {
     wire::header(w, AF_INET);
@@ -322,15 +322,14 @@ pub(crate) fn write_reply_probe(w: &mut AttributeWriter<'_>) {
     });
 }
 
-/// Writes a request to delete that no kernel fulfils: one that does not know filters on deletion
-/// looks for the flow with this tuple and number and does not find it (`ENOENT`), one that does
-/// refuses the flags.
+/// Writes a request to delete that deletes nothing. A kernel without support for filters in deletions looks up the flow with this
+/// tuple and id and does not find it (`ENOENT`); a kernel with support refuses the flags.
 pub(crate) fn write_deletion_probe(w: &mut AttributeWriter<'_>) {
-    let nowhere = IpAddr::from([0; 4]);
+    let unspecified = IpAddr::from([0; 4]);
     let tuple = Tuple {
-        source: nowhere,
-        destination: nowhere,
-        protocol: IMPOSSIBLE,
+        source: unspecified,
+        destination: unspecified,
+        protocol: RESERVED,
         part: ProtocolPart::None,
     };
     wire::flush_header(w, AF_INET);
@@ -341,8 +340,8 @@ pub(crate) fn write_deletion_probe(w: &mut AttributeWriter<'_>) {
     });
 }
 
-/// A protocol number that is reserved for ever.
-const IMPOSSIBLE: Protocol = Protocol(255);
+/// A protocol number that no packet has.
+const RESERVED: Protocol = Protocol(255);
 
 #[cfg(test)]
 mod tests {
@@ -354,8 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_really_compares_is_exact() {
-        let pushed = Ipv6Addresses::Pushed;
+    fn a_filter_is_exact_if_the_kernel_compares_every_condition() {
+        let in_kernel = Ipv6Addresses::InKernel;
         let v4 = Some(Family::Ipv4);
         let host: IpNet = "10.0.0.1/32".parse().unwrap();
         let network: IpNet = "10.0.0.0/8".parse().unwrap();
@@ -364,38 +363,38 @@ mod tests {
         assert!(exact(
             &udp.clone().with_source(host).with_source_port(53),
             v4,
-            pushed
+            in_kernel
         ));
-        assert!(exact(&udp.clone().with_source(all), v4, pushed));
-        assert!(!exact(&udp.clone().with_source(network), v4, pushed));
-        assert!(!exact(&udp, None, pushed));
+        assert!(exact(&udp.clone().with_source(all), v4, in_kernel));
+        assert!(!exact(&udp.clone().with_source(network), v4, in_kernel));
+        assert!(!exact(&udp, None, in_kernel));
         let sctp = Filter::new().with_protocol(Protocol::SCTP);
-        assert!(exact(&sctp, v4, pushed));
-        assert!(!exact(&sctp.with_source_port(53), v4, pushed));
-        assert!(!exact(&Filter::new().with_source_port(53), v4, pushed));
-        assert!(exact(&Filter::new().with_zone(3).with_mark(7), None, pushed));
+        assert!(exact(&sctp, v4, in_kernel));
+        assert!(!exact(&sctp.with_source_port(53), v4, in_kernel));
+        assert!(!exact(&Filter::new().with_source_port(53), v4, in_kernel));
+        assert!(exact(&Filter::new().with_zone(3).with_mark(7), None, in_kernel));
         assert!(!exact(
             &Filter::new().with_masked_status(Status::ASSURED, Status::empty()),
             None,
-            pushed
+            in_kernel
         ));
     }
 
     #[test]
-    fn ipv6_addresses_are_held_back_unless_they_are_known_to_work() {
+    fn ipv6_addresses_are_sent_only_if_the_kernel_compares_them_correctly() {
         let filter = Filter::new().with_source("fd00::1/128".parse::<IpNet>().unwrap());
         let v6 = Some(Family::Ipv6);
-        assert!(exact(&filter, v6, Ipv6Addresses::Pushed));
-        let held_back = KernelFilter::of(&filter, v6, Ipv6Addresses::HeldBack);
-        assert!(!held_back.is_exact);
-        assert_eq!(held_back.original, KernelTuple::default());
+        assert!(exact(&filter, v6, Ipv6Addresses::InKernel));
+        let in_process = KernelFilter::of(&filter, v6, Ipv6Addresses::InProcess);
+        assert!(!in_process.is_exact);
+        assert_eq!(in_process.original, KernelTuple::default());
     }
 
     #[test]
-    fn a_deletion_always_carries_a_tuple_that_old_kernels_refuse() {
+    fn a_deletion_has_a_tuple_that_kernels_without_filters_refuse() {
         let mut bytes = Vec::new();
         let filter = Filter::new().with_zone(3);
-        KernelFilter::of(&filter, None, Ipv6Addresses::Pushed)
+        KernelFilter::of(&filter, None, Ipv6Addresses::InKernel)
             .write_deletion(&mut AttributeWriter::new(&mut bytes));
         // Family 0 in version 1, zone 3, an empty CTA_TUPLE_ORIG, CTA_FILTER with two words of zero.
         assert_eq!(&bytes[..12], &[0, 1, 0, 0, 6, 0, 18, 0, 0, 3, 0, 0]);

@@ -1,4 +1,4 @@
-//! Flows to create.
+//! Flows to add.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,52 +14,51 @@ use crate::status::Status;
 use crate::tuple::Tuple;
 use crate::zone::Zone;
 
-/// A flow to put into the table without a packet.
+/// A flow to add to the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewFlow {
     /// Tuple of the original direction.
     pub original: Tuple,
-    /// Tuple of the reply direction; `None` is the original's inverse, changed by translation.
+    /// Tuple of the reply direction; `None` is the inverse of the original tuple, changed by address translation.
     pub reply: Option<Tuple>,
-    /// The zone.
+    /// The zone; zone 0 by default.
     pub zone: Zone,
-    /// Whole seconds until the flow ends without a packet, from 0 (at once) to `u32::MAX`.
+    /// Time until the flow ends without a packet, whole seconds from 0 (at once) to `u32::MAX`.
     pub timeout: Duration,
-    /// Mark.
+    /// Mark; 0 by default.
     pub mark: u32,
-    /// Status bits; [`Status::CONFIRMED`] is added, and bits that belong to the kernel have no effect.
+    /// Status bits, none by default. [`Status::CONFIRMED`] is added; bits that only the kernel sets have no effect.
     pub status: Status,
-    /// Labels. A flow that is made while no rule of the network namespace uses labels has no room for them, and the
-    /// kernel then makes it without and reports no error; of one that is there, [`Operation::Ensure`] is refused
-    /// (`ENOSPC`).
+    /// Labels. If no rule of the network namespace uses labels, a new flow has no room for them: the kernel adds it without labels and
+    /// reports no error. [`Operation::Ensure`](crate::Operation::Ensure) of an existing flow without room is refused (`ENOSPC`).
     pub labels: Option<Labels>,
-    /// State of a TCP connection; without it the kernel starts at `NONE`.
+    /// State of a TCP connection; `None` is [`TcpState::NONE`].
     pub tcp_state: Option<TcpState>,
-    /// All that the kernel knows of a TCP connection or an SCTP association, in place of `tcp_state`. Of TCP, the window
-    /// scales count only if the flags of both directions have the bit 1 (window scaling).
+    /// State of a TCP connection or an SCTP association with all fields, instead of `tcp_state`. The window scales of TCP have an effect
+    /// only if the flags of both directions have the bit 1 (window scaling).
     pub protocol_state: Option<ProtocolState>,
-    /// Name of a helper that the kernel has.
+    /// Name of a helper of the kernel, 1 to 15 bytes.
     pub helper: Option<String>,
-    /// Original tuple of the flow that is its master, in the same zone.
+    /// Original tuple of its master, an existing flow in the same zone.
     pub master: Option<Tuple>,
-    /// Where the source is translated to.
+    /// Translation of the source.
     pub source_nat: Option<NatTarget>,
-    /// Where the destination is translated to.
+    /// Translation of the destination.
     pub destination_nat: Option<NatTarget>,
 }
 
-/// Where an end of a flow is translated to.
+/// The result of an address translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NatTarget {
     /// Address, of the flow's family.
     pub address: IpAddr,
-    /// Port; `None` keeps the port if it is free.
+    /// Port; `None` keeps the port if it is unused.
     pub port: Option<u16>,
 }
 
 impl NewFlow {
-    /// A flow whose replies are its inverse: zone 0, mark 0, no status, no translation.
+    /// A flow in zone 0 with mark 0; no other field is set.
     pub fn new(original: Tuple, timeout: Duration) -> Self {
         NewFlow {
             original,
@@ -78,73 +77,73 @@ impl NewFlow {
         }
     }
 
-    /// With this reply tuple. To let the kernel translate packets, set the translation instead.
+    /// Sets the reply tuple. To make the kernel translate packets, set the address translation instead.
     pub fn with_reply(mut self, reply: Tuple) -> Self {
         self.reply = Some(reply);
         self
     }
 
-    /// In this zone.
+    /// Sets the zone.
     pub fn with_zone(mut self, zone: Zone) -> Self {
         self.zone = zone;
         self
     }
 
-    /// With this mark.
+    /// Sets the mark.
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;
         self
     }
 
-    /// With these status bits.
+    /// Sets the status bits.
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = status;
         self
     }
 
-    /// With these labels.
+    /// Sets the labels.
     pub fn with_labels(mut self, labels: Labels) -> Self {
         self.labels = Some(labels);
         self
     }
 
-    /// In this TCP state.
+    /// Sets the TCP state.
     pub fn with_tcp_state(mut self, state: TcpState) -> Self {
         self.tcp_state = Some(state);
         self
     }
 
-    /// In this state of its protocol, TCP or SCTP.
+    /// Sets the state of TCP or SCTP.
     pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
         self.protocol_state = Some(state);
         self
     }
 
-    /// Read by this helper.
+    /// Sets the helper.
     pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
         self.helper = Some(helper.into());
         self
     }
 
-    /// Expected by this flow.
+    /// Sets the original tuple of the master.
     pub fn with_master(mut self, master: Tuple) -> Self {
         self.master = Some(master);
         self
     }
 
-    /// With its source translated.
+    /// Translates the source (SNAT).
     pub fn with_source_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
         self.source_nat = Some(NatTarget { address, port });
         self
     }
 
-    /// With its destination translated.
+    /// Translates the destination (DNAT).
     pub fn with_destination_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
         self.destination_nat = Some(NatTarget { address, port });
         self
     }
 
-    /// Its identity.
+    /// The key: original tuple and zone.
     pub fn key(&self) -> FlowKey {
         FlowKey::new(self.original).with_zone(self.zone)
     }
@@ -156,10 +155,10 @@ impl NewFlow {
             Some(reply) => {
                 reply.check("reply tuple")?;
                 if reply.family() != self.original.family() || reply.protocol != self.original.protocol {
-                    return Err(InvalidOperation::TuplesDiffer);
+                    return Err(InvalidOperation::TupleMismatch);
                 }
             }
-            None if self.original.inverted().is_none() => return Err(InvalidOperation::NoInverse),
+            None if self.original.inverted().is_none() => return Err(InvalidOperation::NoReplyType),
             None => {}
         }
         if let Some(master) = &self.master {
@@ -222,7 +221,7 @@ impl fmt::Display for NewFlow {
     }
 }
 
-/// The kernel ignores a state of another protocol.
+/// Returns an error for a state that the kernel would ignore or misinterpret.
 pub(crate) fn check_states(
     protocol: Protocol,
     tcp: Option<TcpState>,
@@ -233,7 +232,7 @@ pub(crate) fn check_states(
         None => tcp.map(|_| Protocol::TCP),
         Some(ProtocolState::Tcp { window_scale, .. }) => {
             if tcp.is_some() {
-                return Err(InvalidOperation::TwoStates);
+                return Err(InvalidOperation::ConflictingStates);
             }
             if let Some(scale) = window_scale.into_iter().find(|scale| *scale > MAX_WINDOW_SCALE) {
                 return Err(InvalidOperation::WindowScale { scale });
@@ -241,10 +240,10 @@ pub(crate) fn check_states(
             Some(Protocol::TCP)
         }
         Some(ProtocolState::Sctp { .. }) => Some(Protocol::SCTP),
-        Some(ProtocolState::Dccp { .. }) => return Err(InvalidOperation::DccpState),
+        Some(ProtocolState::Dccp { .. }) => return Err(InvalidOperation::UnsupportedDccpState),
     };
     match expected {
-        Some(expected) if expected != protocol => Err(InvalidOperation::StateOfAnotherProtocol {
+        Some(expected) if expected != protocol => Err(InvalidOperation::StateMismatch {
             state: expected,
             protocol,
         }),
@@ -252,7 +251,7 @@ pub(crate) fn check_states(
     }
 }
 
-/// Whether a helper can have this name.
+/// Whether this is a valid name of a helper (`NF_CT_HELPER_NAME_LEN`).
 pub(crate) fn is_helper_name(name: &str) -> bool {
     (1..=15).contains(&name.len()) && !name.contains('\0')
 }

@@ -1,4 +1,4 @@
-//! What can be asked of the table.
+//! Operations on the table.
 
 use std::fmt;
 
@@ -7,69 +7,70 @@ use kernlink_base::Family;
 use crate::error::InvalidOperation;
 use crate::filter::Filter;
 use crate::flow::FlowKey;
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::new_flow::{NewFlow, check_seconds, check_states};
 use crate::notation::family_name;
 
 /// One change of the table.
+///
+/// `Display` is the notation of `conntrack`, with the fields of its listing for values that have no option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Put a flow into the table; refused if one with either tuple is there (`conntrack -I`).
+    /// Adds a flow (`conntrack -I`). Refused if a flow with one of the tuples exists.
     Add(NewFlow),
-    /// Put a flow into the table, or give mark, timeout, labels and state to the one that is there and add the
-    /// status bits to those that it has; its reply tuple and translation stay as they are.
+    /// Adds a flow, or updates the existing one: sets mark, timeout, labels and state, and adds the status bits to those of the flow.
+    /// Its reply tuple and address translation do not change.
     ///
-    /// With status bits each of these operations costs a round trip, without them many share one.
+    /// With status bits, each of these operations needs a round trip; without them, many share one.
     Ensure(NewFlow),
-    /// Change a flow (`conntrack -U`); refused if it is not there. The kernel does not look at the
-    /// key's `id` here.
-    Update(FlowKey, Changes),
-    /// Take one flow out of the table (`conntrack -D` with both addresses and ports); refused if it is not there.
+    /// Updates a flow (`conntrack -U`). Refused if it does not exist. The kernel ignores the key's `id`.
+    Update(FlowKey, FlowUpdate),
+    /// Deletes one flow (`conntrack -D` with addresses and ports). Refused if it does not exist.
     Delete(FlowKey),
-    /// Take all flows out of the table that a filter accepts (`conntrack -D`). None is not an
-    /// error. A filter that accepts everything is: that is what [`Operation::Flush`] is for.
+    /// Deletes all flows that match a filter (`conntrack -D`). It is not an error if no flow matches. The filter must have a
+    /// condition; [`Operation::Flush`] deletes everything.
     DeleteMatching(Filter),
-    /// Empty the table, or a part of it that has a name (`conntrack -F`).
-    Flush(Scope),
+    /// Deletes all flows of a scope (`conntrack -F`).
+    Flush(FlushScope),
 }
 
-/// How much of the table.
+/// The flows that a flush deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Scope {
-    /// All of it.
-    Everything,
-    /// One family, in all zones.
+pub enum FlushScope {
+    /// All flows.
+    All,
+    /// Flows of one family, in all zones.
     Family(Family),
-    /// One zone, both families.
+    /// Flows of one zone, of both families.
     Zone(u16),
-    /// One family in one zone.
+    /// Flows of one family in one zone.
     FamilyInZone(Family, u16),
 }
 
-impl Scope {
-    /// The filter that accepts this scope; without a condition for everything.
+impl FlushScope {
+    /// The filter that matches the flows of this scope.
     pub fn filter(self) -> Filter {
         let filter = Filter::new();
         match self {
-            Scope::Everything => filter,
-            Scope::Family(family) => filter.with_family(family),
-            Scope::Zone(zone) => filter.with_zone(zone),
-            Scope::FamilyInZone(family, zone) => filter.with_family(family).with_zone(zone),
+            FlushScope::All => filter,
+            FlushScope::Family(family) => filter.with_family(family),
+            FlushScope::Zone(zone) => filter.with_zone(zone),
+            FlushScope::FamilyInZone(family, zone) => filter.with_family(family).with_zone(zone),
         }
     }
 }
 
 impl Operation {
-    /// What of this operation the kernel would refuse without a word, or take for something else.
+    /// Returns an error for an operation that the kernel would misinterpret.
     pub(crate) fn check(&self) -> Result<(), InvalidOperation> {
         match self {
             Operation::Add(flow) | Operation::Ensure(flow) => flow.check(),
-            Operation::Update(key, changes) => {
+            Operation::Update(key, update) => {
                 key.tuple.check("tuple")?;
-                check_states(key.tuple.protocol, changes.tcp_state, changes.protocol_state)?;
-                changes.timeout.map_or(Ok(()), check_seconds)
+                check_states(key.tuple.protocol, update.tcp_state, update.protocol_state)?;
+                update.timeout.map_or(Ok(()), check_seconds)
             }
             Operation::Delete(key) => key.tuple.check("tuple"),
             Operation::DeleteMatching(filter) => {
@@ -84,24 +85,23 @@ impl Operation {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for FlushScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scope::Everything => Ok(()),
-            Scope::Family(family) => write!(f, " -f {}", family_name(*family)),
-            Scope::Zone(zone) => write!(f, " -w {zone}"),
-            Scope::FamilyInZone(family, zone) => write!(f, " -f {} -w {zone}", family_name(*family)),
+            FlushScope::All => Ok(()),
+            FlushScope::Family(family) => write!(f, " -f {}", family_name(*family)),
+            FlushScope::Zone(zone) => write!(f, " -w {zone}"),
+            FlushScope::FamilyInZone(family, zone) => write!(f, " -f {} -w {zone}", family_name(*family)),
         }
     }
 }
 
 impl fmt::Display for Operation {
-    /// In the notation of `conntrack`, with the words of its listing where it has no option.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Add(flow) => write!(f, "-I {flow}"),
             Operation::Ensure(flow) => write!(f, "-I or -U {flow}"),
-            Operation::Update(key, changes) => write!(f, "-U {key}{changes}"),
+            Operation::Update(key, update) => write!(f, "-U {key}{update}"),
             Operation::Delete(key) => write!(f, "-D {key}"),
             Operation::DeleteMatching(filter) => write!(f, "-D {filter}"),
             Operation::Flush(scope) => write!(f, "-F{scope}"),

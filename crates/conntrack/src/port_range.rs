@@ -3,22 +3,22 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Ports from the first to the last, both included. Made from a `u16` or from a range `first..=last`.
+/// An inclusive range of ports, converted from a `u16` or from a range `first..=last`. `Display` is `53` or `1000-2000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
     /// The first port.
     pub first: u16,
-    /// The last port, not less than the first.
+    /// The last port. A range whose last port is less than the first is invalid.
     pub last: u16,
 }
 
 impl PortRange {
-    /// Whether a port lies in the range.
+    /// Whether a port is in the range.
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// The port, if it is one.
+    /// The port of a range with one port.
     pub(crate) fn single(&self) -> Option<u16> {
         (self.first == self.last).then_some(self.first)
     }

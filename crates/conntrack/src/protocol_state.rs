@@ -8,11 +8,11 @@ macro_rules! states {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $type(pub u8);
 
-        #[allow(missing_docs, reason = "the names are the protocol's own")]
+        #[allow(missing_docs, reason = "the names are those of the protocol")]
         impl $type {
             $($(#[$state_doc])* pub const $name: $type = $type($value);)*
 
-            /// The state's name, for those that are known here.
+            /// The name of the state; `None` for an unknown number.
             pub fn name(self) -> Option<&'static str> {
                 match self {
                     $($type::$name => Some(stringify!($name)),)*
@@ -48,7 +48,7 @@ states! {
     TcpState {
         NONE = 0, SYN_SENT = 1, SYN_RECV = 2, ESTABLISHED = 3, FIN_WAIT = 4, CLOSE_WAIT = 5,
         LAST_ACK = 6, TIME_WAIT = 7, CLOSE = 8,
-        /// Both sides sent a SYN at once; older kernels call the number LISTEN.
+        /// Both sides sent a SYN. Older kernels call the number LISTEN.
         SYN_SENT2 = 9,
     }
 }
@@ -72,7 +72,7 @@ states! {
     }
 }
 
-/// What the kernel knows of a connection beyond its tuples (`CTA_PROTOINFO`).
+/// State of a connection of a protocol with states (`CTA_PROTOINFO`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProtocolState {
@@ -97,7 +97,7 @@ pub enum ProtocolState {
     Dccp {
         /// State of the connection.
         state: DccpState,
-        /// Who is the client in the original direction: 0 the source, 1 the destination.
+        /// The client: 0 is the source of the original direction, 1 the destination.
         role: u8,
         /// Sequence number of the handshake.
         handshake_sequence: u64,

@@ -1,4 +1,4 @@
-//! Flows that lead to where nobody shall be led any more.
+//! Flows to endpoints that no longer serve a destination.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -8,87 +8,83 @@ use kernlink_base::{Family, Protocol};
 use crate::filter::Filter;
 use crate::flow::Flow;
 
-/// For many destinations, who may answer; a flow to one of them that is answered by anybody else
-/// is stale.
+/// Destinations with their endpoints. A flow to one of the destinations is stale if its reply source is not one of the endpoints.
 ///
-/// That is the question after a change of endpoints behind a UDP service: the kernel keeps sending
-/// the packets of a known flow to where its first packet went, so a flow to an endpoint that left,
-/// or one that began before there was a service, has to be deleted. All destinations are asked
-/// about in one pass over the table.
+/// Stale flows must be deleted after the endpoints of a UDP service change: the kernel sends all packets of a flow to the endpoint of
+/// its first packet. So a flow to a removed endpoint, or a flow that began before the service existed, does not reach the new
+/// endpoints. All destinations are compared in one listing of the table.
 ///
-/// Addresses are compared as the kernel has them: scope and flow information of an IPv6 address are left out, and
-/// an IPv4-mapped IPv6 address means the IPv4 address.
+/// The scope id and the flow information of an IPv6 address are ignored, and an IPv4-mapped IPv6 address is the IPv4 address, as in the
+/// kernel's tuples.
 ///
-/// An exact destination wins over a port on any address. (kube-proxy looks at the port also when
-/// the destination was found good, and so deletes live flows of a service whose port equals another
-/// service's node port.)
+/// A destination takes precedence over a port of any address. (kube-proxy compares the port even if the flow is valid for its
+/// destination, and so deletes valid flows of a service whose port is the node port of another service.)
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StaleFlows {
+pub struct StaleFilter {
     destinations: HashMap<(Protocol, SocketAddr), HashSet<SocketAddr>>,
     ports: HashMap<(Protocol, u16), HashSet<SocketAddr>>,
     zone: Option<u16>,
 }
 
-impl StaleFlows {
-    /// Asks about no destination: no flow is stale.
+impl StaleFilter {
+    /// A filter without destinations: no flow is stale.
     pub fn new() -> Self {
-        StaleFlows::default()
+        StaleFilter::default()
     }
 
-    /// Flows to `destination` may be answered by `answerers` and by nobody else; by nobody at all if
-    /// there are none. A further call for the same destination adds to them.
+    /// Adds a destination: flows to it are stale unless their reply source is one of `endpoints`. Without endpoints, all flows to it
+    /// are stale. A further call for the same destination adds endpoints.
     pub fn with_destination(
         mut self,
         protocol: Protocol,
         destination: SocketAddr,
-        answerers: impl IntoIterator<Item = SocketAddr>,
+        endpoints: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
         self.destinations
-            .entry((protocol, plain(destination)))
+            .entry((protocol, canonical(destination)))
             .or_default()
-            .extend(answerers.into_iter().map(plain));
+            .extend(endpoints.into_iter().map(canonical));
         self
     }
 
-    /// As [`with_destination`](Self::with_destination), for a port on any address that is not named
-    /// as a destination itself.
+    /// Adds a port of any address that is not a destination of this filter; see [`with_destination`](Self::with_destination).
     pub fn with_port(
         mut self,
         protocol: Protocol,
         port: u16,
-        answerers: impl IntoIterator<Item = SocketAddr>,
+        endpoints: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
         self.ports
             .entry((protocol, port))
             .or_default()
-            .extend(answerers.into_iter().map(plain));
+            .extend(endpoints.into_iter().map(canonical));
         self
     }
 
-    /// Only in this zone; in all zones unless set.
+    /// Requires the zone id. Flows of all zones are compared by default.
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = Some(zone);
         self
     }
 
-    /// Whether there is no destination and no port.
+    /// Whether the filter has no destination and no port.
     pub fn is_empty(&self) -> bool {
         self.destinations.is_empty() && self.ports.is_empty()
     }
 
-    /// Whether a flow is to one of the destinations and answered by somebody who may not.
+    /// Whether a flow is stale.
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let destination = flow.original.destination_socket();
-        let answerers = self
+        let endpoints = self
             .destinations
             .get(&(flow.protocol(), destination))
             .or_else(|| self.ports.get(&(flow.protocol(), destination.port())));
         self.zone.is_none_or(|zone| flow.zone.id == zone)
-            && answerers.is_some_and(|answerers| !answerers.contains(&flow.reply.source_socket()))
+            && endpoints.is_some_and(|endpoints| !endpoints.contains(&flow.reply.source_socket()))
     }
 
-    /// What all flows in question have in common, so that the kernel need not send others.
-    pub fn filter(&self) -> Filter {
+    /// The conditions that all stale flows fulfil, for the kernel to list fewer flows.
+    pub fn common_filter(&self) -> Filter {
         fn only<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
             let first = values.next()?;
             values.all(|value| value == first).then_some(first)
@@ -113,8 +109,8 @@ impl StaleFlows {
     }
 }
 
-/// As a tuple of the kernel has it.
-fn plain(socket: SocketAddr) -> SocketAddr {
+/// The address as in a tuple of the kernel.
+fn canonical(socket: SocketAddr) -> SocketAddr {
     SocketAddr::new(socket.ip().to_canonical(), socket.port())
 }
 
@@ -123,17 +119,17 @@ mod tests {
     use super::*;
     use crate::tuple::Tuple;
 
-    fn flow(destination: &str, answerer: &str) -> Flow {
+    fn flow(destination: &str, endpoint: &str) -> Flow {
         let client = "192.0.2.1:4660".parse().unwrap();
         Flow::new(
             Tuple::udp(client, destination.parse().unwrap()),
-            Tuple::udp(answerer.parse().unwrap(), client),
+            Tuple::udp(endpoint.parse().unwrap(), client),
         )
     }
 
     #[test]
-    fn who_may_answer_is_asked_by_destination_first_and_then_by_port() {
-        let question = StaleFlows::new()
+    fn a_destination_takes_precedence_over_a_port() {
+        let filter = StaleFilter::new()
             .with_destination(
                 Protocol::UDP,
                 "10.96.0.10:53".parse().unwrap(),
@@ -141,18 +137,18 @@ mod tests {
             )
             .with_destination(Protocol::UDP, "10.96.0.11:53".parse().unwrap(), [])
             .with_port(Protocol::UDP, 53, ["10.0.0.9:53".parse().unwrap()]);
-        assert!(!question.is_stale(&flow("10.96.0.10:53", "10.0.0.1:53")));
-        assert!(question.is_stale(&flow("10.96.0.10:53", "10.0.0.2:53")));
-        assert!(question.is_stale(&flow("10.96.0.11:53", "10.0.0.1:53")));
-        assert!(!question.is_stale(&flow("172.16.0.1:53", "10.0.0.9:53")));
-        assert!(question.is_stale(&flow("172.16.0.1:53", "172.16.0.1:53")));
-        assert!(!question.is_stale(&flow("172.16.0.1:54", "10.0.0.2:53")));
-        assert_eq!(question.filter(), Filter::new().with_protocol(Protocol::UDP));
+        assert!(!filter.is_stale(&flow("10.96.0.10:53", "10.0.0.1:53")));
+        assert!(filter.is_stale(&flow("10.96.0.10:53", "10.0.0.2:53")));
+        assert!(filter.is_stale(&flow("10.96.0.11:53", "10.0.0.1:53")));
+        assert!(!filter.is_stale(&flow("172.16.0.1:53", "10.0.0.9:53")));
+        assert!(filter.is_stale(&flow("172.16.0.1:53", "172.16.0.1:53")));
+        assert!(!filter.is_stale(&flow("172.16.0.1:54", "10.0.0.2:53")));
+        assert_eq!(filter.common_filter(), Filter::new().with_protocol(Protocol::UDP));
     }
 
     #[test]
-    fn addresses_are_compared_as_the_kernel_has_them() {
-        let question = StaleFlows::new()
+    fn addresses_are_compared_in_their_canonical_form() {
+        let filter = StaleFilter::new()
             .with_destination(
                 Protocol::UDP,
                 "[fe80::10%3]:53".parse().unwrap(),
@@ -164,13 +160,13 @@ mod tests {
                 ["[::ffff:10.0.0.1]:53".parse().unwrap()],
             )
             .with_port(Protocol::UDP, 54, ["[::ffff:10.0.0.9]:53".parse().unwrap()]);
-        assert!(!question.is_stale(&flow("[fe80::10]:53", "[fe80::1]:53")));
-        assert!(question.is_stale(&flow("[fe80::10]:53", "[fe80::2]:53")));
-        assert!(!question.is_stale(&flow("10.96.0.10:53", "10.0.0.1:53")));
-        assert!(question.is_stale(&flow("10.96.0.10:53", "10.0.0.2:53")));
-        assert!(!question.is_stale(&flow("172.16.0.1:54", "10.0.0.9:53")));
+        assert!(!filter.is_stale(&flow("[fe80::10]:53", "[fe80::1]:53")));
+        assert!(filter.is_stale(&flow("[fe80::10]:53", "[fe80::2]:53")));
+        assert!(!filter.is_stale(&flow("10.96.0.10:53", "10.0.0.1:53")));
+        assert!(filter.is_stale(&flow("10.96.0.10:53", "10.0.0.2:53")));
+        assert!(!filter.is_stale(&flow("172.16.0.1:54", "10.0.0.9:53")));
         let mapped =
-            StaleFlows::new().with_destination(Protocol::UDP, "[::ffff:10.96.0.10]:53".parse().unwrap(), []);
-        assert_eq!(mapped.filter().family, Some(Family::Ipv4));
+            StaleFilter::new().with_destination(Protocol::UDP, "[::ffff:10.96.0.10]:53".parse().unwrap(), []);
+        assert_eq!(mapped.common_filter().family, Some(Family::Ipv4));
     }
 }

@@ -1,55 +1,55 @@
-//! Counts that the kernel keeps about the table.
+//! Statistics of the table.
 
-/// How full the table is (`conntrack -C`).
+/// The number of flows and its limit (`conntrack -C`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Totals {
     /// Flows in this network namespace.
     #[doc(alias = "nf_conntrack_count")]
     pub entries: u32,
-    /// The most flows that a namespace may have, 0 for no limit. `None` if it is not known: before Linux 4.18, and from the
+    /// Maximum number of flows of a network namespace, 0 for no limit. `None` if it is unknown: before Linux 4.18, and from the
     /// provided method [`Conntrack::totals`](crate::Conntrack::totals).
     #[doc(alias = "nf_conntrack_max")]
     pub limit: Option<u32>,
 }
 
-/// What one processor counted since the network namespace began (`conntrack -S`).
+/// Counters of one processor since the network namespace was created (`conntrack -S`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CpuStatistics {
-    /// Number of the processor.
+    /// Processor number, from 0.
     pub cpu: u16,
-    /// Packets that belonged to a known flow, of look-ups that other parts of the kernel ask for.
+    /// Lookups by other parts of the kernel that found a flow.
     pub found: u32,
     /// Packets that could not be tracked.
     pub invalid: u32,
-    /// Flows put into the table.
+    /// Flows added to the table.
     pub insert: u32,
-    /// Flows that could not be put into the table, mostly because another packet of theirs was faster.
+    /// Flows that could not be added to the table, mostly because another packet of the same flow added it first.
     pub insert_failed: u32,
-    /// Packets dropped because tracking them failed, for want of memory among others.
+    /// Packets dropped because tracking failed, for example without memory.
     pub drop: u32,
-    /// Flows given up early to make room.
+    /// Flows dropped early to make room.
     pub early_drop: u32,
-    /// Packets with an ICMP error or a checksum that did not fit.
+    /// Packets with an ICMP error or a wrong checksum.
     pub error: u32,
-    /// Look-ups repeated because the table was resized.
+    /// Lookups repeated because the table was resized.
     pub search_restart: u32,
-    /// Races of two packets of one new flow that were resolved.
+    /// Resolved races between two packets of one new flow.
     pub clash_resolve: u32,
     /// Flows refused because their hash bucket was too long; Linux 5.15 and later.
     pub chain_too_long: u32,
 }
 
-/// What one processor counted about expectations.
+/// Counters of one processor about expectations (`conntrack -S exp`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ExpectationStatistics {
-    /// Number of the processor.
+    /// Processor number, from 0.
     pub cpu: u16,
-    /// Expectations that were met by a flow.
+    /// Expectations that a flow matched.
     pub new: u32,
-    /// Expectations created.
+    /// Expectations added.
     pub create: u32,
     /// Expectations deleted.
     pub delete: u32,

@@ -3,19 +3,19 @@
 use std::fmt;
 
 bitflags::bitflags! {
-    /// What happened to a flow so far
+    /// Status bits of a flow
     /// ([`ip_conntrack_status`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nf_conntrack_common.h#L42)).
-    /// Bits without a name here are kept.
+    /// Bits without a name are kept.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[doc(alias = "IPS_CONFIRMED")]
     pub struct Status: u32 {
         /// The flow was expected by another one.
         const EXPECTED = 1 << 0;
-        /// Packets were seen in both directions. Without it `conntrack` prints `[UNREPLIED]`.
+        /// Packets were seen in both directions. `conntrack` prints `[UNREPLIED]` if it is not set.
         const SEEN_REPLY = 1 << 1;
-        /// Not to be given up early when the table is full.
+        /// Not dropped early when the table is full.
         const ASSURED = 1 << 2;
-        /// The first packet left this host; every flow in the table is.
+        /// The first packet left this host. Set for every flow in the table.
         const CONFIRMED = 1 << 3;
         /// The source is translated.
         const SRC_NAT = 1 << 4;
@@ -29,9 +29,9 @@ bitflags::bitflags! {
         const DST_NAT_DONE = 1 << 8;
         /// Removed from the table.
         const DYING = 1 << 9;
-        /// The time-out stays as it was set.
+        /// The timeout cannot be changed.
         const FIXED_TIMEOUT = 1 << 10;
-        /// A template of a rule and no connection.
+        /// A template of a rule, not a connection.
         const TEMPLATE = 1 << 11;
         /// Obsolete.
         const UNTRACKED = 1 << 12;
@@ -41,13 +41,13 @@ bitflags::bitflags! {
         const OFFLOAD = 1 << 14;
         /// Forwarded by hardware.
         const HW_OFFLOAD = 1 << 15;
-        /// Bits that have no name yet.
+        /// Bits without a name are kept.
         const _ = !0;
     }
 }
 
 impl fmt::Display for Status {
-    /// Names of the bits, joined by commas: `SEEN_REPLY,ASSURED,CONFIRMED`.
+    /// Names of the bits, separated by commas, unknown bits as a number: `SEEN_REPLY,ASSURED,CONFIRMED`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for (name, _) in self.iter_names() {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_prints_names_and_keeps_bits_it_does_not_know() {
+    fn status_prints_names_and_unknown_bits() {
         let status = Status::from_bits_retain(1 << 1 | 1 << 3 | 1 << 30);
         assert_eq!(status.to_string(), "SEEN_REPLY,CONFIRMED,0x40000000");
         assert_eq!(Status::default().to_string(), "");

@@ -1,4 +1,4 @@
-//! The two ends of a flow in one direction.
+//! Tuples.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,13 +12,13 @@ use crate::error::InvalidOperation;
 #[doc(alias = "IP_CT_DIR_ORIGINAL")]
 #[doc(alias = "IP_CT_DIR_REPLY")]
 pub enum Direction {
-    /// As the first packet went.
+    /// The direction of the first packet.
     Original,
-    /// As answers come back. With address translation it is not the mirror of the original.
+    /// The direction of replies. With address translation its tuple is not the inverse of the original tuple.
     Reply,
 }
 
-/// What a packet of one direction of a flow looks like: addresses, protocol, and ports or ICMP identity.
+/// Addresses, protocol, and ports or ICMP fields of the packets of one direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "nf_conntrack_tuple")]
 pub struct Tuple {
@@ -28,25 +28,25 @@ pub struct Tuple {
     pub destination: IpAddr,
     /// Transport protocol.
     pub protocol: Protocol,
-    /// What the protocol adds to the addresses.
+    /// Ports or ICMP fields.
     pub part: ProtocolPart,
 }
 
-/// What a transport protocol adds to the addresses of a tuple.
+/// The part of a tuple that depends on the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ProtocolPart {
-    /// Nothing: protocols that the kernel tracks by addresses alone. Among them can be protocols with ports that the
-    /// kernel has no tracker for, such as DCCP from Linux 6.16 on.
+    /// No fields: the kernel tracks the protocol by addresses only. This can be a protocol with ports, such as DCCP from Linux 6.16
+    /// on.
     None,
-    /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite, keys of GRE.
+    /// Ports of TCP, UDP, SCTP, DCCP (up to Linux 6.15) and UDP-Lite, keys of GRE.
     Ports {
         /// Source port.
         source: u16,
         /// Destination port.
         destination: u16,
     },
-    /// Identity of an ICMP or ICMPv6 exchange.
+    /// Fields of ICMP and ICMPv6.
     Icmp {
         /// Type, for example 8 for an echo request.
         kind: u8,
@@ -81,7 +81,7 @@ impl Tuple {
         Self::with_ports(Protocol::TCP, source, destination)
     }
 
-    /// An echo request, of ICMP or ICMPv6 after the source's family.
+    /// A tuple of an echo request, of ICMP or ICMPv6 depending on the family of the source.
     pub fn echo_request(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
         let (protocol, kind) = match Family::of(source) {
             Family::Ipv4 => (Protocol::ICMP, 8),
@@ -106,7 +106,7 @@ impl Tuple {
         Family::of(self.source)
     }
 
-    /// Source address with port; port 0 if the protocol has none.
+    /// Source address and port; port 0 if the tuple has none.
     pub fn source_socket(&self) -> SocketAddr {
         let port = match self.part {
             ProtocolPart::Ports { source, .. } => source,
@@ -115,7 +115,7 @@ impl Tuple {
         SocketAddr::new(self.source, port)
     }
 
-    /// Destination address with port; port 0 if the protocol has none.
+    /// Destination address and port; port 0 if the tuple has none.
     pub fn destination_socket(&self) -> SocketAddr {
         let port = match self.part {
             ProtocolPart::Ports { destination, .. } => destination,
@@ -124,8 +124,8 @@ impl Tuple {
         SocketAddr::new(self.destination, port)
     }
 
-    /// The tuple of answers where nothing is translated: ends swapped, an ICMP request's type
-    /// turned into its answer's. `None` for an ICMP type that has no answer and so makes no flow.
+    /// The tuple of replies without address translation: source and destination are swapped, and an ICMP request type is replaced by
+    /// its reply type. `None` for an ICMP type without a reply type, which the kernel does not track.
     #[doc(alias = "nf_ct_invert_tuple")]
     pub fn inverted(&self) -> Option<Self> {
         let part = match self.part {
@@ -152,7 +152,7 @@ impl Tuple {
         })
     }
 
-    /// What of this tuple the kernel would take for something else.
+    /// Returns an error for a tuple that the kernel would misinterpret.
     pub(crate) fn check(&self, field: &'static str) -> Result<(), InvalidOperation> {
         if Family::of(self.destination) != self.family() {
             return Err(InvalidOperation::MixedFamilies { field });
@@ -160,12 +160,12 @@ impl Tuple {
         let fits = match self.part {
             ProtocolPart::Ports { .. } => can_have_ports(self.protocol),
             ProtocolPart::Icmp { .. } => self.protocol.is_icmp(),
-            ProtocolPart::None => !always_has_ports(self.protocol) && !self.protocol.is_icmp(),
+            ProtocolPart::None => !is_always_tracked_with_ports(self.protocol) && !self.protocol.is_icmp(),
         };
         if fits {
             Ok(())
         } else {
-            Err(InvalidOperation::ProtocolPart {
+            Err(InvalidOperation::ProtocolPartMismatch {
                 field,
                 protocol: self.protocol,
             })
@@ -174,7 +174,7 @@ impl Tuple {
 }
 
 /// Whether every kernel tracks the ports of a protocol.
-fn always_has_ports(protocol: Protocol) -> bool {
+fn is_always_tracked_with_ports(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::TCP | Protocol::UDP)
 }
 
@@ -186,7 +186,7 @@ fn can_have_ports(protocol: Protocol) -> bool {
     )
 }
 
-/// The type of the answer to an ICMP type, and the other way round
+/// The reply type of an ICMP request type, and the request type of a reply type
 /// ([`invmap`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_proto_icmp.c#L49)).
 pub(crate) fn inverse_icmp_type(protocol: Protocol, kind: u8) -> Option<u8> {
     let pairs: &[(u8, u8)] = if protocol == Protocol::ICMP {
@@ -194,10 +194,10 @@ pub(crate) fn inverse_icmp_type(protocol: Protocol, kind: u8) -> Option<u8> {
     } else {
         &[(128, 129), (139, 140)]
     };
-    pairs.iter().find_map(|&(request, answer)| {
+    pairs.iter().find_map(|&(request, reply)| {
         (kind == request)
-            .then_some(answer)
-            .or((kind == answer).then_some(request))
+            .then_some(reply)
+            .or((kind == reply).then_some(request))
     })
 }
 
@@ -233,12 +233,12 @@ mod tests {
     #[test]
     fn the_inverse_of_the_inverse_is_the_tuple() {
         let echo = Tuple::echo_request("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), 0x1234);
-        let answer = echo.inverted().unwrap();
+        let reply = echo.inverted().unwrap();
         assert_eq!(
-            answer.to_string(),
+            reply.to_string(),
             "src=fd00::2 dst=fd00::1 type=129 code=0 id=4660"
         );
-        assert_eq!(answer.inverted(), Some(echo));
+        assert_eq!(reply.inverted(), Some(echo));
         let udp = Tuple::udp("10.0.0.1:4660".parse().unwrap(), "10.0.0.2:53".parse().unwrap());
         assert_eq!(
             udp.inverted().unwrap().to_string(),
@@ -247,17 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tuple_that_is_none_is_refused_by_field() {
+    fn an_invalid_tuple_is_refused_with_its_field() {
         let mixed = Tuple::udp("10.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
         assert_eq!(
             mixed.check("original tuple").unwrap_err().to_string(),
-            "original tuple: source and destination are of different families"
+            "original tuple: addresses of different families"
         );
         let mut icmp = Tuple::echo_request("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 1);
         icmp.protocol = Protocol::UDP;
         assert_eq!(
             icmp.check("reply tuple").unwrap_err().to_string(),
-            "reply tuple: its protocol-specific part is not one of udp"
+            "reply tuple: ports or ICMP fields do not match protocol udp"
         );
     }
 }

@@ -11,12 +11,11 @@ use crate::tuple::{ProtocolPart, Tuple};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct TupleFilter {
-    /// The source address lies in this network. The kernel compares whole addresses only, so that
-    /// shorter prefixes are compared here.
+    /// The source address is in this network. The kernel compares whole addresses only.
     pub source: Option<IpNet>,
-    /// The destination address lies in this network.
+    /// The destination address is in this network.
     pub destination: Option<IpNet>,
-    /// Source port (or GRE key); flows without ports do not match. The kernel compares one port, ranges are compared here.
+    /// Source port (or GRE key); flows without ports do not match. The kernel does not compare ranges.
     pub source_port: Option<PortRange>,
     /// Destination port (or GRE key); flows without ports do not match.
     pub destination_port: Option<PortRange>,
@@ -29,36 +28,36 @@ pub struct TupleFilter {
 }
 
 impl TupleFilter {
-    /// No condition.
+    /// Conditions that every tuple fulfils.
     pub fn new() -> Self {
         TupleFilter::default()
     }
 
-    /// Source in this network.
+    /// Requires a source address in this network.
     pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
         self.source = Some(network.into());
         self
     }
 
-    /// Destination in this network.
+    /// Requires a destination address in this network.
     pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.destination = Some(network.into());
         self
     }
 
-    /// Source port or ports.
+    /// Requires a source port, or one of a range.
     pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.source_port = Some(port.into());
         self
     }
 
-    /// Destination port or ports.
+    /// Requires a destination port, or one of a range.
     pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.destination_port = Some(port.into());
         self
     }
 
-    /// The conditions that both have.
+    /// The conditions that both have in common.
     pub(crate) fn common(self, other: TupleFilter) -> TupleFilter {
         fn same<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.filter(|one| other.as_ref() == Some(one))

@@ -1,16 +1,21 @@
-//! The kernel's numbers, under their C names.
+//! Kernel constants, under their C names.
 //!
-//! From [`nfnetlink_conntrack.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink_conntrack.h)
-//! and [`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink.h), except the
-//! filter bits, which are in a header inside the kernel only:
+//! Source: [`nfnetlink_conntrack.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink_conntrack.h)
+//! and [`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink.h), except `CTA_FILTER_F_*`,
+//! which are in an internal header of the kernel:
 //! [`nf_internals.h`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_internals.h).
+
+#![allow(
+    missing_docs,
+    reason = "the C header is the documentation; the names are its names"
+)]
 
 macro_rules! constants {
     ($($kind:ty { $($name:ident = $value:expr,)* })*) => {
-        $($(pub(crate) const $name: $kind = $value;)*)*
+        $($(pub const $name: $kind = $value;)*)*
 
         #[cfg(test)]
-        pub(crate) const ALL: &[(&str, u64)] = &[$($((stringify!($name), $name as u64),)*)*];
+        const ALL: &[(&str, u64)] = &[$($((stringify!($name), $name as u64),)*)*];
     };
 }
 
@@ -142,27 +147,27 @@ constants! {
     }
 }
 
-/// When an event happened; Linux 6.14 and later, so that older headers lack it.
-pub(crate) const CTA_TIMESTAMP_EVENT: u16 = 27;
+/// Time of an event; Linux 6.14 and later, so older headers do not have it.
+pub const CTA_TIMESTAMP_EVENT: u16 = 27;
 
-pub(crate) const CTA_FILTER_F_CTA_IP_SRC: u32 = 1 << 0;
-pub(crate) const CTA_FILTER_F_CTA_IP_DST: u32 = 1 << 1;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_SRC_PORT: u32 = 1 << 4;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMP_TYPE: u32 = 1 << 6;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMP_CODE: u32 = 1 << 7;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMP_ID: u32 = 1 << 8;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMPV6_TYPE: u32 = 1 << 9;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMPV6_CODE: u32 = 1 << 10;
-pub(crate) const CTA_FILTER_F_CTA_PROTO_ICMPV6_ID: u32 = 1 << 11;
+pub const CTA_FILTER_F_CTA_IP_SRC: u32 = 1 << 0;
+pub const CTA_FILTER_F_CTA_IP_DST: u32 = 1 << 1;
+pub const CTA_FILTER_F_CTA_PROTO_NUM: u32 = 1 << 3;
+pub const CTA_FILTER_F_CTA_PROTO_SRC_PORT: u32 = 1 << 4;
+pub const CTA_FILTER_F_CTA_PROTO_DST_PORT: u32 = 1 << 5;
+pub const CTA_FILTER_F_CTA_PROTO_ICMP_TYPE: u32 = 1 << 6;
+pub const CTA_FILTER_F_CTA_PROTO_ICMP_CODE: u32 = 1 << 7;
+pub const CTA_FILTER_F_CTA_PROTO_ICMP_ID: u32 = 1 << 8;
+pub const CTA_FILTER_F_CTA_PROTO_ICMPV6_TYPE: u32 = 1 << 9;
+pub const CTA_FILTER_F_CTA_PROTO_ICMPV6_CODE: u32 = 1 << 10;
+pub const CTA_FILTER_F_CTA_PROTO_ICMPV6_ID: u32 = 1 << 11;
 
-/// No address family: any.
-pub(crate) const AF_UNSPEC: u8 = 0;
+/// Any address family.
+pub const AF_UNSPEC: u8 = 0;
 /// IPv4.
-pub(crate) const AF_INET: u8 = 2;
+pub const AF_INET: u8 = 2;
 /// IPv6.
-pub(crate) const AF_INET6: u8 = 10;
+pub const AF_INET6: u8 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -170,8 +175,8 @@ mod tests {
 
     use super::ALL;
 
-    /// The constants of a header's enumerations, with their values. Those that only mark an end, a
-    /// beginning or a padding are left out, and so are old second names.
+    /// The constants of a header's enumerations, with their values, without those for the end, the beginning or padding and without
+    /// obsolete second names.
     fn header(name: &str) -> BTreeMap<String, u64> {
         let path = format!("/usr/include/linux/netfilter/{name}");
         let text = std::fs::read_to_string(&path)
@@ -181,13 +186,13 @@ mod tests {
             let body = body.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
             let Some((body, _)) = body else { continue };
             let mut next = 0;
-            // Comments and preprocessor lines go first.
+            // Without comments and preprocessor lines.
             let body: String = body.lines().filter(|line| !line.starts_with('#')).collect();
             let mut plain = String::new();
             let mut rest = body.as_str();
-            while let Some((before, behind)) = rest.split_once("/*") {
+            while let Some((before, after)) = rest.split_once("/*") {
                 plain.push_str(before);
-                rest = behind.split_once("*/").map_or("", |(_, behind)| behind);
+                rest = after.split_once("*/").map_or("", |(_, after)| after);
             }
             plain.push_str(rest);
             for item in plain.split(',') {
@@ -216,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_header() {
+    fn constants_have_the_values_of_the_header() {
         let mut known = header("nfnetlink_conntrack.h");
         known.extend(header("nfnetlink.h"));
         assert!(known.len() > 130, "the headers were not read: {known:?}");
@@ -233,7 +238,7 @@ mod tests {
                 .into_iter()
                 .filter(|(name, _)| name.starts_with("NFNLGRP_CONNTRACK")),
         );
-        // Newer than the headers that a distribution may have.
+        // The headers of the distribution may be older.
         known.entry("CTA_TIMESTAMP_EVENT".to_owned()).or_insert(27);
         let used: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
         let mut listed = BTreeMap::new();
@@ -242,7 +247,7 @@ mod tests {
             .filter(|line| line.starts_with("| `"));
         for line in table {
             let mut columns = line.split('|').skip(1).map(str::trim);
-            let (constants, mark) = (
+            let (constants, supported) = (
                 columns.next().unwrap_or_default(),
                 columns.next().unwrap_or_default(),
             );
@@ -252,12 +257,12 @@ mod tests {
                     .any(|start| name.starts_with(start))
             }) {
                 assert_eq!(
-                    listed.insert(name.to_owned(), mark),
+                    listed.insert(name.to_owned(), supported),
                     None,
-                    "{name} is there twice"
+                    "{name} is listed twice"
                 );
                 assert!(known.contains_key(name), "{name} is not in the header");
-                match mark {
+                match supported {
                     "yes" => assert!(
                         used.contains(&name) || name == "CTA_TIMESTAMP_EVENT",
                         "{name} is not used"

@@ -1,7 +1,6 @@
-//! Messages: nouns to bytes and back.
+//! Encoding and decoding of messages.
 //!
-//! All numbers are in network byte order, except the two words of filter bits and the labels, which
-//! are the kernel's own memory.
+//! Numbers are in network byte order, except the two words of filter flags and the labels, which are in host byte order.
 
 mod expectation;
 mod flow;
@@ -13,7 +12,7 @@ use kernlink_base::Family;
 use kernlink_netlink::{Attribute, AttributeWriter, Error, netfilter};
 
 pub(crate) use self::expectation::{read_expectation, write_expectation_key, write_new_expectation};
-pub(crate) use self::flow::{read_flow, write_changes, write_key, write_new_flow};
+pub(crate) use self::flow::{read_flow, write_key, write_new_flow, write_update};
 pub(crate) use self::statistics::{read_cpu_statistics, read_expectation_statistics, read_totals};
 pub(crate) use self::tuple::write_tuple;
 use crate::uapi;
@@ -41,8 +40,8 @@ pub(crate) fn header(w: &mut AttributeWriter<'_>, family: u8) {
     w.header(&netfilter::Header::new(family).to_bytes());
 }
 
-/// The header of a request to delete by anything but a tuple: version 1, without which the kernel
-/// takes it for "everything, whatever the family"
+/// The netfilter header of a request to delete without a tuple, with version 1. With version 0 the kernel ignores the family and
+/// deletes everything
 /// ([`ctnetlink_del_conntrack`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1611)).
 pub(crate) fn flush_header(w: &mut AttributeWriter<'_>, family: u8) {
     let header = netfilter::Header {
@@ -52,8 +51,8 @@ pub(crate) fn flush_header(w: &mut AttributeWriter<'_>, family: u8) {
     w.header(&header.to_bytes());
 }
 
-/// The text of one attribute inside another. Bytes that are not UTF-8 are replaced: names come
-/// from modules and policies, and a strange one must not hide the flow.
+/// The text of one attribute inside another. Bytes that are not UTF-8 are replaced, so that a name from a module or a policy cannot
+/// make the flow unreadable.
 fn read_name(attribute: &Attribute<'_>, kind: u16) -> Result<Option<Box<str>>, Error> {
     for attribute in attribute.nested() {
         let attribute = attribute?;

@@ -1,19 +1,19 @@
-//! Zones of the table.
+//! Zones.
 
-/// A zone: a table of its own inside the table, so that the same addresses may stand for different
-/// connections. Zone 0 is where flows are unless a rule says otherwise.
+/// A zone separates flows with the same tuples, as if each zone were a table. Flows are in zone 0 unless a rule (`CT --zone`) sets
+/// another one. The default is [`Zone::DEFAULT`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "nf_conntrack_zone")]
 pub struct Zone {
-    /// Number of the zone.
+    /// Id of the zone.
     pub id: u16,
-    /// Which direction's tuple the zone belongs to.
-    pub scope: ZoneScope,
+    /// The direction whose tuple is in the zone.
+    pub direction: ZoneDirection,
 }
 
-/// Which tuples of a flow a zone applies to.
+/// The direction of a flow that a zone applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ZoneScope {
+pub enum ZoneDirection {
     /// Both directions (`CT --zone`).
     #[default]
     #[doc(alias = "NF_CT_DEFAULT_ZONE_DIR")]
@@ -21,29 +21,29 @@ pub enum ZoneScope {
     /// The original direction only (`CT --zone-orig`); replies are in zone 0.
     #[doc(alias = "NF_CT_ZONE_DIR_ORIG")]
     Original,
-    /// The reply direction only (`CT --zone-reply`).
+    /// The reply direction only (`CT --zone-reply`); the original direction is in zone 0.
     #[doc(alias = "NF_CT_ZONE_DIR_REPL")]
     Reply,
 }
 
 impl Zone {
-    /// Zone 0.
+    /// Zone 0, both directions.
     pub const DEFAULT: Zone = Zone {
         id: 0,
-        scope: ZoneScope::Both,
+        direction: ZoneDirection::Both,
     };
 
-    /// A zone of both directions.
+    /// The zone with this id, both directions.
     pub fn new(id: u16) -> Self {
         Zone {
             id,
-            scope: ZoneScope::Both,
+            direction: ZoneDirection::Both,
         }
     }
 
-    /// Number of the zone that tuples of this direction are in.
-    pub(crate) fn number_in(self, direction: ZoneScope) -> u16 {
-        if self.scope == ZoneScope::Both || self.scope == direction {
+    /// Id of the zone of tuples of this direction.
+    pub(crate) fn id_in(self, direction: ZoneDirection) -> u16 {
+        if self.direction == ZoneDirection::Both || self.direction == direction {
             self.id
         } else {
             0

@@ -1,6 +1,6 @@
-//! What a client says to kernels of different ages, and what it makes of their answers.
+//! Requests of the client to kernels of different versions, and its handling of their answers.
 
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_conntrack::{
-    Changes, Client, Conntrack, Error, Family, Filter, Flow, FlowKey, Labels, NewFlow, Operation, Protocol,
-    Scope, Status, Tuple,
+    Client, Conntrack, Error, Family, Filter, Flow, FlowKey, FlowUpdate, FlushScope, Labels, NewFlow,
+    Operation, Protocol, Status, Tuple,
 };
 use kernlink_netlink::{Errno, Script};
 
@@ -33,14 +33,14 @@ fn flow(source: &str, port: u16, id: u32) -> Flow {
 }
 
 fn client(script: Script) -> Client {
-    Client::over(script.connect().unwrap())
+    Client::from_connection(script.connect().unwrap())
 }
 
 fn network(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// `IPCTNL_MSG_CT_DELETE` of a flow of the function above by one of its tuples and its number, IPv4.
+/// `IPCTNL_MSG_CT_DELETE` of an IPv4 flow of `flow` by one of its tuples and its id.
 fn delete(key: &FlowKey) -> Vec<u8> {
     let octets = |address: std::net::IpAddr| {
         let address: std::net::Ipv4Addr = address.to_string().parse().unwrap();
@@ -65,23 +65,23 @@ fn delete(key: &FlowKey) -> Vec<u8> {
 }
 
 #[test]
-fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
+fn without_kernel_filters_flows_are_listed_and_deleted_one_by_one() {
     let [one, two, three] = [1, 2, 3].map(|number| flow("10.0.0.1", number, u32::from(number)));
     let other = flow("10.0.0.2", 9, 9);
     let listing = [&one, &other, &two, &three].map(support::flow_message).concat();
     let script = Script::new()
-        // Deleting by filter: the kernel looks for a flow that is not there.
+        // The probe for filters in deletions: the kernel looks up a flow that does not exist.
         .expect_anything()
         .acknowledge(0, Err(Errno::ENOENT))
-        // Listing by filter: it ignores the filter and lists what matches nothing.
+        // The probe for filters in listings: the kernel ignores the filter and lists flows.
         .expect_anything()
         .answer(&listing)
         .done()
-        // So the listing itself has nothing but a family.
+        // So the listing has a family only.
         .expect(&Script::message(GET, DUMP, &[2, 0, 0, 0]))
         .answer(&listing)
         .done()
-        // By the reply tuple, so that no flow is hit that leads elsewhere by now.
+        // By the reply tuple, so that a later flow with another destination is not deleted.
         .expect(
             &[&one, &two, &three]
                 .map(|flow| delete(&flow.key_by_reply()))
@@ -90,7 +90,7 @@ fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
         .acknowledge(0, Ok(()))
         .acknowledge(1, Err(Errno::ENOENT))
         .acknowledge(2, Err(Errno::EPERM))
-        // The second time nothing is tried any more.
+        // The second call does not probe again.
         .expect(&Script::message(GET, DUMP, &[2, 0, 0, 0]))
         .done()
         .expect(&[])
@@ -98,7 +98,7 @@ fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
     let mut client = client(script);
     let filter = Filter::new().with_source(network("10.0.0.1/32"));
     let deletion = client.delete_matching(&filter).unwrap();
-    assert_eq!((deletion.deleted, deletion.vanished), (Some(1), 1));
+    assert_eq!((deletion.deleted, deletion.not_found), (Some(1), 1));
     let [(key, error)] = deletion.failed.as_slice() else {
         panic!("{deletion:?}")
     };
@@ -106,16 +106,13 @@ fn an_old_kernel_lists_everything_and_deletes_one_by_one() {
     assert_eq!(key.tuple, three.reply);
     assert!(error.is_permission_denied());
     let error = deletion.into_result().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "1 flows could not be deleted, 1 were and 1 had gone"
-    );
+    assert_eq!(error.to_string(), "cannot delete 1 flows; 1 deleted, 1 not found");
     let nothing = client.delete_matching(&filter).unwrap();
-    assert_eq!((nothing.deleted, nothing.vanished), (Some(0), 0));
+    assert_eq!((nothing.deleted, nothing.not_found), (Some(0), 0));
 }
 
 #[test]
-fn a_kernel_that_refuses_filters_is_asked_without() {
+fn a_refused_filter_is_compared_in_this_process() {
     for errno in [Errno::EINVAL, Errno::EOPNOTSUPP] {
         let one = flow("10.0.0.1", 1, 1);
         let script = Script::new()
@@ -125,20 +122,20 @@ fn a_kernel_that_refuses_filters_is_asked_without() {
             .answer(&support::flow_message(&one))
             .done();
         let listed = client(script).list(&Filter::new().with_mark(1)).unwrap();
-        // The kernel did not filter, and it is filtered all the same.
+        // The listed flow does not match.
         assert_eq!(listed, []);
     }
 }
 
 #[test]
-fn without_privilege_a_filter_is_not_given_up() {
+fn a_missing_permission_is_an_error_of_the_probe() {
     let script = Script::new().expect_anything().acknowledge(0, Err(Errno::EPERM));
     let error = client(script).list(&Filter::new().with_mark(1)).unwrap_err();
     assert!(error.is_permission_denied(), "{error:?}");
 }
 
 #[test]
-fn a_new_kernel_deletes_in_one_message() {
+fn with_kernel_filters_flows_are_deleted_in_one_message() {
     // Version 1; CTA_MARK 7 with CTA_MARK_MASK; CTA_TUPLE_ORIG with source, UDP and destination port 53; CTA_FILTER with
     // bits 0 (source), 3 (protocol) and 5 (destination port).
     #[rustfmt::skip]
@@ -164,28 +161,28 @@ fn a_new_kernel_deletes_in_one_message() {
         .with_destination_port(53)
         .with_mark(7);
     let deletion = client(script).delete_matching(&filter).unwrap();
-    assert_eq!((deletion.deleted, deletion.vanished), (None, 0));
+    assert_eq!((deletion.deleted, deletion.not_found), (None, 0));
 }
 
 #[test]
-fn an_ipv6_address_reaches_the_kernel_only_after_it_has_proved_itself() {
-    let [ours, other] = [flow("fd00::1", 1, 1), flow("fd00::2", 2, 2)];
-    let both = [&ours, &other].map(support::flow_message).concat();
+fn an_ipv6_address_is_sent_only_to_a_kernel_that_compares_it_correctly() {
+    let [matching, other] = [flow("fd00::1", 1, 1), flow("fd00::2", 2, 2)];
+    let both = [&matching, &other].map(support::flow_message).concat();
     let family_only = Script::message(GET, DUMP, &[10, 0, 0, 0]);
     let filter = Filter::new().with_source(network("fd00::1/128"));
-    let learning = || {
+    let probes = || {
         Script::new()
-            // The kernel takes filters.
+            // The kernel supports filters.
             .expect_anything()
             .done()
-            // It is not given the address yet, and lists one flow that can be asked for: the first.
+            // The listing is by family; the first flow is used for the probe of IPv6 addresses.
             .expect(&family_only)
             .answer(&both)
             .done()
             .expect_anything()
     };
-    // This kernel lists the others.
-    let inverted = learning()
+    // This kernel lists the flow with the other address.
+    let inverted = probes()
         .answer(&support::flow_message(&other))
         .done()
         .expect(&family_only)
@@ -195,10 +192,10 @@ fn an_ipv6_address_reaches_the_kernel_only_after_it_has_proved_itself() {
     for _ in 0..2 {
         assert_eq!(
             table.list(&filter).unwrap().as_slice(),
-            std::slice::from_ref(&ours)
+            std::slice::from_ref(&matching)
         );
     }
-    // This one lists the flow that was asked for, and is trusted with the address: bit 0 of the filter.
+    // This kernel lists the flow with the address, so later requests have the address: bit 0 of the filter.
     #[rustfmt::skip]
     let mut with_address = vec![
         10, 0, 0, 0,
@@ -207,40 +204,40 @@ fn an_ipv6_address_reaches_the_kernel_only_after_it_has_proved_itself() {
     ];
     with_address.extend(1_u32.to_ne_bytes());
     with_address.extend([8, 0, 2, 0, 0, 0, 0, 0]);
-    let right = learning()
-        .answer(&support::flow_message(&ours))
+    let correct = probes()
+        .answer(&support::flow_message(&matching))
         .done()
         .expect(&Script::message(GET, DUMP, &with_address))
-        .answer(&support::flow_message(&ours))
+        .answer(&support::flow_message(&matching))
         .done();
-    let mut table = client(right);
+    let mut table = client(correct);
     for _ in 0..2 {
         assert_eq!(
             table.list(&filter).unwrap().as_slice(),
-            std::slice::from_ref(&ours)
+            std::slice::from_ref(&matching)
         );
     }
 }
 
 #[test]
-fn everything_is_flushed_only_by_that_name() {
+fn a_flush_of_all_flows_is_one_message_and_a_flush_of_a_family_a_filter() {
     let script = Script::new()
         .expect(&Script::message(DELETE, REQUEST, &[0, 1, 0, 0]))
         .acknowledge(0, Ok(()));
-    client(script).flush(Scope::Everything).unwrap();
+    client(script).flush(FlushScope::All).unwrap();
 
-    // A family of an old kernel: listed, and nothing is there.
+    // Without kernel filters, the flows of the family are listed. The list is empty.
     let script = Script::new()
         .expect_anything()
         .acknowledge(0, Err(Errno::ENOENT))
         .expect(&Script::message(GET, DUMP, &[10, 0, 0, 0]))
         .done()
         .expect(&[]);
-    client(script).flush(Scope::Family(Family::Ipv6)).unwrap();
+    client(script).flush(FlushScope::Family(Family::Ipv6)).unwrap();
 }
 
 #[test]
-fn a_lost_answer_is_an_error_of_its_operation_and_no_other() {
+fn a_lost_answer_is_an_error_of_its_operation_only() {
     let keys = [1, 2].map(|number| flow("10.0.0.1", number, u32::from(number)).key());
     let script = Script::new()
         .requests_per_send(1)
@@ -254,13 +251,13 @@ fn a_lost_answer_is_an_error_of_its_operation_and_no_other() {
 }
 
 #[test]
-fn nothing_is_sent_after_an_operation_of_which_nothing_is_known() {
+fn nothing_is_sent_after_an_operation_of_unknown_outcome() {
     let [one, two] = [1, 2].map(|number| flow("10.0.0.1", number, u32::from(number)).key());
-    // No answer to the first; anything sent after it would be off script, which is another error.
+    // No answer to the first operation. A later request would be an error of the script.
     let script = Script::new().expect(&delete(&one));
     let outcomes = client(script).execute(&[
         Operation::Delete(one),
-        Operation::Flush(Scope::Everything),
+        Operation::Flush(FlushScope::All),
         Operation::Delete(two),
     ]);
     let [Err(lost), Err(second), Err(third)] = outcomes.as_slice() else {
@@ -274,7 +271,7 @@ fn nothing_is_sent_after_an_operation_of_which_nothing_is_known() {
 }
 
 #[test]
-fn conditions_that_a_kernel_gets_wrong_are_kept_from_it() {
+fn conditions_that_a_kernel_compares_incorrectly_are_not_sent() {
     let one = flow("10.0.0.1", 1, 1);
     #[rustfmt::skip]
     let mut probe = vec![
@@ -289,7 +286,7 @@ fn conditions_that_a_kernel_gets_wrong_are_kept_from_it() {
         .with_reply_source(network("10.96.0.10/32"));
     let by_mark = Filter::new().with_family(Family::Ipv4).with_masked_mark(0, 0xff);
     let family_only = Script::message(GET, DUMP, &[2, 0, 0, 0]);
-    // Linux 5.8 to 5.15.5: it takes filters, and finds nothing wrong with a condition on nothing.
+    // Linux 5.8 to 5.15.5 supports filters and accepts the probe.
     let script = Script::new()
         .expect_anything()
         .done()
@@ -301,11 +298,14 @@ fn conditions_that_a_kernel_gets_wrong_are_kept_from_it() {
         .expect(&family_only)
         .answer(&support::flow_message(&one))
         .done();
-    let mut wrong = client(script);
+    let mut client_of_5_8 = client(script);
     for filter in [&by_reply, &by_mark] {
-        assert_eq!(wrong.list(filter).unwrap().as_slice(), std::slice::from_ref(&one));
+        assert_eq!(
+            client_of_5_8.list(filter).unwrap().as_slice(),
+            std::slice::from_ref(&one)
+        );
     }
-    // Later ones refuse it, and are given the conditions.
+    // Later kernels refuse the probe, and the conditions are sent.
     #[rustfmt::skip]
     let mut reply = vec![
         2, 0, 0, 0,
@@ -323,52 +323,52 @@ fn conditions_that_a_kernel_gets_wrong_are_kept_from_it() {
         .done()
         .expect(&Script::message(GET, DUMP, &mark))
         .done();
-    let mut right = client(script);
+    let mut client_of_5_16 = client(script);
     for filter in [&by_reply, &by_mark] {
-        assert_eq!(right.list(filter).unwrap(), []);
+        assert_eq!(client_of_5_16.list(filter).unwrap(), []);
     }
 }
 
 #[test]
-fn a_flow_that_has_status_bits_is_ensured_with_them() {
-    let mut there = flow("10.0.0.1", 1, 7);
-    there.status = Status::SEEN_REPLY | Status::CONFIRMED | Status::EXPECTED;
-    let new = NewFlow::new(there.original, Duration::from_secs(60));
+fn ensure_repeats_the_request_with_the_status_bits_of_the_flow() {
+    let mut existing = flow("10.0.0.1", 1, 7);
+    existing.status = Status::SEEN_REPLY | Status::CONFIRMED | Status::EXPECTED;
+    let new = NewFlow::new(existing.original, Duration::from_secs(60));
     let script = Script::new()
         .expect_anything()
         .acknowledge(0, Err(Errno::EBUSY))
         .expect_anything()
-        .answer(&support::flow_message(&there))
+        .answer(&support::flow_message(&existing))
         .acknowledge(0, Ok(()))
         .expect_anything()
         .acknowledge(0, Ok(()))
-        // Only now what comes behind it.
-        .expect(&delete(&there.key()))
+        // The later operation follows.
+        .expect(&delete(&existing.key()))
         .acknowledge(0, Ok(()));
     let outcomes = client(script).execute(&[
         Operation::Ensure(new.with_status(Status::ASSURED)),
-        Operation::Delete(there.key()),
+        Operation::Delete(existing.key()),
     ]);
     assert_eq!(outcomes, [Ok(()), Ok(())]);
 }
 
 #[test]
-fn a_fixed_timeout_is_told_from_a_missing_privilege() {
-    let mut there = flow("10.0.0.1", 1, 7);
-    there.status |= Status::FIXED_TIMEOUT;
-    let change = Changes::new().with_timeout(Duration::from_secs(60));
+fn a_fixed_timeout_is_distinguished_from_a_missing_permission() {
+    let mut existing = flow("10.0.0.1", 1, 7);
+    existing.status |= Status::FIXED_TIMEOUT;
+    let change = FlowUpdate::new().with_timeout(Duration::from_secs(60));
     let refused = || Script::new().expect_anything().acknowledge(0, Err(Errno::EPERM));
     let fixed = refused()
         .expect_anything()
-        .answer(&support::flow_message(&there))
+        .answer(&support::flow_message(&existing))
         .acknowledge(0, Ok(()));
-    let error = client(fixed).update(&there.key(), &change).unwrap_err();
+    let error = client(fixed).update(&existing.key(), &change).unwrap_err();
     assert!(
         error.is_timeout_fixed() && !error.is_permission_denied(),
         "{error:?}"
     );
     let denied = refused().expect_anything().acknowledge(0, Err(Errno::EPERM));
-    let error = client(denied).update(&there.key(), &change).unwrap_err();
+    let error = client(denied).update(&existing.key(), &change).unwrap_err();
     assert!(
         !error.is_timeout_fixed() && error.is_permission_denied(),
         "{error:?}"
@@ -377,13 +377,13 @@ fn a_fixed_timeout_is_told_from_a_missing_privilege() {
 
 #[test]
 fn labels_outside_the_mask_are_not_sent() {
-    let there = flow("10.0.0.1", 1, 7);
+    let existing = flow("10.0.0.1", 1, 7);
     let mut expected = delete(&FlowKey {
         id: Some(7),
-        ..there.key()
+        ..existing.key()
     });
     expected.drain(..16);
-    // CTA_LABELS and CTA_LABELS_MASK, two words of the host each.
+    // CTA_LABELS and CTA_LABELS_MASK, two words in host byte order each.
     for (kind, low, high) in [(22, 0b0001_u64, 1_u64 << 7), (23, 0b0101, 1 << 7)] {
         expected.extend([20, 0, kind, 0]);
         expected.extend(low.to_ne_bytes());
@@ -392,12 +392,12 @@ fn labels_outside_the_mask_are_not_sent() {
     let script = Script::new()
         .expect(&Script::message(0x0100, REQUEST, &expected))
         .acknowledge(0, Ok(()));
-    let change = Changes::new().with_labels(Labels(0b1011 | 3 << 71), Labels(0b0101 | 1 << 71));
-    client(script).update(&there.key(), &change).unwrap();
+    let change = FlowUpdate::new().with_labels(Labels(0b1011 | 3 << 71), Labels(0b0101 | 1 << 71));
+    client(script).update(&existing.key(), &change).unwrap();
 }
 
 #[test]
-fn refusals_are_told_apart() {
+fn predicates_distinguish_refusals() {
     let new = NewFlow::new(flow("10.0.0.1", 1, 0).original, Duration::from_secs(60));
     let outcome = |errno| {
         let script = Script::new().expect_anything().acknowledge(0, Err(errno));
@@ -410,28 +410,28 @@ fn refusals_are_told_apart() {
     let error = outcome(Errno::EEXIST);
     assert_eq!(
         error.to_string(),
-        "cannot do -I udp src=10.0.0.1 dst=10.96.0.10 sport=1 dport=53 timeout=60"
+        "cannot execute conntrack -I udp src=10.0.0.1 dst=10.96.0.10 sport=1 dport=53 timeout=60"
     );
     assert!(std::error::Error::source(&error).is_some());
 }
 
 #[test]
-fn a_flow_with_another_number_is_not_the_one_asked_for() {
-    let there = flow("10.0.0.1", 1, 7);
-    let key = there.key();
-    let ask = |key: &FlowKey| {
+fn a_flow_with_another_id_is_not_found() {
+    let existing = flow("10.0.0.1", 1, 7);
+    let key = existing.key();
+    let find = |key: &FlowKey| {
         let script = Script::new()
             .expect_anything()
-            .answer(&support::flow_message(&there))
+            .answer(&support::flow_message(&existing))
             .acknowledge(0, Ok(()));
         client(script).flow(key)
     };
-    assert_eq!(ask(&key), Ok(there.clone()));
-    assert!(ask(&key.with_id(8)).unwrap_err().is_not_found());
+    assert_eq!(find(&key), Ok(existing.clone()));
+    assert!(find(&key.with_id(8)).unwrap_err().is_not_found());
 }
 
 #[test]
-fn a_flow_is_added_with_all_that_it_has() {
+fn a_flow_is_added_with_all_its_fields() {
     let tuple = flow("10.0.0.1", 0x1234, 0).original;
     let new = NewFlow::new(tuple, Duration::from_secs(0x0102))
         .with_mark(0x1234_5678)
@@ -464,9 +464,9 @@ fn a_flow_is_added_with_all_that_it_has() {
 }
 
 #[test]
-fn strange_answers_are_errors_and_the_rest_is_listed() {
+fn a_malformed_message_is_an_error_and_later_flows_are_listed() {
     let good = flow("10.0.0.1", 1, 1);
-    // A flow without a reply tuple: what is left of a good one when CTA_TUPLE_REPLY loses its number.
+    // A flow without a reply tuple: the type of CTA_TUPLE_REPLY is replaced by an unknown one.
     let mut bad = support::flow_message(&good);
     bad[20 + 52 + 2] = 99;
     let script = Script::new()

@@ -1,6 +1,6 @@
-//! Bytes captured from a kernel, read to values and written back to the same bytes.
+//! Messages captured from a kernel, decoded, and encoded to the same bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -9,16 +9,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use kernlink_conntrack::{
     Client, Conntrack, Counters, Filter, Flow, Labels, Protocol, ProtocolState, SctpState, Status, Synproxy,
-    TcpState, Tuple, Zone, ZoneScope,
+    TcpState, Tuple, Zone, ZoneDirection,
 };
 use kernlink_netlink::Script;
 
-/// What a client lists where the kernel answers with these bytes.
+/// The flows that a client lists if the kernel answers with these messages.
 fn list(messages: &[Vec<u8>]) -> Vec<Flow> {
     // A listing of everything: IPCTNL_MSG_CT_GET with NLM_F_REQUEST and NLM_F_DUMP, an empty netfilter header.
     let request = Script::message(0x0101, 0x301, &[0; 4]);
     let script = Script::new().expect(&request).answer(&messages.concat()).done();
-    let mut client = Client::over(script.connect().unwrap());
+    let mut client = Client::from_connection(script.connect().unwrap());
     client.list(&Filter::new()).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// What every flow of a kernel with SYNPROXY and accounting has.
+/// A flow of a kernel with SYNPROXY and accounting.
 fn flow(original: Tuple, reply: Tuple) -> Flow {
     let mut flow = Flow::new(original, reply);
     flow.counters = Some([Counters::default(); 2]);
@@ -91,7 +91,7 @@ fn a_real_connection_with_translation_labels_and_a_zone_of_one_direction() {
     );
     expected.zone = Zone {
         id: 4660,
-        scope: ZoneScope::Original,
+        direction: ZoneDirection::Original,
     };
     expected.status = Status::SEEN_REPLY
         | Status::ASSURED
@@ -134,7 +134,7 @@ fn an_sctp_association() {
     let mut expected = flow(tuple, tuple.inverted().unwrap());
     expected.protocol_state = Some(ProtocolState::Sctp {
         state: SctpState::ESTABLISHED,
-        // The tool hands its numbers to the kernel in the host's byte order; packets have them in network order.
+        // The tool sends the numbers in host byte order; packets have them in network byte order.
         verification_tags: [0x0302_0100, 0x0706_0504],
     });
     expected.timeout = Some(Duration::from_secs(599));
@@ -181,7 +181,7 @@ fn statistics_of_two_processors() {
     let messages = support::golden("cpu_statistics");
     let request = Script::message(0x0104, 0x301, &[0; 4]);
     let script = Script::new().expect(&request).answer(&messages.concat()).done();
-    let mut client = Client::over(script.connect().unwrap());
+    let mut client = Client::from_connection(script.connect().unwrap());
     let statistics = client.cpu_statistics().unwrap();
     let found: Vec<_> = statistics
         .iter()

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use kernlink_conntrack::{
-    Conntrack, Error, Fake, Filter, FlowKey, Flows, NewFlow, Operation, Scope, Tuple, Zone, ZoneScope,
-    contract,
+    Conntrack, Error, Fake, Filter, FlowKey, Flows, FlushScope, NewFlow, Operation, Tuple, Zone,
+    ZoneDirection, contract,
 };
 
 /// Implements only the required methods, and refuses one operation.
@@ -25,7 +25,10 @@ impl<C: Conntrack> Conntrack for Wrapper<C> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = |operation: &Operation| {
             if self.refused.as_ref() == Some(operation) {
-                return Err(Error::custom(format!("do {operation}"), "the zone is reserved"));
+                return Err(Error::custom(
+                    format!("execute conntrack {operation}"),
+                    "the zone is reserved",
+                ));
             }
             self.table.execute_one(operation.clone())
         };
@@ -89,11 +92,11 @@ fn the_provided_methods_return_what_the_fake_returns() {
         Zone::new(7),
         Zone {
             id: 7,
-            scope: ZoneScope::Original,
+            direction: ZoneDirection::Original,
         },
         Zone {
             id: 7,
-            scope: ZoneScope::Reply,
+            direction: ZoneDirection::Reply,
         },
     ];
     let (tuples, mut keys) = ([udp(1, 53), udp(2, 53), udp(3, 53), udp(4, 53)], Vec::new());
@@ -122,30 +125,33 @@ fn the_provided_methods_return_what_the_fake_returns() {
     assert_eq!(provided, expected);
     let totals = table.totals().unwrap();
     assert_eq!((totals.entries, totals.limit), (4, None));
-    let deletion = table.delete_all(&[FlowKey::new(udp(1, 53)), FlowKey::new(udp(9, 53))]);
-    assert_eq!((deletion.deleted, deletion.vanished), (Some(1), 1));
+    let deletion = table.delete_many(&[FlowKey::new(udp(1, 53)), FlowKey::new(udp(9, 53))]);
+    assert_eq!((deletion.deleted, deletion.not_found), (Some(1), 1));
 }
 
 #[test]
 fn an_implementation_returns_its_own_errors() {
     let mut table = Wrapper {
         table: Fake::new(),
-        refused: Some(Operation::Flush(Scope::Zone(7))),
+        refused: Some(Operation::Flush(FlushScope::Zone(7))),
     };
-    let error = table.flush(Scope::Zone(7)).unwrap_err();
+    let error = table.flush(FlushScope::Zone(7)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("cannot do {}", Operation::Flush(Scope::Zone(7)))
+        format!(
+            "cannot execute conntrack {}",
+            Operation::Flush(FlushScope::Zone(7))
+        )
     );
     assert!(!error.is_not_found() && !error.is_unsupported() && !error.is_outcome_unknown());
     let cause = std::error::Error::source(&error).unwrap().to_string();
     assert_eq!(cause, "the zone is reserved");
-    table.flush(Scope::Zone(8)).unwrap();
+    table.flush(FlushScope::Zone(8)).unwrap();
 }
 
 #[test]
 fn a_missing_outcome_is_an_error_of_unknown_outcome() {
     assert!(NoOutcomes.add(&new(udp(1, 53))).unwrap_err().is_outcome_unknown());
-    let deletion = NoOutcomes.delete_all(&[FlowKey::new(udp(1, 53))]);
+    let deletion = NoOutcomes.delete_many(&[FlowKey::new(udp(1, 53))]);
     assert!(deletion.into_result().unwrap_err().is_outcome_unknown());
 }

@@ -1,6 +1,6 @@
-//! Round trips, and bytes that no kernel would send.
+//! Round trips of messages, and malformed messages.
 
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kernlink_conntrack::{
     Client, Conntrack, Counters, DccpState, Error, Filter, Flow, Labels, Protocol, ProtocolPart,
     ProtocolState, SctpState, SequenceAdjustment, Status, Synproxy, TcpState, Tuple, TupleFilter, Zone,
-    ZoneScope,
+    ZoneDirection,
 };
 use kernlink_netlink::Script;
 use proptest::option;
@@ -52,7 +52,8 @@ fn tuple() -> impl Strategy<Value = Tuple> {
         )),
         any::<u8>()
             .prop_map(Protocol)
-            .prop_filter("has a part", |protocol| !WITH_PORTS.contains(protocol)
+            .prop_filter("has ports or ICMP fields", |protocol| !WITH_PORTS
+                .contains(protocol)
                 && !protocol.is_icmp())
             .prop_map(|protocol| (protocol, ProtocolPart::None)),
     ];
@@ -114,14 +115,14 @@ prop_compose! {
         flow.mark = mark;
         flow.use_count = use_count;
         flow.status = Status::from_bits_retain(status);
-        flow.zone = zone.map_or(Zone::DEFAULT, |(id, scope)| Zone {
+        flow.zone = zone.map_or(Zone::DEFAULT, |(id, direction)| Zone {
             id,
-            scope: [ZoneScope::Both, ZoneScope::Original, ZoneScope::Reply][usize::from(scope)],
+            direction: [ZoneDirection::Both, ZoneDirection::Original, ZoneDirection::Reply][usize::from(direction)],
         });
         flow.timeout = timeout.map(|seconds| Duration::from_secs(seconds.into()));
         flow.protocol_state = protocol_state;
         flow.counters = counters.map(|both| both.map(|(packets, bytes)| Counters { packets, bytes }));
-        // 0 means "not".
+        // 0 is no time.
         let [started, stopped, event_time] = times.map(|time| time.map(|time| UNIX_EPOCH + Duration::from_nanos(u64::from(time) + 1)));
         flow.started = started;
         flow.stopped = stopped;
@@ -144,19 +145,19 @@ prop_compose! {
 
 fn list(datagram: &[u8]) -> Vec<Result<Flow, Error>> {
     let script = Script::new().expect_anything().answer(datagram).done();
-    let mut client = Client::over(script.connect().unwrap());
+    let mut client = Client::from_connection(script.connect().unwrap());
     client.flows(&Filter::new()).unwrap().collect()
 }
 
 proptest! {
     #[test]
-    fn a_flow_that_the_kernel_writes_is_read_back(flow in flow()) {
+    fn an_encoded_flow_is_decoded(flow in flow()) {
         let listed = list(&support::flow_message(&flow));
         prop_assert_eq!(listed, [Ok(flow)]);
     }
 
     #[test]
-    fn a_flow_that_is_cut_is_an_error_or_less_of_a_flow(flow in flow(), cut in any::<prop::sample::Index>()) {
+    fn a_truncated_flow_is_an_error_or_has_both_tuples(flow in flow(), cut in any::<prop::sample::Index>()) {
         let payload = support::flow_payload(&flow);
         let cut = cut.index(payload.len());
         let message = Script::message(support::NEW, support::MULTI, &payload[..cut]);
@@ -166,13 +167,13 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_make_no_sense_are_no_flow_and_no_panic(payload in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_do_not_panic(payload in prop::collection::vec(any::<u8>(), 0..600)) {
         let message = Script::message(support::NEW, support::MULTI, &payload);
         prop_assert!(list(&message).len() <= 1);
     }
 
     #[test]
-    fn one_wrong_byte_is_no_panic(flow in flow(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+    fn a_flow_with_a_changed_byte_does_not_panic(flow in flow(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut payload = support::flow_payload(&flow);
         let at = at.index(payload.len());
         payload[at] = byte;
@@ -181,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn an_inverse_has_the_tuple_as_its_inverse(tuple in tuple()) {
+    fn the_inverse_of_the_inverse_is_the_tuple(tuple in tuple()) {
         if let Some(inverse) = tuple.inverted() {
             prop_assert_eq!(inverse.inverted(), Some(tuple));
             prop_assert_eq!((inverse.source_socket(), inverse.destination_socket()), (tuple.destination_socket(), tuple.source_socket()));
@@ -191,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn a_filter_made_of_a_flow_accepts_it(flow in flow(), mask in any::<u32>(), chosen in any::<u16>()) {
+    fn a_filter_with_the_values_of_a_flow_matches_it(flow in flow(), mask in any::<u32>(), chosen in any::<u16>()) {
         let is_chosen = |bit: u16| chosen & 1 << bit != 0;
         let mut filter = Filter::new();
         filter.family = is_chosen(0).then_some(flow.family());
@@ -210,7 +211,7 @@ proptest! {
             let mask = Status::from_bits_retain(mask);
             filter = filter.with_masked_status(flow.status & mask, mask);
         }
-        // The same of either direction, of wider ranges and of labels.
+        // Conditions on either direction, port ranges and labels.
         if is_chosen(9) {
             filter.either = if is_chosen(10) {
                 filter.original.clone()
@@ -226,7 +227,7 @@ proptest! {
             filter = filter.with_masked_labels(Labels(flow.labels.unwrap_or_default().0 & mask.0), mask);
         }
         prop_assert!(filter.matches(&flow), "{} {}", filter, flow);
-        // And not one that differs in what it asks for.
+        // A flow with another mark does not match.
         let mut other = flow.clone();
         other.mark ^= mask;
         prop_assert_eq!(filter.matches(&other), !is_chosen(7) || mask == 0);

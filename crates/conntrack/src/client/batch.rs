@@ -1,4 +1,4 @@
-//! Operations on single flows, many in one batch.
+//! Execution of operations.
 
 use kernlink_netlink::{Batch, Errno, flags};
 
@@ -6,14 +6,14 @@ use super::{Client, Conntrack, failed};
 use crate::error::Error;
 use crate::flow::FlowKey;
 use crate::new_flow::NewFlow;
-use crate::operation::{Operation, Scope};
+use crate::operation::{FlushScope, Operation};
 use crate::status::Status;
 use crate::{uapi, wire};
 
 impl Client {
-    pub(super) fn flush_scope(&mut self, scope: Scope) -> Result<(), Error> {
+    pub(super) fn flush_scope(&mut self, scope: FlushScope) -> Result<(), Error> {
         match scope {
-            Scope::Everything => self
+            FlushScope::All => self
                 .connection
                 .acknowledged(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
                     wire::flush_header(w, uapi::AF_UNSPEC);
@@ -22,17 +22,17 @@ impl Client {
                     operation: Box::new(Operation::Flush(scope)),
                     source,
                 }),
-            // Kernels before 5.3 ignore the family here and those before 6.8 the zone. So parts of the
-            // table are deleted by filter, which takes care.
+            // Kernels before 5.3 ignore the family of this request and kernels before 6.8 the zone, so parts of the table are
+            // deleted by a filter.
             _ => self.delete_matching(&scope.filter())?.into_result(),
         }
     }
 
-    /// Sends single-flow operations in one batch; `outcomes` has room for as many.
+    /// Sends operations on single flows in one batch. `outcomes` has the same length as `operations`.
     pub(super) fn execute_batch(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
-        // Which operation each request of the batch is.
+        // The index of the operation of each request.
         let mut indices = Vec::with_capacity(operations.len());
         for (index, (operation, outcome)) in operations.iter().zip(outcomes.iter_mut()).enumerate() {
             let pushed = operation
@@ -60,16 +60,17 @@ impl Client {
         if let ([.., Operation::Ensure(flow)], Some(outcome)) = (operations, outcomes.last_mut())
             && outcome.as_ref().is_err_and(Error::is_busy)
         {
-            *outcome = self.ensure_present(flow);
+            *outcome = self.ensure_existing(flow);
         }
     }
 
-    /// Tells `EPERM` for a flow whose timeout is fixed from a missing capability: who may look at the flow has it.
+    /// Distinguishes `EPERM` for a flow with a fixed timeout from a missing capability. A caller who can read the flow has the
+    /// capability.
     fn explain_refusals(&mut self, operations: &[Operation], outcomes: &mut [Result<(), Error>]) {
         for (operation, outcome) in operations.iter().zip(outcomes) {
             let key = match (operation, &*outcome) {
-                (Operation::Update(key, changes), Err(error))
-                    if changes.timeout.is_some() && error.errno() == Some(Errno::EPERM) =>
+                (Operation::Update(key, update), Err(error))
+                    if update.timeout.is_some() && error.errno() == Some(Errno::EPERM) =>
                 {
                     FlowKey { id: None, ..*key }
                 }
@@ -85,22 +86,22 @@ impl Client {
                         source: source.clone(),
                     });
                 }
-                // Without the capability the others are not asked about.
+                // Without the capability the other flows cannot be read either.
                 (Err(error), _) if error.is_permission_denied() => return,
                 _ => {}
             }
         }
     }
 
-    /// Changes a flow that is there and has status bits that the kernel keeps: they are asked for as well.
-    fn ensure_present(&mut self, wanted: &NewFlow) -> Result<(), Error> {
+    /// Updates an existing flow with status bits that the kernel does not clear: the request has these bits too.
+    fn ensure_existing(&mut self, new: &NewFlow) -> Result<(), Error> {
         let mut outcome = Ok(());
-        // Packets may set further bits meanwhile, of which there are two that matter.
+        // Packets may set SEEN_REPLY and ASSURED between reading and updating: two further attempts are enough.
         for _ in 0..3 {
-            let mut flow = wanted.clone();
-            match self.flow(&wanted.key()) {
-                Ok(present) => flow.status |= present.status,
-                // It ended meanwhile: a new one is made as it is wanted.
+            let mut flow = new.clone();
+            match self.flow(&new.key()) {
+                Ok(existing) => flow.status |= existing.status,
+                // The flow ended: the request adds a new one.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error),
             }
@@ -111,7 +112,7 @@ impl Client {
                     flags::NLM_F_CREATE,
                     |w| wire::write_new_flow(w, &flow),
                 )
-                .map_err(|source| failed(&Operation::Ensure(wanted.clone()), source));
+                .map_err(|source| failed(&Operation::Ensure(new.clone()), source));
             if !outcome.as_ref().is_err_and(Error::is_busy) {
                 break;
             }
@@ -127,11 +128,11 @@ pub(super) fn push(batch: &mut Batch, operation: &Operation) -> Result<(), kernl
             wire::write_new_flow(w, flow);
         }),
         Operation::Ensure(flow) => batch.push(new, flags::NLM_F_CREATE, |w| wire::write_new_flow(w, flow)),
-        Operation::Update(key, changes) => batch.push(new, 0, |w| wire::write_changes(w, key, changes)),
+        Operation::Update(key, update) => batch.push(new, 0, |w| wire::write_update(w, key, update)),
         Operation::Delete(key) => batch.push(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
             wire::write_key(w, key);
         }),
-        // These two are no single message; `execute` does them apart.
+        // `execute` does not put these into a batch.
         Operation::DeleteMatching(_) | Operation::Flush(_) => Ok(()),
     }
 }
@@ -140,10 +141,10 @@ fn is_single(operation: &Operation) -> bool {
     !matches!(operation, Operation::DeleteMatching(_) | Operation::Flush(_))
 }
 
-/// How many operations go into one batch. What may have to be asked twice is the last one, so that nothing that
-/// comes behind it has been executed then.
+/// The number of operations of the next batch. An operation that may need a second request ends its batch, so that no later
+/// operation is executed before that request.
 pub(super) fn batch_length(operations: &[Operation]) -> usize {
-    let asks_twice =
+    let may_need_second_request =
         |operation: &Operation| matches!(operation, Operation::Ensure(flow) if !flow.status.is_empty());
     let singles = operations
         .iter()
@@ -152,6 +153,6 @@ pub(super) fn batch_length(operations: &[Operation]) -> usize {
     operations
         .iter()
         .take(singles)
-        .position(asks_twice)
+        .position(may_need_second_request)
         .map_or(singles.max(1), |last| last + 1)
 }

@@ -8,13 +8,13 @@ use crate::expectation::{Expectation, NewExpectation};
 use crate::{uapi, wire};
 
 impl Client {
-    /// Creates an expectation: a flow like it, when it begins, belongs to its master.
+    /// Adds an expectation: a flow that matches it becomes a child of the master.
     ///
-    /// The kernel gives a new expectation the time of the master's helper; another one is set by a second message.
+    /// The kernel gives a new expectation the timeout of the master's helper; another timeout is set by a second message.
     ///
     /// # Errors
-    /// [`is_already_exists`](Error::is_already_exists), [`is_not_found`](Error::is_not_found) if the master is not there,
-    /// [`is_unsupported`](Error::is_unsupported) if it has no helper or the kernel does not have the helper that is named.
+    /// [`is_already_exists`](Error::is_already_exists), [`is_not_found`](Error::is_not_found) if the master does not
+    /// exist, [`is_unsupported`](Error::is_unsupported) if the master has no helper or the kernel does not have the named helper.
     pub fn add_expectation(&mut self, expectation: &NewExpectation) -> Result<(), Error> {
         expectation.check().map_err(|problem| Error::InvalidExpectation {
             expectation: expectation.to_string().into(),
@@ -28,7 +28,7 @@ impl Client {
                     wire::write_new_expectation(w, expectation)
                 })
                 .map_err(|source| Error::Expectation {
-                    attempt: "create",
+                    attempt: "add",
                     expectation: expectation.to_string().into(),
                     source,
                 })?;
@@ -36,11 +36,11 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes an expectation that was listed: the one of this tuple and zone, if it has this number (0 is any). In a
-    /// zone other than 0, set [`Expectation::zone`] first: the kernel does not list it.
+    /// Deletes the expectation with this tuple, zone and id; id 0 is any. For a zone other than 0, set [`Expectation::zone`] first:
+    /// the kernel does not list it.
     ///
     /// # Errors
-    /// [`is_not_found`](Error::is_not_found), also if an expectation of this tuple has another number.
+    /// [`is_not_found`](Error::is_not_found), also if the expectation with this tuple has another id.
     pub fn delete_expectation(&mut self, expectation: &Expectation) -> Result<(), Error> {
         expectation
             .tuple
@@ -61,6 +61,9 @@ impl Client {
     }
 
     /// Deletes all expectations of both families (`conntrack -F expect`).
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn flush_expectations(&mut self) -> Result<(), Error> {
         self.connection
             .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
@@ -73,7 +76,10 @@ impl Client {
             })
     }
 
-    /// Connections that helpers have announced (`conntrack -L expect`), of both families.
+    /// Lists the expectations of both families (`conntrack -L expect`).
+    ///
+    /// # Errors
+    /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn expectations(&mut self) -> Result<Vec<Expectation>, Error> {
         self.connection
             .dump_all(

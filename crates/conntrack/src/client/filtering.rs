@@ -1,4 +1,4 @@
-//! Which parts of a filter the running kernel compares correctly, and requests with these parts.
+//! Probes for the filters that the running kernel supports, and requests with these filters.
 
 use kernlink_base::{Family, Protocol};
 use kernlink_netlink::Errno;
@@ -11,27 +11,27 @@ use crate::operation::Operation;
 use crate::tuple::Tuple;
 use crate::{uapi, wire};
 
-/// Whether this kernel compares IPv6 addresses the right way round. Linux does not, from 5.8 to at
-/// least 6.18: flows with *another* address pass
+/// Whether the kernel compares IPv6 addresses of filters correctly. Linux 5.8 to at least 6.18 inverts the comparison: flows with
+/// *another* address match
 /// ([`ctnetlink_filter_match_tuple`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1060)).
-/// Only a filter that lets through the very flow it names proves the contrary.
+/// A probe with the address of an existing flow finds out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ipv6Comparison {
-    /// No IPv6 flow was seen so far.
+    /// No IPv6 flow was listed so far.
     Unknown,
-    /// This one was there a moment ago and can be asked for.
+    /// This flow was listed and can be used for a probe.
     Sample(Tuple),
     Correct,
     Inverted,
 }
 
 impl Client {
-    /// Whether the kernel takes filters when listing; tried once.
-    fn filters_listing(&mut self) -> Result<bool, Error> {
+    /// Whether the kernel supports filters in listings; probed once.
+    fn filters_listings(&mut self) -> Result<bool, Error> {
         if self.filtering == KernelFiltering::Off {
             return Ok(false);
         }
-        if let Some(known) = self.filters_listing {
+        if let Some(known) = self.filters_listings {
             return Ok(known);
         }
         let dump = self.connection.dump(
@@ -48,15 +48,15 @@ impl Client {
                 Some(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(Some(())),
                 _ => Err(request_failed("list flows")(error)),
             })?;
-        // A flow that came nevertheless says that the filter was not understood.
+        // The filter matches no flow. A kernel that lists one ignored the filter.
         let known = first.is_none();
-        self.filters_listing = Some(known);
+        self.filters_listings = Some(known);
         Ok(known)
     }
 
-    /// Whether a kernel that takes filters reads conditions on reply tuples and masked marks rightly; tried once.
-    fn reads_conditions(&mut self) -> Result<bool, Error> {
-        if let Some(known) = self.reads_conditions {
+    /// Whether a kernel that supports filters compares reply tuples and masked marks correctly; probed once.
+    fn compares_reply_tuples(&mut self) -> Result<bool, Error> {
+        if let Some(known) = self.compares_reply_tuples {
             return Ok(known);
         }
         let dump = self.connection.dump(
@@ -72,16 +72,16 @@ impl Client {
             }
             _ => false,
         };
-        self.reads_conditions = Some(known);
+        self.compares_reply_tuples = Some(known);
         Ok(known)
     }
 
-    /// Whether the kernel takes filters when deleting; tried once, and not by deleting.
-    fn filters_deletion(&mut self) -> Result<bool, Error> {
+    /// Whether the kernel supports filters in deletions; probed once, with a request that deletes nothing.
+    fn filters_deletions(&mut self) -> Result<bool, Error> {
         if self.filtering != KernelFiltering::Full {
             return Ok(false);
         }
-        if let Some(known) = self.filters_deletion {
+        if let Some(known) = self.filters_deletions {
             return Ok(known);
         }
         let probe = self.connection.acknowledged(
@@ -95,32 +95,31 @@ impl Client {
             Ok(()) => false,
             Err(error) => return Err(request_failed("delete flows by a filter")(error)),
         };
-        self.filters_deletion = Some(known);
+        self.filters_deletions = Some(known);
         Ok(known)
     }
 
-    /// Whether IPv6 addresses may be given to the kernel.
+    /// Whether the kernel or this process compares IPv6 addresses.
     fn ipv6_addresses(&mut self) -> Result<Ipv6Addresses, Error> {
         if let Ipv6Comparison::Sample(tuple) = self.ipv6 {
-            self.ipv6 = self.try_ipv6(&tuple)?;
+            self.ipv6 = self.probe_ipv6(&tuple)?;
         }
         Ok(match self.ipv6 {
-            Ipv6Comparison::Correct => Ipv6Addresses::Pushed,
-            _ => Ipv6Addresses::HeldBack,
+            Ipv6Comparison::Correct => Ipv6Addresses::InKernel,
+            _ => Ipv6Addresses::InProcess,
         })
     }
 
-    /// Lists by an address that a flow was seen to have: if that flow comes, addresses are compared
-    /// the right way round, and if others come, they are not. Nothing proves nothing: the flow may
-    /// have ended.
-    fn try_ipv6(&mut self, sample: &Tuple) -> Result<Ipv6Comparison, Error> {
+    /// Lists the flows with the source address of a listed flow. If flows with this address are returned, the kernel compares
+    /// addresses correctly; if others are returned, it does not. An empty list decides nothing: the flow may have ended.
+    fn probe_ipv6(&mut self, sample: &Tuple) -> Result<Ipv6Comparison, Error> {
         let mut filter = Filter::new()
             .with_protocol(sample.protocol)
             .with_source(ipnet::IpNet::from(sample.source));
         if matches!(sample.protocol, Protocol::TCP | Protocol::UDP) {
             filter = filter.with_source_port(sample.source_socket().port());
         }
-        let request = KernelFilter::of(&filter, Some(Family::Ipv6), Ipv6Addresses::Pushed);
+        let request = KernelFilter::of(&filter, Some(Family::Ipv6), Ipv6Addresses::InKernel);
         let mut dump = self
             .connection
             .dump(
@@ -137,30 +136,30 @@ impl Client {
         }
     }
 
-    /// What of a filter the kernel shall do when listing.
+    /// The part of a filter that the kernel compares when listing.
     pub(super) fn listing_filter(&mut self, filter: &Filter) -> Result<KernelFilter, Error> {
         let family = filter.implied_family();
-        // The family alone needs no trial.
-        let is_trivial =
-            KernelFilter::of(filter, family, Ipv6Addresses::Pushed) == KernelFilter::family_only(family);
-        if is_trivial || !self.filters_listing()? {
+        // A filter by family needs no probe.
+        let has_family_only =
+            KernelFilter::of(filter, family, Ipv6Addresses::InKernel) == KernelFilter::family_only(family);
+        if has_family_only || !self.filters_listings()? {
             return Ok(KernelFilter::family_only(family));
         }
         let ipv6 = self.ipv6_addresses()?;
         let request = KernelFilter::of(filter, family, ipv6);
-        if request.may_be_misread() && !self.reads_conditions()? {
-            return Ok(request.without_misread());
+        if request.has_incorrect_conditions() && !self.compares_reply_tuples()? {
+            return Ok(request.without_incorrect_conditions());
         }
         Ok(request)
     }
 
-    /// Deletes by a filter in the kernel, if it can do all of it. `false` if it cannot.
+    /// Deletes by a filter in the kernel. Returns `false`, without a deletion, if the kernel cannot compare every condition.
     pub(super) fn delete_in_kernel(&mut self, filter: &Filter) -> Result<bool, Error> {
-        if !self.filters_deletion()? {
+        if !self.filters_deletions()? {
             return Ok(false);
         }
         let ipv6 = self.ipv6_addresses()?;
-        // Tuples need a family, so a filter without one is sent for each.
+        // The kernel requires a family with tuples, so a filter without a family is sent for each.
         let any_family = KernelFilter::of(filter, None, ipv6);
         let requests = match filter.implied_family() {
             None if any_family.is_exact => vec![any_family],

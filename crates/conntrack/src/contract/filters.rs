@@ -8,7 +8,7 @@ use super::{Table, listed, network, new, ok, population, socket, udp};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::{FlowKey, Labels};
-use crate::operation::Scope;
+use crate::operation::FlushScope;
 use crate::status::Status;
 use crate::tuple::Tuple;
 use crate::tuple_filter::TupleFilter;
@@ -50,21 +50,21 @@ fn delete_matching_deletes_exactly_the_matching_flows(table: &mut Table) {
         (Filter::new().with_status(Status::DST_NAT), 0),
         (Filter::new().with_protocol(Protocol::TCP), 0),
     ];
-    for (filter, hits) in filters {
+    for (filter, matches) in filters {
         population(table);
         let before = listed(table, &Filter::new());
-        let accepted = listed(table, &filter);
-        assert_eq!(accepted.len(), hits, "-L {filter}");
+        let matching = listed(table, &filter);
+        assert_eq!(matching.len(), matches, "-L {filter}");
         let deletion = ok(table.delete_matching(&filter));
         assert_eq!(deletion.failed, []);
         if let Some(deleted) = deletion.deleted {
-            assert_eq!(deleted, hits as u64, "-D {filter}");
+            assert_eq!(deleted, matches as u64, "-D {filter}");
         }
         let mut left = listed(table, &Filter::new());
-        left.extend(accepted);
+        left.extend(matching);
         left.sort();
         assert_eq!(left, before, "-D {filter}");
-        ok(table.flush(Scope::Everything));
+        ok(table.flush(FlushScope::All));
     }
 }
 
@@ -81,11 +81,11 @@ fn delete_matching_requires_a_condition(table: &mut Table) {
         ));
     }
     assert_eq!(ok(table.totals()).entries, 16);
-    ok(table.flush(Scope::Everything));
+    ok(table.flush(FlushScope::All));
     assert_eq!(ok(table.totals()).entries, 0);
 }
 
-/// Again and again, since an implementation may learn on the way what its kernel can do.
+/// Several times, because a client may probe the kernel between two deletions.
 fn delete_matching_by_address_keeps_other_addresses(table: &mut Table) {
     for source in [
         "10.0.0.1/32",
@@ -99,7 +99,7 @@ fn delete_matching_by_address_keeps_other_addresses(table: &mut Table) {
         ok(table.delete_matching(&filter));
         assert_eq!(listed(table, &filter), [""; 0], "{source}");
         assert_eq!(ok(table.list(&Filter::new())).len(), 12, "{source}");
-        ok(table.flush(Scope::Everything));
+        ok(table.flush(FlushScope::All));
     }
 }
 
@@ -116,7 +116,7 @@ fn delete_matching_by_port_keeps_other_protocols(table: &mut Table) {
         ok(table.delete_matching(&filter));
         assert_eq!(ok(table.list(&Filter::new())).len(), left, "{protocol}");
     }
-    // Of any protocol: those with ports.
+    // A port without a protocol matches every protocol with ports.
     ok(table.delete_matching(&Filter::new().with_destination_port(54)));
     assert_eq!(
         listed(table, &Filter::new()),
@@ -138,9 +138,9 @@ fn list_any_and_delete_any_take_several_filters(table: &mut Table) {
     for filters in [&filters[..], &filters[..1], &filters[1..3], &[]] {
         population(table);
         let before = listed(table, &Filter::new());
-        let mut accepted: Vec<String> = filters.iter().flat_map(|filter| listed(table, filter)).collect();
-        accepted.sort();
-        accepted.dedup();
+        let mut matching: Vec<String> = filters.iter().flat_map(|filter| listed(table, filter)).collect();
+        matching.sort();
+        matching.dedup();
         let mut any: Vec<String> = ok(table.list_any(filters))
             .iter()
             .map(|flow| {
@@ -152,14 +152,14 @@ fn list_any_and_delete_any_take_several_filters(table: &mut Table) {
             })
             .collect();
         any.sort();
-        assert_eq!(any, accepted);
+        assert_eq!(any, matching);
         let deletion = ok(table.delete_any(filters));
         assert_eq!(deletion.deleted, Some(any.len() as u64));
         let mut left = listed(table, &Filter::new());
-        left.extend(accepted);
+        left.extend(matching);
         left.sort();
         assert_eq!(left, before);
-        ok(table.flush(Scope::Everything));
+        ok(table.flush(FlushScope::All));
     }
     population(table);
     assert!(matches!(
@@ -212,7 +212,7 @@ fn filters_compare_labels_port_ranges_and_either_direction(table: &mut Table) {
     }
     let none = Filter::new().with_masked_labels(Labels(0), Labels(0b11));
     assert_eq!(ports(&none).len(), if has_labels { 1 } else { 4 });
-    // Deleted as they are listed.
+    // Deletion compares the same conditions as listing.
     ok(table.delete_matching(&udp.with_source_port(1001..=1999)));
     assert_eq!(ok(table.totals()).entries, 2);
     let empty = Filter::new().with_source_port(std::ops::RangeInclusive::new(2, 1));
@@ -221,12 +221,12 @@ fn filters_compare_labels_port_ranges_and_either_direction(table: &mut Table) {
 
 fn flush_of_a_scope_keeps_other_flows(table: &mut Table) {
     for (scope, left) in [
-        (Scope::Family(Family::Ipv4), 8),
-        (Scope::Family(Family::Ipv6), 8),
-        (Scope::Zone(1), 8),
-        (Scope::Zone(3), 16),
-        (Scope::FamilyInZone(Family::Ipv6, 2), 12),
-        (Scope::Everything, 0),
+        (FlushScope::Family(Family::Ipv4), 8),
+        (FlushScope::Family(Family::Ipv6), 8),
+        (FlushScope::Zone(1), 8),
+        (FlushScope::Zone(3), 16),
+        (FlushScope::FamilyInZone(Family::Ipv6, 2), 12),
+        (FlushScope::All, 0),
     ] {
         population(table);
         ok(table.flush(scope));
@@ -236,6 +236,6 @@ fn flush_of_a_scope_keeps_other_flows(table: &mut Table) {
             !flows.iter().any(|flow| scope.filter().matches(flow)),
             "{scope:?}"
         );
-        ok(table.flush(Scope::Everything));
+        ok(table.flush(FlushScope::All));
     }
 }

@@ -10,8 +10,8 @@ use super::{Table, listed, new, ok, population, refused, socket, udp};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::FlowKey;
-use crate::flow_update::Changes;
-use crate::operation::Scope;
+use crate::flow_update::FlowUpdate;
+use crate::operation::FlushScope;
 use crate::status::Status;
 use crate::tuple::{ProtocolPart, Tuple};
 use crate::zone::Zone;
@@ -51,7 +51,7 @@ fn a_flow_is_added_once(table: &mut Table) {
 
 fn a_reply_tuple_belongs_to_one_flow_only(table: &mut Table) {
     ok(table.add(&new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_reply(udp("10.0.0.3:54", "10.0.0.1:4660"))));
-    // Another original tuple, the same reply tuple.
+    // The original tuple differs, the reply tuple does not.
     refused(
         table.add(&new(udp("10.0.0.1:4660", "10.0.0.9:53")).with_reply(udp("10.0.0.3:54", "10.0.0.1:4660"))),
         Error::is_already_exists,
@@ -78,7 +78,7 @@ fn a_flow_is_listed_as_it_was_added(table: &mut Table) {
     ok(table.add(&new));
     let flows = ok(table.list(&Filter::new()));
     let [flow] = flows.as_slice() else {
-        panic!("one flow was expected: {flows:?}")
+        panic!("expected one flow: {flows:?}")
     };
     assert_eq!(flow.original, new.original);
     assert_eq!(Some(flow.reply), new.original.inverted());
@@ -94,17 +94,17 @@ fn a_flow_is_listed_as_it_was_added(table: &mut Table) {
 }
 
 fn translation_changes_the_reply_tuple(table: &mut Table) {
-    let backend = socket("10.0.1.1:5353");
+    let endpoint = socket("10.0.1.1:5353");
     let flow =
-        new(udp("10.0.0.1:4660", "10.96.0.10:53")).with_destination_nat(backend.ip(), Some(backend.port()));
+        new(udp("10.0.0.1:4660", "10.96.0.10:53")).with_destination_nat(endpoint.ip(), Some(endpoint.port()));
     ok(table.add(&flow));
     let found = ok(table.flow(&flow.key()));
     assert_eq!(found.reply, udp("10.0.1.1:5353", "10.0.0.1:4660"));
     assert!(found.status.contains(Status::DST_NAT) && !found.status.contains(Status::SRC_NAT));
-    let masked =
+    let source_nat =
         new(udp("10.0.0.1:4661", "10.96.0.10:53")).with_source_nat(socket("10.0.0.7:0").ip(), Some(4662));
-    ok(table.add(&masked));
-    let found = ok(table.flow(&masked.key()));
+    ok(table.add(&source_nat));
+    let found = ok(table.flow(&source_nat.key()));
     assert_eq!(found.reply, udp("10.96.0.10:53", "10.0.0.7:4662"));
     assert!(found.status.contains(Status::SRC_NAT) && !found.status.contains(Status::DST_NAT));
     assert_eq!(
@@ -118,7 +118,7 @@ fn an_absent_flow_is_not_found(table: &mut Table) {
     refused(table.flow(&key), Error::is_not_found);
     refused(table.delete(&key), Error::is_not_found);
     refused(
-        table.update(&key, &Changes::new().with_mark(7)),
+        table.update(&key, &FlowUpdate::new().with_mark(7)),
         Error::is_not_found,
     );
 }
@@ -134,7 +134,7 @@ fn a_key_with_another_id_is_not_found(table: &mut Table) {
     assert_eq!(ok(table.totals()).entries, 0);
 }
 
-/// Of a protocol with ports that a kernel may have no tracker for.
+/// For protocols with ports that some kernels do not track.
 fn flows_without_ports_are_supported(table: &mut Table) {
     for protocol in [Protocol::DCCP, Protocol::UDPLITE, Protocol::GRE, Protocol::SCTP] {
         for (source, destination) in [("10.0.0.1:0", "10.0.0.2:0"), ("[fd00::1]:0", "[fd00::2]:0")] {
@@ -146,16 +146,16 @@ fn flows_without_ports_are_supported(table: &mut Table) {
             let flow = new(tuple);
             match table.add(&flow) {
                 Ok(()) => {}
-                // It has a tracker, which wants ports.
+                // The kernel tracks the protocol, and requires ports.
                 Err(error) if error.errno() == Some(kernlink_netlink::Errno::EINVAL) => continue,
                 Err(error) => panic!("{error:?}"),
             }
             let found = ok(table.flow(&flow.key()));
             assert_eq!(found.original, tuple);
-            ok(table.update(&found.key(), &Changes::new().with_mark(1)));
+            ok(table.update(&found.key(), &FlowUpdate::new().with_mark(1)));
             ok(table.delete(&found.key()));
             ok(table.add(&flow));
-            ok(table.flush(Scope::Family(tuple.family())));
+            ok(table.flush(FlushScope::Family(tuple.family())));
             assert_eq!(ok(table.totals()).entries, 0);
         }
     }
@@ -164,12 +164,12 @@ fn flows_without_ports_are_supported(table: &mut Table) {
 fn a_timeout_of_zero_deletes_a_flow(table: &mut Table) {
     let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
     ok(table.add(&flow));
-    ok(table.update(&flow.key(), &Changes::new().with_timeout(Duration::ZERO)));
+    ok(table.update(&flow.key(), &FlowUpdate::new().with_timeout(Duration::ZERO)));
     refused(table.flow(&flow.key()), Error::is_not_found);
     assert_eq!(listed(table, &Filter::new()), [""; 0]);
 }
 
-/// One tuple of each kind that every kernel tracks, both families.
+/// One tuple of each kind that every kernel tracks, of both families.
 fn kinds() -> Vec<Tuple> {
     let mut tuples = Vec::new();
     for (client, server) in [("10.0.0.1", "10.0.0.2"), ("[fd00::1]", "[fd00::2]")] {
@@ -229,6 +229,6 @@ fn a_master_must_exist(table: &mut Table) {
 fn totals_counts_the_flows(table: &mut Table) {
     population(table);
     assert_eq!(ok(table.totals()).entries, 16);
-    ok(table.flush(Scope::Everything));
+    ok(table.flush(FlushScope::All));
     assert_eq!(ok(table.totals()).entries, 0);
 }

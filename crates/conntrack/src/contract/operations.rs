@@ -10,9 +10,9 @@ use super::{Table, network, new, socket, udp};
 use crate::error::Error;
 use crate::filter::Filter;
 use crate::flow::FlowKey;
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::new_flow::NewFlow;
-use crate::operation::{Operation, Scope};
+use crate::operation::{FlushScope, Operation};
 use crate::tuple::Tuple;
 
 pub(super) const CHECKS: &[Check<Table>] = checks!(
@@ -35,8 +35,8 @@ fn each_operation_has_an_outcome_in_order(table: &mut Table) {
         Operation::DeleteMatching(Filter::new().with_protocol(Protocol::UDP)),
         Operation::DeleteMatching(Filter::new()),
         Operation::Add(flow.clone()),
-        Operation::Flush(Scope::Everything),
-        Operation::Update(flow.key(), Changes::new().with_mark(1)),
+        Operation::Flush(FlushScope::All),
+        Operation::Update(flow.key(), FlowUpdate::new().with_mark(1)),
     ]);
     let found: Vec<&str> = outcomes
         .iter()
@@ -73,29 +73,29 @@ fn invalid_operations_are_refused_with_a_reason(table: &mut Table) {
                 protocol: Protocol::ICMP,
                 ..tuple
             }),
-            "original tuple: its protocol-specific part is not one of icmp",
+            "original tuple: ports or ICMP fields do not match protocol icmp",
         ),
         (
             new(tuple).with_reply(udp("[::1]:1", "[::1]:2")),
-            "reply tuple: its family and protocol are not those of the original tuple",
+            "reply tuple: family or protocol differs from the original tuple",
         ),
         (
             NewFlow::new(tuple, Duration::from_millis(1500)),
-            "timeout: 1.5s is not a whole number of seconds up to 4294967295",
+            "invalid timeout 1.5s; valid: whole seconds from 0 to 4294967295",
         ),
         (
             new(tuple).with_helper("a name that is too long"),
-            "helper: a name has 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) and no NUL",
+            "invalid helper name; valid: 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) without NUL",
         ),
         (
             new(tuple).with_source_nat(socket("[::1]:1").ip(), None),
-            "source translation: source and destination are of different families",
+            "source translation: addresses of different families",
         ),
     ];
     for (flow, text) in cases {
         match table.add(&flow) {
             Err(Error::Invalid { problem, .. }) => assert_eq!(problem.to_string(), text),
-            other => panic!("{text} was expected: {other:?}"),
+            other => panic!("expected {text:?}: {other:?}"),
         }
     }
     let contradictory = Filter::new()

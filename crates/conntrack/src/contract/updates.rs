@@ -9,7 +9,7 @@ use kernlink_base::contract::Check;
 use super::{Table, new, ok, refused, socket, udp};
 use crate::error::Error;
 use crate::flow::{FlowKey, Labels};
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::operation::Operation;
 use crate::protocol_state::{ProtocolState, SctpState, TcpState};
 use crate::status::Status;
@@ -35,7 +35,7 @@ fn ensure_adds_a_flow_or_updates_it(table: &mut Table) {
     let found = ok(table.flow(&flow.key()));
     assert_eq!((found.mark, found.key()), (9, key));
     assert_eq!(ok(table.totals()).entries, 1);
-    // What is decided when a flow begins cannot be ensured later.
+    // The kernel sets address translation only when a flow begins.
     let translated = flow.with_destination_nat(socket("10.0.1.1:5353").ip(), None);
     refused(table.ensure(&translated), Error::is_unsupported);
 }
@@ -45,10 +45,10 @@ fn a_masked_mark_changes_only_the_bits_of_the_mask(table: &mut Table) {
     ok(table.add(&flow));
     ok(table.update(
         &flow.key(),
-        &Changes::new().with_masked_mark(0x1234_5678, 0x00ff_ff00),
+        &FlowUpdate::new().with_masked_mark(0x1234_5678, 0x00ff_ff00),
     ));
     assert_eq!(ok(table.flow(&flow.key())).mark, 0xff34_56ff);
-    ok(table.update(&flow.key(), &Changes::new().with_mark(3)));
+    ok(table.update(&flow.key(), &FlowUpdate::new().with_mark(3)));
     assert_eq!(ok(table.flow(&flow.key())).mark, 3);
 }
 
@@ -56,14 +56,17 @@ fn status_bits_can_be_set_and_not_cleared(table: &mut Table) {
     let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53"));
     ok(table.add(&flow));
     let assured = Status::SEEN_REPLY | Status::ASSURED;
-    ok(table.update(&flow.key(), &Changes::new().with_status(assured)));
+    ok(table.update(&flow.key(), &FlowUpdate::new().with_status(assured)));
     assert!(ok(table.flow(&flow.key())).status.contains(assured));
     refused(
-        table.update(&flow.key(), &Changes::new().with_status(Status::SEEN_REPLY)),
+        table.update(&flow.key(), &FlowUpdate::new().with_status(Status::SEEN_REPLY)),
         Error::is_busy,
     );
     refused(
-        table.update(&flow.key(), &Changes::new().with_status(assured | Status::DYING)),
+        table.update(
+            &flow.key(),
+            &FlowUpdate::new().with_status(assured | Status::DYING),
+        ),
         Error::is_busy,
     );
     assert!(ok(table.flow(&flow.key())).status.contains(assured));
@@ -72,13 +75,16 @@ fn status_bits_can_be_set_and_not_cleared(table: &mut Table) {
 fn a_tcp_state_is_updated(table: &mut Table) {
     let state = |table: &mut Table, key: &FlowKey| match ok(table.flow(key)).protocol_state {
         Some(ProtocolState::Tcp { state, .. }) => state,
-        other => panic!("no TCP state: {other:?}"),
+        other => panic!("expected a TCP state: {other:?}"),
     };
     let tuple = Tuple::tcp(socket("10.0.0.1:4660"), socket("10.0.0.2:80"));
     let flow = new(tuple).with_tcp_state(TcpState::ESTABLISHED);
     ok(table.add(&flow));
     assert_eq!(state(table, &flow.key()), TcpState::ESTABLISHED);
-    ok(table.update(&flow.key(), &Changes::new().with_tcp_state(TcpState::TIME_WAIT)));
+    ok(table.update(
+        &flow.key(),
+        &FlowUpdate::new().with_tcp_state(TcpState::TIME_WAIT),
+    ));
     assert_eq!(state(table, &flow.key()), TcpState::TIME_WAIT);
 }
 
@@ -110,7 +116,7 @@ fn all_fields_of_a_protocol_state_are_written(table: &mut Table) {
         let flow = new(Tuple::with_ports(protocol, ends.0, ends.1)).with_protocol_state(first);
         ok(table.add(&flow));
         assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(first));
-        ok(table.update(&flow.key(), &Changes::new().with_protocol_state(second)));
+        ok(table.update(&flow.key(), &FlowUpdate::new().with_protocol_state(second)));
         assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(second));
         ok(table.ensure(&flow));
         assert_eq!(ok(table.flow(&flow.key())).protocol_state, Some(first));
@@ -120,11 +126,11 @@ fn all_fields_of_a_protocol_state_are_written(table: &mut Table) {
     for (flow, text) in [
         (
             tcp.clone().with_protocol_state(first),
-            "protocol state: it is one of sctp and the flow is of tcp",
+            "protocol state of sctp for a flow of tcp",
         ),
         (
             new(udp("10.0.0.1:1", "10.0.0.2:2")).with_tcp_state(TcpState::ESTABLISHED),
-            "protocol state: it is one of tcp and the flow is of udp",
+            "protocol state of tcp for a flow of udp",
         ),
         (
             tcp.with_protocol_state(ProtocolState::Tcp {
@@ -132,22 +138,22 @@ fn all_fields_of_a_protocol_state_are_written(table: &mut Table) {
                 window_scale: [0, 15],
                 flags: [1, 1],
             }),
-            "window scale: 15 is more than 14",
+            "invalid window scale 15; valid: 0 to 14",
         ),
     ] {
         match table.ensure(&flow) {
             Err(Error::Invalid { problem, .. }) => assert_eq!(problem.to_string(), text),
-            other => panic!("{text} was expected: {other:?}"),
+            other => panic!("expected {text:?}: {other:?}"),
         }
     }
 }
 
-/// If flows have room for labels, which a rule decides.
+/// Flows have room for labels only if a rule of the network namespace uses labels.
 fn a_label_update_changes_only_the_labels_of_the_mask(table: &mut Table) {
     let flow = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_labels(Labels(0b0110 | 1 << 71));
     ok(table.add(&flow));
     let labels = |table: &mut Table| ok(table.flow(&flow.key())).labels;
-    let change = |value, mask| Changes::new().with_labels(Labels(value), Labels(mask));
+    let change = |value, mask| FlowUpdate::new().with_labels(Labels(value), Labels(mask));
     let Some(first) = labels(table) else {
         let no_room = |error: &Error| error.errno() == Some(kernlink_netlink::Errno::ENOSPC);
         refused(table.update(&flow.key(), &change(1, 1)), no_room);
@@ -180,7 +186,7 @@ fn ensure_keeps_status_bits(table: &mut Table) {
         Status::SEEN_REPLY | Status::ASSURED | Status::CONFIRMED
     );
     assert_eq!(ok(table.flow(&flow.key())).mark, 0);
-    // One that is expected, which a status that is asked for cannot be.
+    // A child of another flow has EXPECTED, which a request cannot set.
     let child = new(udp("10.0.0.2:2000", "10.0.0.1:4660")).with_master(flow.original);
     ok(table.add(&child));
     let again = new(child.original).with_status(Status::SEEN_REPLY);
@@ -190,7 +196,7 @@ fn ensure_keeps_status_bits(table: &mut Table) {
             .status
             .contains(Status::EXPECTED | Status::SEEN_REPLY)
     );
-    // In a batch, in order.
+    // In one batch, in order.
     let outcomes = table.execute(&[
         Operation::Ensure(again),
         Operation::Delete(child.key()),
@@ -210,12 +216,14 @@ fn a_fixed_timeout_is_not_reported_as_a_missing_permission(table: &mut Table) {
             error.is_timeout_fixed() && !error.is_permission_denied() && !error.is_outcome_unknown()
         });
     };
-    let change = Changes::new().with_timeout(Duration::from_secs(10)).with_mark(7);
+    let change = FlowUpdate::new()
+        .with_timeout(Duration::from_secs(10))
+        .with_mark(7);
     let key = ok(table.flow(&flow.key())).key();
     refused(table.update(&key, &change));
     refused(table.ensure(&flow.clone().with_mark(7)));
     assert_eq!(ok(table.flow(&flow.key())).mark, 0);
-    ok(table.update(&key, &Changes::new().with_mark(7)));
+    ok(table.update(&key, &FlowUpdate::new().with_mark(7)));
     assert_eq!(ok(table.flow(&flow.key())).mark, 7);
     ok(table.delete(&key));
 }

@@ -6,7 +6,7 @@ use kernlink_base::contract::Check;
 use super::{Table, listed, new, ok, refused, udp};
 use crate::error::Error;
 use crate::filter::Filter;
-use crate::zone::{Zone, ZoneScope};
+use crate::zone::{Zone, ZoneDirection};
 
 pub(super) const CHECKS: &[Check<Table>] = checks!(
     Table:
@@ -38,16 +38,19 @@ fn zones_are_separate_tables(table: &mut Table) {
 }
 
 fn a_zone_of_one_direction_leaves_the_other_in_zone_0(table: &mut Table) {
-    let scoped = |scope| Zone { id: 0x1234, scope };
-    let original = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_zone(scoped(ZoneScope::Original));
+    let zone = |direction| Zone {
+        id: 0x1234,
+        direction,
+    };
+    let original = new(udp("10.0.0.1:4660", "10.0.0.2:53")).with_zone(zone(ZoneDirection::Original));
     ok(table.add(&original));
-    // The reply direction is in zone 0, where its tuple is taken now.
+    // The reply direction is in zone 0, so no other flow there can have its tuple.
     refused(
         table.add(&new(udp("10.0.0.1:4660", "10.0.0.2:53"))),
         Error::is_already_exists,
     );
     assert_eq!(ok(table.flow(&original.key())).zone, original.zone);
-    let reply = new(udp("10.0.0.1:4661", "10.0.0.2:53")).with_zone(scoped(ZoneScope::Reply));
+    let reply = new(udp("10.0.0.1:4661", "10.0.0.2:53")).with_zone(zone(ZoneDirection::Reply));
     ok(table.add(&reply));
     assert_eq!(ok(table.flow(&reply.key())).zone, reply.zone);
     assert_eq!(listed(table, &Filter::new().with_zone(0x1234)).len(), 2);

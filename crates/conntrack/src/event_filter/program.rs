@@ -1,4 +1,4 @@
-//! A program under construction.
+//! Instructions of a socket filter.
 
 use ipnet::IpNet;
 use kernlink_netlink::{FilterInstruction, netfilter};
@@ -35,7 +35,7 @@ pub(super) const DROP: u32 = 0;
 const NLMSG_HDRLEN: u32 = 16;
 const NLA_HDRLEN: u32 = 4;
 
-/// Where the byte of `nlmsg_type`, which is in the host's order, lies that holds the subsystem.
+/// Offset of the byte of `nlmsg_type` with the subsystem. `nlmsg_type` is in host byte order.
 pub(super) const SUBSYSTEM: u32 = if cfg!(target_endian = "little") { 5 } else { 4 };
 /// `nfgen_family`.
 const FAMILY: u32 = NLMSG_HDRLEN;
@@ -72,7 +72,7 @@ impl Program {
         self.load(RET_K, ACCEPT);
     }
 
-    /// Accepts if A is 0: the attribute is not there.
+    /// Accepts if A is 0, the result for a missing attribute.
     fn accept_if_missing(&mut self) {
         self.jump(0, 0, 1);
         self.load(RET_K, ACCEPT);
@@ -121,8 +121,8 @@ impl Program {
         self.load(ST, PROTOCOL);
     }
 
-    /// Accepts if every condition of a filter is fulfilled, and otherwise continues behind the block. No jump leaves the
-    /// block and a block has at most 31 instructions, so that the number of filters is not limited by the 8 bits of a jump.
+    /// Accepts if every condition of a filter is fulfilled, otherwise continues after the block. A block has at most 31 instructions
+    /// and no jump leaves it, so the 8 bits of a jump do not limit the number of filters.
     pub(super) fn block(&mut self, filter: &Filter) -> Result<(), InvalidOperation> {
         let mut block = Program::default();
         if let Some(family) = filter.implied_family() {
@@ -145,9 +145,9 @@ impl Program {
         let length = block.instructions.len();
         for (index, instruction) in block.instructions.iter_mut().enumerate() {
             if instruction.code == JEQ_K {
-                // A jump is counted from the next instruction.
+                // The offset counts from the next instruction.
                 instruction.jump_false =
-                    u8::try_from(length - index - 1).map_err(|_| InvalidOperation::KernelFilterLength {
+                    u8::try_from(length - index - 1).map_err(|_| InvalidOperation::KernelFilterTooLong {
                         filters: 1,
                         instructions: length,
                     })?;
@@ -157,14 +157,14 @@ impl Program {
         Ok(())
     }
 
-    /// Continues if A has this value. Where to jump otherwise is filled in by [`block`](Self::block).
+    /// Continues if A has this value. [`block`](Self::block) sets the other jump offset.
     fn require(&mut self, value: u32) {
         self.jump(value, 0, 0);
     }
 
     fn require_address(&mut self, network: IpNet, cell: u32) {
         let network = network.trunc();
-        // Four bytes at a time, as the program loads them.
+        // The program loads four bytes at a time.
         let words = |address: u128| [96, 64, 32, 0].map(|shift| (address >> shift) as u32);
         let (values, masks) = match network {
             IpNet::V4(network) => {

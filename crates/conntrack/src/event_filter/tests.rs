@@ -35,7 +35,7 @@ fn attribute(packet: &[u8], mut start: usize, end: usize, kind: u32) -> usize {
     0
 }
 
-/// Runs a program as the kernel does. Instructions that the compiler does not use are not known here.
+/// Runs a program as the kernel does. It supports the instructions that `compile` uses.
 fn run(program: &[FilterInstruction], packet: &[u8]) -> u32 {
     let (mut a, mut x, mut memory) = (0_u32, 0_u32, [None; 16]);
     let mut next = 0;
@@ -60,14 +60,14 @@ fn run(program: &[FilterInstruction], packet: &[u8]) -> u32 {
             0x40 => word(packet, (x + k) as usize),
             0x50 => packet.get((x + k) as usize).copied().map(u32::from),
             0x00 => Some(k),
-            0x60 => Some(memory[k as usize].expect("the kernel refuses to load what was not stored")),
+            0x60 => Some(memory[k as usize].expect("load of memory that was not stored")),
             0x54 => Some(a & k),
             0x01 => {
                 x = k;
                 continue;
             }
             0x61 => {
-                x = memory[k as usize].expect("the kernel refuses to load what was not stored");
+                x = memory[k as usize].expect("load of memory that was not stored");
                 continue;
             }
             0x02 => {
@@ -126,28 +126,28 @@ fn udp(source: &str, destination: &str) -> Tuple {
 }
 
 #[test]
-fn one_condition_decides() {
+fn a_flow_must_fulfil_every_condition() {
     let filter = Filter::new()
         .with_protocol(Protocol::UDP)
         .with_source(network("10.1.2.0/23"))
         .with_destination(network("10.96.0.10/32"));
     let program = compile(&[filter]).unwrap();
     let accepts = |tuple: &Tuple| run(&program, &event(tuple)) == ACCEPT;
-    let fitting = udp("10.1.3.255", "10.96.0.10");
-    assert!(accepts(&fitting));
+    let matching = udp("10.1.3.255", "10.96.0.10");
+    assert!(accepts(&matching));
     assert!(!accepts(&udp("10.1.4.0", "10.96.0.10")));
     assert!(!accepts(&udp("10.1.3.255", "10.96.0.11")));
     assert!(!accepts(&udp("fd00::1", "fd96::10")));
     assert!(!accepts(&Tuple {
         protocol: Protocol::TCP,
-        ..fitting
+        ..matching
     }));
-    // The reply tuple has the addresses the other way round.
-    assert!(!accepts(&fitting.inverted().unwrap()));
+    // The reply tuple has source and destination swapped.
+    assert!(!accepts(&matching.inverted().unwrap()));
 }
 
 #[test]
-fn what_the_program_cannot_read_is_accepted() {
+fn messages_that_the_program_cannot_parse_are_accepted() {
     let filter = Filter::new()
         .with_protocol(Protocol::TCP)
         .with_destination(network("fd96::/16"));
@@ -174,7 +174,7 @@ fn what_the_program_cannot_read_is_accepted() {
 }
 
 #[test]
-fn of_no_filter_no_flow_is_accepted() {
+fn an_empty_list_of_filters_accepts_no_flow() {
     let program = compile(&[]).unwrap();
     assert_eq!(run(&program, &event(&udp("10.0.0.1", "10.0.0.2"))), DROP);
     let program = compile(&[Filter::new()]).unwrap();
@@ -182,7 +182,7 @@ fn of_no_filter_no_flow_is_accepted() {
 }
 
 #[test]
-fn other_conditions_are_refused_by_name() {
+fn unsupported_conditions_are_refused_by_name() {
     let refused = |filter: Filter| check(&filter).unwrap_err().to_string();
     assert_eq!(
         refused(Filter::new().with_destination_port(53)),
@@ -192,12 +192,12 @@ fn other_conditions_are_refused_by_name() {
     assert!(refused(Filter::new().with_mark(1)).contains("mark is set"));
     assert!(refused(Filter::new().with_zone(0)).contains("zone is set"));
     assert!(refused(Filter::new().with_reply_source(network("10.0.0.0/8"))).contains("reply tuple is set"));
-    // These exclude nothing.
+    // A condition that every flow fulfils is accepted.
     assert_eq!(check(&Filter::new().with_masked_mark(0, 0)), Ok(()));
 }
 
 #[test]
-fn the_last_of_many_filters_is_reached_and_more_are_refused() {
+fn the_last_of_many_filters_is_compared_and_too_many_are_refused() {
     let filter = |number: u32| {
         Filter::new()
             .with_protocol(Protocol::UDP)
@@ -272,7 +272,7 @@ fn filters() -> impl Strategy<Value = Filter> {
 
 proptest! {
     #[test]
-    fn a_program_accepts_what_one_of_its_filters_accepts(
+    fn a_program_accepts_the_flows_that_match_one_of_its_filters(
         filters in proptest::collection::vec(filters(), 0..5),
         tuples in proptest::collection::vec(tuples(), 1..20),
     ) {
@@ -286,7 +286,7 @@ proptest! {
     }
 }
 
-/// The messages of a file that was captured from the kernel; those of a listing have the form of events.
+/// The first message of a file captured from the kernel. Messages of a listing have the format of events.
 fn captured(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .lines()
@@ -304,7 +304,7 @@ fn captured(text: &str) -> Vec<u8> {
 
 #[test]
 #[cfg(target_endian = "little")]
-fn messages_of_the_kernel_are_read() {
+fn captured_messages_are_parsed() {
     for (text, family, protocol) in [
         (
             include_str!("../../tests/golden/tcp6_established.hex"),

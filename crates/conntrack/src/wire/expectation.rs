@@ -18,7 +18,7 @@ pub(crate) fn write_new_expectation(w: &mut AttributeWriter<'_>, new: &NewExpect
     if new.zone != 0 {
         w.be_u16(CTA_EXPECT_ZONE, new.zone);
     }
-    // The kernel looks at it only when it changes an expectation.
+    // The kernel ignores the timeout when it adds an expectation.
     if let Some(timeout) = new.timeout {
         w.be_u32(
             CTA_EXPECT_TIMEOUT,
@@ -36,7 +36,7 @@ pub(crate) fn write_new_expectation(w: &mut AttributeWriter<'_>, new: &NewExpect
     }
 }
 
-/// Never without a tuple: that would delete them all.
+/// Always with a tuple: without one, the kernel deletes all expectations.
 pub(crate) fn write_expectation_key(w: &mut AttributeWriter<'_>, expectation: &Expectation) {
     header(w, family_number(expectation.tuple.family()));
     write_tuple(w, CTA_EXPECT_TUPLE, &expectation.tuple, None);
@@ -48,7 +48,7 @@ pub(crate) fn write_expectation_key(w: &mut AttributeWriter<'_>, expectation: &E
     }
 }
 
-/// Reads the expectation in a message's payload.
+/// Reads an expectation from the payload of a message.
 pub(crate) fn read_expectation(payload: &[u8]) -> Result<Expectation, Error> {
     let mut tuples = [None; 3];
     let mut zone = Zone::DEFAULT;
@@ -76,7 +76,7 @@ pub(crate) fn read_expectation(payload: &[u8]) -> Result<Expectation, Error> {
     }
     let [Some(master), Some(tuple), Some(mask)] = tuples else {
         return Err(Error::Malformed {
-            what: "expectation: its tuples are missing",
+            what: "expectation: missing master, tuple or mask",
         });
     };
     Ok(Expectation {

@@ -9,12 +9,12 @@ use super::protocol_state::{read_protocol_state, write_protocol_state, write_tcp
 use super::tuple::{read_tuple, write_tuple};
 use super::{family_number, header, read_name};
 use crate::flow::{Counters, Flow, FlowKey, Labels, SequenceAdjustment, Synproxy};
-use crate::flow_update::Changes;
+use crate::flow_update::FlowUpdate;
 use crate::new_flow::{NatTarget, NewFlow};
 use crate::status::Status;
 use crate::tuple::Tuple;
 use crate::uapi::*;
-use crate::zone::{Zone, ZoneScope};
+use crate::zone::{Zone, ZoneDirection};
 
 pub(crate) fn write_key(w: &mut AttributeWriter<'_>, key: &FlowKey) {
     header(w, family_number(key.tuple.family()));
@@ -22,20 +22,20 @@ pub(crate) fn write_key(w: &mut AttributeWriter<'_>, key: &FlowKey) {
         Zone { id: 0, .. } => write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, None),
         Zone {
             id,
-            scope: ZoneScope::Both,
+            direction: ZoneDirection::Both,
         } => {
             w.be_u16(CTA_ZONE, id);
             write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, None);
         }
-        // A zone of one direction is part of that direction's tuple; the kernel takes its scope
-        // from which tuple it stands in. Whatever the tuple is called, flows are found by either of theirs.
+        // A zone of one direction is an attribute inside the tuple of that direction. The kernel finds flows by either tuple, in
+        // CTA_TUPLE_ORIG as in CTA_TUPLE_REPLY.
         Zone {
             id,
-            scope: ZoneScope::Original,
+            direction: ZoneDirection::Original,
         } => write_tuple(w, CTA_TUPLE_ORIG, &key.tuple, Some(id)),
         Zone {
             id,
-            scope: ZoneScope::Reply,
+            direction: ZoneDirection::Reply,
         } => write_tuple(w, CTA_TUPLE_REPLY, &key.tuple, Some(id)),
     }
     if let Some(id) = key.id {
@@ -44,17 +44,22 @@ pub(crate) fn write_key(w: &mut AttributeWriter<'_>, key: &FlowKey) {
 }
 
 pub(crate) fn write_new_flow(w: &mut AttributeWriter<'_>, flow: &NewFlow) {
-    let zone_in = |scope| (flow.zone.scope == scope && flow.zone.id != 0).then_some(flow.zone.id);
+    let zone_in = |direction| (flow.zone.direction == direction && flow.zone.id != 0).then_some(flow.zone.id);
     header(w, family_number(flow.original.family()));
-    write_tuple(w, CTA_TUPLE_ORIG, &flow.original, zone_in(ZoneScope::Original));
+    write_tuple(
+        w,
+        CTA_TUPLE_ORIG,
+        &flow.original,
+        zone_in(ZoneDirection::Original),
+    );
     if let Some(reply) = flow.reply.or_else(|| flow.original.inverted()) {
-        write_tuple(w, CTA_TUPLE_REPLY, &reply, zone_in(ZoneScope::Reply));
+        write_tuple(w, CTA_TUPLE_REPLY, &reply, zone_in(ZoneDirection::Reply));
     }
-    if let Some(id) = zone_in(ZoneScope::Both) {
+    if let Some(id) = zone_in(ZoneDirection::Both) {
         w.be_u16(CTA_ZONE, id);
     }
     write_timeout(w, flow.timeout);
-    // Without it a new flow is confirmed all the same, and one that is there keeps its bits.
+    // Without the attribute, a new flow is confirmed too, and an existing flow keeps its bits.
     if !flow.status.is_empty() {
         w.be_u32(CTA_STATUS, (flow.status | Status::CONFIRMED).bits());
     }
@@ -86,32 +91,32 @@ pub(crate) fn write_new_flow(w: &mut AttributeWriter<'_>, flow: &NewFlow) {
     }
 }
 
-pub(crate) fn write_changes(w: &mut AttributeWriter<'_>, key: &FlowKey, changes: &Changes) {
+pub(crate) fn write_update(w: &mut AttributeWriter<'_>, key: &FlowKey, update: &FlowUpdate) {
     write_key(w, key);
-    if let Some(timeout) = changes.timeout {
+    if let Some(timeout) = update.timeout {
         write_timeout(w, timeout);
     }
-    if let Some((mark, mask)) = changes.mark {
-        // The kernel keeps the bits outside the mask and flips those of the value.
+    if let Some((mark, mask)) = update.mark {
+        // The kernel clears the bits of the mask and flips those of the value.
         w.be_u32(CTA_MARK, mark & mask).be_u32(CTA_MARK_MASK, mask);
     }
-    if let Some(status) = changes.status {
+    if let Some(status) = update.status {
         w.be_u32(CTA_STATUS, (status | Status::CONFIRMED).bits());
     }
-    if let Some((labels, mask)) = changes.labels {
-        // As with marks.
+    if let Some((labels, mask)) = update.labels {
+        // As for marks.
         w.bytes(CTA_LABELS, &labels_to_bytes(Labels(labels.0 & mask.0)));
         w.bytes(CTA_LABELS_MASK, &labels_to_bytes(mask));
     }
-    if let Some(state) = changes.tcp_state {
+    if let Some(state) = update.tcp_state {
         write_tcp_state(w, state);
     }
-    if let Some(state) = changes.protocol_state {
+    if let Some(state) = update.protocol_state {
         write_protocol_state(w, state);
     }
 }
 
-/// Fractions of a second and more seconds than the kernel can hold were refused before.
+/// `NewFlow::check` and `Operation::check` have refused fractions of a second and larger values.
 fn write_timeout(w: &mut AttributeWriter<'_>, timeout: Duration) {
     w.be_u32(CTA_TIMEOUT, u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
 }
@@ -132,12 +137,12 @@ fn write_nat(w: &mut AttributeWriter<'_>, kind: u16, target: NatTarget) {
     });
 }
 
-/// Reads the flow in a message's payload.
+/// Reads a flow from the payload of a message.
 pub(crate) fn read_flow(payload: &[u8]) -> Result<Flow, Error> {
     let mut original = None;
     let mut reply = None;
     let mut flow: Option<Flow> = None;
-    // Both tuples come first; what follows is put into the flow that they make.
+    // The kernel sends both tuples first.
     for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
@@ -151,7 +156,7 @@ pub(crate) fn read_flow(payload: &[u8]) -> Result<Flow, Error> {
                     Some(flow) => read_flow_attribute(flow, &attribute)?,
                     None => {
                         return Err(Error::Malformed {
-                            what: "flow: its tuples are missing",
+                            what: "flow: missing original or reply tuple",
                         });
                     }
                 }
@@ -160,7 +165,7 @@ pub(crate) fn read_flow(payload: &[u8]) -> Result<Flow, Error> {
     }
     flow.or_else(|| assemble(original, reply))
         .ok_or(Error::Malformed {
-            what: "flow: its tuples are missing",
+            what: "flow: missing original or reply tuple",
         })
 }
 
@@ -171,11 +176,11 @@ fn assemble(original: Option<(Tuple, Option<u16>)>, reply: Option<(Tuple, Option
     flow.zone = match (original_zone, reply_zone) {
         (Some(id), _) => Zone {
             id,
-            scope: ZoneScope::Original,
+            direction: ZoneDirection::Original,
         },
         (None, Some(id)) => Zone {
             id,
-            scope: ZoneScope::Reply,
+            direction: ZoneDirection::Reply,
         },
         (None, None) => Zone::DEFAULT,
     };
@@ -261,7 +266,7 @@ fn read_synproxy(attribute: &Attribute<'_>) -> Result<Synproxy, Error> {
     Ok(synproxy)
 }
 
-/// Nanoseconds since 1970; 0 is "not".
+/// A time in nanoseconds since 1970; 0 is no time.
 fn read_time(attribute: &Attribute<'_>) -> Result<Option<SystemTime>, Error> {
     let nanoseconds = attribute.be_u64()?;
     Ok((nanoseconds != 0)
@@ -269,8 +274,7 @@ fn read_time(attribute: &Attribute<'_>) -> Result<Option<SystemTime>, Error> {
         .flatten())
 }
 
-/// The kernel's memory: two words of 64 bits, the first with labels 0 to 63. Missing bytes are
-/// zero, further ones are left out.
+/// Two words of 64 bits in host byte order, the first with labels 0 to 63. Missing bytes are zero, further bytes are ignored.
 fn labels_from_bytes(bytes: &[u8]) -> Labels {
     let mut words = [[0; 8]; 2];
     for (word, part) in words.iter_mut().zip(bytes.chunks(8)) {

@@ -13,7 +13,7 @@ pub(super) fn write_tcp_state(w: &mut AttributeWriter<'_>, state: TcpState) {
     });
 }
 
-/// One of DCCP was refused before.
+/// `NewFlow::check` and `Operation::check` have refused a state of DCCP.
 pub(super) fn write_protocol_state(w: &mut AttributeWriter<'_>, state: ProtocolState) {
     w.nested(CTA_PROTOINFO, |w| match state {
         ProtocolState::Tcp {

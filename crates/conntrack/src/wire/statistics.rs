@@ -20,7 +20,7 @@ pub(crate) fn read_totals(payload: &[u8]) -> Result<Totals, Error> {
 
 pub(crate) fn read_cpu_statistics(payload: &[u8]) -> Result<CpuStatistics, Error> {
     let mut statistics = CpuStatistics {
-        // The number of the processor is in the header.
+        // The header has the processor number.
         cpu: netfilter::Header::from_bytes(payload)?.resource,
         ..CpuStatistics::default()
     };

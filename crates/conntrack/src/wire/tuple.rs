@@ -80,7 +80,7 @@ pub(super) fn read_tuple(attribute: &Attribute<'_>) -> Result<(Tuple, Option<u16
     }
     let (Some(source), Some(destination), Some(protocol)) = (source, destination, protocol) else {
         return Err(Error::Malformed {
-            what: "tuple: it has no source, destination or protocol",
+            what: "tuple: missing source, destination or protocol",
         });
     };
     if source.is_ipv4() != destination.is_ipv4() {

@@ -1,24 +1,20 @@
-//! The kernel's side: messages as the kernel writes them, and captured ones.
+//! Messages as the kernel encodes them, and captured messages.
 
 #![allow(dead_code, reason = "each test binary uses its part of this")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test says what went wrong by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kernlink_conntrack::{Flow, Protocol, ProtocolPart, ProtocolState, Tuple, ZoneScope};
+use kernlink_conntrack::{Flow, Protocol, ProtocolPart, ProtocolState, Tuple, ZoneDirection};
 use kernlink_netlink::{AttributeWriter, Script};
 
-/// Type of the messages that a listing consists of.
+/// Type of the messages of a listing.
 pub(crate) const NEW: u16 = 0x0100;
 /// `NLM_F_MULTI`.
 pub(crate) const MULTI: u16 = 2;
 
-/// The messages in a file of `tests/golden`: lines with `#` say where they come from, an empty line ends each.
+/// The messages in a file of `tests/golden`. Lines with `#` are comments on their source; an empty line ends a message.
 pub(crate) fn golden(name: &str) -> Vec<Vec<u8>> {
     let path = format!("{}/tests/golden/{name}.hex", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -37,21 +33,21 @@ pub(crate) fn golden(name: &str) -> Vec<Vec<u8>> {
     messages
 }
 
-/// A flow as the kernel lists it, netlink header included.
+/// The message of a listing with a flow, with its netlink header.
 pub(crate) fn flow_message(flow: &Flow) -> Vec<u8> {
     Script::message(NEW, MULTI, &flow_payload(flow))
 }
 
-/// A flow as the kernel lists it, from the netfilter header on.
+/// The message of a listing with a flow, from the netfilter header on.
 pub(crate) fn flow_payload(flow: &Flow) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut w = AttributeWriter::new(&mut bytes);
     let family = if flow.original.source.is_ipv4() { 2 } else { 10 };
-    let zone_in = |scope| (flow.zone.id != 0 && flow.zone.scope == scope).then_some(flow.zone.id);
+    let zone_in = |direction| (flow.zone.id != 0 && flow.zone.direction == direction).then_some(flow.zone.id);
     w.header(&[family, 0, 0, 0]);
-    tuple(&mut w, 1, &flow.original, zone_in(ZoneScope::Original));
-    tuple(&mut w, 2, &flow.reply, zone_in(ZoneScope::Reply));
-    if let Some(id) = zone_in(ZoneScope::Both) {
+    tuple(&mut w, 1, &flow.original, zone_in(ZoneDirection::Original));
+    tuple(&mut w, 2, &flow.reply, zone_in(ZoneDirection::Reply));
+    if let Some(id) = zone_in(ZoneDirection::Both) {
         w.be_u16(18, id);
     }
     w.be_u32(3, flow.status.bits())
@@ -168,7 +164,7 @@ fn protocol_state(w: &mut AttributeWriter<'_>, state: ProtocolState) {
                 w.u8(1, state.0)
                     .u8(2, window_scale[0])
                     .u8(3, window_scale[1])
-                    // Flags, and a mask that is always 0 here.
+                    // Flags, and a mask that the kernel always sends as 0.
                     .bytes(4, &[flags[0], 0])
                     .bytes(5, &[flags[1], 0]);
             });
