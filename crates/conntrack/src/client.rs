@@ -339,6 +339,7 @@ impl Client {
     }
 
     /// A client that uses a connection of [`Protocol::Netfilter`](kernlink_netlink::Protocol::Netfilter).
+    #[must_use]
     pub fn from_connection(connection: Connection) -> Self {
         Client {
             connection,

@@ -227,6 +227,7 @@ impl Error {
     /// assert_eq!(error.to_string(), "cannot flush zone 7");
     /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the zone is reserved");
     /// ```
+    #[must_use]
     pub fn custom(attempt: impl Into<String>, cause: impl Into<String>) -> Self {
         Error::Custom {
             attempt: attempt.into(),
@@ -235,6 +236,7 @@ impl Error {
     }
 
     /// The error number, if the kernel refused a request or a system call failed.
+    #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Failed { source, .. }
@@ -248,16 +250,19 @@ impl Error {
     }
 
     /// Whether the flow does not exist (any more).
+    #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.errno() == Some(Errno::ENOENT)
     }
 
     /// Whether a flow with one of the tuples exists already.
+    #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.errno() == Some(Errno::EEXIST)
     }
 
     /// Whether the caller lacks `CAP_NET_ADMIN` in the user namespace that owns the network namespace.
+    #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         !self.is_timeout_fixed() && matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
     }
@@ -265,22 +270,26 @@ impl Error {
     /// Whether the timeout of the flow is fixed ([`Status::FIXED_TIMEOUT`](crate::Status::FIXED_TIMEOUT)). The kernel returns `EPERM`, as
     /// for a missing capability
     /// ([`__nf_ct_change_timeout`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c)).
+    #[must_use]
     pub fn is_timeout_fixed(&self) -> bool {
         matches!(self, Error::TimeoutFixed { .. })
     }
 
     /// Whether the running kernel does not support the operation: it is too old, or built without support.
+    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.errno() == Some(Errno::EOPNOTSUPP)
     }
 
     /// Whether the table is full: `net.netfilter.nf_conntrack_max` is reached, or the kernel has no memory.
+    #[must_use]
     pub fn is_table_full(&self) -> bool {
         matches!(self, Error::Failed { operation, .. } if matches!(**operation, Operation::Add(_) | Operation::Ensure(_)))
             && self.errno() == Some(Errno::ENOMEM)
     }
 
     /// Whether the kernel module `nf_conntrack_netlink` is missing.
+    #[must_use]
     pub fn is_module_missing(&self) -> bool {
         matches!(self, Error::ModuleMissing { .. })
     }
@@ -291,11 +300,13 @@ impl Error {
     /// ([`Status::OFFLOAD`](crate::Status::OFFLOAD)), unless they have
     /// [the fix](https://github.com/torvalds/linux/commit/9b7c68b3911aef84afa4cbfc31bce20f10570d51), as 6.3.6, 6.1.32,
     /// 5.15.115, 5.10.182 and 5.4.245 do. A flush of all flows deletes such flows on every kernel.
+    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.errno() == Some(Errno::EBUSY)
     }
 
     /// Whether the operation may have been executed although it failed.
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::Failed { source, .. } | Error::Expectation { source, .. } => source.is_outcome_unknown(),

@@ -87,6 +87,7 @@ pub struct EventOptions {
 
 impl EventOptions {
     /// All events of these kinds: no filter, no reliable delivery, no timeout.
+    #[must_use]
     pub fn new(kinds: EventKinds) -> Self {
         EventOptions {
             kinds,
@@ -99,6 +100,7 @@ impl EventOptions {
     }
 
     /// Only events of flows that match this filter, compared in this process.
+    #[must_use]
     pub fn with_filter(mut self, filter: Filter) -> Self {
         self.filter = filter;
         self
@@ -116,6 +118,7 @@ impl EventOptions {
     ///
     /// Every received event is compared with the filters again, so the result does not depend on the program. Events of expectations are not filtered.
     #[doc(alias = "SO_ATTACH_FILTER")]
+    #[must_use]
     pub fn with_kernel_filters(mut self, filters: impl IntoIterator<Item = Filter>) -> Self {
         self.kernel_filters = Some(filters.into_iter().collect());
         self
@@ -145,18 +148,21 @@ impl EventOptions {
     /// drops packets of new flows. [`Client::dying`](crate::Client::dying) lists these flows. Closing the subscription
     /// releases them.
     #[doc(alias = "NETLINK_BROADCAST_ERROR")]
+    #[must_use]
     pub fn with_reliable_delivery(mut self) -> Self {
         self.is_reliable = true;
         self
     }
 
     /// How long [`Events::next`] waits. `None` waits without limit; zero returns queued events only.
+    #[must_use]
     pub fn with_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
         self
     }
 
     /// Size of the receive buffer in bytes, as [`Events::set_receive_buffer`].
+    #[must_use]
     pub fn with_receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
         self

@@ -80,6 +80,7 @@ pub struct NewExpectation {
 
 impl NewExpectation {
     /// An expectation in zone 0, with the timeout of the master's helper, without a helper and flags.
+    #[must_use]
     pub fn new(master: Tuple, tuple: Tuple, mask: Tuple) -> Self {
         NewExpectation {
             master,
@@ -94,30 +95,35 @@ impl NewExpectation {
     }
 
     /// Sets the zone.
+    #[must_use]
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = zone;
         self
     }
 
     /// Sets the timeout.
+    #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
     /// Sets the helper of the expected flow.
+    #[must_use]
     pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
         self.helper = Some(helper.into());
         self
     }
 
     /// Sets the flags.
+    #[must_use]
     pub fn with_flags(mut self, flags: ExpectationFlags) -> Self {
         self.flags = flags;
         self
     }
 
     /// Sets the class.
+    #[must_use]
     pub fn with_class(mut self, class: u32) -> Self {
         self.class = class;
         self

@@ -46,6 +46,7 @@ impl Default for Fake {
 
 impl Fake {
     /// An empty table for 262 144 flows, without helpers and labels, of a caller with all permissions.
+    #[must_use]
     pub fn new() -> Self {
         Fake {
             flows: BTreeMap::new(),
@@ -60,24 +61,28 @@ impl Fake {
     }
 
     /// Sets the maximum number of flows; 0 is no limit.
+    #[must_use]
     pub fn with_limit(mut self, limit: u32) -> Self {
         self.limit = limit;
         self
     }
 
     /// Gives new flows room for labels, as if a rule used labels.
+    #[must_use]
     pub fn with_labels(mut self) -> Self {
         self.has_labels = true;
         self
     }
 
     /// Adds a helper for a protocol.
+    #[must_use]
     pub fn with_helper(mut self, name: impl Into<String>, protocol: Protocol) -> Self {
         self.helpers.push((name.into(), protocol));
         self
     }
 
     /// Refuses every request, as if the caller lacked `CAP_NET_ADMIN`.
+    #[must_use]
     pub fn without_permission(mut self) -> Self {
         self.has_permission = false;
         self

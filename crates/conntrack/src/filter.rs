@@ -68,116 +68,136 @@ pub struct LabelFilter {
 
 impl Filter {
     /// A filter without a condition: every flow matches.
+    #[must_use]
     pub fn new() -> Self {
         Filter::default()
     }
 
     /// Requires the family of the addresses (`-f`).
+    #[must_use]
     pub fn with_family(mut self, family: Family) -> Self {
         self.family = Some(family);
         self
     }
 
     /// Requires the protocol (`-p`).
+    #[must_use]
     pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = Some(protocol);
         self
     }
 
     /// Requires an original source address in this network (`-s`).
+    #[must_use]
     pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
         self.original.source = Some(network.into());
         self
     }
 
     /// Requires an original destination address in this network (`-d`), before address translation.
+    #[must_use]
     pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.original.destination = Some(network.into());
         self
     }
 
     /// Requires an original source port (`--sport`), or one of a range.
+    #[must_use]
     pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.original.source_port = Some(port.into());
         self
     }
 
     /// Requires an original destination port (`--dport`), or one of a range.
+    #[must_use]
     pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.original.destination_port = Some(port.into());
         self
     }
 
     /// Requires a reply source address in this network (`-r`): the peer after address translation.
+    #[must_use]
     pub fn with_reply_source(mut self, network: impl Into<IpNet>) -> Self {
         self.reply.source = Some(network.into());
         self
     }
 
     /// Requires a reply destination address in this network (`-q`).
+    #[must_use]
     pub fn with_reply_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.reply.destination = Some(network.into());
         self
     }
 
     /// Requires a reply source port (`--reply-port-src`), or one of a range.
+    #[must_use]
     pub fn with_reply_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.reply.source_port = Some(port.into());
         self
     }
 
     /// Requires a reply destination port (`--reply-port-dst`), or one of a range.
+    #[must_use]
     pub fn with_reply_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.reply.destination_port = Some(port.into());
         self
     }
 
     /// Requires that the original or the reply tuple fulfils all these conditions.
+    #[must_use]
     pub fn with_either(mut self, tuple: TupleFilter) -> Self {
         self.either = tuple;
         self
     }
 
     /// Requires this mark (`-m`).
+    #[must_use]
     pub fn with_mark(self, mark: u32) -> Self {
         self.with_masked_mark(mark, u32::MAX)
     }
 
     /// Requires `mark & mask == value`.
+    #[must_use]
     pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
         self.mark = Some(MarkFilter { value, mask });
         self
     }
 
     /// Requires the zone id (`-w`).
+    #[must_use]
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = Some(zone);
         self
     }
 
     /// Requires that all these status bits are set (`-u`).
+    #[must_use]
     pub fn with_status(self, status: Status) -> Self {
         self.with_masked_status(status, status)
     }
 
     /// Requires `status & mask == set`.
+    #[must_use]
     pub fn with_masked_status(mut self, set: Status, mask: Status) -> Self {
         self.status = Some(StatusFilter { set, mask });
         self
     }
 
     /// Requires that all these labels are set (`-l`).
+    #[must_use]
     pub fn with_labels(self, labels: Labels) -> Self {
         self.with_masked_labels(labels, labels)
     }
 
     /// Requires `labels & mask == set`.
+    #[must_use]
     pub fn with_masked_labels(mut self, set: Labels, mask: Labels) -> Self {
         self.labels = Some(LabelFilter { set, mask });
         self
     }
 
     /// Whether no condition is set, so that every flow matches.
+    #[must_use]
     pub fn is_unconditional(&self) -> bool {
         let any_status = StatusFilter {
             set: Status::empty(),
@@ -200,6 +220,7 @@ impl Filter {
     }
 
     /// Whether a flow fulfils every condition.
+    #[must_use]
     pub fn matches(&self, flow: &Flow) -> bool {
         self.family.is_none_or(|family| flow.family() == family)
             && self.protocol.is_none_or(|protocol| flow.protocol() == protocol)

@@ -30,6 +30,7 @@ pub struct Labels(pub u128);
 
 impl Labels {
     /// Whether the label is set; false for numbers above 127.
+    #[must_use]
     pub fn contains(self, label: u8) -> bool {
         label < 128 && self.0 & (1 << label) != 0
     }
@@ -135,6 +136,7 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// Any flow with this tuple in zone 0.
+    #[must_use]
     pub fn new(tuple: Tuple) -> Self {
         FlowKey {
             tuple,
@@ -144,12 +146,14 @@ impl FlowKey {
     }
 
     /// Sets the zone.
+    #[must_use]
     pub fn with_zone(mut self, zone: Zone) -> Self {
         self.zone = zone;
         self
     }
 
     /// Sets the id.
+    #[must_use]
     pub fn with_id(mut self, id: u32) -> Self {
         self.id = Some(id);
         self
@@ -158,6 +162,7 @@ impl FlowKey {
 
 impl Flow {
     /// A confirmed flow in zone 0 with mark 0; every other field is 0 or `None`.
+    #[must_use]
     pub fn new(original: Tuple, reply: Tuple) -> Self {
         Flow {
             original,
@@ -183,6 +188,7 @@ impl Flow {
     }
 
     /// The key: original tuple, zone and id.
+    #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey {
             tuple: self.original,
@@ -195,6 +201,7 @@ impl Flow {
     ///
     /// The id depends on the original tuple, so the kernel acts only on a flow with both tuples of this flow. A later flow of the same
     /// client that is translated to another destination does not match.
+    #[must_use]
     pub fn key_by_reply(&self) -> FlowKey {
         FlowKey {
             tuple: self.reply,
@@ -203,16 +210,19 @@ impl Flow {
     }
 
     /// Family of the addresses.
+    #[must_use]
     pub fn family(&self) -> Family {
         self.original.family()
     }
 
     /// Transport protocol.
+    #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.original.protocol
     }
 
     /// The tuple of a direction.
+    #[must_use]
     pub fn tuple(&self, direction: Direction) -> &Tuple {
         match direction {
             Direction::Original => &self.original,

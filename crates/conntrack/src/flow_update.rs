@@ -28,47 +28,55 @@ pub struct FlowUpdate {
 
 impl FlowUpdate {
     /// An update without changes.
+    #[must_use]
     pub fn new() -> Self {
         FlowUpdate::default()
     }
 
     /// Sets the timeout. Refused ([`Error::is_timeout_fixed`](crate::Error::is_timeout_fixed)) for a flow with
     /// [`Status::FIXED_TIMEOUT`].
+    #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
     /// Sets the mark.
+    #[must_use]
     pub fn with_mark(self, mark: u32) -> Self {
         self.with_masked_mark(mark, u32::MAX)
     }
 
     /// Sets the bits of the mark that are in `mask`.
+    #[must_use]
     pub fn with_masked_mark(mut self, value: u32, mask: u32) -> Self {
         self.mark = Some((value, mask));
         self
     }
 
     /// Sets all status bits; see [`status`](Self::status).
+    #[must_use]
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = Some(status);
         self
     }
 
     /// Sets the labels that are in `mask`.
+    #[must_use]
     pub fn with_labels(mut self, labels: Labels, mask: Labels) -> Self {
         self.labels = Some((labels, mask));
         self
     }
 
     /// Sets the TCP state.
+    #[must_use]
     pub fn with_tcp_state(mut self, state: TcpState) -> Self {
         self.tcp_state = Some(state);
         self
     }
 
     /// Sets the state of TCP or SCTP: state, flags, window scales, verification tags.
+    #[must_use]
     pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
         self.protocol_state = Some(state);
         self

@@ -59,6 +59,7 @@ pub struct NatTarget {
 
 impl NewFlow {
     /// A flow in zone 0 with mark 0; no other field is set.
+    #[must_use]
     pub fn new(original: Tuple, timeout: Duration) -> Self {
         NewFlow {
             original,
@@ -78,72 +79,84 @@ impl NewFlow {
     }
 
     /// Sets the reply tuple. To make the kernel translate packets, set the address translation instead.
+    #[must_use]
     pub fn with_reply(mut self, reply: Tuple) -> Self {
         self.reply = Some(reply);
         self
     }
 
     /// Sets the zone.
+    #[must_use]
     pub fn with_zone(mut self, zone: Zone) -> Self {
         self.zone = zone;
         self
     }
 
     /// Sets the mark.
+    #[must_use]
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;
         self
     }
 
     /// Sets the status bits.
+    #[must_use]
     pub fn with_status(mut self, status: Status) -> Self {
         self.status = status;
         self
     }
 
     /// Sets the labels.
+    #[must_use]
     pub fn with_labels(mut self, labels: Labels) -> Self {
         self.labels = Some(labels);
         self
     }
 
     /// Sets the TCP state.
+    #[must_use]
     pub fn with_tcp_state(mut self, state: TcpState) -> Self {
         self.tcp_state = Some(state);
         self
     }
 
     /// Sets the state of TCP or SCTP.
+    #[must_use]
     pub fn with_protocol_state(mut self, state: ProtocolState) -> Self {
         self.protocol_state = Some(state);
         self
     }
 
     /// Sets the helper.
+    #[must_use]
     pub fn with_helper(mut self, helper: impl Into<String>) -> Self {
         self.helper = Some(helper.into());
         self
     }
 
     /// Sets the original tuple of the master.
+    #[must_use]
     pub fn with_master(mut self, master: Tuple) -> Self {
         self.master = Some(master);
         self
     }
 
     /// Translates the source (SNAT).
+    #[must_use]
     pub fn with_source_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
         self.source_nat = Some(NatTarget { address, port });
         self
     }
 
     /// Translates the destination (DNAT).
+    #[must_use]
     pub fn with_destination_nat(mut self, address: IpAddr, port: Option<u16>) -> Self {
         self.destination_nat = Some(NatTarget { address, port });
         self
     }
 
     /// The key: original tuple and zone.
+    #[must_use]
     pub fn key(&self) -> FlowKey {
         FlowKey::new(self.original).with_zone(self.zone)
     }

@@ -51,6 +51,7 @@ pub enum FlushScope {
 
 impl FlushScope {
     /// The filter that matches the flows of this scope.
+    #[must_use]
     pub fn filter(self) -> Filter {
         let filter = Filter::new();
         match self {

@@ -14,6 +14,7 @@ pub struct PortRange {
 
 impl PortRange {
     /// Whether a port is in the range.
+    #[must_use]
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

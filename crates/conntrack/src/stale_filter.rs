@@ -28,12 +28,14 @@ pub struct StaleFilter {
 
 impl StaleFilter {
     /// A filter without destinations: no flow is stale.
+    #[must_use]
     pub fn new() -> Self {
         StaleFilter::default()
     }
 
     /// Adds a destination: flows to it are stale unless their reply source is one of `endpoints`. Without endpoints, all flows to it
     /// are stale. A further call for the same destination adds endpoints.
+    #[must_use]
     pub fn with_destination(
         mut self,
         protocol: Protocol,
@@ -48,6 +50,7 @@ impl StaleFilter {
     }
 
     /// Adds a port of any address that is not a destination of this filter; see [`with_destination`](Self::with_destination).
+    #[must_use]
     pub fn with_port(
         mut self,
         protocol: Protocol,
@@ -62,17 +65,20 @@ impl StaleFilter {
     }
 
     /// Requires the zone id. Flows of all zones are compared by default.
+    #[must_use]
     pub fn with_zone(mut self, zone: u16) -> Self {
         self.zone = Some(zone);
         self
     }
 
     /// Whether the filter has no destination and no port.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.destinations.is_empty() && self.ports.is_empty()
     }
 
     /// Whether a flow is stale.
+    #[must_use]
     pub fn is_stale(&self, flow: &Flow) -> bool {
         let destination = flow.original.destination_socket();
         let endpoints = self
@@ -84,6 +90,7 @@ impl StaleFilter {
     }
 
     /// The conditions that all stale flows fulfil, for the kernel to list fewer flows.
+    #[must_use]
     pub fn common_filter(&self) -> Filter {
         fn only<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
             let first = values.next()?;

@@ -59,6 +59,7 @@ pub enum ProtocolPart {
 
 impl Tuple {
     /// A tuple of a protocol with ports.
+    #[must_use]
     pub fn with_ports(protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> Self {
         Tuple {
             source: source.ip(),
@@ -72,16 +73,19 @@ impl Tuple {
     }
 
     /// A UDP tuple.
+    #[must_use]
     pub fn udp(source: SocketAddr, destination: SocketAddr) -> Self {
         Self::with_ports(Protocol::UDP, source, destination)
     }
 
     /// A TCP tuple.
+    #[must_use]
     pub fn tcp(source: SocketAddr, destination: SocketAddr) -> Self {
         Self::with_ports(Protocol::TCP, source, destination)
     }
 
     /// A tuple of an echo request, of ICMP or ICMPv6 depending on the family of the source.
+    #[must_use]
     pub fn echo_request(source: IpAddr, destination: IpAddr, identifier: u16) -> Self {
         let (protocol, kind) = match Family::of(source) {
             Family::Ipv4 => (Protocol::ICMP, 8),
@@ -102,11 +106,13 @@ impl Tuple {
     }
 
     /// Family of the addresses.
+    #[must_use]
     pub fn family(&self) -> Family {
         Family::of(self.source)
     }
 
     /// Source address and port; port 0 if the tuple has none.
+    #[must_use]
     pub fn source_socket(&self) -> SocketAddr {
         let port = match self.part {
             ProtocolPart::Ports { source, .. } => source,
@@ -116,6 +122,7 @@ impl Tuple {
     }
 
     /// Destination address and port; port 0 if the tuple has none.
+    #[must_use]
     pub fn destination_socket(&self) -> SocketAddr {
         let port = match self.part {
             ProtocolPart::Ports { destination, .. } => destination,
@@ -127,6 +134,7 @@ impl Tuple {
     /// The tuple of replies without address translation: source and destination are swapped, and an ICMP request type is replaced by
     /// its reply type. `None` for an ICMP type without a reply type, which the kernel does not track.
     #[doc(alias = "nf_ct_invert_tuple")]
+    #[must_use]
     pub fn inverted(&self) -> Option<Self> {
         let part = match self.part {
             ProtocolPart::None => ProtocolPart::None,

@@ -29,29 +29,34 @@ pub struct TupleFilter {
 
 impl TupleFilter {
     /// Conditions that every tuple fulfils.
+    #[must_use]
     pub fn new() -> Self {
         TupleFilter::default()
     }
 
     /// Requires a source address in this network.
+    #[must_use]
     pub fn with_source(mut self, network: impl Into<IpNet>) -> Self {
         self.source = Some(network.into());
         self
     }
 
     /// Requires a destination address in this network.
+    #[must_use]
     pub fn with_destination(mut self, network: impl Into<IpNet>) -> Self {
         self.destination = Some(network.into());
         self
     }
 
     /// Requires a source port, or one of a range.
+    #[must_use]
     pub fn with_source_port(mut self, port: impl Into<PortRange>) -> Self {
         self.source_port = Some(port.into());
         self
     }
 
     /// Requires a destination port, or one of a range.
+    #[must_use]
     pub fn with_destination_port(mut self, port: impl Into<PortRange>) -> Self {
         self.destination_port = Some(port.into());
         self
@@ -74,6 +79,7 @@ impl TupleFilter {
     }
 
     /// Whether a tuple fulfils every condition.
+    #[must_use]
     pub fn matches(&self, tuple: &Tuple) -> bool {
         fn inside(network: &Option<IpNet>, address: &IpAddr) -> bool {
             network.as_ref().is_none_or(|network| network.contains(address))

@@ -34,6 +34,7 @@ impl Zone {
     };
 
     /// The zone with this id, both directions.
+    #[must_use]
     pub fn new(id: u16) -> Self {
         Zone {
             id,
