@@ -14,7 +14,7 @@ use crate::{uapi, wire};
 /// Whether the kernel compares IPv6 addresses of filters correctly. Linux 5.8 to at least 6.18 inverts the comparison: flows with
 /// *another* address match
 /// ([`ctnetlink_filter_match_tuple`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_netlink.c#L1060)).
-/// A probe with the address of an existing flow finds out.
+/// A probe with the address of an existing flow detects this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ipv6Comparison {
     /// No IPv6 flow was listed so far.
