@@ -93,8 +93,8 @@ fn listed(table: &mut Table, filter: &Filter) -> Vec<String> {
     tuples
 }
 
-/// Adds sixteen flows: two clients, two services, two ports, both families. The mark is the number of the client, the zone that of the
-/// service.
+/// Adds sixteen flows: two clients, two services, two ports, both families. The mark is the number of the client, the zone that of
+/// the service.
 fn population(table: &mut Table) {
     for (client, service) in [("10.0.0", "10.96.0"), ("[fd00::", "[fd96::")] {
         let close = if client.starts_with('[') { "]" } else { "" };

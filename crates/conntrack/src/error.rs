@@ -219,8 +219,8 @@ pub enum InvalidOperation {
 }
 
 impl Error {
-    /// An error of another implementation of [`Conntrack`](crate::Conntrack). `attempt` is the attempted action and its object, printed
-    /// after "cannot". `cause` is the source. All predicates are false for this error.
+    /// An error of another implementation of [`Conntrack`](crate::Conntrack). `attempt` is the attempted action and its object,
+    /// printed after "cannot". `cause` is the source. All predicates are false for this error.
     ///
     /// ```
     /// let error = kernlink_conntrack::Error::custom("flush zone 7", "the zone is reserved");
@@ -267,8 +267,8 @@ impl Error {
         !self.is_timeout_fixed() && matches!(self.errno(), Some(Errno::EPERM | Errno::EACCES))
     }
 
-    /// Whether the timeout of the flow is fixed ([`Status::FIXED_TIMEOUT`](crate::Status::FIXED_TIMEOUT)). The kernel returns `EPERM`, as
-    /// for a missing capability
+    /// Whether the timeout of the flow is fixed ([`Status::FIXED_TIMEOUT`](crate::Status::FIXED_TIMEOUT)). The kernel returns
+    /// `EPERM`, as for a missing capability
     /// ([`__nf_ct_change_timeout`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c)).
     #[must_use]
     pub fn is_timeout_fixed(&self) -> bool {

@@ -113,10 +113,12 @@ impl EventOptions {
     /// The filters can have a family, a protocol, and networks of the original source and of the original destination;
     /// other conditions go into [`with_filter`](Self::with_filter). The program has at most 4096 instructions
     /// (`BPF_MAXINSNS`): 500 filters with a protocol and one IPv4 address, or 160 with a protocol and two IPv6
-    /// networks. The kernel also limits its translated size to `net.core.optmem_max` bytes (by default 128 KiB in Linux 6.18, less in older kernels) and
-    /// refuses a larger one with `ENOMEM`. Its cost grows with the number of filters, for every event of the network namespace.
+    /// networks. The kernel also limits its translated size to `net.core.optmem_max` bytes (by default 128 KiB in Linux 6.18, less
+    /// in older kernels) and refuses a larger one with `ENOMEM`. Its cost grows with the number of filters, for every event of the
+    /// network namespace.
     ///
-    /// Every received event is compared with the filters again, so the result does not depend on the program. Events of expectations are not filtered.
+    /// Every received event is compared with the filters again, so the result does not depend on the program. Events of
+    /// expectations are not filtered.
     #[doc(alias = "SO_ATTACH_FILTER")]
     #[must_use]
     pub fn with_kernel_filters(mut self, filters: impl IntoIterator<Item = Filter>) -> Self {
@@ -144,9 +146,9 @@ impl EventOptions {
     /// An event is sent again to every subscription of the network namespace, so a subscription can receive an event twice because
     /// another reliable subscription had no room.
     ///
-    /// An ended flow uses memory and counts towards `net.netfilter.nf_conntrack_max` until the event is delivered. If events are not read, the table fills and the kernel
-    /// drops packets of new flows. [`Client::dying`](crate::Client::dying) lists these flows. Closing the subscription
-    /// releases them.
+    /// An ended flow uses memory and counts towards `net.netfilter.nf_conntrack_max` until the event is delivered. If events are
+    /// not read, the table fills and the kernel drops packets of new flows. [`Client::dying`](crate::Client::dying) lists these
+    /// flows. Closing the subscription releases them.
     #[doc(alias = "NETLINK_BROADCAST_ERROR")]
     #[must_use]
     pub fn with_reliable_delivery(mut self) -> Self {
@@ -241,8 +243,8 @@ impl EventOptions {
 
 /// A subscription to events of the table, as an iterator (`conntrack -E`).
 ///
-/// With `net.netfilter.nf_conntrack_events` at its default, 2, the kernel sends events only of flows that began while a subscription
-/// was open; with 1, of all flows; with 0, of none.
+/// With `net.netfilter.nf_conntrack_events` at its default, 2, the kernel sends events only of flows that began while a
+/// subscription was open; with 1, of all flows; with 0, of none.
 pub struct Events {
     inner: kernlink_netlink::Events<Event, Decode>,
     timeout: Option<Duration>,
@@ -254,8 +256,8 @@ type Decode = Box<dyn FnMut(Message<'_>) -> Result<Option<Event>, kernlink_netli
 const MAX_DRAINED: usize = 1 << 16;
 
 impl Events {
-    /// Subscribes in the calling thread's network namespace to events of flows that match `filter`, compared in this process, and to
-    /// events of expectations if `kinds` has them. [`EventOptions`] also has a filter in the kernel and a reliable mode.
+    /// Subscribes in the calling thread's network namespace to events of flows that match `filter`, compared in this process, and
+    /// to events of expectations if `kinds` has them. [`EventOptions`] also has a filter in the kernel and a reliable mode.
     ///
     /// The iterator ends when no event arrived for `timeout`. `None` waits without limit; zero returns queued events only.
     /// `next` can be called again.

@@ -15,7 +15,7 @@ bitflags::bitflags! {
         /// Not deleted when a flow matches.
         #[doc(alias = "NF_CT_EXPECT_PERMANENT")]
         const PERMANENT = 1;
-        /// No flow matches yet.
+        /// Not compared with flows yet.
         #[doc(alias = "NF_CT_EXPECT_INACTIVE")]
         const INACTIVE = 2;
         /// Added by a program.

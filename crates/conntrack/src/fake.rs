@@ -29,8 +29,8 @@ pub struct Fake {
     /// Both tuples of every flow, each with the zone id of its direction.
     index: HashMap<(u16, Tuple), u32>,
     next_id: u32,
-    /// Ids by original tuple and zone id. The kernel computes an id from the flow's address in memory and its original tuple, and uses
-    /// the address again soon: here a later flow with the same original tuple always gets the same id.
+    /// Ids by original tuple and zone id. The kernel computes an id from the flow's address in memory and its original tuple, and
+    /// uses the address again soon: here a later flow with the same original tuple always gets the same id.
     ids: HashMap<(u16, Tuple), u32>,
     has_labels: bool,
     limit: u32,
@@ -88,8 +88,8 @@ impl Fake {
         self
     }
 
-    /// Adds a flow with all its fields, such as counters, status bits and labels. It has room for labels if `labels` is set. An `id` that is
-    /// 0 or used by another flow is replaced.
+    /// Adds a flow with all its fields, such as counters, status bits and labels. It has room for labels if `labels` is set. An
+    /// `id` that is 0 or used by another flow is replaced.
     ///
     /// # Errors
     /// [`is_already_exists`](Error::is_already_exists) if a flow with one of the tuples exists.

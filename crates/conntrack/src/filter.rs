@@ -15,7 +15,8 @@ use crate::tuple_filter::TupleFilter;
 /// Conditions on flows. A flow matches if it fulfils every condition that is set.
 ///
 /// [`Client`](crate::Client) leaves the conditions that the kernel supports to the kernel, and compares every listed flow with the
-/// filter again. `Display` prints the options of `conntrack -L` and `-D`; conditions without an option have names of the same style.
+/// filter again. `Display` prints the options of `conntrack -L` and `-D`; conditions without an option have names of the same
+/// style.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Filter {

@@ -22,8 +22,8 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-/// Labels of a flow (`connlabel`), one bit for each of the numbers 0 to 127. Flows have room for labels only if a rule of the network
-/// namespace used labels when they began.
+/// Labels of a flow (`connlabel`), one bit for each of the numbers 0 to 127. Flows have room for labels only if a rule of the
+/// network namespace used labels when they began.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[doc(alias = "connlabel")]
 pub struct Labels(pub u128);
@@ -82,9 +82,9 @@ pub struct Flow {
     ///
     /// The kernel computes it from the flow's address in memory, its original tuple and its master
     /// ([`nf_ct_get_id`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_conntrack_core.c#L502)). A
-    /// flow that begins with the same original tuple after another one ended usually gets the same address and so the same id, even if
-    /// its reply tuple differs. `started` distinguishes the two, if the kernel keeps it;
-    /// [`key_by_reply`](Flow::key_by_reply) distinguishes them if the reply tuples differ.
+    /// flow that begins with the same original tuple after another one ended usually gets the same address and so the same id, even
+    /// if its reply tuple differs. `started` distinguishes the two, if the kernel keeps it; [`key_by_reply`](Flow::key_by_reply)
+    /// distinguishes them if the reply tuples differ.
     pub id: u32,
     /// Status bits.
     pub status: Status,
@@ -199,8 +199,8 @@ impl Flow {
 
     /// The key by the reply tuple: reply tuple, zone and id.
     ///
-    /// The id depends on the original tuple, so the kernel acts only on a flow with both tuples of this flow. A later flow of the same
-    /// client that is translated to another destination does not match.
+    /// The id depends on the original tuple, so the kernel acts only on a flow with both tuples of this flow. A later flow of the
+    /// same client that is translated to another destination does not match.
     #[must_use]
     pub fn key_by_reply(&self) -> FlowKey {
         FlowKey {

@@ -305,8 +305,8 @@ pub(crate) fn write_listing_probe(w: &mut AttributeWriter<'_>) {
     });
 }
 
-/// Writes a request to list that a kernel with correct comparison of reply tuples refuses (`EINVAL`): its flags declare the source of
-/// the reply tuple, and the reply tuple has none.
+/// Writes a request to list that a kernel with correct comparison of reply tuples refuses (`EINVAL`): its flags declare the source
+/// of the reply tuple, and the reply tuple has none.
 ///
 /// Kernels from 5.8 on parse the reply tuple by the flags of the original tuple, so they accept the request, and miss flows in
 /// listings, until [ad81d4daf6a3](https://github.com/torvalds/linux/commit/ad81d4daf6a3f4769a346e635d5e1e967ca455d9) in 5.16, which

@@ -30,13 +30,14 @@ pub struct NewFlow {
     pub mark: u32,
     /// Status bits, none by default. [`Status::CONFIRMED`] is added; bits that only the kernel sets have no effect.
     pub status: Status,
-    /// Labels. If no rule of the network namespace uses labels, a new flow has no room for them: the kernel adds it without labels and
-    /// reports no error. [`Operation::Ensure`](crate::Operation::Ensure) of an existing flow without room is refused (`ENOSPC`).
+    /// Labels. If no rule of the network namespace uses labels, a new flow has no room for them: the kernel adds it without labels
+    /// and reports no error. [`Operation::Ensure`](crate::Operation::Ensure) of an existing flow without room is refused
+    /// (`ENOSPC`).
     pub labels: Option<Labels>,
     /// State of a TCP connection; `None` is [`TcpState::NONE`].
     pub tcp_state: Option<TcpState>,
-    /// State of a TCP connection or an SCTP association with all fields, instead of `tcp_state`. The window scales of TCP have an effect
-    /// only if the flags of both directions have the bit 1 (window scaling).
+    /// State of a TCP connection or an SCTP association with all fields, instead of `tcp_state`. The window scales of TCP have an
+    /// effect only if the flags of both directions have the bit 1 (window scaling).
     pub protocol_state: Option<ProtocolState>,
     /// Name of a helper of the kernel, 1 to 15 bytes.
     pub helper: Option<String>,

@@ -19,8 +19,8 @@ use crate::notation::family_name;
 pub enum Operation {
     /// Adds a flow (`conntrack -I`). Refused if a flow with one of the tuples exists.
     Add(NewFlow),
-    /// Adds a flow, or updates the existing one: sets mark, timeout, labels and state, and adds the status bits to those of the flow.
-    /// Its reply tuple and address translation do not change.
+    /// Adds a flow, or updates the existing one: sets mark, timeout, labels and state, and adds the status bits to those of the
+    /// flow. Its reply tuple and address translation do not change.
     ///
     /// With status bits, each of these operations needs a round trip; without them, many share one.
     Ensure(NewFlow),

@@ -10,12 +10,12 @@ use crate::flow::Flow;
 
 /// Destinations with their endpoints. A flow to one of the destinations is stale if its reply source is not one of the endpoints.
 ///
-/// Stale flows must be deleted after the endpoints of a UDP service change: the kernel sends all packets of a flow to the endpoint of
-/// its first packet. So a flow to a removed endpoint, or a flow that began before the service existed, does not reach the new
+/// Stale flows must be deleted after the endpoints of a UDP service change: the kernel sends all packets of a flow to the endpoint
+/// of its first packet. So a flow to a removed endpoint, or a flow that began before the service existed, does not reach the new
 /// endpoints. All destinations are compared in one listing of the table.
 ///
-/// The scope id and the flow information of an IPv6 address are ignored, and an IPv4-mapped IPv6 address is the IPv4 address, as in the
-/// kernel's tuples.
+/// The scope id and the flow information of an IPv6 address are ignored, and an IPv4-mapped IPv6 address is the IPv4 address, as in
+/// the kernel's tuples.
 ///
 /// A destination takes precedence over a port of any address. (kube-proxy compares the port even if the flow is valid for its
 /// destination, and so deletes valid flows of a service whose port is the node port of another service.)
@@ -33,8 +33,8 @@ impl StaleFilter {
         StaleFilter::default()
     }
 
-    /// Adds a destination: flows to it are stale unless their reply source is one of `endpoints`. Without endpoints, all flows to it
-    /// are stale. A further call for the same destination adds endpoints.
+    /// Adds a destination: flows to it are stale unless their reply source is one of `endpoints`. Without endpoints, all flows to
+    /// it are stale. A further call for the same destination adds endpoints.
     #[must_use]
     pub fn with_destination(
         mut self,

@@ -131,8 +131,8 @@ impl Tuple {
         SocketAddr::new(self.destination, port)
     }
 
-    /// The tuple of replies without address translation: source and destination are swapped, and an ICMP request type is replaced by
-    /// its reply type. `None` for an ICMP type without a reply type, which the kernel does not track.
+    /// The tuple of replies without address translation: source and destination are swapped, and an ICMP request type is replaced
+    /// by its reply type. `None` for an ICMP type without a reply type, which the kernel does not track.
     #[doc(alias = "nf_ct_invert_tuple")]
     #[must_use]
     pub fn inverted(&self) -> Option<Self> {

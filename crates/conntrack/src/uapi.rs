@@ -1,7 +1,8 @@
 //! Kernel constants, under their C names.
 //!
-//! Source: [`nfnetlink_conntrack.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink_conntrack.h)
-//! and [`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink.h), except `CTA_FILTER_F_*`,
+//! Source:
+//! [`nfnetlink_conntrack.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink_conntrack.h) and
+//! [`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.18/include/uapi/linux/netfilter/nfnetlink.h), except `CTA_FILTER_F_*`,
 //! which are in an internal header of the kernel:
 //! [`nf_internals.h`](https://github.com/torvalds/linux/blob/v6.18/net/netfilter/nf_internals.h).
 

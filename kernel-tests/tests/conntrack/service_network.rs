@@ -70,7 +70,8 @@ impl ServiceNetwork {
         }
     }
 
-    /// Makes requests of both protocols and families. When it returns, every TCP connection is closed, and no flow changes any more.
+    /// Makes requests of both protocols and families. When it returns, every TCP connection is closed, and no flow changes any
+    /// more.
     pub(crate) fn make_requests(&self, times: usize) {
         for service in services() {
             let request = |protocol, port: u16| {

@@ -121,8 +121,8 @@ impl Program {
         self.load(ST, PROTOCOL);
     }
 
-    /// Accepts if every condition of a filter is fulfilled, otherwise continues after the block. A block has at most 31 instructions
-    /// and no jump leaves it, so the 8 bits of a jump do not limit the number of filters.
+    /// Accepts if every condition of a filter is fulfilled, otherwise continues after the block. A block has at most 31
+    /// instructions and no jump leaves it, so the 8 bits of a jump do not limit the number of filters.
     pub(super) fn block(&mut self, filter: &Filter) -> Result<(), InvalidOperation> {
         let mut block = Program::default();
         if let Some(family) = filter.implied_family() {
