@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use kernlink_conntrack::{
-    Client, Conntrack, Event, EventKinds, Events, Filter, FlowKey, NewExpectation, NewFlow, ProtocolPart,
-    Status, Tuple, Zone,
+    Client, Conntrack, Event, EventKinds, Events, Family, Filter, FlowKey, NewExpectation, NewFlow,
+    ProtocolPart, Status, Tuple, Zone,
 };
 use kernlink_kernel_tests::traffic::Network;
 use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires, tools};
@@ -146,8 +146,11 @@ fn expectations_are_added_and_deleted() {
                 (3000..=4000).contains(&added.timeout.unwrap().as_secs()),
                 "{added}"
             );
-            let family = tuple.family().to_string();
-            let expected = tools::must("conntrack", &["-L", "expect", "-f", &family]);
+            let family = match tuple.family() {
+                Family::Ipv4 => "ipv4",
+                Family::Ipv6 => "ipv6",
+            };
+            let expected = tools::must("conntrack", &["-L", "expect", "-f", family]);
             let without_time = |line: &str| line.split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap();
             assert_eq!(without_time(expected.trim()), without_time(&added.to_string()));
             // The kernel does not list the zone.
