@@ -113,7 +113,7 @@ pub enum Error {
         cause: Cause,
     },
     /// An implementation of [`Conntrack`](crate::Conntrack) returned fewer outcomes than it was given operations.
-    #[error("the outcome of the operation is unknown: the implementation returned none")]
+    #[error("the outcome of the operation is unknown: the implementation of Conntrack returned none")]
     OutcomeMissing,
 }
 
