@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use kernlink_benches::figure;
 use kernlink_conntrack::{
-    Client, Conntrack, Filter, Flow, FlowKey, KernelFiltering, NewFlow, Operation, Protocol, Scope,
-    StaleFlows, Tuple,
+    Client, Conntrack, Filter, Flow, FlowKey, FlushScope, KernelFiltering, NewFlow, Operation, Protocol,
+    StaleFilter, Tuple,
 };
 use kernlink_kernel_tests::programs;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
@@ -45,7 +45,7 @@ fn main() -> Outcome<()> {
     memory()?;
     deleting(&mut client)?;
     stale(&mut client)?;
-    client.flush(Scope::Everything)?;
+    client.flush(FlushScope::All)?;
     Ok(())
 }
 
@@ -201,7 +201,7 @@ fn deleting(client: &mut Client) -> Outcome<()> {
 /// Many destinations in one pass, compared with one destination.
 fn stale(client: &mut Client) -> Outcome<()> {
     let question = |destinations: u16| {
-        (0..destinations).fold(StaleFlows::new(), |question, number| {
+        (0..destinations).fold(StaleFilter::new(), |question, number| {
             let destination = (Ipv4Addr::from(0x0a60_8000 + u32::from(number)), 53).into();
             question.with_destination(Protocol::UDP, destination, [destination])
         })
@@ -213,7 +213,7 @@ fn stale(client: &mut Client) -> Outcome<()> {
             [&one, &many]
                 .map(|question| -> Outcome<Duration> {
                     timed(|| {
-                        let keys: Vec<FlowKey> = client.stale(question)?.iter().map(Flow::key).collect();
+                        let keys: Vec<FlowKey> = client.list_stale(question)?.iter().map(Flow::key).collect();
                         if keys.is_empty() {
                             Ok(())
                         } else {

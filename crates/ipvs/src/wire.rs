@@ -209,7 +209,9 @@ pub(crate) fn read_info(body: AttributeReader<'_>) -> Result<Info, Error> {
 /// The attributes of a message, which must be an answer with this command.
 pub(crate) fn body(payload: &[u8], expected: u8) -> Result<AttributeReader<'_>, Error> {
     match *payload {
-        [command, ..] if command == expected => AttributeReader::after_header(payload, generic::HEADER_LENGTH),
+        [command, ..] if command == expected => {
+            AttributeReader::after_header(payload, generic::HEADER_LENGTH)
+        }
         _ => Err(malformed("answer: unexpected command")),
     }
 }

@@ -15,7 +15,7 @@ impl Client {
         match scope {
             FlushScope::All => self
                 .connection
-                .acknowledged(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
+                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
                     wire::flush_header(w, uapi::AF_UNSPEC);
                 })
                 .map_err(|source| Error::Failed {
@@ -107,7 +107,7 @@ impl Client {
             }
             outcome = self
                 .connection
-                .acknowledged(
+                .execute_one(
                     wire::flow_message(uapi::IPCTNL_MSG_CT_NEW),
                     flags::NLM_F_CREATE,
                     |w| wire::write_new_flow(w, &flow),

@@ -24,7 +24,7 @@ impl Client {
         let change = expectation.timeout.map(|_| 0);
         for flags in [Some(create), change].into_iter().flatten() {
             self.connection
-                .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_NEW), flags, |w| {
+                .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_NEW), flags, |w| {
                     wire::write_new_expectation(w, expectation)
                 })
                 .map_err(|source| Error::Expectation {
@@ -50,7 +50,7 @@ impl Client {
                 problem,
             })?;
         self.connection
-            .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
+            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
                 wire::write_expectation_key(w, expectation)
             })
             .map_err(|source| Error::Expectation {
@@ -66,7 +66,7 @@ impl Client {
     /// [`is_permission_denied`](Error::is_permission_denied).
     pub fn flush_expectations(&mut self) -> Result<(), Error> {
         self.connection
-            .acknowledged(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
+            .execute_one(wire::expectation_message(uapi::IPCTNL_MSG_EXP_DELETE), 0, |w| {
                 wire::header(w, uapi::AF_UNSPEC)
             })
             .map_err(|source| Error::Expectation {

@@ -84,7 +84,7 @@ impl Client {
         if let Some(known) = self.filters_deletions {
             return Ok(known);
         }
-        let probe = self.connection.acknowledged(
+        let probe = self.connection.execute_one(
             wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE),
             0,
             kernel_filter::write_deletion_probe,
@@ -173,7 +173,7 @@ impl Client {
         }
         for request in requests {
             self.connection
-                .acknowledged(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
+                .execute_one(wire::flow_message(uapi::IPCTNL_MSG_CT_DELETE), 0, |w| {
                     request.write_deletion(w);
                 })
                 .map_err(|source| Error::Failed {

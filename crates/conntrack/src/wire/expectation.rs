@@ -58,7 +58,7 @@ pub(crate) fn read_expectation(payload: &[u8]) -> Result<Expectation, Error> {
     let mut flags = ExpectationFlags::empty();
     let mut class = 0;
     let mut function = None;
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_EXPECT_MASTER => tuples[0] = Some(read_tuple(&attribute)?.0),

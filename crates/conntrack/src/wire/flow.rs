@@ -143,7 +143,7 @@ pub(crate) fn read_flow(payload: &[u8]) -> Result<Flow, Error> {
     let mut reply = None;
     let mut flow: Option<Flow> = None;
     // The kernel sends both tuples first.
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_TUPLE_ORIG => original = Some(read_tuple(&attribute)?),

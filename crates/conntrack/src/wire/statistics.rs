@@ -7,7 +7,7 @@ use crate::uapi::*;
 
 pub(crate) fn read_totals(payload: &[u8]) -> Result<Totals, Error> {
     let mut totals = Totals::default();
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         match attribute.kind() {
             CTA_STATS_GLOBAL_ENTRIES => totals.entries = attribute.be_u32()?,
@@ -24,7 +24,7 @@ pub(crate) fn read_cpu_statistics(payload: &[u8]) -> Result<CpuStatistics, Error
         cpu: netfilter::Header::from_bytes(payload)?.resource,
         ..CpuStatistics::default()
     };
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         let field = match attribute.kind() {
             CTA_STATS_FOUND => &mut statistics.found,
@@ -49,7 +49,7 @@ pub(crate) fn read_expectation_statistics(payload: &[u8]) -> Result<ExpectationS
         cpu: netfilter::Header::from_bytes(payload)?.resource,
         ..ExpectationStatistics::default()
     };
-    for attribute in AttributeReader::behind(payload, netfilter::HEADER_LENGTH)? {
+    for attribute in AttributeReader::after_header(payload, netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
         let field = match attribute.kind() {
             CTA_STATS_EXP_NEW => &mut statistics.new,
