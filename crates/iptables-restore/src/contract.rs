@@ -4,15 +4,15 @@
 //! with what is wrong, as tests do.
 
 use crate::chain::ChainName;
-use crate::client::{Iptables, Operation, Save};
+use crate::desired::{Jump, Owned, Place, Wanted};
 use crate::diff::diff;
 use crate::error::{Error, Refused};
 use crate::family::Family;
+use crate::operation::{Iptables, Operation, Save};
 use crate::restore::{Edit, Restore, RestoreMode};
 use crate::rule::Rule;
 use crate::ruleset::{Chain, Ruleset};
 use crate::table::{Counters, Policy, Table};
-use crate::wanted::{Jump, Owned, Place, Wanted};
 
 /// A check.
 pub type Check = fn(&mut dyn Iptables, Family);

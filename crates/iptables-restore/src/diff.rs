@@ -4,16 +4,16 @@ use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
 
+use crate::apply::empty_table;
 use crate::chain::ChainName;
-use crate::client::Operation;
+use crate::desired::{Jump, Owned, Place, Wanted, WantedTable};
 use crate::family::Family;
-use crate::model::empty_table;
+use crate::operation::Operation;
 use crate::restore::{Edit, Restore};
 use crate::rule::Rule;
 use crate::ruleset::{Chain, Ruleset, TableRules};
 use crate::table::Table;
 use crate::targets::Target;
-use crate::wanted::{Jump, Owned, Place, Wanted, WantedTable};
 
 /// The smallest input that turns what is there into what is wanted.
 ///
@@ -370,7 +370,7 @@ COMMIT
         let mut saved: Ruleset = SAVED.parse().unwrap();
         let owned = Owned::new().with_prefix("OURS-");
         let restore = diff(&saved, &wanted, &owned);
-        crate::model::apply(&mut saved, &restore, None).unwrap();
+        crate::apply::apply(&mut saved, &restore, None).unwrap();
         let read: Vec<String> = saved
             .chain(Table::Nat, &chain("PREROUTING"))
             .unwrap()
@@ -508,7 +508,7 @@ COMMIT
             ]
         );
         let mut after = saved.clone();
-        crate::model::apply(&mut after, &restore, None).unwrap();
+        crate::apply::apply(&mut after, &restore, None).unwrap();
         // Those of others are still there.
         assert_eq!(after.unreadable().len(), 2);
         assert_eq!(
@@ -557,7 +557,7 @@ COMMIT
 
     mod properties {
         use super::*;
-        use crate::model::apply;
+        use crate::apply::apply;
         use proptest::prelude::*;
 
         const OURS: [&str; 4] = ["OURS-A", "OURS-B", "OURS-C", "OURS-D"];

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
-use crate::client::{Iptables, Operation, Save};
+use crate::apply::{apply, empty_table};
 use crate::error::{Error, Refused, RefusedKind};
 use crate::family::Family;
-use crate::model::{apply, empty_table};
+use crate::operation::{Iptables, Operation, Save};
 use crate::restore::Restore;
 use crate::ruleset::Ruleset;
 use crate::table::Table;
@@ -71,7 +71,7 @@ impl Fake {
     fn try_restore(&self, restore: &Restore) -> (Ruleset, Result<(), Error>) {
         let mut ruleset = self.ruleset(restore.family);
         let outcome = restore
-            .render_checked(crate::render::Style::RESTORE)
+            .render_checked(crate::wire::render::Style::RESTORE)
             .and_then(|_| {
                 apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| refusal.to_error(restore))
             });

@@ -1,12 +1,12 @@
 //! [`Iptables`] behind a `Box` or a mutable reference.
 
-use crate::client::{Iptables, Operation, Save};
+use crate::desired::Jump;
 use crate::error::Error;
 use crate::family::Family;
+use crate::operation::{Iptables, Operation, Save};
 use crate::restore::Restore;
 use crate::ruleset::Ruleset;
 use crate::table::Table;
-use crate::wanted::Jump;
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(

@@ -1,13 +1,12 @@
 #![doc = include_str!("../README.md")]
 
-mod backend;
-mod blame;
+mod apply;
 mod chain;
 mod client;
-mod command;
 mod condition;
 #[cfg(feature = "fake")]
 pub mod contract;
+mod desired;
 mod diff;
 mod error;
 #[cfg(feature = "fake")]
@@ -16,14 +15,10 @@ mod family;
 mod forward;
 mod lock;
 pub mod matches;
-mod model;
 mod names;
 mod network;
 mod normal_form;
-mod options;
-mod outcome;
-mod parse;
-mod render;
+mod operation;
 mod restore;
 mod rule;
 mod ruleset;
@@ -31,17 +26,15 @@ mod runner;
 mod table;
 pub mod targets;
 mod text;
-mod tolerant;
-mod trial;
 mod unreadable;
-mod wanted;
-mod words;
+mod variant;
+mod wire;
 
-pub use backend::{Backend, Detection, Holding, Verdict, Version};
 pub use chain::ChainName;
-pub use client::{Iptables, Operation, Save};
-pub use command::Command;
+pub use client::Command;
+pub use client::refusal_search::Trial;
 pub use condition::Condition;
+pub use desired::{Jump, Owned, Place, Wanted};
 pub use diff::{diff, diff_operations};
 pub use error::{Cause, Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
@@ -50,7 +43,7 @@ pub use family::Family;
 pub use matches::Match;
 pub use names::Names;
 pub use network::{InterfacePattern, Mask, Network, PortRange, Protocol};
-pub use render::{MarkStyle, Style, TextStyle};
+pub use operation::{Iptables, Operation, Save};
 pub use restore::{Edit, Line, Restore, RestoreMode};
 pub use rule::Rule;
 pub use ruleset::{Chain, CountedRule, Ruleset, TableRules};
@@ -60,7 +53,7 @@ pub use targets::Target;
 pub use text::{
     Comment, ConntrackName, EventList, HashlimitName, LogPrefix, NflogPrefix, RecentName, SetName,
 };
-pub use trial::Trial;
 pub use unreadable::UnreadableLine;
-pub use wanted::{Jump, Owned, Place, Wanted};
-pub use words::Word;
+pub use variant::{Backend, Detection, Holding, Verdict, Version};
+pub use wire::render::{MarkStyle, Style, TextStyle};
+pub use wire::token::Word;

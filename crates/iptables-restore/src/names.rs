@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::network::Protocol;
 use crate::rule::Rule;
-use crate::words::{RawWord, split};
+use crate::wire::token::{RawWord, split};
 
 /// Names of ports, protocols, users and groups, to read rules in which they stand for numbers.
 ///

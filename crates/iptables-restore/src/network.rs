@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use crate::error::Error;
 use crate::family::Family;
-use crate::options::decimal;
-use crate::words::check_text;
+use crate::wire::options::decimal;
+use crate::wire::token::check_text;
 
 /// An address, with or without a mask, as `-s` and `-d` take it.
 ///

@@ -9,11 +9,11 @@ use crate::chain::ChainName;
 use crate::error::Error;
 use crate::family::Family;
 use crate::matches::Match;
-use crate::render::Style;
 use crate::rule::Rule;
 use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
 use crate::table::{Counters, Policy, Table};
 use crate::targets::Target;
+use crate::wire::render::Style;
 
 /// The input of one `iptables-restore` of one family: edits of one or more tables.
 ///

@@ -7,10 +7,10 @@ use crate::chain::ChainName;
 use crate::error::Error;
 use crate::family::Family;
 use crate::matches::Match;
-use crate::options::Options;
-use crate::render::{Printer, Style};
 use crate::targets::Target;
-use crate::words::{RawWord, Word, split};
+use crate::wire::options::Options;
+use crate::wire::render::{Printer, Style};
+use crate::wire::token::{RawWord, Word, split};
 
 /// One rule: what it tests, in the order it is written, and what then happens.
 ///

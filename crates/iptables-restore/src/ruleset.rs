@@ -7,11 +7,11 @@ use indexmap::IndexMap;
 
 use crate::chain::ChainName;
 use crate::family::Family;
-use crate::render::Style;
 use crate::restore::Restore;
 use crate::rule::Rule;
 use crate::table::{Counters, Policy, Table};
 use crate::unreadable::UnreadableLine;
+use crate::wire::render::Style;
 
 /// All tables of one address family, as read by `iptables-save` or as wanted.
 ///

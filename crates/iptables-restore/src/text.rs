@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::words::check_text;
+use crate::wire::token::check_text;
 
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $field:literal, $limit:literal, $constant:literal, $extra:expr) => {

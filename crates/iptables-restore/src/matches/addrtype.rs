@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::options::{Options, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, once};
+use crate::wire::render::Printer;
 
 /// Kinds of the source and destination address. At least one test is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::{Network, PortRange, Protocol};
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// Properties of the flow a packet belongs to. At least one test is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use crate::error::Error;
 use crate::family::Family;
 use crate::matches::Rate;
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
 use crate::text::HashlimitName;
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// A token bucket for each group of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::condition::Condition;
-use crate::options::{Options, decimal};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal};
+use crate::wire::render::Printer;
 
 /// Type of a message, and its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

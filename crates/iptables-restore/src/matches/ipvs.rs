@@ -7,8 +7,8 @@ use crate::condition::Condition;
 use crate::error::Error;
 use crate::matches::Direction;
 use crate::network::{Network, Protocol};
-use crate::options::{Options, decimal, once};
-use crate::render::{Printer, Style};
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::{Printer, Style};
 
 /// Properties of the IPVS connection a packet belongs to. At least one test is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// A token bucket that all packets reaching the rule share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

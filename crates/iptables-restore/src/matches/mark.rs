@@ -1,8 +1,8 @@
 //! `-m mark` and `-m connmark`.
 
 use crate::condition::Condition;
-use crate::options::Options;
-use crate::render::Printer;
+use crate::wire::options::Options;
+use crate::wire::render::Printer;
 
 macro_rules! mark_match {
     ($(#[$doc:meta])* $name:ident, $option:literal) => {

@@ -37,10 +37,10 @@ use crate::condition::Condition;
 use crate::error::Error;
 use crate::family::Family;
 use crate::network::{InterfacePattern, Network, Protocol};
-use crate::options::Options;
-use crate::render::Printer;
 use crate::text::{Comment, SetName};
-use crate::words::Word;
+use crate::wire::options::Options;
+use crate::wire::render::Printer;
+use crate::wire::token::Word;
 
 /// One thing a packet must show for a rule to apply. All matches of a rule must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -195,7 +195,7 @@ impl Match {
                 let mut text = String::new();
                 other.print(&mut Printer {
                     out: &mut text,
-                    style: crate::render::Style::SAVE,
+                    style: crate::wire::render::Style::SAVE,
                 });
                 return Err(Error::invalid(
                     "match",

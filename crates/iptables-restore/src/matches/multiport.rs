@@ -5,8 +5,8 @@ use std::fmt;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::PortRange;
-use crate::options::Options;
-use crate::render::Printer;
+use crate::wire::options::Options;
+use crate::wire::render::Printer;
 
 /// A list of ports and ranges of one side of the packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

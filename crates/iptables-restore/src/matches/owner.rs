@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// Owner of the socket; only for packets made on this host. At least one test is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ impl Owner {
                 "--gid-owner" => once(&mut owner.group, flag.sign(options.value()?))?,
                 "--suppl-groups" => {
                     flag.plain()?;
-                    crate::options::once_flag(&mut owner.supplementary)?;
+                    crate::wire::options::once_flag(&mut owner.supplementary)?;
                 }
                 _ => {
                     options.give_back(&flag);

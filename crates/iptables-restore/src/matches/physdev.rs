@@ -2,8 +2,8 @@
 
 use crate::condition::Condition;
 use crate::network::InterfacePattern;
-use crate::options::{Options, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, once};
+use crate::wire::render::Printer;
 
 /// Which port of a bridge a packet came in or leaves by. At least one test is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

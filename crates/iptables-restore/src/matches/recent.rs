@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::condition::Condition;
 use crate::family::Family;
 use crate::network::PrintedAddress;
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
 use crate::text::RecentName;
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// A list of addresses with the times they were seen, and what is done with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

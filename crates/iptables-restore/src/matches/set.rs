@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::options::{Options, once, once_flag};
-use crate::render::Printer;
 use crate::text::SetName;
+use crate::wire::options::{Options, once, once_flag};
+use crate::wire::render::Printer;
 
 /// Which address or port of the packet is looked up in a dimension of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// Which share of the packets passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

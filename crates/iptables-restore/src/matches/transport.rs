@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::PortRange;
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// Ports, flags and options of TCP. All tests are optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! `-j CT`: how the flow will be tracked.
 
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
 use crate::text::{ConntrackName, EventList};
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// How the flow of a packet will be tracked (table raw).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! `-j LOG` and `-j NFLOG`.
 
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
 use crate::text::{LogPrefix, NflogPrefix};
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// A line in the kernel's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

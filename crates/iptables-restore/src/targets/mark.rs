@@ -1,7 +1,7 @@
 //! `-j MARK` and `-j CONNMARK`.
 
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// How the packet's mark changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -18,9 +18,9 @@ pub use tproxy::Tproxy;
 
 use crate::chain::ChainName;
 use crate::family::Family;
-use crate::options::Options;
-use crate::render::Printer;
-use crate::words::Word;
+use crate::wire::options::Options;
+use crate::wire::render::Printer;
+use crate::wire::token::Word;
 
 /// What happens to a packet that all matches of a rule let through.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

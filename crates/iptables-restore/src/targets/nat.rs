@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use crate::error::Error;
 use crate::network::{PortRange, PrintedAddress};
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// To what the address and port are changed, and how a port is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! `-j REJECT`: what the sender is told.
 
 use crate::family::Family;
-use crate::options::Options;
-use crate::render::Printer;
+use crate::wire::options::Options;
+use crate::wire::render::Printer;
 
 /// What the sender of a rejected packet gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

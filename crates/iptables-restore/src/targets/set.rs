@@ -1,8 +1,8 @@
 //! `-j SET`: change an ipset.
 
 use crate::matches::SetReference;
-use crate::options::{Options, decimal, once, once_flag};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::render::Printer;
 
 /// An entry made of the packet, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::family::Family;
 use crate::network::PrintedAddress;
-use crate::options::{Options, decimal, once};
-use crate::render::Printer;
+use crate::wire::options::{Options, decimal, once};
+use crate::wire::render::Printer;
 
 /// The local socket a packet is given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use crate::condition::Condition;
-use crate::words::{Word, needs_quotes, push_quoted, push_spaced};
+use crate::wire::token::{Word, needs_quotes, push_quoted, push_spaced};
 
 /// How values are spelled where the tools take more than one spelling. The meaning is the same in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::condition::Condition;
-use crate::words::RawWord;
+use crate::wire::token::RawWord;
 
 /// The words of a rule and how far they have been read.
 pub(crate) struct Options<'w, 't> {

@@ -1,20 +1,20 @@
 //! Whose fault a refusal is: from the tool's words to the edit, the reason and the tables that stand.
 
-use crate::client::{Iptables, Save};
-use crate::command::{Check, Command};
+use super::refusal_search::{self, Trial};
+use crate::apply;
+use crate::client::tool_message::{self, Place, Told};
+use crate::client::{Check, Command};
 use crate::error::{Error, Refused, RefusedKind};
-use crate::model;
-use crate::outcome::{self, Place, Told};
+use crate::operation::{Iptables, Save};
 use crate::restore::{Edit, Restore};
 use crate::runner::Completion;
 use crate::table::Table;
-use crate::trial::{self, Trial};
 
 impl Command {
     /// Says what was refused, why, and what stands.
     pub(crate) fn refusal(&mut self, restore: &Restore, completion: &Completion, check: Check) -> Error {
-        let mut told = outcome::read(completion);
-        let mut place = outcome::place(restore, &told);
+        let mut told = tool_message::read(completion);
+        let mut place = tool_message::place(restore, &told);
         if let Place::Edit(table, at) = place {
             self.explain(restore, table, at, &mut told);
         }
@@ -65,7 +65,7 @@ impl Command {
         for (_, edits) in restore.tables().filter(|(known, _)| *known == table) {
             *only.table_mut(table) = edits.to_vec();
         }
-        if let Err(refusal) = model::apply(&mut saved, &only, None)
+        if let Err(refusal) = apply::apply(&mut saved, &only, None)
             && refusal.place == Some(at)
         {
             told.kind = refusal.kind;
@@ -79,21 +79,21 @@ impl Command {
             return None;
         }
         let saved = self.save(&Save::table(restore.family, table).tolerant()).ok()?;
-        trial::find(
+        refusal_search::find(
             restore,
             table,
             &saved,
             self.time_limit,
             &mut |attempt: &Restore| {
                 let text = attempt.render_checked(self.style).ok()?;
-                let completion = trial::aside(|| self.give(attempt, &text, Check::No))?.ok()?;
+                let completion = refusal_search::aside(|| self.give(attempt, &text, Check::No))?.ok()?;
                 if completion.status == Some(0) {
-                    return Some(trial::Attempt::Taken);
+                    return Some(refusal_search::Attempt::Taken);
                 }
-                let told = outcome::read(&completion);
-                match outcome::place(attempt, &told) {
-                    Place::Edit(_, at) => Some(trial::Attempt::RefusedAt(at)),
-                    _ => Some(trial::Attempt::Refused),
+                let told = tool_message::read(&completion);
+                match tool_message::place(attempt, &told) {
+                    Place::Edit(_, at) => Some(refusal_search::Attempt::RefusedAt(at)),
+                    _ => Some(refusal_search::Attempt::Refused),
                 }
             },
         )

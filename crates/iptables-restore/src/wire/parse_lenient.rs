@@ -1,9 +1,9 @@
 //! Reading what `iptables-save` prints, past what is not understood.
 
 use crate::chain::ChainName;
-use crate::parse::{Reader, no_commit};
 use crate::ruleset::{Chain, Ruleset};
 use crate::unreadable::UnreadableLine;
+use crate::wire::parse::{Reader, no_commit};
 
 impl Ruleset {
     /// Reads the output of `iptables-save` as [`FromStr`](std::str::FromStr) does, but skips what it does not

@@ -8,7 +8,7 @@ use crate::rule::Rule;
 use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
 use crate::table::{Counters, Policy, Table};
 use crate::unreadable::UnreadableLine;
-use crate::words::{RawWord, split};
+use crate::wire::token::{RawWord, split};
 
 impl FromStr for Ruleset {
     type Err = Error;
