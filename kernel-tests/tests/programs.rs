@@ -8,8 +8,8 @@ use std::{
 };
 
 use kernlink_iptables_restore::{
-    Backend, ChainName, Command, Completion, Edit, Error, Family, Invocation, Iptables, Restore, Runner,
-    Save, Table,
+    ChainName, Client, Completion, Edit, Error, Family, Invocation, Iptables, Restore, Runner, Save, Table,
+    Variant,
 };
 use kernlink_kernel_tests::{programs, tools};
 
@@ -94,11 +94,11 @@ impl Runner for NoTools {
 fn the_tools_that_iptables_restore_starts_are_declared() {
     let tools = NoTools::default();
     let chain: ChainName = "KL-A".parse().unwrap();
-    for backend in [None, Some(Backend::Legacy), Some(Backend::Nft)] {
+    for backend in [None, Some(Variant::Legacy), Some(Variant::Nft)] {
         for family in Family::ALL {
-            let mut command = Command::with_runner(Box::new(tools.clone()));
+            let mut command = Client::with_runner(Box::new(tools.clone()));
             if let Some(backend) = backend {
-                command = command.with_backend(backend);
+                command = command.with_variant(backend);
             }
             command.save(&Save::all(family)).unwrap_err();
             let restore = Restore::new(family).with(Table::Nat, Edit::declare(chain));

@@ -1,11 +1,12 @@
-//! What a restore makes of a rule set, and what the tools and the kernel refuse, without either.
+//! Applying a restore to a rule set in memory, with the checks of the tools and the kernel.
 
 use std::collections::HashSet;
+
+use kernlink_base::Family;
 
 use crate::chain::ChainName;
 use crate::condition::Condition;
 use crate::error::{Error, Refused, RefusedKind};
-use crate::family::Family;
 use crate::matches::{Match, SetReference};
 use crate::network::Protocol;
 use crate::restore::{Edit, Restore, RestoreMode};
@@ -13,25 +14,26 @@ use crate::rule::Rule;
 use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
 use crate::table::{Policy, Table};
 use crate::targets::{RejectWith, Target};
+use crate::variant::tool;
 
-/// Why a restore is refused, and where.
+/// Why an edit or a table is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) table: Table,
-    /// Which edit of the table; none if it is the table as a whole.
-    pub(crate) place: Option<usize>,
+    /// The index of the edit; `None` for the table as a whole.
+    pub(crate) edit: Option<usize>,
     pub(crate) kind: RefusedKind,
     pub(crate) reason: &'static str,
 }
 
 impl Refusal {
-    /// As the error that a tool leads to.
+    /// As the error of a tool.
     pub(crate) fn to_error(&self, restore: &Restore) -> Error {
         let edits: &[Edit] = restore
             .tables()
             .find(|(table, _)| *table == self.table)
             .map_or(&[], |(_, edits)| edits);
-        let refused = match self.place.and_then(|place| edits.get(place)) {
+        let refused = match self.edit.and_then(|index| edits.get(index)) {
             Some(edit) => Refused::Edit {
                 table: self.table,
                 edit: edit.clone(),
@@ -39,7 +41,7 @@ impl Refusal {
             None => Refused::Table(self.table),
         };
         Error::Refused {
-            tool: format!("{}-restore (in memory)", restore.family.tool()),
+            tool: format!("{}-restore (in memory)", tool(restore.family)),
             refused: Box::new(refused),
             kind: self.kind,
             text: self.reason.into(),
@@ -49,11 +51,11 @@ impl Refusal {
     }
 }
 
-type Step = Result<(), (RefusedKind, &'static str)>;
+type Checked = Result<(), (RefusedKind, &'static str)>;
 
 const NO_CHAIN: (RefusedKind, &str) = (RefusedKind::NotFound, "No chain/target/match by that name.");
 
-/// Does `restore` on `ruleset`, table by table. A refused table is left as it was, and those after it too.
+/// Applies `restore` to `ruleset`, table by table. A refused table and those after it are not changed.
 pub(crate) fn apply(
     ruleset: &mut Ruleset,
     restore: &Restore,
@@ -70,27 +72,27 @@ pub(crate) fn apply(
         if restore.mode == RestoreMode::Replace {
             rules = emptied(table, &rules);
         }
-        let mut work = Work {
+        let mut transaction = Transaction {
             family: restore.family,
             table,
             rules,
             sets,
         };
-        for (place, edit) in edits.iter().enumerate() {
-            work.edit(edit).map_err(|(kind, reason)| Refusal {
+        for (index, edit) in edits.iter().enumerate() {
+            transaction.edit(edit).map_err(|(kind, reason)| Refusal {
                 table,
-                place: Some(place),
+                edit: Some(index),
                 kind,
                 reason,
             })?;
         }
-        work.commit(edits)?;
-        *ruleset.table_mut(table) = work.rules;
+        transaction.commit(edits)?;
+        *ruleset.table_mut(table) = transaction.rules;
     }
     Ok(())
 }
 
-/// The table as the kernel makes it.
+/// A table as the kernel creates it.
 pub(crate) fn empty_table(table: Table) -> TableRules {
     let mut rules = TableRules::new();
     for name in table.builtin_chains() {
@@ -101,7 +103,7 @@ pub(crate) fn empty_table(table: Table) -> TableRules {
     rules
 }
 
-/// The built-in chains without rules, policies and counters as they are.
+/// The built-in chains without their rules, with their policies and counters.
 fn emptied(table: Table, rules: &TableRules) -> TableRules {
     let mut emptied = TableRules::new();
     for (name, chain) in rules.chains().filter(|(name, _)| table.is_builtin(name)) {
@@ -117,15 +119,15 @@ fn emptied(table: Table, rules: &TableRules) -> TableRules {
     emptied
 }
 
-struct Work<'s> {
+struct Transaction<'s> {
     family: Family,
     table: Table,
     rules: TableRules,
     sets: Option<&'s HashSet<String>>,
 }
 
-impl Work<'_> {
-    fn edit(&mut self, edit: &Edit) -> Step {
+impl Transaction<'_> {
+    fn edit(&mut self, edit: &Edit) -> Checked {
         if let Some(rule) = edit.rule() {
             self.check_rule(edit.chain(), rule)?;
         }
@@ -163,12 +165,12 @@ impl Work<'_> {
                 position,
                 rule,
             } => {
-                let place = position.map_or(0, |position| position.get() as usize - 1);
+                let index = position.map_or(0, |position| position.get() as usize - 1);
                 let rule = CountedRule {
                     rule: rule.normal_form(self.family),
                     counters: Some(Default::default()),
                 };
-                if !self.chain(chain)?.insert(place, rule) {
+                if !self.chain(chain)?.insert(index, rule) {
                     return Err((RefusedKind::NotFound, "Index of insertion too big."));
                 }
             }
@@ -177,15 +179,15 @@ impl Work<'_> {
                 let known = self.chain(chain)?;
                 let normal = rule.normal_form(family);
                 let same = |known: &Rule| *known == normal || known.normal_form(family) == normal;
-                let place = known.slots().position(|known| known.is_some_and(same));
-                if !place.is_some_and(|place| known.remove(place)) {
+                let index = known.slots().position(|known| known.is_some_and(same));
+                if !index.is_some_and(|index| known.remove(index)) {
                     let reason = "Bad rule (does a matching rule exist in that chain?).";
                     return Err((RefusedKind::NotFound, reason));
                 }
             }
             Edit::DeleteAt { chain, position } => {
-                let place = position.get() as usize - 1;
-                if !self.chain(chain)?.remove(place) {
+                let index = position.get() as usize - 1;
+                if !self.chain(chain)?.remove(index) {
                     return Err((RefusedKind::NotFound, "Index of deletion too big."));
                 }
             }
@@ -202,8 +204,8 @@ impl Work<'_> {
                     || self
                         .rules
                         .chains()
-                        .any(|(_, other)| other.rules().any(|rule| leads_to(rule, chain)))
-                    || self.rules.unreadable().iter().any(|line| line.leads_to(chain));
+                        .any(|(_, other)| other.rules().any(|rule| jumps_to(rule, chain)))
+                    || self.rules.unreadable().iter().any(|line| line.jumps_to(chain));
                 if used {
                     return Err((RefusedKind::InUse, "Device or resource busy"));
                 }
@@ -214,11 +216,11 @@ impl Work<'_> {
     }
 
     fn chain(&mut self, name: &ChainName) -> Result<&mut Chain, (RefusedKind, &'static str)> {
-        self.rules.known_mut(name).ok_or(NO_CHAIN)
+        self.rules.existing_chain_mut(name).ok_or(NO_CHAIN)
     }
 
-    /// What the tools refuse on reading a rule.
-    fn check_rule(&self, chain: &ChainName, rule: &Rule) -> Step {
+    /// Refuses what the tools refuse when they parse a rule.
+    fn check_rule(&self, chain: &ChainName, rule: &Rule) -> Checked {
         const INVALID: RefusedKind = RefusedKind::Other;
         if let Some(target) = rule.target.as_ref().and_then(Target::chain) {
             if self.table.is_builtin(target) {
@@ -236,7 +238,7 @@ impl Work<'_> {
             _ => None,
         });
         for test in &rule.matches {
-            let needs = match test {
+            let required = match test {
                 Match::InInterface(_) if matches!(chain.as_str(), "OUTPUT" | "POSTROUTING") => {
                     return Err((INVALID, "Can't use -i with OUTPUT or POSTROUTING"));
                 }
@@ -259,20 +261,20 @@ impl Work<'_> {
                 }
                 _ => continue,
             };
-            if protocol != Some(needs.number()) {
-                return Err((INVALID, "a match needs the protocol it belongs to"));
+            if protocol != Some(required.number()) {
+                return Err((INVALID, "the match requires its protocol (-p)"));
             }
         }
         if let Some(Target::Set(set)) = &rule.target {
             self.check_set(&set.set)?;
         }
         if rule.target == Some(Target::Reject(Some(RejectWith::TcpReset))) && protocol != Some(6) {
-            return Err((INVALID, "tcp-reset needs -p tcp"));
+            return Err((INVALID, "tcp-reset requires -p tcp"));
         }
         Ok(())
     }
 
-    fn check_set(&self, set: &SetReference) -> Step {
+    fn check_set(&self, set: &SetReference) -> Checked {
         match self.sets {
             Some(sets) if !sets.contains(set.name.as_str()) => {
                 Err((RefusedKind::NotFound, "Set doesn't exist."))
@@ -281,25 +283,25 @@ impl Work<'_> {
         }
     }
 
-    /// What the kernel refuses of the table as a whole.
+    /// Refuses what the kernel refuses when the table is committed.
     fn commit(&self, edits: &[Edit]) -> Result<(), Refusal> {
-        let refused = |place, reason| Refusal {
+        let refused = |edit, reason| Refusal {
             table: self.table,
-            place,
+            edit,
             kind: RefusedKind::Other,
             reason,
         };
-        for (place, edit) in edits.iter().enumerate() {
+        for (index, edit) in edits.iter().enumerate() {
             if let Some(target) = edit.rule().and_then(|rule| rule.target.as_ref())
                 && !tables_of(target).contains(&self.table)
             {
-                return Err(refused(Some(place), "the target is not for this table"));
+                return Err(refused(Some(index), "the target is not valid in this table"));
             }
         }
         for hook in self.table.builtin_chains() {
             let Ok(hook) = ChainName::new(hook) else { continue };
-            if !self.may_stand_behind(&hook) {
-                let culprit = edits.iter().position(|edit| {
+            if !self.is_hook_valid(&hook) {
+                let refused_edit = edits.iter().position(|edit| {
                     edit.rule().is_some_and(|rule| {
                         rule.target.as_ref().is_some_and(|target| {
                             target.chain().is_some() || !hooks_of(target).contains(&hook.as_str())
@@ -307,41 +309,41 @@ impl Work<'_> {
                     })
                 });
                 return Err(refused(
-                    culprit,
-                    "chains make a loop, or a target is not for this hook",
+                    refused_edit,
+                    "the chains contain a loop, or a target is not valid at this hook",
                 ));
             }
         }
         Ok(())
     }
 
-    /// Follows the jumps from a hook; false on a loop or on a target that may not be there.
+    /// Follows the jumps from a hook. False if there is a loop or a target that is not valid at the hook.
     ///
-    /// Without recursion, because chains may be as deep as there are chains.
-    fn may_stand_behind(&self, hook: &ChainName) -> bool {
-        // The chains on the way from the hook, each with the targets not looked at yet.
-        let mut way = Vec::new();
-        let mut on_the_way = HashSet::from([*hook]);
+    /// Not recursive, because jumps can be as deep as the number of chains.
+    fn is_hook_valid(&self, hook: &ChainName) -> bool {
+        // The path from the hook, each chain with the targets not followed yet.
+        let mut path = Vec::new();
+        let mut on_path = HashSet::from([*hook]);
         let mut seen = HashSet::from([*hook]);
         let targets = |name: &ChainName| {
             let rules = self.rules.chain(name).into_iter().flat_map(Chain::rules);
             rules.filter_map(|rule| rule.target.as_ref())
         };
-        way.push((*hook, targets(hook)));
-        while let Some((name, rest)) = way.last_mut() {
+        path.push((*hook, targets(hook)));
+        while let Some((name, rest)) = path.last_mut() {
             match rest.next().map(|target| (target, target.chain())) {
-                Some((_, Some(next))) if on_the_way.contains(next) => return false,
+                Some((_, Some(next))) if on_path.contains(next) => return false,
                 Some((_, Some(next))) => {
                     if seen.insert(*next) {
-                        on_the_way.insert(*next);
-                        way.push((*next, targets(next)));
+                        on_path.insert(*next);
+                        path.push((*next, targets(next)));
                     }
                 }
                 Some((target, None)) if !hooks_of(target).contains(&hook.as_str()) => return false,
                 Some(_) => {}
                 None => {
-                    on_the_way.remove(name);
-                    way.pop();
+                    on_path.remove(name);
+                    path.pop();
                 }
             }
         }
@@ -349,11 +351,11 @@ impl Work<'_> {
     }
 }
 
-fn leads_to(rule: &Rule, chain: &ChainName) -> bool {
+fn jumps_to(rule: &Rule, chain: &ChainName) -> bool {
     rule.target.as_ref().and_then(Target::chain) == Some(chain)
 }
 
-/// Tables a target is for. Source: the `table` of each `xt_target` in `net/netfilter/`, Linux 6.1.
+/// Tables in which a target is valid. Source: the `table` of each `xt_target` in `net/netfilter/`, Linux 6.1.
 fn tables_of(target: &Target) -> &'static [Table] {
     match target {
         Target::Dnat(_) | Target::Snat(_) | Target::Masquerade(_) | Target::Redirect(_) => &[Table::Nat],
@@ -364,7 +366,7 @@ fn tables_of(target: &Target) -> &'static [Table] {
     }
 }
 
-/// Hooks a target is for. Source: the `hooks` of each `xt_target` in `net/netfilter/`, Linux 6.1.
+/// Hooks at which a target is valid. Source: the `hooks` of each `xt_target` in `net/netfilter/`, Linux 6.1.
 fn hooks_of(target: &Target) -> &'static [&'static str] {
     match target {
         Target::Dnat(_) | Target::Redirect(_) => &["PREROUTING", "OUTPUT"],

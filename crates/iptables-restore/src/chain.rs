@@ -4,41 +4,43 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
+use crate::uapi::XT_EXTENSION_MAXNAMELEN;
 
-/// Name of a chain: 1 to [`ChainName::LIMIT`] bytes that the tools take for a chain and nothing else.
+/// The name of a chain: 1 to [`ChainName::LIMIT`] bytes that the tools accept as a chain name.
 ///
-/// Kept in place and `Copy`, because a large rule set names its chains a hundred thousand times.
+/// Stored inline and `Copy`, because a large rule set contains a hundred thousand chain names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[doc(alias = "XT_EXTENSION_MAXNAMELEN")]
 pub struct ChainName {
-    // Bytes after `length` are zero, so that the derived comparisons are those of the text.
+    // Bytes after `length` are zero, so that the derived comparisons compare the text.
     bytes: [u8; Self::LIMIT],
     length: u8,
 }
 
 impl ChainName {
-    /// Longest name in bytes: `XT_EXTENSION_MAXNAMELEN` (29) less the closing NUL.
-    ///
-    /// Source: `include/uapi/linux/netfilter/x_tables.h`, Linux 6.1.
-    pub const LIMIT: usize = 28;
+    /// Longest name in bytes: [`XT_EXTENSION_MAXNAMELEN`] less the closing NUL.
+    pub const LIMIT: usize = XT_EXTENSION_MAXNAMELEN - 1;
 
-    /// Takes `name` if it fits the kernel and the tools.
+    /// Checks a name.
     ///
     /// # Errors
     ///
     /// [`Error::TooLong`] above [`ChainName::LIMIT`] bytes; [`Error::Invalid`] if the name is empty, starts
-    /// with `-`, `!` or `:`, holds a blank, a control character or a double quote, or is the name of a
-    /// target (the tools refuse all of these, or would read them as something else).
+    /// with `-`, `!` or `:`, contains whitespace, a control character or a double quote, or is the name of a target. The tools refuse
+    /// these names or parse them as something else.
     pub fn new(name: &str) -> Result<Self, Error> {
         if is_target(name) {
-            return Err(Error::invalid("chain name", name, "is the name of a target"));
+            return Err(Error::invalid(
+                "chain name",
+                name,
+                "must not be the name of a target",
+            ));
         }
-        ChainName::found(name)
+        ChainName::from_saved(name)
     }
 
-    /// The name of a chain that is there. Whether the name of a target may be that of a chain depends on the extensions
-    /// that are installed, so somebody may have such a chain.
-    pub(crate) fn found(name: &str) -> Result<Self, Error> {
+    /// The name of an existing chain. It can be the name of a target whose extension is not installed.
+    pub(crate) fn from_saved(name: &str) -> Result<Self, Error> {
         if name.len() > Self::LIMIT {
             return Err(Error::TooLong {
                 field: "chain name",
@@ -49,12 +51,12 @@ impl ChainName {
             });
         }
         let reason = if name.is_empty() {
-            Some("is empty")
+            Some("must not be empty")
         } else if name.starts_with(['-', '!', ':']) {
-            Some("starts with '-', '!' or ':'")
+            Some("must not start with '-', '!' or ':'")
         } else if !is_plain(name) && name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '"')
         {
-            Some("holds a blank, a control character or a double quote")
+            Some("must not contain whitespace, control characters or double quotes")
         } else {
             None
         };
@@ -62,10 +64,10 @@ impl ChainName {
             return Err(Error::invalid("chain name", name, reason));
         }
         let mut bytes = [0; Self::LIMIT];
-        for (place, byte) in bytes.iter_mut().zip(name.bytes()) {
-            *place = byte;
+        for (slot, byte) in bytes.iter_mut().zip(name.bytes()) {
+            *slot = byte;
         }
-        // The length is at most LIMIT, which fits a byte.
+        // At most LIMIT, which fits into a byte.
         Ok(ChainName {
             bytes,
             length: name.len() as u8,
@@ -75,12 +77,12 @@ impl ChainName {
     /// The name.
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..usize::from(self.length)).unwrap_or_default();
-        // Filled from a whole str only.
+        // Copied from a complete str.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 }
 
-/// Targets of xtables extensions, and the standard ones; the tools refuse them as chain names.
+/// Standard targets and targets of xtables extensions, which the tools refuse as chain names.
 ///
 /// Source: `extensions/` of iptables 1.8.11.
 const TARGETS: [&str; 56] = [
@@ -142,15 +144,15 @@ const TARGETS: [&str; 56] = [
     "ECHO",
 ];
 
-/// The quick answer for nearly every name there is.
+/// Whether the name consists of characters that are always valid: a fast path for nearly all names.
 fn is_plain(name: &str) -> bool {
     name.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-/// Whether `name` is that of a target and so cannot be that of a chain.
+/// Whether `name` is the name of a target.
 pub(crate) fn is_target(name: &str) -> bool {
-    // The longest of them has eleven letters; most chains are longer.
+    // The longest has eleven letters; most chain names are longer.
     name.len() <= 11 && TARGETS.contains(&name)
 }
 
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_up_to_the_limit_are_kept_and_longer_ones_refused_with_it() {
+    fn names_longer_than_the_limit_are_refused() {
         let longest = "KUBE-SVC-ABCDEFGHIJKLMNOPQRS";
         assert_eq!(longest.len(), 28);
         assert_eq!(ChainName::new(longest).unwrap().as_str(), longest);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_tools_would_read_as_something_else_is_refused() {
+    fn names_that_the_tools_would_parse_as_something_else_are_refused() {
         for name in [
             "",
             "-A",
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn names_order_as_their_text() {
+    fn names_are_ordered_as_text() {
         let [a, b, c] = ["A", "AB", "B"].map(|name| ChainName::new(name).unwrap());
         assert!(a < b && b < c);
     }

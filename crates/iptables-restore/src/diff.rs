@@ -1,85 +1,95 @@
-//! From what is there to what is wanted, touching only what is ours.
+//! The difference between observed and desired tables.
 
 use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
+use kernlink_base::Family;
 
 use crate::apply::empty_table;
 use crate::chain::ChainName;
-use crate::desired::{Jump, Owned, Place, Wanted, WantedTable};
-use crate::family::Family;
+use crate::desired::{Desired, DesiredTable, Jump, Position};
 use crate::operation::Operation;
+use crate::ownership::Ownership;
 use crate::restore::{Edit, Restore};
 use crate::rule::Rule;
 use crate::ruleset::{Chain, Ruleset, TableRules};
 use crate::table::Table;
 use crate::targets::Target;
 
-/// The smallest input that turns what is there into what is wanted.
+/// The smallest input that changes the saved tables to the desired ones.
 ///
-/// Written again are only chains that differ in meaning, each as a whole; put in are only jumps that are
-/// missing; taken out are chains that are ours and not wanted, and rules of others' chains that lead to a chain
-/// of ours and are not wanted, or are there a second time. All else is left alone, and nothing at all is written
-/// where everything is right. Policies and counters are never written.
+/// - A desired chain is written, as a whole, if it is missing or its rules are not equivalent.
+/// - A desired jump is added if it is missing; further copies of it are deleted.
+/// - An owned chain that is not desired is deleted.
+/// - A rule in a foreign chain that jumps to an owned chain is deleted if it is not desired.
 ///
-/// Of what a [tolerant](crate::Save::tolerant) read could not understand,
+/// Nothing else is changed. The input is empty if the tables are as desired. Policies and counters are never written.
 ///
-/// - a rule in one of our chains makes that chain differ, so the chain is written again;
-/// - a rule in another's chain stays and counts for the places of jumps;
-/// - a rule that jumps to a chain of ours that goes keeps that chain: it is emptied, not deleted;
-/// - a table that is [unreadable](Ruleset::is_unreadable) gets all wanted chains, no jump is put in or taken out, and no chain
-///   is deleted. [`diff_operations`] has the jumps too.
+/// For what a [lenient](crate::Save::lenient) read could not parse:
 ///
-/// The input is right for tables as they are in `saved`. If somebody writes in between, a rule to be taken out
-/// may be gone, which the tool refuses, or a jump placed relative to another rule may end elsewhere; reading and
-/// comparing again puts it right.
-pub fn diff(saved: &Ruleset, wanted: &Wanted, owned: &Owned) -> Restore {
-    let mut restore = Restore::new(wanted.family);
-    let nothing = WantedTable::default();
-    for (table, wanted_table) in &wanted.tables {
+/// - an owned chain with an unreadable rule is written;
+/// - an unreadable rule in a foreign chain stays and counts for the positions of jumps;
+/// - an owned chain that is not desired and that an unreadable foreign rule jumps to is flushed, not deleted;
+/// - in an [unreadable](Ruleset::is_unreadable) table all desired chains are written; no jump is added or deleted and no chain is deleted.
+///   [`diff_operations`] adds the jumps too.
+///
+/// The input is valid for the tables in `saved`. If another program changes them in between, a rule to be deleted may be gone, which
+/// the tool refuses, or a jump may be inserted at another position. The next read and diff corrects that.
+#[must_use]
+pub fn diff(saved: &Ruleset, desired: &Desired, owned: &Ownership) -> Restore {
+    let mut restore = Restore::new(desired.family);
+    let nothing = DesiredTable::default();
+    for (table, desired_table) in &desired.tables {
         if saved.is_unreadable(*table) {
-            wanted_table.declare_and_fill(&mut restore, *table);
+            desired_table.declare_and_fill(&mut restore, *table);
             continue;
         }
-        let made = saved.table(*table).is_none().then(|| empty_table(*table));
-        if let Some(rules) = saved.table(*table).or(made.as_ref()) {
-            diff_table(&mut restore, *table, rules, wanted_table, owned);
+        let created = saved.table(*table).is_none().then(|| empty_table(*table));
+        if let Some(rules) = saved.table(*table).or(created.as_ref()) {
+            diff_table(&mut restore, *table, rules, desired_table, owned);
         }
     }
     for (table, rules) in saved
         .tables()
-        .filter(|(table, _)| !wanted.tables.contains_key(table))
+        .filter(|(table, _)| !desired.tables.contains_key(table))
     {
         diff_table(&mut restore, table, rules, &nothing, owned);
     }
     restore
 }
 
-/// The operations that turn what is there into what is wanted: the restore that [`diff`] makes, unless it is empty, and an
-/// [`Operation::EnsureJump`] for each jump wanted in a table that is [unreadable](Ruleset::is_unreadable).
+/// The operations that change the saved tables to the desired ones: the restore of [`diff`], unless it is empty, and an
+/// [`Operation::EnsureJump`] for each desired jump of an [unreadable](Ruleset::is_unreadable) table.
 ///
-/// No operation is left where everything is right and every table was read. An unreadable table is written at each call, because
-/// nobody can tell whether it is right.
-pub fn diff_operations(saved: &Ruleset, wanted: &Wanted, owned: &Owned) -> Vec<Operation> {
-    let restore = diff(saved, wanted, owned);
+/// Empty if all tables were read and are as desired. An unreadable table is written in each call, because its state is unknown.
+#[must_use]
+pub fn diff_operations(saved: &Ruleset, desired: &Desired, owned: &Ownership) -> Vec<Operation> {
+    let restore = diff(saved, desired, owned);
     let restore = (!restore.is_empty()).then_some(Operation::Restore(restore));
-    let jumps = wanted
+    let jumps = desired
         .jumps()
         .filter(|(table, _)| saved.is_unreadable(*table))
-        .map(|(table, jump)| Operation::ensure_jump(wanted.family, table, jump.clone()));
+        .map(|(table, jump)| Operation::ensure_jump(desired.family, table, jump.clone()));
     restore.into_iter().chain(jumps).collect()
 }
 
-fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &WantedTable, owned: &Owned) {
+fn diff_table(
+    restore: &mut Restore,
+    table: Table,
+    saved: &TableRules,
+    desired: &DesiredTable,
+    owned: &Ownership,
+) {
     let family = restore.family;
-    let is_ours =
-        |name: &ChainName| !table.is_builtin(name) && (wanted.chains.contains_key(name) || owned.holds(name));
-    // Whether a rule in a chain of others is ours to take out.
-    let may_go = |rule: &Rule, wish: Wish| {
-        let leads_to_us = rule.target.as_ref().and_then(Target::chain).is_some_and(is_ours);
-        leads_to_us && (wish == Wish::Wanted || !owned.shares_chains)
+    let is_owned = |name: &ChainName| {
+        !table.is_builtin(name) && (desired.chains.contains_key(name) || owned.is_owned(name))
     };
-    let changed: Vec<_> = wanted
+    // Whether a rule in a foreign chain may be deleted.
+    let may_delete = |rule: &Rule, state: State| {
+        let jumps_to_owned = rule.target.as_ref().and_then(Target::chain).is_some_and(is_owned);
+        jumps_to_owned && (state == State::Desired || !owned.keeps_foreign_jumps)
+    };
+    let changed: Vec<_> = desired
         .chains
         .iter()
         .filter(|(name, rules)| {
@@ -91,36 +101,44 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
     let stale: Vec<_> = saved
         .chains()
         .map(|(name, _)| name)
-        .filter(|name| is_ours(name) && !wanted.chains.contains_key(*name))
+        .filter(|name| is_owned(name) && !desired.chains.contains_key(*name))
         .collect();
 
     let foreign_unreadable: Vec<_> = saved
         .chains()
-        .filter(|(name, _)| !is_ours(name))
+        .filter(|(name, _)| !is_owned(name))
         .flat_map(|(_, chain)| chain.unreadable.values())
         .chain(&saved.unreadable_lines)
         .collect();
 
     let mut edits = Vec::new();
-    // Declaring empties, so chains that go hold no references to each other any more.
+    // A declaration flushes, so chains to be deleted no longer refer to each other.
     edits.extend(changed.iter().map(|(name, _)| Edit::declare(**name)));
     edits.extend(stale.iter().map(|name| Edit::declare(**name)));
     let mut jumps = Vec::new();
     let mut jumps_of: IndexMap<ChainName, Vec<&Jump>> = IndexMap::new();
-    for jump in &wanted.jumps {
+    for jump in &desired.jumps {
         jumps_of.entry(jump.from).or_default().push(jump);
     }
-    for (name, chain) in saved.chains().filter(|(name, _)| !is_ours(name)) {
-        let wanted_here = jumps_of.shift_remove(name).unwrap_or_default();
-        diff_foreign(name, chain, &wanted_here, &may_go, family, &mut edits, &mut jumps);
+    for (name, chain) in saved.chains().filter(|(name, _)| !is_owned(name)) {
+        let desired_jumps = jumps_of.shift_remove(name).unwrap_or_default();
+        diff_foreign(
+            name,
+            chain,
+            &desired_jumps,
+            &may_delete,
+            family,
+            &mut edits,
+            &mut jumps,
+        );
     }
-    // Chains that are not there: the tool will say so.
-    for (name, wanted_here) in jumps_of {
+    // Chains that do not exist: the tool reports them.
+    for (name, desired_jumps) in jumps_of {
         diff_foreign(
             &name,
             &Chain::default(),
-            &wanted_here,
-            &may_go,
+            &desired_jumps,
+            &may_delete,
             family,
             &mut edits,
             &mut jumps,
@@ -130,12 +148,12 @@ fn diff_table(restore: &mut Restore, table: Table, saved: &TableRules, wanted: &
         edits.extend(rules.iter().map(|rule| Edit::append(**name, rule.clone())));
     }
     edits.append(&mut jumps);
-    // The kernel refuses to delete a chain that a rule refers to, and with it the whole table.
-    let is_held = |name: &ChainName| foreign_unreadable.iter().any(|line| line.leads_to(name));
+    // If a rule refers to a chain to be deleted, the kernel refuses the whole table.
+    let is_referenced = |name: &ChainName| foreign_unreadable.iter().any(|line| line.jumps_to(name));
     edits.extend(
         stale
             .iter()
-            .filter(|name| !is_held(name))
+            .filter(|name| !is_referenced(name))
             .map(|name| Edit::delete_chain(**name)),
     );
     if !edits.is_empty() {
@@ -149,35 +167,35 @@ fn same_rules(chain: &Chain, rules: &[Rule], family: Family) -> bool {
         && chain
             .rules()
             .zip(rules)
-            .all(|(saved, wanted)| saved.means_the_same(wanted, family))
+            .all(|(saved, desired)| saved.is_equivalent(desired, family))
 }
 
-/// Whether a rule that stands somewhere is one of those wanted there.
+/// Whether a rule of a foreign chain is a desired jump of this chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    Wanted,
-    Unwanted,
+enum State {
+    Desired,
+    NotDesired,
 }
 
-/// Takes out of a chain of others what leads to us and is not wanted there, and puts in what is missing.
+/// Deletes rules of a foreign chain that jump to owned chains and are not desired, and adds missing jumps.
 fn diff_foreign(
     name: &ChainName,
     chain: &Chain,
-    wanted: &[&Jump],
-    may_go: &dyn Fn(&Rule, Wish) -> bool,
+    desired: &[&Jump],
+    may_delete: &dyn Fn(&Rule, State) -> bool,
     family: Family,
     deletions: &mut Vec<Edit>,
     insertions: &mut Vec<Edit>,
 ) {
-    if wanted.is_empty() && !chain.rules().any(|rule| may_go(rule, Wish::Unwanted)) {
+    if desired.is_empty() && !chain.rules().any(|rule| may_delete(rule, State::NotDesired)) {
         return;
     }
     let normal: Vec<Rule> = chain.rules().map(|rule| rule.normal_form(family)).collect();
-    let wanted: Vec<(Rule, &Place)> = wanted
+    let desired: Vec<(Rule, &Position)> = desired
         .iter()
-        .map(|jump| (jump.rule.normal_form(family), &jump.place))
+        .map(|jump| (jump.rule.normal_form(family), &jump.position))
         .collect();
-    // The chain as it will be; none for a rule that could not be read.
+    // The resulting chain; `None` for an unreadable rule.
     let mut rules = Vec::with_capacity(chain.len());
     let mut at = 0;
     for saved in chain.slots() {
@@ -186,17 +204,21 @@ fn diff_foreign(
             continue;
         };
         at += 1;
-        let is_wanted = wanted.iter().any(|(jump, _)| jump == rule);
-        let right = is_wanted && !normal.iter().skip(at).any(|later| later == rule);
-        let wish = if is_wanted { Wish::Wanted } else { Wish::Unwanted };
-        if !right && may_go(saved, wish) {
+        let is_desired = desired.iter().any(|(jump, _)| jump == rule);
+        let is_last_copy = is_desired && !normal.iter().skip(at).any(|later| later == rule);
+        let state = if is_desired {
+            State::Desired
+        } else {
+            State::NotDesired
+        };
+        if !is_last_copy && may_delete(saved, state) {
             deletions.push(Edit::delete(*name, saved.clone()));
         } else {
             rules.push(Some(rule.clone()));
         }
     }
     let mut first = 0;
-    for (jump, place) in wanted {
+    for (jump, position) in desired {
         if rules.iter().flatten().any(|rule| *rule == jump) {
             continue;
         }
@@ -204,11 +226,11 @@ fn diff_foreign(
             let normal = anchor.normal_form(family);
             rules.iter().position(|rule| rule.as_ref() == Some(&normal))
         };
-        let at = match place {
-            Place::First => first,
-            Place::Last => rules.len(),
-            Place::Before(rule) => anchor(rule).unwrap_or(0),
-            Place::After(rule) => anchor(rule).map_or(rules.len(), |at| at + 1),
+        let at = match position {
+            Position::First => first,
+            Position::Last => rules.len(),
+            Position::Before(rule) => anchor(rule).unwrap_or(0),
+            Position::After(rule) => anchor(rule).map_or(rules.len(), |at| at + 1),
         };
         if at <= first {
             first += 1;
@@ -237,17 +259,17 @@ mod tests {
 :OUTPUT ACCEPT [3:4]
 :POSTROUTING ACCEPT [0:0]
 :DOCKER - [0:0]
-:OURS-A - [0:0]
-:OURS-B - [0:0]
-:OURS-OLD - [0:0]
--A PREROUTING -m comment --comment \"to ours\" -j OURS-A
+:OWNED-A - [0:0]
+:OWNED-B - [0:0]
+:OWNED-OLD - [0:0]
+-A PREROUTING -m comment --comment \"to owned\" -j OWNED-A
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
 -A OUTPUT ! -d 127.0.0.0/8 -j DOCKER
--A OUTPUT -j OURS-OLD
+-A OUTPUT -j OWNED-OLD
 -A DOCKER -j RETURN
--A OURS-A -s 10.0.0.1/32 -j OURS-B
--A OURS-B -j MARK --set-xmark 0x4000/0x4000
--A OURS-OLD -j OURS-B
+-A OWNED-A -s 10.0.0.1/32 -j OWNED-B
+-A OWNED-B -j MARK --set-xmark 0x4000/0x4000
+-A OWNED-OLD -j OWNED-B
 COMMIT
 ";
 
@@ -259,32 +281,32 @@ COMMIT
         text.parse().unwrap()
     }
 
-    fn jump(from: &str, text: &str, place: Place) -> Jump {
+    fn jump(from: &str, text: &str, position: Position) -> Jump {
         Jump {
             from: chain(from),
             rule: rule(text),
-            place,
+            position,
         }
     }
 
-    fn wanted() -> Wanted {
-        let mut wanted = Wanted::new(Family::Ipv4);
-        wanted
-            .set_chain(Table::Nat, chain("OURS-A"), [rule("-s 10.0.0.1 -j OURS-B")])
+    fn desired() -> Desired {
+        let mut desired = Desired::new(Family::Ipv4);
+        desired
+            .set_chain(Table::Nat, chain("OWNED-A"), [rule("-s 10.0.0.1 -j OWNED-B")])
             .unwrap();
-        wanted
-            .set_chain(Table::Nat, chain("OURS-B"), [rule("-j MARK --or-mark 0x4000")])
+        desired
+            .set_chain(Table::Nat, chain("OWNED-B"), [rule("-j MARK --or-mark 0x4000")])
             .unwrap();
-        let to_ours = "-m comment --comment \"to ours\" -j OURS-A";
-        wanted
-            .add_jump(Table::Nat, jump("PREROUTING", to_ours, Place::First))
+        let to_owned_chain = "-m comment --comment \"to owned\" -j OWNED-A";
+        desired
+            .add_jump(Table::Nat, jump("PREROUTING", to_owned_chain, Position::First))
             .unwrap();
-        wanted
+        desired
     }
 
-    fn lines(saved: &str, wanted: &Wanted) -> Vec<String> {
-        let owned = Owned::new().with_prefix("OURS-");
-        let restore = diff(&saved.parse().unwrap(), wanted, &owned);
+    fn lines(saved: &str, desired: &Desired) -> Vec<String> {
+        let owned = Ownership::new().with_prefix("OWNED-");
+        let restore = diff(&saved.parse().unwrap(), desired, &owned);
         restore
             .tables()
             .flat_map(|(_, edits)| edits.iter().map(Edit::to_string))
@@ -292,84 +314,84 @@ COMMIT
     }
 
     #[test]
-    fn only_what_is_not_right_is_written() {
-        let right = SAVED
+    fn only_differences_are_written() {
+        let as_desired = SAVED
             .lines()
-            .filter(|line| !line.contains("OURS-OLD"))
+            .filter(|line| !line.contains("OWNED-OLD"))
             .collect::<Vec<_>>()
             .join("\n")
             + "\n";
-        assert_eq!(lines(&right, &wanted()), Vec::<String>::new());
+        assert_eq!(lines(&as_desired, &desired()), Vec::<String>::new());
         assert_eq!(
-            lines(SAVED, &wanted()),
-            [":OURS-OLD - [0:0]", "-D OUTPUT -j OURS-OLD", "-X OURS-OLD"]
+            lines(SAVED, &desired()),
+            [":OWNED-OLD - [0:0]", "-D OUTPUT -j OWNED-OLD", "-X OWNED-OLD"]
         );
-        let mut other = wanted();
+        let mut other = desired();
         other
-            .set_chain(Table::Nat, chain("OURS-B"), [rule("-j RETURN")])
+            .set_chain(Table::Nat, chain("OWNED-B"), [rule("-j RETURN")])
             .unwrap();
-        other.set_chain(Table::Nat, chain("OURS-C"), []).unwrap();
+        other.set_chain(Table::Nat, chain("OWNED-C"), []).unwrap();
         assert_eq!(
-            lines(&right, &other),
-            [":OURS-B - [0:0]", ":OURS-C - [0:0]", "-A OURS-B -j RETURN"]
+            lines(&as_desired, &other),
+            [":OWNED-B - [0:0]", ":OWNED-C - [0:0]", "-A OWNED-B -j RETURN"]
         );
     }
 
     #[test]
-    fn of_shared_chains_only_the_second_of_a_wanted_jump_is_taken_out() {
-        let twice = "-A PREROUTING -m comment --comment \"to ours\" -j OURS-A\n";
+    fn with_foreign_jumps_only_the_second_copy_of_a_desired_jump_is_deleted() {
+        let twice = "-A PREROUTING -m comment --comment \"to owned\" -j OWNED-A\n";
         let saved = SAVED.replacen(twice, &twice.repeat(2), 1);
-        let owned = Owned::new().with_shared_chains();
-        let restore = diff(&saved.parse().unwrap(), &wanted(), &owned);
+        let owned = Ownership::new().with_foreign_jumps();
+        let restore = diff(&saved.parse().unwrap(), &desired(), &owned);
         let lines: Vec<_> = restore
             .tables()
             .flat_map(|(_, edits)| edits.iter().map(Edit::to_string))
             .collect();
         assert_eq!(
             lines,
-            ["-D PREROUTING -m comment --comment \"to ours\" -j OURS-A"]
+            ["-D PREROUTING -m comment --comment \"to owned\" -j OWNED-A"]
         );
     }
 
     #[test]
-    fn without_wishes_all_that_is_ours_goes_and_nothing_else() {
+    fn without_desired_tables_all_that_is_owned_goes_and_nothing_else() {
         assert_eq!(
-            lines(SAVED, &Wanted::new(Family::Ipv4)),
+            lines(SAVED, &Desired::new(Family::Ipv4)),
             [
-                ":OURS-A - [0:0]",
-                ":OURS-B - [0:0]",
-                ":OURS-OLD - [0:0]",
-                "-D PREROUTING -m comment --comment \"to ours\" -j OURS-A",
-                "-D OUTPUT -j OURS-OLD",
-                "-X OURS-A",
-                "-X OURS-B",
-                "-X OURS-OLD",
+                ":OWNED-A - [0:0]",
+                ":OWNED-B - [0:0]",
+                ":OWNED-OLD - [0:0]",
+                "-D PREROUTING -m comment --comment \"to owned\" -j OWNED-A",
+                "-D OUTPUT -j OWNED-OLD",
+                "-X OWNED-A",
+                "-X OWNED-B",
+                "-X OWNED-OLD",
             ]
         );
     }
 
     #[test]
     fn missing_jumps_go_where_they_are_wanted() {
-        let mut wanted = Wanted::new(Family::Ipv4);
-        for name in ["OURS-A", "OURS-B", "OURS-OLD"] {
-            wanted.set_chain(Table::Nat, chain(name), []).unwrap();
+        let mut desired = Desired::new(Family::Ipv4);
+        for name in ["OWNED-A", "OWNED-B", "OWNED-OLD"] {
+            desired.set_chain(Table::Nat, chain(name), []).unwrap();
         }
         let docker = || rule("-m addrtype --dst-type LOCAL -j DOCKER");
-        for (text, place) in [
-            ("-p tcp -j OURS-A", Place::First),
-            ("-p udp -j OURS-A", Place::First),
-            ("-p tcp -j OURS-B", Place::Before(docker())),
-            ("-p udp -j OURS-B", Place::After(docker())),
-            ("-p sctp -j OURS-B", Place::Last),
-            ("-p sctp -j OURS-A", Place::After(rule("-j NOBODY"))),
+        for (text, position) in [
+            ("-p tcp -j OWNED-A", Position::First),
+            ("-p udp -j OWNED-A", Position::First),
+            ("-p tcp -j OWNED-B", Position::Before(docker())),
+            ("-p udp -j OWNED-B", Position::After(docker())),
+            ("-p sctp -j OWNED-B", Position::Last),
+            ("-p sctp -j OWNED-A", Position::After(rule("-j MISSING"))),
         ] {
-            wanted
-                .add_jump(Table::Nat, jump("PREROUTING", text, place))
+            desired
+                .add_jump(Table::Nat, jump("PREROUTING", text, position))
                 .unwrap();
         }
         let mut saved: Ruleset = SAVED.parse().unwrap();
-        let owned = Owned::new().with_prefix("OURS-");
-        let restore = diff(&saved, &wanted, &owned);
+        let owned = Ownership::new().with_prefix("OWNED-");
+        let restore = diff(&saved, &desired, &owned);
         crate::apply::apply(&mut saved, &restore, None).unwrap();
         let read: Vec<String> = saved
             .chain(Table::Nat, &chain("PREROUTING"))
@@ -380,114 +402,114 @@ COMMIT
         assert_eq!(
             read,
             [
-                "-p tcp -j OURS-A",
-                "-p udp -j OURS-A",
-                "-p tcp -j OURS-B",
+                "-p tcp -j OWNED-A",
+                "-p udp -j OWNED-A",
+                "-p tcp -j OWNED-B",
                 "-m addrtype --dst-type LOCAL -j DOCKER",
-                "-p udp -j OURS-B",
-                "-p sctp -j OURS-B",
-                "-p sctp -j OURS-A",
+                "-p udp -j OWNED-B",
+                "-p sctp -j OWNED-B",
+                "-p sctp -j OWNED-A",
             ]
         );
-        assert!(diff(&saved, &wanted, &owned).is_empty());
+        assert!(diff(&saved, &desired, &owned).is_empty());
     }
 
     #[test]
-    fn a_jump_that_is_there_twice_stays_once() {
-        let line = "-A OUTPUT -j OURS-OLD\n";
+    fn of_two_copies_of_a_jump_one_is_deleted() {
+        let line = "-A OUTPUT -j OWNED-OLD\n";
         let doubled = SAVED.replace(line, &line.repeat(3));
-        let mut wanted = wanted();
-        wanted
-            .set_chain(Table::Nat, chain("OURS-OLD"), [rule("-j OURS-B")])
+        let mut desired = desired();
+        desired
+            .set_chain(Table::Nat, chain("OWNED-OLD"), [rule("-j OWNED-B")])
             .unwrap();
-        wanted
-            .add_jump(Table::Nat, jump("OUTPUT", "-j OURS-OLD", Place::First))
+        desired
+            .add_jump(Table::Nat, jump("OUTPUT", "-j OWNED-OLD", Position::First))
             .unwrap();
         assert_eq!(
-            lines(&doubled, &wanted),
-            ["-D OUTPUT -j OURS-OLD", "-D OUTPUT -j OURS-OLD"]
+            lines(&doubled, &desired),
+            ["-D OUTPUT -j OWNED-OLD", "-D OUTPUT -j OWNED-OLD"]
         );
     }
 
     #[test]
-    fn a_table_that_is_not_there_is_as_good_as_empty() {
-        let mut wanted = Wanted::new(Family::Ipv4);
-        wanted
-            .set_chain(Table::Mangle, chain("OURS-A"), [rule("-j RETURN")])
+    fn a_missing_table_is_treated_as_empty() {
+        let mut desired = Desired::new(Family::Ipv4);
+        desired
+            .set_chain(Table::Mangle, chain("OWNED-A"), [rule("-j RETURN")])
             .unwrap();
-        wanted
-            .add_jump(Table::Mangle, jump("INPUT", "-j OURS-A", Place::First))
+        desired
+            .add_jump(Table::Mangle, jump("INPUT", "-j OWNED-A", Position::First))
             .unwrap();
         assert_eq!(
-            lines("", &wanted),
-            [":OURS-A - [0:0]", "-A OURS-A -j RETURN", "-A INPUT -j OURS-A"]
+            lines("", &desired),
+            [":OWNED-A - [0:0]", "-A OWNED-A -j RETURN", "-A INPUT -j OWNED-A"]
         );
     }
 
     #[test]
-    fn long_chains_of_others_are_no_trouble() {
+    fn long_foreign_chains_are_compared() {
         let mut saved = Ruleset::new();
         *saved.table_mut(Table::Nat) = empty_table(Table::Nat);
-        let theirs =
-            (0..10_000).map(|place| rule(&format!("-s 10.1.{}.{} -j ACCEPT", place / 256, place % 256)));
-        let stale = std::iter::repeat_n(rule("-j OURS-OLD"), 10_000);
-        let rules = theirs.zip(stale).flat_map(|(theirs, ours)| [theirs, ours]);
+        let foreign =
+            (0..10_000).map(|number| rule(&format!("-s 10.1.{}.{} -j ACCEPT", number / 256, number % 256)));
+        let stale = std::iter::repeat_n(rule("-j OWNED-OLD"), 10_000);
+        let rules = foreign.zip(stale).flat_map(|(foreign, owned)| [foreign, owned]);
         saved.table_mut(Table::Nat).chain_mut(chain("PREROUTING")).rules = rules.map(Into::into).collect();
-        saved.table_mut(Table::Nat).chain_mut(chain("OURS-OLD"));
-        let owned = Owned::new().with_prefix("OURS-");
-        let restore = diff(&saved, &wanted(), &owned);
+        saved.table_mut(Table::Nat).chain_mut(chain("OWNED-OLD"));
+        let owned = Ownership::new().with_prefix("OWNED-");
+        let restore = diff(&saved, &desired(), &owned);
         let edits = restore.tables().map(|(_, edits)| edits.len()).sum::<usize>();
         // Three declared, two rules, one jump, one chain deleted.
         assert_eq!(edits, 10_000 + 7);
     }
 
-    /// `SAVED` with rules that cannot be read: in a chain of others that our jump is in, in one of our chains, and one that
-    /// leads to a chain of ours that is not wanted.
-    const HIDDEN: &str = "\
+    /// `SAVED` with unreadable rules: in the foreign chain of a desired jump, in an owned chain, and one that jumps to an owned chain
+    /// that is not desired.
+    const UNREADABLE: &str = "\
 *nat
 :PREROUTING ACCEPT [1:2]
 :INPUT ACCEPT [0:0]
 :OUTPUT ACCEPT [3:4]
 :POSTROUTING ACCEPT [0:0]
 :DOCKER - [0:0]
-:OURS-A - [0:0]
-:OURS-B - [0:0]
-:OURS-OLD - [0:0]
-:OURS-OLDER - [0:0]
+:OWNED-A - [0:0]
+:OWNED-B - [0:0]
+:OWNED-OLD - [0:0]
+:OWNED-OLDER - [0:0]
 -A PREROUTING -m comment --comment \"line
 feed\" -j DOCKER
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
--A OUTPUT -j OURS-OLD
+-A OUTPUT -j OWNED-OLD
 -A OUTPUT -m comment --comment \"line
-feed\" -j OURS-OLD
--A OURS-A -s 10.0.0.1/32 -j OURS-B
--A OURS-B -j MARK --set-xmark 0x4000/0x4000
--A OURS-B -m comment --comment \"line
+feed\" -j OWNED-OLD
+-A OWNED-A -s 10.0.0.1/32 -j OWNED-B
+-A OWNED-B -j MARK --set-xmark 0x4000/0x4000
+-A OWNED-B -m comment --comment \"line
 feed\"
--A OURS-OLDER -m comment --comment \"line
-feed\" -j OURS-OLDER
+-A OWNED-OLDER -m comment --comment \"line
+feed\" -j OWNED-OLDER
 COMMIT
 ";
 
     #[test]
     fn what_cannot_be_read_never_counts_as_right_and_keeps_nothing_from_being_written() {
-        let saved = Ruleset::read_tolerant(HIDDEN);
-        let owned = Owned::new().with_prefix("OURS-");
-        let mut wanted = wanted();
+        let saved = Ruleset::parse_lenient(UNREADABLE);
+        let owned = Ownership::new().with_prefix("OWNED-");
+        let mut desired = desired();
         let local = rule("-m addrtype --dst-type LOCAL -j DOCKER");
-        wanted
+        desired
             .add_jump(
                 Table::Nat,
-                jump("PREROUTING", "-p tcp -j OURS-A", Place::Before(local.clone())),
+                jump("PREROUTING", "-p tcp -j OWNED-A", Position::Before(local.clone())),
             )
             .unwrap();
-        wanted
+        desired
             .add_jump(
                 Table::Nat,
-                jump("PREROUTING", "-p udp -j OURS-A", Place::After(local)),
+                jump("PREROUTING", "-p udp -j OWNED-A", Position::After(local)),
             )
             .unwrap();
-        let restore = diff(&saved, &wanted, &owned);
+        let restore = diff(&saved, &desired, &owned);
         let lines: Vec<_> = restore
             .tables()
             .flat_map(|(_, edits)| edits.iter().map(Edit::to_string))
@@ -495,63 +517,63 @@ COMMIT
         assert_eq!(
             lines,
             [
-                ":OURS-B - [0:0]",
-                ":OURS-OLD - [0:0]",
-                ":OURS-OLDER - [0:0]",
-                "-D OUTPUT -j OURS-OLD",
-                "-A OURS-B -j MARK --or-mark 0x4000",
-                "-I PREROUTING -m comment --comment \"to ours\" -j OURS-A",
-                // Behind the first jump and the rule that was not read.
-                "-I PREROUTING 3 -p tcp -j OURS-A",
-                "-A PREROUTING -p udp -j OURS-A",
-                "-X OURS-OLDER",
+                ":OWNED-B - [0:0]",
+                ":OWNED-OLD - [0:0]",
+                ":OWNED-OLDER - [0:0]",
+                "-D OUTPUT -j OWNED-OLD",
+                "-A OWNED-B -j MARK --or-mark 0x4000",
+                "-I PREROUTING -m comment --comment \"to owned\" -j OWNED-A",
+                // After the first jump and the unreadable rule.
+                "-I PREROUTING 3 -p tcp -j OWNED-A",
+                "-A PREROUTING -p udp -j OWNED-A",
+                "-X OWNED-OLDER",
             ]
         );
         let mut after = saved.clone();
         crate::apply::apply(&mut after, &restore, None).unwrap();
-        // Those of others are still there.
+        // The foreign ones still exist.
         assert_eq!(after.unreadable().len(), 2);
         assert_eq!(
-            lines_of(&after, &wanted),
-            [":OURS-OLD - [0:0]"],
-            "the chain that something leads to stays, empty"
+            lines_of(&after, &desired),
+            [":OWNED-OLD - [0:0]"],
+            "the chain with a reference is flushed and not deleted"
         );
     }
 
-    fn lines_of(saved: &Ruleset, wanted: &Wanted) -> Vec<String> {
-        let restore = diff(saved, wanted, &Owned::new().with_prefix("OURS-"));
+    fn lines_of(saved: &Ruleset, desired: &Desired) -> Vec<String> {
+        let restore = diff(saved, desired, &Ownership::new().with_prefix("OWNED-"));
         let edits = restore.tables().flat_map(|(_, edits)| edits);
         edits.map(Edit::to_string).collect()
     }
 
     #[test]
-    fn a_table_that_cannot_be_printed_gets_its_chains_and_jumps() {
-        let saved = Ruleset::read_tolerant("# Table `nat' is incompatible, use 'nft' tool.\n");
-        let wanted = wanted();
-        let operations = diff_operations(&saved, &wanted, &Owned::new().with_prefix("OURS-"));
-        let to_ours = "-m comment --comment \"to ours\" -j OURS-A";
-        let jump = jump("PREROUTING", to_ours, Place::First);
+    fn an_unreadable_table_gets_its_chains_and_jumps() {
+        let saved = Ruleset::parse_lenient("# Table `nat' is incompatible, use 'nft' tool.\n");
+        let desired = desired();
+        let operations = diff_operations(&saved, &desired, &Ownership::new().with_prefix("OWNED-"));
+        let to_owned_chain = "-m comment --comment \"to owned\" -j OWNED-A";
+        let jump = jump("PREROUTING", to_owned_chain, Position::First);
         assert_eq!(
             operations,
             [
-                Operation::Restore(wanted.to_restore()),
+                Operation::Restore(desired.to_restore()),
                 Operation::ensure_jump(Family::Ipv4, Table::Nat, jump),
             ]
         );
         assert_eq!(
-            wanted.to_restore().render(crate::Style::SAVE),
+            desired.to_restore().render(crate::Style::SAVE),
             "\
 *nat
-:OURS-A - [0:0]
-:OURS-B - [0:0]
--A OURS-A -s 10.0.0.1 -j OURS-B
--A OURS-B -j MARK --or-mark 0x4000
+:OWNED-A - [0:0]
+:OWNED-B - [0:0]
+-A OWNED-A -s 10.0.0.1 -j OWNED-B
+-A OWNED-B -j MARK --or-mark 0x4000
 COMMIT
 "
         );
-        // What was read needs no second operation.
+        // A table that was read needs no second operation.
         let saved: Ruleset = SAVED.parse().unwrap();
-        let operations = diff_operations(&saved, &wanted, &Owned::new().with_prefix("OURS-"));
+        let operations = diff_operations(&saved, &desired, &Ownership::new().with_prefix("OWNED-"));
         assert_eq!(operations.len(), 1);
     }
 
@@ -560,11 +582,11 @@ COMMIT
         use crate::apply::apply;
         use proptest::prelude::*;
 
-        const OURS: [&str; 4] = ["OURS-A", "OURS-B", "OURS-C", "OURS-D"];
-        const OTHERS: [&str; 3] = ["INPUT", "FORWARD", "THEIRS"];
+        const OWNED: [&str; 4] = ["OWNED-A", "OWNED-B", "OWNED-C", "OWNED-D"];
+        const FOREIGN: [&str; 3] = ["INPUT", "FORWARD", "FOREIGN"];
 
-        /// A rule that leads only to chains later in `OURS`, so that there are no loops.
-        fn rules(after: usize, to_others: bool) -> impl Strategy<Value = Vec<Rule>> {
+        /// Rules that jump only to later chains of `OWNED`, so that there are no loops.
+        fn rules(after: usize, to_foreign: bool) -> impl Strategy<Value = Vec<Rule>> {
             let mut texts = vec![
                 "-s 10.0.0.1 -j ACCEPT".to_owned(),
                 "-s 10.0.0.1/32 -j ACCEPT".to_owned(),
@@ -572,131 +594,131 @@ COMMIT
                 "-j MARK --set-xmark 0x4000/0x4000".to_owned(),
                 "-p tcp -j RETURN".to_owned(),
             ];
-            for target in &OURS[after..] {
+            for target in &OWNED[after..] {
                 texts.push(format!("-j {target}"));
                 texts.push(format!("-p udp -g {target}"));
             }
-            if to_others {
-                texts.push("-j THEIRS".into());
+            if to_foreign {
+                texts.push("-j FOREIGN".into());
             }
             let texts = prop::sample::select(texts).prop_map(|text| rule(&text));
             prop::collection::vec(texts, 0..5)
         }
 
         prop_compose! {
-            /// Each of our chains there or not, each jump only to a chain that is there.
+            /// Any of the owned chains, with jumps only to existing chains.
             fn saved()(
-                present in prop::collection::vec(any::<bool>(), OURS.len()),
-                ours in (rules(1, false), rules(2, false), rules(3, false), rules(4, false)),
-                others in (rules(0, true), rules(0, false), rules(0, false)),
+                present in prop::collection::vec(any::<bool>(), OWNED.len()),
+                owned in (rules(1, false), rules(2, false), rules(3, false), rules(4, false)),
+                foreign in (rules(0, true), rules(0, false), rules(0, false)),
             ) -> Ruleset {
                 let mut ruleset = Ruleset::new();
                 let table = ruleset.table_mut(Table::Filter);
                 *table = empty_table(Table::Filter);
                 let is_there = |rule: &Rule| match rule.target.as_ref().and_then(Target::chain) {
-                    Some(name) => OURS.iter().zip(&present).all(|(ours, there)| *there || *ours != name.as_str()),
+                    Some(name) => OWNED.iter().zip(&present).all(|(owned, there)| *there || *owned != name.as_str()),
                     None => true,
                 };
                 let fill = |rules: Vec<Rule>| {
                     rules.into_iter().filter(is_there).map(|rule| rule.normal_form(Family::Ipv4)).map(Into::into).collect()
                 };
-                let ours: Vec<Vec<Rule>> = vec![ours.0, ours.1, ours.2, ours.3];
-                for ((name, rules), there) in OURS.iter().zip(ours).zip(&present) {
+                let owned: Vec<Vec<Rule>> = vec![owned.0, owned.1, owned.2, owned.3];
+                for ((name, rules), there) in OWNED.iter().zip(owned).zip(&present) {
                     if *there {
                         table.chain_mut(chain(name)).rules = fill(rules);
                     }
                 }
-                let others: Vec<Vec<Rule>> = vec![others.0, others.1, others.2];
-                for (name, rules) in OTHERS.iter().zip(others) {
+                let foreign: Vec<Vec<Rule>> = vec![foreign.0, foreign.1, foreign.2];
+                for (name, rules) in FOREIGN.iter().zip(foreign) {
                     table.chain_mut(chain(name)).rules = fill(rules);
                 }
                 ruleset
             }
         }
 
-        fn place() -> impl Strategy<Value = Place> {
+        fn position() -> impl Strategy<Value = Position> {
             prop::sample::select(vec![
-                Place::First,
-                Place::Last,
-                Place::Before(rule("-p tcp -j RETURN")),
-                Place::After(rule("-p tcp -j RETURN")),
+                Position::First,
+                Position::Last,
+                Position::Before(rule("-p tcp -j RETURN")),
+                Position::After(rule("-p tcp -j RETURN")),
             ])
         }
 
         prop_compose! {
-            fn wishes()(
-                wanted in prop::collection::vec(any::<bool>(), OURS.len()),
-                ours in (rules(1, false), rules(2, false), rules(3, false), rules(4, false)),
-                jumps in prop::collection::vec((0..OTHERS.len(), 0..OURS.len(), any::<bool>(), place()), 0..4),
-            ) -> Wanted {
-                let mut wishes = Wanted::new(Family::Ipv4);
-                let is_there = |name: &str| OURS.iter().zip(&wanted).all(|(ours, there)| *there || *ours != name);
-                let ours: Vec<Vec<Rule>> = vec![ours.0, ours.1, ours.2, ours.3];
-                for ((name, rules), there) in OURS.iter().zip(ours).zip(&wanted) {
+            fn desired_tables()(
+                desired in prop::collection::vec(any::<bool>(), OWNED.len()),
+                owned in (rules(1, false), rules(2, false), rules(3, false), rules(4, false)),
+                jumps in prop::collection::vec((0..FOREIGN.len(), 0..OWNED.len(), any::<bool>(), position()), 0..4),
+            ) -> Desired {
+                let mut desired_tables = Desired::new(Family::Ipv4);
+                let is_there = |name: &str| OWNED.iter().zip(&desired).all(|(owned, there)| *there || *owned != name);
+                let owned: Vec<Vec<Rule>> = vec![owned.0, owned.1, owned.2, owned.3];
+                for ((name, rules), there) in OWNED.iter().zip(owned).zip(&desired) {
                     if *there {
                         let rules = rules.into_iter().filter(|rule| {
                             rule.target.as_ref().and_then(Target::chain).is_none_or(|name| is_there(name.as_str()))
                         });
-                        wishes.set_chain(Table::Filter, chain(name), rules).unwrap();
+                        desired_tables.set_chain(Table::Filter, chain(name), rules).unwrap();
                     }
                 }
-                for (from, to, tcp, place) in jumps {
-                    if is_there(OURS[to]) {
-                        let text = format!("{}-j {}", if tcp { "-p tcp " } else { "" }, OURS[to]);
-                        wishes.add_jump(Table::Filter, jump(OTHERS[from], &text, place)).unwrap();
+                for (from, to, tcp, position) in jumps {
+                    if is_there(OWNED[to]) {
+                        let text = format!("{}-j {}", if tcp { "-p tcp " } else { "" }, OWNED[to]);
+                        desired_tables.add_jump(Table::Filter, jump(FOREIGN[from], &text, position)).unwrap();
                     }
                 }
-                wishes
+                desired_tables
             }
         }
 
-        fn theirs(saved: &Ruleset, name: &str) -> Vec<Rule> {
+        fn foreign(saved: &Ruleset, name: &str) -> Vec<Rule> {
             let chain = saved.chain(Table::Filter, &chain(name)).unwrap();
-            let ours = |rule: &&Rule| {
+            let is_owned = |rule: &&Rule| {
                 rule.target
                     .as_ref()
                     .and_then(Target::chain)
-                    .is_some_and(|name| name.as_str().starts_with("OURS"))
+                    .is_some_and(|name| name.as_str().starts_with("OWNED"))
             };
-            chain.rules().filter(|rule| !ours(rule)).cloned().collect()
+            chain.rules().filter(|rule| !is_owned(rule)).cloned().collect()
         }
 
         proptest! {
             #[test]
             fn applying_the_difference_gives_what_is_wanted_and_leaves_others_alone(
-                before in saved(), wishes in wishes()
+                before in saved(), desired_tables in desired_tables()
             ) {
-                let owned = Owned::new().with_prefix("OURS-");
-                let restore = diff(&before, &wishes, &owned);
+                let owned = Ownership::new().with_prefix("OWNED-");
+                let restore = diff(&before, &desired_tables, &owned);
                 let mut after = before.clone();
                 prop_assert_eq!(apply(&mut after, &restore, None), Ok(()), "{}", restore);
-                for name in OURS {
+                for name in OWNED {
                     let name = chain(name);
-                    match (after.chain(Table::Filter, &name), wishes.chain(Table::Filter, &name)) {
+                    match (after.chain(Table::Filter, &name), desired_tables.chain(Table::Filter, &name)) {
                         (Some(chain), Some(rules)) => {
                             prop_assert!(same_rules(chain, rules, Family::Ipv4), "{after}");
                         }
                         (chain, rules) => prop_assert_eq!(chain.is_some(), rules.is_some()),
                     }
                 }
-                for name in OTHERS {
-                    prop_assert_eq!(theirs(&after, name), theirs(&before, name));
+                for name in FOREIGN {
+                    prop_assert_eq!(foreign(&after, name), foreign(&before, name));
                 }
-                for jump in wishes.tables.get(&Table::Filter).map_or(&[][..], |table| &table.jumps) {
+                for jump in desired_tables.tables.get(&Table::Filter).map_or(&[][..], |table| &table.jumps) {
                     let from = after.chain(Table::Filter, &jump.from).unwrap();
                     let normal = jump.rule.normal_form(Family::Ipv4);
                     prop_assert_eq!(from.rules().filter(|rule| **rule == normal).count(), 1);
                 }
-                prop_assert!(diff(&after, &wishes, &owned).is_empty());
-                // And all of it can be taken away again.
-                let away = diff(&after, &Wanted::new(Family::Ipv4), &owned);
-                prop_assert_eq!(apply(&mut after, &away, None), Ok(()), "{}", away);
-                for name in OURS {
+                prop_assert!(diff(&after, &desired_tables, &owned).is_empty());
+                // Everything owned can be deleted again.
+                let removal = diff(&after, &Desired::new(Family::Ipv4), &owned);
+                prop_assert_eq!(apply(&mut after, &removal, None), Ok(()), "{}", removal);
+                for name in OWNED {
                     prop_assert!(after.chain(Table::Filter, &chain(name)).is_none());
                 }
-                for name in OTHERS {
+                for name in FOREIGN {
                     let rules: Vec<Rule> = after.chain(Table::Filter, &chain(name)).unwrap().rules().cloned().collect();
-                    prop_assert_eq!(rules, theirs(&before, name));
+                    prop_assert_eq!(rules, foreign(&before, name));
                 }
             }
         }

@@ -1,86 +1,89 @@
-//! What can go wrong.
+//! Errors.
 
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use kernlink_base::Family;
+
 use crate::chain::ChainName;
-use crate::family::Family;
 use crate::restore::Edit;
 use crate::table::Table;
 
-/// Errors of this crate. One can be handed out per operation of a batch.
+/// An error of this crate. The predicates distinguish the cases; the text is for operators.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A value does not have the form the kernel or the tools need.
-    #[error("{field} {value:?} {reason}")]
+    /// A value does not have the form that the kernel and the tools require.
+    #[error("invalid {field} {value:?}: {reason}")]
     Invalid {
-        /// Which value.
+        /// The kind of value: `chain name`.
         field: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What is wrong with it.
+        /// What is wrong or what is valid.
         reason: &'static str,
     },
-    /// A value is longer than the kernel or the tools keep.
-    #[error("{field} {value:?} has length {length}, more than {limit} ({constant})")]
+    /// A value is longer than the kernel or the tools can store.
+    #[error("invalid {field} {value:?}: length {length} exceeds {limit} ({constant})")]
     TooLong {
-        /// Which value.
+        /// The kind of value: `chain name`.
         field: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// Its length, in bytes or elements.
+        /// Its length in bytes or elements.
         length: usize,
-        /// The greatest length.
+        /// The maximum length.
         limit: usize,
-        /// Where the limit comes from.
+        /// The constant or field of the kernel or the tools that sets the limit.
         constant: &'static str,
     },
-    /// A text is not what `iptables-save` prints.
-    #[error("line {line} of the saved rule set ({text:?}) {reason}")]
+    /// A line of the output of `iptables-save` could not be parsed.
+    #[error("cannot parse line {line} of iptables-save output {text:?}: {reason}")]
     Parse {
-        /// Line, counted from 1.
+        /// The number of the line, from 1; 0 if the tool failed to print a table.
         line: usize,
         /// The line.
         text: String,
-        /// What is wrong with it.
+        /// What is wrong or what was expected.
         reason: String,
     },
-    /// The tool or the kernel refused an input. The tables in `applied` stand; of the refused table and
-    /// those after it nothing does.
+    /// The tool or the kernel refused an input. The tables in `applied` were changed; the refused table and those after it were not.
     #[error("{tool} refused {refused}: {text}")]
     Refused {
         /// The tool.
         tool: String,
-        /// What was refused, as narrowly as could be found out.
+        /// The refused part of the input.
         refused: Box<Refused>,
-        /// Why, sorted for callers.
+        /// The reason.
         kind: RefusedKind,
-        /// The tool's own words.
+        /// The message of the tool.
         text: String,
-        /// Exit status of the tool; none if a signal ended it.
+        /// Exit status of the tool; `None` if a signal terminated it.
         status: Option<i32>,
-        /// Tables of the input whose COMMIT was done before: these stand. Empty with [`Refused::Whole`], where
-        /// the tool named no place and only reading the tables tells.
+        /// Tables of the input that were committed before the failure. Empty with [`Refused::Whole`], because the tool did not
+        /// report where it failed: only reading the tables shows what was changed.
         applied: Vec<Table>,
     },
-    /// Another process held the lock of the tables all the time we were willing to wait. Nothing was done.
-    #[error("the xtables lock was held for {waited:?}{}", holder.as_ref().map(|holder| format!(" by {holder}")).unwrap_or_default())]
+    /// Another process held the xtables lock during the whole wait. Nothing was changed.
+    #[error("cannot take the xtables lock within {waited:?}{}", holder.as_ref().map(|holder| format!(": held by {holder}")).unwrap_or_default())]
     Locked {
-        /// How long we waited.
+        /// The wait.
         waited: Duration,
-        /// Who held it at the end, if that could be seen.
+        /// The process that held it at the end, if it could be determined.
         holder: Option<LockHolder>,
     },
-    /// The tool did not end within the time limit and was killed. What it had committed stands; a table is
-    /// there whole or not at all.
-    #[error("{tool} did not end within {limit:?} and was killed")]
+    /// The tool did not finish within the timeout and was killed. Tables that it had committed are changed; no table is changed
+    /// partially.
+    #[error("{tool} did not finish within {timeout:?} and was killed")]
     TimedOut {
         /// The tool.
         tool: String,
-        /// The limit.
-        limit: Duration,
+        /// The timeout.
+        timeout: Duration,
     },
-    /// The tool wrote more than we are willing to take.
+    /// The tool wrote more than the output limit and was killed.
     #[error("{tool} wrote more than {limit} bytes and was killed")]
     TooMuchOutput {
         /// The tool.
@@ -88,34 +91,44 @@ pub enum Error {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The tool is not there or could not be started.
-    #[error("starting {tool}: {text}")]
+    /// The tool does not exist or could not be started.
+    #[error("cannot start {tool}: {text}")]
     NotStarted {
-        /// The tool or the file.
+        /// The tool.
         tool: String,
-        /// Kind of the system's error.
-        kind: std::io::ErrorKind,
-        /// The system's words.
+        /// The kind of the I/O error.
+        kind: io::ErrorKind,
+        /// The text of the I/O error.
+        text: String,
+    },
+    /// The lock file could not be opened or locked.
+    #[error("cannot lock {}: {text}", path.display())]
+    LockFile {
+        /// The lock file.
+        path: PathBuf,
+        /// The kind of the I/O error.
+        kind: io::ErrorKind,
+        /// The text of the I/O error.
         text: String,
     },
     /// An implementation of [`Iptables`](crate::Iptables) other than the kernel's failed; see [`Error::custom`].
-    #[error("cannot {attempt}")]
+    #[error("cannot {action}")]
     Custom {
         /// What was attempted on what.
-        attempt: String,
+        action: String,
         /// Why it failed.
         #[source]
         cause: Cause,
     },
     /// An implementation of [`Iptables`](crate::Iptables) returned fewer outcomes than it was given operations.
-    #[error("cannot tell what became of the operation: the backend returned no outcome for it")]
+    #[error("cannot tell what became of the operation: the variant returned no outcome for it")]
     OutcomeMissing,
-    /// The tool said something that could not be understood.
-    #[error("{tool} answered something unexpected: {text}")]
+    /// The output of the tool could not be parsed, or the runner does not support what is required.
+    #[error("unexpected output of {tool}: {text:?}")]
     Unexpected {
         /// The tool.
         tool: String,
-        /// What it said.
+        /// The output.
         text: String,
     },
 }
@@ -125,26 +138,26 @@ pub enum Error {
 #[error("{0}")]
 pub struct Cause(pub String);
 
-/// What was refused.
+/// The part of an input that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// This line of the input.
+    /// One line.
     Edit {
-        /// Table it stands in.
+        /// The table.
         table: Table,
-        /// The line.
+        /// The edit.
         edit: Edit,
     },
-    /// Something in this table that could not be narrowed down.
+    /// An unknown line of this table.
     Table(Table),
-    /// Reading, or an input as a whole: the tool named no place, for instance because it was not allowed to do
-    /// anything, or died. Then only reading the tables tells what stands.
+    /// A read, or an unknown part of the input: the tool named no line, for example because it had no permission or crashed.
+    /// Only reading the tables shows what was changed.
     Whole(Family),
 }
 
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refused::Edit { table, edit } => write!(f, "{edit:?} in table {table}", edit = edit.to_string()),
             Refused::Table(table) => write!(f, "table {table}"),
@@ -153,40 +166,39 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Why something was refused, as far as the tools' words tell.
+/// The reason of a refusal, from the message of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusedKind {
-    /// A chain, a rule, a set, a match or a target that is not there.
+    /// A chain, rule, set, match or target does not exist.
     NotFound,
-    /// A chain that is there already.
+    /// A chain exists already.
     AlreadyExists,
-    /// A chain that rules refer to or that still holds rules.
+    /// Rules refer to the chain, or it contains rules.
     InUse,
-    /// A match, target or table that this kernel or tool does not have.
+    /// This kernel or tool does not support a match, target or table.
     Unsupported,
     /// The capability `CAP_NET_ADMIN` is missing.
     PermissionDenied,
-    /// The kernel had no memory left, or was changed under the tool (exit status 4 without more).
+    /// The kernel is out of memory, or another process changed the tables at the same time (exit status 4 without a reason).
     Resource,
-    /// The table holds nftables rules that the tool does not know, so it cannot print the table or compare rules with
-    /// those in it.
+    /// The table contains nftables rules that the tool does not support, so it cannot print the table or compare its rules.
     Unreadable,
-    /// Anything else: most of all a rule that makes no sense.
+    /// Any other reason: usually an invalid rule.
     Other,
 }
 
-/// Who holds the lock.
+/// The process that holds the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Process number, as seen from our own process namespace.
+    /// Process ID in the PID namespace of this process.
     pub pid: u32,
-    /// The first words of its command line; empty if it could not be read.
+    /// Its command line, up to 200 characters; empty if it could not be read.
     pub command: String,
 }
 
-impl std::fmt::Display for LockHolder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {}", self.pid)?;
         if !self.command.is_empty() {
             write!(f, " ({})", self.command)?;
@@ -204,27 +216,34 @@ impl Error {
         }
     }
 
-    /// An error of an implementation of [`Iptables`](crate::Iptables) other than the kernel's. `attempt` says what was
-    /// attempted on what and is printed after "cannot". `cause` is the source. All predicates are false for this error.
+    /// An error of an implementation of [`Iptables`](crate::Iptables) other than the kernel's. `action` is what was
+    /// attempted on what, printed after "cannot". `cause` is the source. All predicates are false for this error.
     ///
     /// ```
     /// let error = kernlink_iptables_restore::Error::custom("restore table filter", "the table is reserved");
     /// assert_eq!(error.to_string(), "cannot restore table filter");
     /// assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the table is reserved");
     /// ```
-    pub fn custom(attempt: impl Into<String>, cause: impl Into<String>) -> Self {
+    pub fn custom(action: impl Into<String>, cause: impl Into<String>) -> Self {
         Error::Custom {
-            attempt: attempt.into(),
+            action: action.into(),
             cause: Cause(cause.into()),
         }
     }
 
-    /// The same refusal of an input that was only checked: no table of it was changed.
-    pub(crate) fn of_a_test(mut self) -> Self {
+    /// The same refusal of an input that was only checked.
+    pub(crate) fn without_applied(mut self) -> Self {
         if let Error::Refused { applied, .. } = &mut self {
             applied.clear();
         }
         self
+    }
+
+    fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::NotStarted { kind, .. } | Error::LockFile { kind, .. } => Some(*kind),
+            _ => None,
+        }
     }
 
     fn kind(&self) -> Option<RefusedKind> {
@@ -234,64 +253,51 @@ impl Error {
         }
     }
 
-    /// A chain, rule, set, match or target that the input names is not there.
+    /// Whether a chain, rule, set, match or target of the input does not exist.
     pub fn is_not_found(&self) -> bool {
         self.kind() == Some(RefusedKind::NotFound)
     }
 
-    /// A chain to be made is there already.
+    /// Whether a chain to be created exists already.
     pub fn is_already_exists(&self) -> bool {
         self.kind() == Some(RefusedKind::AlreadyExists)
     }
 
-    /// A chain to be deleted is referred to, or holds rules.
+    /// Whether a chain to be deleted is referred to by rules or contains rules.
     pub fn is_in_use(&self) -> bool {
         self.kind() == Some(RefusedKind::InUse)
     }
 
-    /// This kernel or this tool does not have what is asked for, or the tool is not installed.
+    /// Whether the kernel or the tool does not support the request, or the tool is not installed.
     pub fn is_unsupported(&self) -> bool {
-        self.kind() == Some(RefusedKind::Unsupported)
-            || matches!(
-                self,
-                Error::NotStarted {
-                    kind: std::io::ErrorKind::NotFound,
-                    ..
-                }
-            )
+        self.kind() == Some(RefusedKind::Unsupported) || self.io_kind() == Some(io::ErrorKind::NotFound)
     }
 
-    /// The process may not change tables.
+    /// Whether the process lacks the permission to change tables.
     pub fn is_permission_denied(&self) -> bool {
         self.kind() == Some(RefusedKind::PermissionDenied)
-            || matches!(
-                self,
-                Error::NotStarted {
-                    kind: std::io::ErrorKind::PermissionDenied,
-                    ..
-                }
-            )
+            || self.io_kind() == Some(io::ErrorKind::PermissionDenied)
     }
 
-    /// The tables could be read, but not printed by the tool or not understood by us: they hold a rule of somebody else with a
-    /// line feed in a text, a chain that was made with `nft` and has a long name, or nftables rules that the tool does not know.
+    /// Whether the tables contain what the tool cannot print or this crate cannot parse: a foreign rule with a line feed in a comment,
+    /// a chain with a long name that was created with `nft`, or nftables rules that the tool does not support.
     ///
-    /// [`Save::tolerant`](crate::Save::tolerant) reads past all of these. Trying again does not help; neither does a missing
-    /// permission or tool lead to this.
+    /// [`Save::lenient`](crate::Save::lenient) skips all of these. A retry does not help. Never true because of a missing permission or
+    /// tool.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Error::Parse { .. }) || self.kind() == Some(RefusedKind::Unreadable)
     }
 
-    /// Trying again later may help: the lock was held, the time was up, or the kernel lacked something.
+    /// Whether a retry may succeed: the lock was held, the tool timed out, or the kernel was out of resources.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Locked { .. } | Error::TimedOut { .. })
             || self.kind() == Some(RefusedKind::Resource)
     }
 
-    /// The operation may have been executed, wholly or for some of its tables, although it failed: the tool was killed or died,
-    /// or it named no place in its input. Only reading the tables shows what is there.
+    /// Whether the failed operation may have changed some or all of its tables: the tool was killed or crashed, or it named no line of its
+    /// input. Only reading the tables shows what was changed.
     ///
-    /// Also true of a tool that was killed while it read the tables, which changes nothing.
+    /// Also true if the tool was killed while reading tables, which changes nothing.
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::TimedOut { .. } | Error::TooMuchOutput { .. } | Error::OutcomeMissing => true,
@@ -308,8 +314,7 @@ impl Error {
         }
     }
 
-    /// Tables that stand although the input as a whole was refused; empty for other errors, and where the tool
-    /// named no place.
+    /// Tables that were changed before the input was refused; empty for other errors, and if the tool named no line.
     pub fn applied(&self) -> &[Table] {
         match self {
             Error::Refused { applied, .. } => applied,
@@ -317,7 +322,7 @@ impl Error {
         }
     }
 
-    /// The chain that the refused line is about, if it is known.
+    /// The chain of the refused line, if the line is known.
     pub fn chain(&self) -> Option<&ChainName> {
         match self {
             Error::Refused { refused, .. } => match refused.as_ref() {

@@ -1,25 +1,29 @@
-//! An in-memory twin of the tables.
+//! An in-memory fake of the tables.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
+use kernlink_base::Family;
+
 use crate::apply::{apply, empty_table};
+use crate::client::Iptables;
 use crate::error::{Error, Refused, RefusedKind};
-use crate::family::Family;
-use crate::operation::{Iptables, Operation, Save};
+use crate::operation::Operation;
 use crate::restore::Restore;
 use crate::ruleset::Ruleset;
+use crate::save::Save;
+use crate::style::Style;
 use crate::table::Table;
 use crate::unreadable::UnreadableLine;
+use crate::variant::tool;
 
-/// Tables in memory that take and refuse what the tools and the kernel do.
+/// Tables in memory that accept and refuse what the tools and the kernel do.
 ///
-/// Refused, with the same kinds of error: chains that are not there, that are there already, that are in
-/// use or not empty; rules to delete that are not there; jumps to a missing chain; loops; targets in a
-/// table or behind a hook they are not for; matches without their protocol; sets that are not there (once
-/// [`set_sets`](Fake::set_sets) has named those that are). A table is changed whole or not at all, and the
-/// tables before it stand.
+/// Refused, with the same kinds of error, are: chains that do not exist, exist already, are in use or are not empty; rules to be deleted
+/// that do not exist; jumps to a missing chain; loops; targets in a table or at a hook where they are not valid; matches without their
+/// protocol; sets that do not exist (after [`set_sets`](Fake::set_sets)). Each table is changed atomically; tables before a refused one
+/// stay changed.
 ///
-/// Not known: matches and targets kept verbatim are always taken.
+/// Matches and targets that are kept verbatim are accepted without a check.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     families: BTreeMap<Family, Ruleset>,
@@ -30,51 +34,48 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// No table in either family; the first restore or read of one makes it.
+    /// No tables. The first restore or read of a table creates it.
     pub fn new() -> Self {
         Fake::default()
     }
 
-    /// The tables as they would be in `family` after somebody else wrote them. What is
-    /// [unreadable](Ruleset::unreadable) in it makes strict reads fail.
+    /// Replaces the tables of a family. [Unreadable](Ruleset::unreadable) lines in them make strict reads fail.
     pub fn set_ruleset(&mut self, family: Family, ruleset: Ruleset) {
         self.families.insert(family, ruleset.normal_form(family));
     }
 
-    /// What is there, with counters.
+    /// The tables of a family, with counters.
     pub fn ruleset(&self, family: Family) -> Ruleset {
         self.families.get(&family).cloned().unwrap_or_default()
     }
 
-    /// From now on the table cannot be printed, as one with nftables rules that the tool does not know: a strict
-    /// [`save`](Iptables::save) fails, and for a [tolerant](Save::tolerant) one the table is
-    /// [unreadable](Ruleset::is_unreadable). Writing works. [`ruleset`](Self::ruleset) has what is there.
+    /// Makes a table unreadable, like one with nftables rules that the tool does not support: a strict [`save`](Iptables::save) fails,
+    /// and for a [lenient](Save::lenient) one the table is [unreadable](Ruleset::is_unreadable). Changes succeed, and
+    /// [`ruleset`](Self::ruleset) returns the table.
     pub fn set_unreadable(&mut self, family: Family, table: Table) {
         self.unreadable.insert((family, table));
     }
 
-    /// From now on only these sets exist. Before the first call every set does.
+    /// Sets the names of the existing ipsets. Before the first call every name exists.
     pub fn set_sets(&mut self, names: impl IntoIterator<Item = String>) {
         self.sets = Some(names.into_iter().collect());
     }
 
-    /// The next operation, or the next after those already given errors, fails with `error` and does nothing.
+    /// The next operation fails with `error` and changes nothing. Several calls are for consecutive operations.
     pub fn fail_next(&mut self, error: Error) {
         self.failures.push_back(error);
     }
 
-    /// Every operation tried since the start or since the last call, in order.
+    /// All operations since the last call, in order, including failed ones.
     pub fn take_operations(&mut self) -> Vec<Operation> {
         std::mem::take(&mut self.operations)
     }
 
     fn try_restore(&self, restore: &Restore) -> (Ruleset, Result<(), Error>) {
         let mut ruleset = self.ruleset(restore.family);
-        let outcome = restore
-            .render_checked(crate::wire::render::Style::RESTORE)
-            .and_then(|_| {
-                apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| refusal.to_error(restore))
-            });
+        let outcome = restore.render_checked(Style::RESTORE).and_then(|_| {
+            apply(&mut ruleset, restore, self.sets.as_ref()).map_err(|refusal| refusal.to_error(restore))
+        });
         (ruleset, outcome)
     }
 }
@@ -91,16 +92,16 @@ impl Iptables for Fake {
                 match operation {
                     Operation::Restore(restore) => {
                         let (ruleset, outcome) = self.try_restore(restore);
-                        // What stands stands, refused or not.
+                        // Tables before a refused one stay changed.
                         self.families.insert(restore.family, ruleset);
                         outcome
                     }
                     Operation::EnsureJump { family, table, jump } => {
-                        let there = self
+                        let exists = self
                             .ruleset(*family)
                             .chain(*table, &jump.from)
-                            .is_some_and(|chain| chain.holds(&jump.rule, *family));
-                        if there {
+                            .is_some_and(|chain| chain.contains(&jump.rule, *family));
+                        if exists {
                             return Ok(());
                         }
                         let restore = Restore::new(*family).with(*table, jump.edit());
@@ -114,15 +115,15 @@ impl Iptables for Fake {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        let known = self.families.entry(request.family).or_default();
+        let tables = self.families.entry(request.family).or_default();
         if let Some(table) = request.table
-            && known.table(table).is_none()
+            && tables.table(table).is_none()
         {
-            *known.table_mut(table) = empty_table(table);
+            *tables.table_mut(table) = empty_table(table);
         }
         let mut saved = Ruleset::new();
-        let asked = |table: Table| request.table.is_none_or(|wanted| wanted == table);
-        for (table, rules) in known.tables().filter(|(table, _)| asked(*table)) {
+        let is_requested = |table: Table| request.table.is_none_or(|requested| requested == table);
+        for (table, rules) in tables.tables().filter(|(table, _)| is_requested(*table)) {
             if self.unreadable.contains(&(request.family, table)) {
                 let line = UnreadableLine {
                     line: 0,
@@ -134,10 +135,10 @@ impl Iptables for Fake {
                 *saved.table_mut(table) = rules.clone();
             }
         }
-        if !request.tolerant {
+        if !request.lenient {
             if let Some(line) = saved.unreadable_tables.values().next() {
                 return Err(Error::Refused {
-                    tool: format!("{}-save (in memory)", request.family.tool()),
+                    tool: format!("{}-save (in memory)", tool(request.family)),
                     refused: Box::new(Refused::Whole(request.family)),
                     kind: RefusedKind::Unreadable,
                     text: line.text.clone(),
@@ -150,13 +151,13 @@ impl Iptables for Fake {
             }
         }
         if !request.counters {
-            saved.forget_rule_counters();
+            saved.clear_rule_counters();
         }
         Ok(saved)
     }
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {
-        self.try_restore(restore).1.map_err(Error::of_a_test)
+        self.try_restore(restore).1.map_err(Error::without_applied)
     }
 }
 
@@ -166,28 +167,28 @@ mod tests {
     use crate::chain::ChainName;
     use crate::restore::Edit;
 
-    fn chain(place: usize) -> ChainName {
-        format!("C{place}").parse().unwrap()
+    fn chain(number: usize) -> ChainName {
+        format!("C{number}").parse().unwrap()
     }
 
     #[test]
-    fn chains_as_deep_as_there_are_chains_are_followed_and_a_loop_at_their_end_is_found() {
+    fn a_loop_at_the_end_of_a_very_deep_path_is_found() {
         const DEPTH: usize = 20_000;
         let mut restore = Restore::new(Family::Ipv4);
-        for place in 0..=DEPTH {
-            restore.push(Table::Filter, Edit::declare(chain(place)));
+        for number in 0..=DEPTH {
+            restore.push(Table::Filter, Edit::declare(chain(number)));
         }
         let jump = |from, to| Edit::append(from, crate::Rule::new().jump(chain(to)));
         restore.push(Table::Filter, jump("INPUT".parse().unwrap(), 0));
-        for place in 0..DEPTH {
-            restore.push(Table::Filter, jump(chain(place), place + 1));
+        for number in 0..DEPTH {
+            restore.push(Table::Filter, jump(chain(number), number + 1));
         }
         let mut fake = Fake::new();
         fake.restore(&restore).unwrap();
         let back = Restore::new(Family::Ipv4).with(Table::Filter, jump(chain(DEPTH), 7));
         let error = fake.restore(&back).unwrap_err();
         assert!(error.to_string().contains("loop"), "{error}");
-        // The same chain by two ways is none.
+        // Two paths to the same chain are not a loop.
         let twice = Restore::new(Family::Ipv4).with(Table::Filter, jump(chain(3), DEPTH));
         fake.restore(&twice).unwrap();
     }

@@ -1,16 +1,20 @@
-//! [`Iptables`] behind a `Box` or a mutable reference.
+//! [`Iptables`] for `Box<T>` and `&mut T`.
 
-use crate::desired::Jump;
+use kernlink_base::Family;
+
 use crate::error::Error;
-use crate::family::Family;
-use crate::operation::{Iptables, Operation, Save};
+
+use crate::client::Iptables;
+use crate::desired::Jump;
+use crate::operation::Operation;
 use crate::restore::Restore;
 use crate::ruleset::Ruleset;
+use crate::save::Save;
 use crate::table::Table;
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
-        /// The tables behind the pointer.
+        /// Forwards every method.
         impl<T: Iptables + ?Sized> Iptables for $pointer {
             fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
                 (**self).execute(operations)

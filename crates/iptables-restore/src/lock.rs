@@ -1,4 +1,4 @@
-//! The lock that keeps two processes from changing legacy tables at the same time.
+//! The lock under which a process changes legacy tables.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,30 +15,30 @@ use nix::sys::stat::{major, minor};
 
 use crate::error::{Error, LockHolder};
 
-/// Where the tools lock, unless `XTABLES_LOCKFILE` says otherwise. Source: `XT_LOCK_NAME`, `iptables/xshared.h`, 1.8.9.
+/// The default lock file, which `XTABLES_LOCKFILE` overrides. Source: `XT_LOCK_NAME`, `iptables/xshared.h`, 1.8.9.
 pub(crate) const LOCK_FILE: &str = "/run/xtables.lock";
 
-/// What tools before 1.4.21 and 1.6.0 locked instead: a name in the abstract socket namespace.
+/// The lock of tools before 1.4.21 and 1.6.0: a name in the abstract socket namespace.
 const LOCK_SOCKET: &[u8] = b"xtables";
 
-/// The lock, given back on drop.
+/// The lock, released on drop.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct Lock {
     _file: Flock<File>,
     _socket: UnixListener,
 }
 
-/// How often a held lock is tried again.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Time between two attempts to take the lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Takes the lock file and then the socket, as a tool with this lock would.
-pub(crate) fn take(path: &Path, wait: Duration) -> Result<Held, Error> {
+/// Takes the lock file and then the socket.
+pub(crate) fn take(path: &Path, wait: Duration) -> Result<Lock, Error> {
     take_both(path, LOCK_SOCKET, wait)
 }
 
-fn take_both(path: &Path, socket: &[u8], wait: Duration) -> Result<Held, Error> {
-    let failed = |error: io::Error| Error::NotStarted {
-        tool: path.display().to_string(),
+fn take_both(path: &Path, socket: &[u8], wait: Duration) -> Result<Lock, Error> {
+    let failed = |error: io::Error| Error::LockFile {
+        path: path.to_owned(),
         kind: error.kind(),
         text: error.to_string(),
     };
@@ -56,18 +56,18 @@ fn take_both(path: &Path, socket: &[u8], wait: Duration) -> Result<Held, Error> 
         .map_err(failed)?;
     let file = loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => break held,
+            Ok(locked) => break locked,
             Err((_, Errno::EWOULDBLOCK)) if Instant::now() >= deadline => return Err(locked()),
-            Err((back, Errno::EWOULDBLOCK | Errno::EINTR)) => file = back,
+            Err((unlocked, Errno::EWOULDBLOCK | Errno::EINTR)) => file = unlocked,
             Err((_, errno)) => return Err(failed(errno.into())),
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_INTERVAL);
     };
     let address = SocketAddr::from_abstract_name(socket).map_err(failed)?;
     loop {
         match UnixListener::bind_addr(&address) {
             Ok(socket) => {
-                return Ok(Held {
+                return Ok(Lock {
                     _file: file,
                     _socket: socket,
                 });
@@ -82,11 +82,11 @@ fn take_both(path: &Path, socket: &[u8], wait: Duration) -> Result<Held, Error> 
             }
             Err(error) => return Err(failed(error)),
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-/// The process that `/proc/locks` names for the file.
+/// The process that holds the lock of the file according to `/proc/locks`.
 pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
     let file = fs::metadata(path).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
@@ -94,26 +94,26 @@ pub(crate) fn holder(path: &Path) -> Option<LockHolder> {
         .lines()
         .find_map(|line| holder_in(line, file.dev(), file.ino()))?;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<_> = command
+    let arguments: Vec<_> = command
         .split(|byte| *byte == 0)
-        .filter(|word| !word.is_empty())
+        .filter(|argument| !argument.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
-    let command: String = words.join(" ").chars().take(200).collect();
+    let command: String = arguments.join(" ").chars().take(200).collect();
     Some(LockHolder { pid, command })
 }
 
-/// Reads `1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF`. Those that wait have `->` after the number.
+/// Parses `1: FLOCK  ADVISORY  WRITE 1234 00:1a:5678 0 EOF`. Waiting processes have `->` after the number.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    (words.next() == Some("FLOCK")).then_some(())?;
-    let pid = words.nth(2)?.parse().ok()?;
-    let mut place = words.next()?.split(':');
-    let major_number = u64::from_str_radix(place.next()?, 16).ok()?;
-    let minor_number = u64::from_str_radix(place.next()?, 16).ok()?;
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    (fields.next() == Some("FLOCK")).then_some(())?;
+    let pid = fields.nth(2)?.parse().ok()?;
+    let mut file = fields.next()?.split(':');
+    let major_number = u64::from_str_radix(file.next()?, 16).ok()?;
+    let minor_number = u64::from_str_radix(file.next()?, 16).ok()?;
     let same =
-        major_number == major(device) && minor_number == minor(device) && place.next()?.parse() == Ok(inode);
-    // A holder outside our process namespace shows as 0.
+        major_number == major(device) && minor_number == minor(device) && file.next()?.parse() == Ok(inode);
+    // The ID of a process outside this PID namespace is shown as 0.
     (same && pid != 0).then_some(pid)
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_proc_locks_name_the_holder_and_not_those_who_wait() {
+    fn the_holder_is_parsed_from_proc_locks() {
         let line = "1: FLOCK  ADVISORY  WRITE 1234 08:1a:5678 0 EOF";
         let device = (8 << 8) | 0x1a;
         assert_eq!(holder_in(line, device, 5678), Some(1234));
@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn a_held_lock_is_waited_for_and_its_holder_named() {
-        // On a tmpfs where there is one: of an overlay /proc/locks names the file below.
+    fn a_held_lock_is_waited_for_and_its_holder_reported() {
+        // On a tmpfs if possible: on an overlay, /proc/locks has the inode of the lower file.
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() {
             memory.into()
@@ -147,7 +147,7 @@ mod tests {
             std::env::temp_dir()
         };
         let path = folder.join(format!("kernlink-lock-{}", std::process::id()));
-        // Others on this host may hold the real one.
+        // Other programs of this host may hold the real lock.
         let socket = format!("kernlink-lock-{}", std::process::id());
         let socket = socket.as_bytes();
         let held = take_both(&path, socket, Duration::ZERO).unwrap();
@@ -166,7 +166,7 @@ mod tests {
             drop(held);
             assert_eq!(waiting.join().unwrap(), Ok(()));
         });
-        // The socket alone, as the oldest tools hold it.
+        // The socket alone, as the oldest tools take it.
         let address = SocketAddr::from_abstract_name(socket).unwrap();
         let only_socket = UnixListener::bind_addr(&address).unwrap();
         let error = take_both(&path, socket, Duration::ZERO).unwrap_err();

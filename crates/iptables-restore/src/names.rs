@@ -1,4 +1,4 @@
-//! Names of ports, protocols, users and groups, as the tools resolve them.
+//! Resolving names of ports, protocols, users and groups as the tools do.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,43 +7,44 @@ use std::path::Path;
 use crate::error::Error;
 use crate::network::Protocol;
 use crate::rule::Rule;
-use crate::wire::token::{RawWord, split};
+use crate::wire::token::{Token, split};
 
-/// Names of ports, protocols, users and groups, to read rules in which they stand for numbers.
+/// Names of ports, protocols, users and groups with their numbers.
 ///
-/// The tools resolve such names when a rule is loaded, and print numbers (of a protocol its name). A rule read without
-/// this, by [`FromStr`](std::str::FromStr), keeps them word by word; it loads as well, but never equals its saved form, so
-/// [`diff`](crate::diff) writes its chain each time.
+/// The tools resolve names when a rule is loaded, and print numbers (for a protocol, its name). [`FromStr`](std::str::FromStr) of
+/// [`Rule`] keeps names verbatim. Such a rule can be loaded, but never equals its saved form, so [`diff`](crate::diff) writes its
+/// chain each time.
 ///
 /// ```
 /// use kernlink_iptables_restore::{Family, Names, Rule};
 ///
 /// let names = Names::new().with_services("smtp 25/tcp mail # Simple Mail Transfer\n");
-/// let rule = names.rule("-p tcp --dport mail -j ACCEPT")?;
+/// let rule = names.parse_rule("-p tcp --dport mail -j ACCEPT")?;
 /// let saved: Rule = "-p tcp -m tcp --dport 25 -j ACCEPT".parse()?;
-/// assert!(rule.means_the_same(&saved, Family::Ipv4));
+/// assert!(rule.is_equivalent(&saved, Family::Ipv4));
 /// # Ok::<(), kernlink_iptables_restore::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Port by name and protocol; by name alone the first of that name.
+    /// Port by name and protocol.
     services: HashMap<String, HashMap<String, u16>>,
+    /// Port by name; the first entry of that name.
     first_services: HashMap<String, u16>,
     protocols: HashMap<String, u8>,
     users: HashMap<String, u32>,
     groups: HashMap<String, u32>,
 }
 
-/// What the value of an option names.
+/// What the value of an option can contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Ports of the rule's protocol: ranges with `:`, parted by commas.
+    /// Ports of the rule's protocol: ranges with `:`, separated by commas.
     Ports,
-    /// The same of any protocol.
+    /// As `Ports`, of any protocol.
     AnyPorts,
     /// `PORT`, `PORT-PORT` or `PORT-PORT/PORT`.
     NatPorts,
-    /// The same behind an address and a colon.
+    /// As `NatPorts`, after an address and a colon.
     NatAddress,
     Protocol,
     User,
@@ -75,16 +76,16 @@ impl Kind {
 }
 
 impl Names {
-    /// No names but those of protocols that the tools know themselves.
+    /// Only the protocol names that are built into the tools.
     pub fn new() -> Self {
         Names::default()
     }
 
     /// The names of this host: `/etc/services`, `/etc/protocols`, `/etc/passwd` and `/etc/group`, read now.
     ///
-    /// A file that is missing or cannot be read has no names, as for the tools. Other sources of the name service
-    /// switch (`/etc/nsswitch.conf`) are not asked.
-    pub fn of_host() -> Self {
+    /// A file that cannot be read is taken as empty, as the tools do. Other sources of the name service switch
+    /// (`/etc/nsswitch.conf`) are not used.
+    pub fn from_host() -> Self {
         let read = |path: &str| {
             let bytes = std::fs::read(Path::new(path)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
@@ -96,18 +97,18 @@ impl Names {
             .with_groups(&read("/etc/group"))
     }
 
-    /// And these services, in the form of `/etc/services`: `smtp 25/tcp mail`. Of two with the same name and protocol
-    /// the first counts. Lines of another form are skipped.
+    /// Adds services in the format of `/etc/services`: `smtp 25/tcp mail`. The first entry for a name and protocol is used. Lines in
+    /// another format are skipped.
     pub fn with_services(mut self, text: &str) -> Self {
-        for mut words in entries(text) {
-            let (Some(name), Some(number)) = (words.next(), words.next()) else {
+        for mut fields in entries(text) {
+            let (Some(name), Some(number)) = (fields.next(), fields.next()) else {
                 continue;
             };
             let Some((port, protocol)) = number.split_once('/') else {
                 continue;
             };
             let Ok(port) = port.parse() else { continue };
-            for name in [name].into_iter().chain(words) {
+            for name in [name].into_iter().chain(fields) {
                 self.first_services.entry(name.into()).or_insert(port);
                 let ports = self.services.entry(name.into()).or_default();
                 ports.entry(protocol.into()).or_insert(port);
@@ -116,56 +117,55 @@ impl Names {
         self
     }
 
-    /// And these protocols, in the form of `/etc/protocols`: `ospf 89 OSPFIGP`. Of two with the same name the first
-    /// counts. Lines of another form are skipped.
+    /// Adds protocols in the format of `/etc/protocols`: `ospf 89 OSPFIGP`. The first entry for a name is used. Lines in another format
+    /// are skipped.
     pub fn with_protocols(mut self, text: &str) -> Self {
-        for mut words in entries(text) {
-            let (Some(name), Some(number)) = (words.next(), words.next()) else {
+        for mut fields in entries(text) {
+            let (Some(name), Some(number)) = (fields.next(), fields.next()) else {
                 continue;
             };
             let Ok(number) = number.parse() else { continue };
-            for name in [name].into_iter().chain(words) {
+            for name in [name].into_iter().chain(fields) {
                 self.protocols.entry(name.into()).or_insert(number);
             }
         }
         self
     }
 
-    /// And these users, in the form of `/etc/passwd`.
+    /// Adds users in the format of `/etc/passwd`.
     pub fn with_users(mut self, text: &str) -> Self {
         add_ids(&mut self.users, text);
         self
     }
 
-    /// And these groups, in the form of `/etc/group`.
+    /// Adds groups in the format of `/etc/group`.
     pub fn with_groups(mut self, text: &str) -> Self {
         add_ids(&mut self.groups, text);
         self
     }
 
-    /// Reads the words after `-A CHAIN`, as [`FromStr`](std::str::FromStr) of [`Rule`] does, with names replaced by the
-    /// numbers they stand for. So are hexadecimal and octal numbers in the same places.
+    /// Parses the text after `-A CHAIN` as [`FromStr`](std::str::FromStr) of [`Rule`] does, and replaces names by numbers. Hexadecimal
+    /// and octal numbers in the same options become decimal.
     ///
-    /// Replaced are names of ports (`-m tcp`, `udp`, `sctp`, `dccp`, `multiport`, `conntrack`, `ipvs`; `DNAT`, `SNAT`,
-    /// `MASQUERADE`, `REDIRECT`, `TPROXY`), of protocols, and of users and groups (`-m owner`). A name that is not known stays,
-    /// and the tool may refuse it. Names of hosts stay too: a rule with one always differs from its saved form, which has one
-    /// rule for each address.
+    /// Resolved are names of ports (`-m tcp`, `udp`, `sctp`, `dccp`, `multiport`, `conntrack`, `ipvs`; `DNAT`, `SNAT`,
+    /// `MASQUERADE`, `REDIRECT`, `TPROXY`), of protocols, and of users and groups (`-m owner`). Unknown names are kept verbatim;
+    /// the tool may refuse them. Names of hosts are kept verbatim too: the saved form has one rule for each address of the host.
     ///
     /// # Errors
     ///
     /// As for [`Rule`]'s `FromStr`.
-    pub fn rule(&self, text: &str) -> Result<Rule, Error> {
-        // Checks the text as a whole.
+    pub fn parse_rule(&self, text: &str) -> Result<Rule, Error> {
+        // Checks the whole text.
         let rule: Rule = text.parse()?;
-        let mut words = Vec::new();
-        if split(text, &mut words).is_err() {
+        let mut tokens = Vec::new();
+        if split(text, &mut tokens).is_err() {
             return Ok(rule);
         }
-        self.resolve(&mut words);
-        Ok(Rule::read(&words))
+        self.resolve(&mut tokens);
+        Ok(Rule::from_tokens(&tokens))
     }
 
-    /// The port of a service, by a name or alias of it; of any protocol, the first there is, if none is given.
+    /// The port of a service by its name or alias; without a protocol, that of the first entry.
     pub fn port(&self, service: &str, protocol: Option<Protocol>) -> Option<u16> {
         match protocol {
             Some(protocol) => {
@@ -176,7 +176,7 @@ impl Names {
         }
     }
 
-    /// The protocol with this number or name, first of those that the tools know themselves.
+    /// The protocol with this number or name. Names that are built into the tools take precedence.
     pub fn protocol(&self, text: &str) -> Option<Protocol> {
         if let Some(number) = integer(text) {
             return u8::try_from(number).ok().map(Protocol::Number);
@@ -185,21 +185,21 @@ impl Names {
         known.or_else(|| self.protocols.get(text).copied().map(Protocol::Number))
     }
 
-    fn resolve(&self, words: &mut [RawWord<'_>]) {
-        let protocol = words.windows(2).find_map(|pair| match pair {
-            [option, value] if !option.quoted && !option.is_claimed => {
+    fn resolve(&self, tokens: &mut [Token<'_>]) {
+        let protocol = tokens.windows(2).find_map(|pair| match pair {
+            [option, value] if !option.is_quoted && !option.is_match_option => {
                 let is_protocol = matches!(option.text.as_ref(), "-p" | "--protocol" | "--proto");
                 is_protocol.then(|| self.protocol(&value.text))?
             }
             _ => None,
         });
-        for at in 1..words.len() {
-            let (before, rest) = words.split_at_mut(at);
+        for at in 1..tokens.len() {
+            let (before, rest) = tokens.split_at_mut(at);
             let (Some(option), Some(value)) = (before.last(), rest.first_mut()) else {
                 continue;
             };
             let kind = Some(&option.text)
-                .filter(|_| !option.quoted)
+                .filter(|_| !option.is_quoted)
                 .and_then(|text| Kind::of(text));
             let resolved = match kind {
                 None => None,
@@ -207,7 +207,7 @@ impl Names {
                 Some(Kind::AnyPorts) => self.ports(&value.text, None),
                 Some(Kind::NatPorts) => self.nat_ports(&value.text),
                 Some(Kind::NatAddress) => self.nat_address(&value.text),
-                // What is read without help stays as it was written.
+                // A value that parses without names is kept as written.
                 Some(Kind::Protocol) if value.text.parse::<Protocol>().is_ok() => None,
                 Some(Kind::Protocol) => self
                     .protocol(&value.text)
@@ -221,11 +221,11 @@ impl Names {
         }
     }
 
-    /// Each port of a list of ranges that is not a decimal number, resolved; none if one is unknown.
+    /// A list of ranges with every port as a decimal number; `None` if a name is unknown.
     fn ports(&self, text: &str, protocol: Option<Protocol>) -> Option<String> {
         let end = |port: &str| match port {
             "" => Some(String::new()),
-            _ => self.one_port(port, protocol).map(|port| port.to_string()),
+            _ => self.resolve_port(port, protocol).map(|port| port.to_string()),
         };
         let range = |range: &str| {
             let ends: Option<Vec<String>> = range.split(':').map(end).collect();
@@ -235,20 +235,20 @@ impl Names {
         Some(ranges?.join(","))
     }
 
-    fn one_port(&self, text: &str, protocol: Option<Protocol>) -> Option<u16> {
+    fn resolve_port(&self, text: &str, protocol: Option<Protocol>) -> Option<u16> {
         match integer(text) {
             Some(number) => u16::try_from(number).ok(),
             None => self.port(text, protocol),
         }
     }
 
-    /// Only a single port and the base of a range may be named, because names have dashes in them.
+    /// Only a single port and the base of a range can be names, because names can contain dashes.
     fn nat_ports(&self, text: &str) -> Option<String> {
-        if let Some(port) = self.one_port(text, None) {
+        if let Some(port) = self.resolve_port(text, None) {
             return Some(port.to_string());
         }
         let (range, base) = match text.split_once('/') {
-            Some((range, base)) => (range, Some(self.one_port(base, None)?)),
+            Some((range, base)) => (range, Some(self.resolve_port(base, None)?)),
             None => (text, None),
         };
         let (first, last) = range.split_once('-')?;
@@ -261,7 +261,7 @@ impl Names {
         let colons = text.bytes().filter(|byte| *byte == b':').count();
         let at = match text.rfind("]:") {
             Some(bracket) => bracket + 1,
-            // Without brackets more than one colon is an IPv6 address.
+            // Several colons without brackets are an IPv6 address.
             None => text.find(':').filter(|_| colons == 1 && !text.contains(']'))?,
         };
         let (address, ports) = (text.get(..at)?, text.get(at + 1..)?);
@@ -269,7 +269,7 @@ impl Names {
     }
 }
 
-/// The words of each line, without comments.
+/// The fields of each line, without comments.
 fn entries(text: &str) -> impl Iterator<Item = std::str::SplitAsciiWhitespace<'_>> {
     text.lines().map(|line| {
         let entry = line.split('#').next().unwrap_or_default();
@@ -287,7 +287,7 @@ fn add_ids(ids: &mut HashMap<String, u32>, text: &str) {
     }
 }
 
-/// A number as `strtoul` with base 0 reads it: decimal, hexadecimal after `0x`, octal after `0`.
+/// Parses a number as `strtoul` with base 0: decimal, hexadecimal after `0x`, octal after `0`.
 fn integer(text: &str) -> Option<u32> {
     let digits = |text: &str, radix| {
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -305,7 +305,7 @@ fn integer(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::Family;
+    use kernlink_base::Family;
 
     fn names() -> Names {
         Names::new()
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_the_numbers_that_the_tools_print() {
+    fn names_become_the_numbers_that_the_tools_print() {
         for (written, saved) in [
             ("-p tcp --dport smtp", "-p tcp -m tcp --dport 25"),
             ("-p tcp --dport mail", "-p tcp -m tcp --dport 25"),
@@ -377,17 +377,17 @@ mod tests {
             ),
             ("-p udp -j TPROXY --on-port ntp", "-p udp -j TPROXY --on-port 123"),
         ] {
-            let rule = names().rule(written).unwrap();
+            let rule = names().parse_rule(written).unwrap();
             let saved: Rule = saved.parse().unwrap();
             assert!(
-                rule.means_the_same(&saved, Family::Ipv4),
-                "{written}: {rule} is not {saved}"
+                rule.is_equivalent(&saved, Family::Ipv4),
+                "{written}: {rule} does not equal {saved}"
             );
         }
     }
 
     #[test]
-    fn what_is_not_known_or_no_name_stays_as_it_is() {
+    fn unknown_names_are_kept_verbatim() {
         for text in [
             "-p tcp --dport no-such",
             "-p udp --dport ssh",
@@ -400,17 +400,17 @@ mod tests {
             "-m string --string \"--dport\" ssh",
             "-p tcp -j REDIRECT --to-ports",
         ] {
-            assert_eq!(names().rule(text), text.parse(), "{text}");
+            assert_eq!(names().parse_rule(text), text.parse(), "{text}");
         }
-        assert!(names().rule("-p tcp\n").is_err());
-        // Of an option that takes no name nothing is looked up.
-        let rule = names().rule("-m comment --comment ssh -j ssh").unwrap();
+        assert!(names().parse_rule("-p tcp\n").is_err());
+        // The value of another option is not resolved.
+        let rule = names().parse_rule("-m comment --comment ssh -j ssh").unwrap();
         assert_eq!(rule.to_string(), "-m comment --comment ssh -j ssh");
     }
 
     #[test]
-    fn without_files_the_protocols_of_the_tools_are_known() {
-        let rule = Names::new().rule("-p mh --dport smtp").unwrap();
+    fn built_in_protocol_names_are_resolved_without_files() {
+        let rule = Names::new().parse_rule("-p mh --dport smtp").unwrap();
         assert_eq!(
             rule.normal_form(Family::Ipv6).to_string(),
             "-p mobility-header --dport smtp"

@@ -1,32 +1,34 @@
-//! Addresses with masks, interfaces, protocols and ports: what a rule tests of the packet itself.
+//! Networks, interfaces, protocols and ports of a packet.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::error::Error;
-use crate::family::Family;
-use crate::wire::options::decimal;
-use crate::wire::token::check_text;
+use ipnet::IpNet;
+use kernlink_base::Family;
 
-/// An address, with or without a mask, as `-s` and `-d` take it.
+use crate::error::Error;
+use crate::text::check_text;
+use crate::uapi::IFNAMSIZ;
+use crate::wire::options::decimal;
+
+/// An address with or without a mask, as the value of `-s` and `-d`.
 ///
-/// The value keeps what was written: `10.0.0.1` and `10.0.0.1/32` differ as values and are
-/// equal in the normal form.
+/// The value keeps the spelling: `10.0.0.1` and `10.0.0.1/32` are different values with the same normal form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Network {
-    /// The address; bits outside the mask are kept as written and have no meaning.
+    /// The address. Bits outside the mask have no meaning.
     pub address: IpAddr,
-    /// The mask; none means a single host.
+    /// The mask; `None` means a single host.
     pub mask: Option<Mask>,
 }
 
-/// Which bits of an address count.
+/// The bits of an address that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mask {
-    /// So many leading bits: 0 to 32, or 0 to 128.
+    /// Number of leading bits: 0 to 32, or 0 to 128.
     Prefix(u8),
-    /// These bits, which need not be the leading ones; of the address's family.
+    /// Any bits, as an address of the same family.
     Bits(IpAddr),
 }
 
@@ -47,7 +49,7 @@ impl Network {
             return Err(Error::invalid(
                 "network",
                 &value,
-                "has a prefix longer than the address",
+                "the prefix is longer than the address",
             ));
         }
         Ok(Network {
@@ -64,16 +66,15 @@ impl Network {
         }
     }
 
-    /// With its mask in the shortest form, none for a single host, and the address as it is: as
-    /// `iptables-save` prints the addresses of matches.
-    pub(crate) fn with_bare_mask(self) -> Self {
+    /// With the shortest mask, no mask for a single host, and the address unchanged, as `iptables-save` prints addresses of
+    /// matches.
+    pub(crate) fn with_short_mask(self) -> Self {
         let single = Mask::Prefix(Family::of(self.address).address_bits());
         let mask = Some(self.short_mask()).filter(|mask| *mask != single);
         Network { mask, ..self }
     }
 
-    /// With its mask in the shortest form and the bits outside it cleared, as `iptables-save` prints it
-    /// after `-s` and `-d`.
+    /// With the shortest mask and the bits outside it cleared, as `iptables-save` prints the value of `-s` and `-d`.
     pub(crate) fn normal_form(self) -> Self {
         let mask = self.short_mask();
         let address = match (self.address, mask) {
@@ -95,8 +96,8 @@ impl Network {
         }
     }
 
-    /// Whether every address of the family is in it, so that testing for it tests nothing.
-    pub(crate) fn is_everything(self) -> bool {
+    /// Whether it contains every address of the family.
+    pub(crate) fn is_any(self) -> bool {
         matches!(self.normal_form().mask, Some(Mask::Prefix(0)))
     }
 }
@@ -114,8 +115,19 @@ fn prefix_of(mask: IpAddr) -> Option<u8> {
 }
 
 impl From<IpAddr> for Network {
+    /// A single host, printed without a mask.
     fn from(address: IpAddr) -> Self {
         Network::host(address)
+    }
+}
+
+impl From<IpNet> for Network {
+    /// Bits outside the prefix are kept; [`IpNet::trunc`] clears them.
+    fn from(net: IpNet) -> Self {
+        Network {
+            address: net.addr(),
+            mask: Some(Mask::Prefix(net.prefix_len())),
+        }
     }
 }
 
@@ -133,14 +145,14 @@ impl FromStr for Network {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refused = |reason| Error::invalid("network", text, reason);
+        let invalid = |reason| Error::invalid("network", text, reason);
         let (address, mask) = match text.split_once('/') {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),
         };
         let address: IpAddr = address
             .parse()
-            .map_err(|_| refused("does not start with an IP address"))?;
+            .map_err(|_| invalid("expected an IP address before the mask"))?;
         let Some(mask) = mask else {
             return Ok(Network::host(address));
         };
@@ -149,9 +161,9 @@ impl FromStr for Network {
         }
         let bits: IpAddr = mask
             .parse()
-            .map_err(|_| refused("has neither a prefix length nor a mask"))?;
+            .map_err(|_| invalid("expected a prefix length or a mask after '/'"))?;
         if Family::of(bits) != Family::of(address) {
-            return Err(refused("has a mask of the other family"));
+            return Err(invalid("the mask belongs to the other address family"));
         }
         Ok(Network {
             address,
@@ -162,8 +174,8 @@ impl FromStr for Network {
 
 /// An address as the tools print it.
 ///
-/// They leave it to `inet_ntop`, which in glibc writes the last 32 bits of `::/96` with dots (`::192.0.2.1`), where
-/// the standard library of Rust does not. `::1` and all others below `::1:0` are not written so.
+/// They use `inet_ntop` of glibc, which prints the last 32 bits of an address in `::/96` with dots (`::192.0.2.1`) unless it is below
+/// `::1:0`. Rust's standard library does not.
 #[derive(Clone, Copy)]
 pub(crate) struct PrintedAddress(pub(crate) IpAddr);
 
@@ -171,7 +183,7 @@ impl fmt::Display for PrintedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             IpAddr::V6(address) if (0x1_0000..=u128::from(u32::MAX)).contains(&address.to_bits()) => {
-                // Just seen to fit.
+                // Below 2^32 by the condition above.
                 write!(f, "::{}", Ipv4Addr::from_bits(address.to_bits() as u32))
             }
             address => address.fmt(f),
@@ -179,29 +191,29 @@ impl fmt::Display for PrintedAddress {
     }
 }
 
-/// An interface name, or the beginning of one followed by `+`.
+/// An interface name, or a prefix of one followed by `+`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InterfacePattern(Box<str>);
 
 impl InterfacePattern {
-    /// Longest pattern in bytes: `IFNAMSIZ` (16) less the closing NUL.
-    pub const LIMIT: usize = 15;
+    /// Longest pattern in bytes: [`IFNAMSIZ`] less the closing NUL.
+    pub const LIMIT: usize = IFNAMSIZ - 1;
 
-    /// Takes a name, or a prefix and `+`.
+    /// Checks a name, or a prefix followed by `+`.
     ///
     /// # Errors
     ///
     /// [`Error::TooLong`] above [`InterfacePattern::LIMIT`] bytes; [`Error::Invalid`] if it is empty, is
-    /// `!`, starts with `-`, or holds a blank, a control character, a `/` or a double quote.
+    /// `!`, starts with `-`, or contains whitespace, a control character, a `/` or a double quote.
     pub fn new(pattern: &str) -> Result<Self, Error> {
         check_text("interface", pattern, Self::LIMIT, "IFNAMSIZ - 1")?;
-        let bad = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == '"';
+        let is_invalid = |c: char| c.is_whitespace() || c.is_control() || c == '/' || c == '"';
         let reason = if pattern.is_empty() {
-            "is empty"
+            "must not be empty"
         } else if pattern == "!" || pattern.starts_with('-') {
-            "is '!' or starts with '-', which the tools read as something else"
-        } else if pattern.contains(bad) {
-            "holds a blank, a control character, a '/' or a double quote"
+            "must not be '!' or start with '-'"
+        } else if pattern.contains(is_invalid) {
+            "must not contain whitespace, control characters, '/' or double quotes"
         } else {
             return Ok(InterfacePattern(pattern.into()));
         };
@@ -230,17 +242,16 @@ impl FromStr for InterfacePattern {
 
 macro_rules! protocols {
     ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal,)*) => {
-        /// A protocol above IP, as `-p` takes it.
+        /// The value of `-p`: an IP protocol, or any.
         ///
-        /// Protocols that `/etc/protocols` of Debian 12 names are printed by that name; on a host with other names, or
-        /// without that file, the tools print another name or the number, which means the same.
-        /// [`Protocol::Number`] keeps a number that was written as one; in the normal form it becomes a name where
-        /// there is one.
+        /// Unlike [`kernlink_base::Protocol`], it keeps whether a name or a number was written. Names are those of
+        /// `/etc/protocols` of Debian 12; on a host with another file the tools print another name or the number, which
+        /// has the same meaning. In the normal form a [`Protocol::Number`] with a name becomes the name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Protocol {
             $($(#[$doc])* $variant,)*
-            /// Any other, or one of the above written as a number.
+            /// A protocol written as a number.
             Number(u8),
         }
 
@@ -251,7 +262,7 @@ macro_rules! protocols {
 }
 
 protocols! {
-    /// Any protocol (0): testing for it tests nothing.
+    /// Any protocol (0).
     All = 0 "all",
     /// `icmp` (1).
     Icmp = 1 "icmp",
@@ -361,8 +372,21 @@ protocols! {
     Rohc = 142 "rohc",
 }
 
+impl From<kernlink_base::Protocol> for Protocol {
+    /// By name if the protocol has one.
+    fn from(protocol: kernlink_base::Protocol) -> Self {
+        Protocol::Number(protocol.0).normal_form()
+    }
+}
+
+impl From<Protocol> for kernlink_base::Protocol {
+    fn from(protocol: Protocol) -> Self {
+        kernlink_base::Protocol(protocol.number())
+    }
+}
+
 impl Protocol {
-    /// The number in the IP header; 0 for any.
+    /// The number in the IP header; 0 for [`Protocol::All`].
     pub fn number(self) -> u8 {
         match self {
             Protocol::Number(number) => number,
@@ -400,7 +424,7 @@ impl fmt::Display for Protocol {
 impl FromStr for Protocol {
     type Err = Error;
 
-    /// A name known here in any case (`icmpv6`, `mh` and `ip` too), or a number.
+    /// Parses a name in any case (also `icmpv6`, `mh` and `ip`), or a number up to 255.
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "tcp" => return Ok(Protocol::Tcp),
@@ -420,18 +444,18 @@ impl FromStr for Protocol {
             Error::invalid(
                 "protocol",
                 text,
-                "is neither a number up to 255 nor a name known here",
+                "expected a name of /etc/protocols or a number up to 255",
             )
         })
     }
 }
 
-/// One port or a range of ports, both ends included.
+/// One port or an inclusive range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortRange {
     /// First port.
     pub first: u16,
-    /// Last port; the same as the first for a single one.
+    /// Last port; equal to `first` for a single port.
     pub last: u16,
 }
 
@@ -440,19 +464,19 @@ impl PortRange {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if they are the wrong way round.
+    /// [`Error::Invalid`] if `first` is greater than `last`.
     pub fn new(first: u16, last: u16) -> Result<Self, Error> {
         if first > last {
             return Err(Error::invalid(
                 "port range",
                 &format!("{first}:{last}"),
-                "ends before it starts",
+                "the first port is greater than the last",
             ));
         }
         Ok(PortRange { first, last })
     }
 
-    /// Reads `first SEPARATOR last`; an end left out is the first or last port there is.
+    /// Parses `first SEPARATOR last`. A missing first port is 0, a missing last port 65535.
     pub(crate) fn read(text: &str, separator: char) -> Option<Self> {
         match text.split_once(separator) {
             Some((first, last)) => {
@@ -464,7 +488,7 @@ impl PortRange {
         }
     }
 
-    /// With `-` between the ends, as targets write it.
+    /// With `-` between the ports, as options of targets have it.
     pub(crate) fn dashed(self) -> Dashed {
         Dashed(self)
     }
@@ -505,13 +529,13 @@ impl fmt::Display for PortRange {
 impl FromStr for PortRange {
     type Err = Error;
 
-    /// `80`, `80:90`, `80:` or `:90`; no leading zeros, which the tools would take for octal.
+    /// Parses `80`, `80:90`, `80:` or `:90`. Leading zeros, which mean octal to the tools, are refused.
     fn from_str(text: &str) -> Result<Self, Error> {
         PortRange::read(text, ':').ok_or_else(|| {
             Error::invalid(
                 "port range",
                 text,
-                "is not PORT or FIRST:LAST in decimal without leading zeros",
+                "expected PORT or FIRST:LAST in decimal without leading zeros",
             )
         })
     }
@@ -522,7 +546,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_print_as_written_and_normalise_as_saved() {
+    fn networks_print_as_written_and_have_the_normal_form_of_the_tools() {
         for (written, saved) in [
             ("10.0.0.1", "10.0.0.1/32"),
             ("10.0.0.1/8", "10.0.0.0/8"),
@@ -541,7 +565,7 @@ mod tests {
             assert_eq!(network.to_string(), written);
             assert_eq!(network.normal_form().to_string(), saved);
         }
-        for bad in [
+        for text in [
             "",
             "x",
             "10.0.0.1/33",
@@ -550,12 +574,20 @@ mod tests {
             "10.0.0.1/08",
             "host.example",
         ] {
-            assert!(bad.parse::<Network>().is_err(), "{bad}");
+            assert!(text.parse::<Network>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn a_port_with_a_leading_zero_is_not_taken() {
+    fn an_ip_network_is_a_network_with_a_prefix() {
+        for text in ["10.1.2.3/8", "0.0.0.0/0", "2001:db8::1/128"] {
+            let net: IpNet = text.parse().unwrap();
+            assert_eq!(Network::from(net), text.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_port_with_a_leading_zero_is_refused() {
         assert!("0443".parse::<PortRange>().is_err());
         assert_eq!("5:".parse::<PortRange>().unwrap().to_string(), "5:65535");
         assert_eq!(":5".parse::<PortRange>().unwrap().to_string(), "0:5");

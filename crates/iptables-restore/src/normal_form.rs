@@ -1,20 +1,21 @@
-//! The form in which equal meaning is equal value: what `iptables-save` prints.
+//! The normal form of rules: rules with equal meaning are equal values.
 
-use crate::family::Family;
+use kernlink_base::Family;
+
 use crate::matches::Match;
 use crate::rule::Rule;
 
 impl Rule {
     /// The rule as `iptables-save` would print it after a restore.
     ///
-    /// - Addresses with their mask, in the shortest form, bits outside it cleared; no mask of every address.
+    /// - Networks with a mask in the shortest form and the bits outside it cleared; tests of all addresses left out.
     /// - `-s`, `-d`, `-i`, `-o`, `-p`, `-f` first and in this order, then the matches in the order given.
-    /// - Marks set by `--set-xmark value/mask`; the mask of a test left out if it is all bits.
-    /// - Lists of states in the tools' order; rates in the longest unit; defaults left out or written out,
-    ///   as the tools do it for the match at hand.
+    /// - Marks set by `--set-xmark value/mask`; a mask of all bits left out of tests.
+    /// - States in the order of the tools; rates in the longest unit; defaults left out or written out, as the tools do for each
+    ///   match.
     ///
-    /// Verbatim parts are compared by their words. Source of each: `extensions/` and `print_rule` of
-    /// iptables 1.8.9, checked against both back ends.
+    /// Verbatim matches and targets are unchanged. Source: `extensions/` and `print_rule` of
+    /// iptables 1.8.9, checked against both variants.
     pub fn normal_form(&self, family: Family) -> Rule {
         let mut matches: Vec<Match> = self
             .matches
@@ -22,7 +23,7 @@ impl Rule {
             .filter_map(|test| test.normal_form(family))
             .collect();
         // Stable, so the matches with `-m` keep their order.
-        matches.sort_by_key(place);
+        matches.sort_by_key(order);
         Rule {
             matches,
             target: self.target.as_ref().map(|target| target.normal_form(family)),
@@ -30,7 +31,7 @@ impl Rule {
     }
 }
 
-fn place(test: &Match) -> u8 {
+fn order(test: &Match) -> u8 {
     match test {
         Match::Source(_) => 0,
         Match::Destination(_) => 1,

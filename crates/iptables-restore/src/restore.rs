@@ -1,36 +1,37 @@
-//! What one `iptables-restore` is given.
+//! Inputs of `iptables-restore`.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
+use kernlink_base::Family;
 
 use crate::chain::ChainName;
 use crate::error::Error;
-use crate::family::Family;
 use crate::matches::Match;
 use crate::rule::Rule;
-use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
+use crate::ruleset::{Chain, CountedRule, Ruleset};
+use crate::style::Style;
 use crate::table::{Counters, Policy, Table};
 use crate::targets::Target;
-use crate::wire::render::Style;
+use crate::variant::tool;
+use crate::wire::render::render_edit;
 
 /// The input of one `iptables-restore` of one family: edits of one or more tables.
 ///
-/// Each table is changed at once or not at all; several tables are changed one after the other, in the
-/// order in which they are named here. So put first what is harmless without the rest: the targets of a
-/// service before the rules that lead to them.
+/// Each table is changed atomically. Several tables are changed one after the other, in the order in which they are first named, so
+/// name tables first whose changes are harmless without the rest.
 #[derive(Clone, Debug)]
 pub struct Restore {
-    /// Which tool.
+    /// `iptables-restore` or `ip6tables-restore`.
     pub family: Family,
-    /// Whether what the tables hold beside the edits stays.
+    /// What happens to other chains and rules of the tables.
     pub mode: RestoreMode,
     tables: IndexMap<Table, Vec<Edit>>,
 }
 
 impl PartialEq for Restore {
-    /// The order of the tables counts.
+    /// Includes the order of the tables.
     fn eq(&self, other: &Self) -> bool {
         let parts = |restore: &Restore| (restore.family, restore.mode);
         parts(self) == parts(other) && self.tables.as_slice() == other.tables.as_slice()
@@ -39,71 +40,70 @@ impl PartialEq for Restore {
 
 impl Eq for Restore {}
 
-/// What happens to chains and rules that an input does not name.
+/// What happens to chains and rules of a table that an input does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestoreMode {
-    /// They stay (`--noflush`). A chain that is declared is emptied, a built-in one is not.
+    /// They are kept (`--noflush`). A declaration flushes the chain unless it is built in.
     Keep,
-    /// They go: each table named becomes exactly what its edits make.
+    /// They are deleted: a table contains only what its edits create.
     Replace,
 }
 
 /// One line of restore input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// `:CHAIN POLICY [packets:bytes]`: make the chain if it is not there, empty it if it is not a
-    /// built-in one, set policy and counters of a built-in one.
+    /// `:CHAIN POLICY [packets:bytes]`: create or flush the chain; of a built-in chain, set policy and counters.
     Declare {
         /// The chain.
         chain: ChainName,
-        /// Its policy; none (`-`) for chains other than the built-in ones.
+        /// Its policy; `None` (`-`) for chains that are not built in.
         policy: Option<Policy>,
         /// Counters of the policy.
         counters: Counters,
     },
-    /// `-N CHAIN`: make the chain, which must not be there.
+    /// `-N CHAIN`: create the chain, which must not exist.
     NewChain {
         /// The chain.
         chain: ChainName,
     },
-    /// `-A CHAIN RULE`: put at the end.
+    /// `-A CHAIN RULE`: append a rule.
     Append {
         /// The chain.
         chain: ChainName,
         /// The rule.
         rule: Rule,
-        /// Counters it starts with; none for zero.
+        /// Its initial counters; `None` for zero.
         counters: Option<Counters>,
     },
-    /// `-I CHAIN [POSITION] RULE`: put before the rule at `position`.
+    /// `-I CHAIN [POSITION] RULE`: insert a rule before the rule at `position`.
     Insert {
         /// The chain.
         chain: ChainName,
-        /// Counted from 1; none (1) for the first place.
+        /// Counted from 1; `None` means 1.
         position: Option<NonZeroU32>,
         /// The rule.
         rule: Rule,
     },
-    /// `-D CHAIN RULE`: take out the first rule that is the same.
+    /// `-D CHAIN RULE`: delete the first equal rule.
     Delete {
         /// The chain.
         chain: ChainName,
         /// The rule.
         rule: Rule,
     },
-    /// `-D CHAIN POSITION`: take out the rule at `position`.
+    /// `-D CHAIN POSITION`: delete the rule at `position`.
     DeleteAt {
         /// The chain.
         chain: ChainName,
         /// Counted from 1.
         position: NonZeroU32,
     },
-    /// `-F CHAIN`: take out all rules.
+    /// `-F CHAIN`: delete all rules of the chain.
     Flush {
         /// The chain.
         chain: ChainName,
     },
-    /// `-X CHAIN`: delete the chain, which must be empty and not referred to.
+    /// `-X CHAIN`: delete the chain, which must be empty and not be referred to.
     DeleteChain {
         /// The chain.
         chain: ChainName,
@@ -129,7 +129,7 @@ impl Edit {
         }
     }
 
-    /// `-I CHAIN RULE`: in the first place.
+    /// `-I CHAIN RULE`: at the top.
     pub fn insert(chain: ChainName, rule: Rule) -> Self {
         Edit::Insert {
             chain,
@@ -162,7 +162,34 @@ impl Edit {
         }
     }
 
-    /// The option that begins it: `-A` of an append; `:` of a declaration.
+    /// Refuses values that the tools would not accept or would parse differently.
+    pub(crate) fn check(&self, table: Table) -> Result<(), Error> {
+        if let Edit::Declare {
+            chain,
+            policy: Some(_),
+            ..
+        } = self
+            && !table.is_builtin(chain)
+        {
+            return Err(Error::invalid(
+                "policy",
+                chain.as_str(),
+                "only built-in chains have a policy",
+            ));
+        }
+        let Some(rule) = self.rule() else { return Ok(()) };
+        for test in &rule.matches {
+            if let Match::Set(set) = test {
+                set.set.value().check()?;
+            }
+        }
+        match &rule.target {
+            Some(Target::Set(set)) => set.set.check(),
+            _ => Ok(()),
+        }
+    }
+
+    /// The option of its line: `-A` of an append; `:` of a declaration.
     pub(crate) fn option(&self) -> &'static str {
         match self {
             Edit::Declare { .. } => ":",
@@ -175,102 +202,17 @@ impl Edit {
         }
     }
 
-    /// The rule it writes or takes out, if it names one.
+    /// The rule that it adds or deletes; `None` for other edits.
     pub fn rule(&self) -> Option<&Rule> {
         match self {
             Edit::Append { rule, .. } | Edit::Insert { rule, .. } | Edit::Delete { rule, .. } => Some(rule),
             _ => None,
         }
     }
-
-    /// Appends the line, with its line feed.
-    pub(crate) fn render_into(&self, out: &mut String, style: Style) {
-        let mut command = |option: &str, chain: &ChainName| {
-            out.push_str(option);
-            out.push_str(chain.as_str());
-        };
-        match self {
-            Edit::Declare {
-                chain,
-                policy,
-                counters,
-            } => {
-                command(":", chain);
-                out.push_str(match policy {
-                    Some(Policy::Accept) => " ACCEPT ",
-                    Some(Policy::Drop) => " DROP ",
-                    None => " - ",
-                });
-                out.push_str(&counters.to_string());
-            }
-            Edit::Append {
-                chain,
-                rule,
-                counters,
-            } => return append(out, chain, rule, *counters, style),
-            Edit::Insert {
-                chain,
-                position,
-                rule,
-            } => {
-                command("-I ", chain);
-                if let Some(position) = position {
-                    out.push(' ');
-                    out.push_str(&position.to_string());
-                }
-                rule.render_into(out, style);
-            }
-            Edit::NewChain { chain } => command("-N ", chain),
-            Edit::Delete { chain, rule } => {
-                command("-D ", chain);
-                rule.render_into(out, style);
-            }
-            Edit::DeleteAt { chain, position } => {
-                command("-D ", chain);
-                out.push(' ');
-                out.push_str(&position.to_string());
-            }
-            Edit::Flush { chain } => command("-F ", chain),
-            Edit::DeleteChain { chain } => command("-X ", chain),
-        }
-        out.push('\n');
-    }
-}
-
-fn append(out: &mut String, chain: &ChainName, rule: &Rule, counters: Option<Counters>, style: Style) {
-    if let Some(counters) = counters {
-        out.push_str(&counters.to_string());
-        out.push(' ');
-    }
-    out.push_str("-A ");
-    out.push_str(chain.as_str());
-    rule.render_into(out, style);
-    out.push('\n');
-}
-
-pub(crate) fn render_table(out: &mut String, table: Table, rules: &TableRules, style: Style) {
-    out.push('*');
-    out.push_str(table.as_str());
-    out.push('\n');
-    for (name, chain) in rules.chains() {
-        let Chain { policy, counters, .. } = chain;
-        Edit::Declare {
-            chain: *name,
-            policy: *policy,
-            counters: *counters,
-        }
-        .render_into(out, style);
-    }
-    for (name, chain) in rules.chains() {
-        for CountedRule { rule, counters } in &chain.rules {
-            append(out, name, rule, *counters, style);
-        }
-    }
-    out.push_str("COMMIT\n");
 }
 
 impl Restore {
-    /// An input without tables that keeps what is there.
+    /// An input without tables, in mode [`RestoreMode::Keep`].
     pub fn new(family: Family) -> Self {
         Restore {
             family,
@@ -279,7 +221,7 @@ impl Restore {
         }
     }
 
-    /// The input that makes each table of `ruleset` exactly what it is there.
+    /// The input after which each table of `ruleset` contains exactly the chains and rules of `ruleset`.
     pub fn replace(family: Family, ruleset: &Ruleset) -> Self {
         let mut restore = Restore {
             mode: RestoreMode::Replace,
@@ -310,30 +252,30 @@ impl Restore {
         restore
     }
 
-    /// The input with one more edit of `table`, after those it has.
+    /// Appends an edit of `table`.
     pub fn with(mut self, table: Table, edit: Edit) -> Self {
         self.push(table, edit);
         self
     }
 
-    /// Adds an edit of `table` after those it has; a table not named yet goes to the end.
+    /// Appends an edit of `table`. A new table is the last one.
     pub fn push(&mut self, table: Table, edit: Edit) {
         self.table_mut(table).push(edit);
     }
 
-    /// The edits of `table`, which goes to the end if it is not named yet.
+    /// The edits of `table`. A new table is the last one.
     pub fn table_mut(&mut self, table: Table) -> &mut Vec<Edit> {
         self.tables.entry(table).or_default()
     }
 
-    /// The tables in order, each with its edits in order.
+    /// The tables with their edits, both in order.
     pub fn tables(&self) -> impl ExactSizeIterator<Item = (Table, &[Edit])> {
         self.tables
             .iter()
             .map(|(table, edits)| (*table, edits.as_slice()))
     }
 
-    /// Whether it changes nothing: no table has an edit, and none is emptied.
+    /// Whether no table has an edit and none is flushed.
     pub fn is_empty(&self) -> bool {
         match self.mode {
             RestoreMode::Keep => self.tables.values().all(Vec::is_empty),
@@ -349,17 +291,17 @@ impl Restore {
             .collect()
     }
 
-    /// The tables that are written: all that are emptied or have edits.
+    /// The tables in the rendered text: those that have edits or are flushed.
     fn sections(&self) -> impl Iterator<Item = (&Table, &Vec<Edit>)> {
         self.tables
             .iter()
             .filter(|(_, edits)| self.mode == RestoreMode::Replace || !edits.is_empty())
     }
 
-    /// The text the tool is given, in `style`.
+    /// The text of the input.
     ///
-    /// One line for each edit; the line numbers that the tools report count `*table` and `COMMIT` too. A
-    /// table without edits is not named where what is there stays.
+    /// One line for each edit. The line numbers that the tools report include `*table` and `COMMIT`. In mode [`RestoreMode::Keep`]
+    /// tables without edits are left out.
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, edits) in self.sections() {
@@ -367,24 +309,24 @@ impl Restore {
             out.push_str(table.as_str());
             out.push('\n');
             for edit in edits {
-                edit.render_into(&mut out, style);
+                render_edit(&mut out, edit, style);
             }
             out.push_str("COMMIT\n");
         }
         out
     }
 
-    /// The text, checked against what the tools can read at all.
+    /// The text of the input, checked for what the tools can parse.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLong`] if a line is longer than [`Restore::LINE_LIMIT`], which the tools would read as two
-    /// lines, or has more words than they take; [`Error::Invalid`] if a set reference has no or too many
-    /// directions, or a declared chain has a policy that it cannot have.
+    /// [`Error::TooLong`] if a line is longer than [`Restore::LINE_LIMIT`], which the tools would parse as two
+    /// lines, or has more arguments than [`Restore::ARGUMENT_LIMIT`]; [`Error::Invalid`] if a set reference has no or too many
+    /// directions, or a chain that is not built in is declared with a policy.
     pub fn render_checked(&self, style: Style) -> Result<String, Error> {
         for (table, edits) in &self.tables {
             for edit in edits {
-                check(*table, edit)?;
+                edit.check(*table)?;
             }
         }
         let text = self.render(style);
@@ -401,23 +343,27 @@ impl Restore {
             if line.len() > Self::LINE_LIMIT {
                 return too_long(line.len(), Self::LINE_LIMIT, "buffer of xtables_restore_main - 2");
             }
-            // Only a long line can hold many words.
-            if line.len() > 2 * Self::WORD_LIMIT {
-                let words = line.split([' ', '\t']).count();
-                if words > Self::WORD_LIMIT {
-                    return too_long(words, Self::WORD_LIMIT, "MAX_ARGC less the words the tool adds");
+            // Only a long line can contain many arguments.
+            if line.len() > 2 * Self::ARGUMENT_LIMIT {
+                let arguments = line.split([' ', '\t']).count();
+                if arguments > Self::ARGUMENT_LIMIT {
+                    return too_long(
+                        arguments,
+                        Self::ARGUMENT_LIMIT,
+                        "MAX_ARGC less the arguments that the tool adds",
+                    );
                 }
             }
         }
         Ok(text)
     }
 
-    /// Longest line in bytes, its line feed not counted. Source: `iptables/iptables-restore.c`, 1.8.9.
+    /// Longest line in bytes, without its line feed. Source: `iptables/iptables-restore.c`, 1.8.9.
     pub const LINE_LIMIT: usize = 10_238;
-    /// Most words in a line, those between quotes counted one by one. Source: `iptables/xshared.h`, 1.8.9.
-    pub const WORD_LIMIT: usize = 245;
+    /// Most arguments in a line, where each word within quotes counts as one. Source: `iptables/xshared.h`, 1.8.9.
+    pub const ARGUMENT_LIMIT: usize = 245;
 
-    /// What line `line` of the rendered text holds, counted from 1; none past its end.
+    /// The meaning of a line of the rendered text, counted from 1; `None` after its end.
     pub fn line(&self, line: usize) -> Option<Line<'_>> {
         let mut before = 0;
         for (table, edits) in self.sections() {
@@ -425,11 +371,11 @@ impl Restore {
             if within <= edits.len() + 1 {
                 let edit = within
                     .checked_sub(1)
-                    .and_then(|place| Some((place, edits.get(place)?)));
+                    .and_then(|index| Some((index, edits.get(index)?)));
                 return Some(match edit {
-                    Some((place, edit)) => Line::Edit {
+                    Some((index, edit)) => Line::Edit {
                         table: *table,
-                        place,
+                        index,
                         edit,
                     },
                     None if within == 0 => Line::Table(*table),
@@ -449,10 +395,10 @@ pub enum Line<'r> {
     Table(Table),
     /// An edit.
     Edit {
-        /// The table it belongs to.
+        /// The table.
         table: Table,
-        /// Its place among the edits of the table, counted from 0.
-        place: usize,
+        /// Its index among the edits of the table, from 0.
+        index: usize,
         /// The edit.
         edit: &'r Edit,
     },
@@ -460,49 +406,22 @@ pub enum Line<'r> {
     Commit(Table),
 }
 
-/// Refuses what a value may hold and the tools would not take, or not as it is meant.
-pub(crate) fn check(table: Table, edit: &Edit) -> Result<(), Error> {
-    if let Edit::Declare {
-        chain,
-        policy: Some(_),
-        ..
-    } = edit
-        && !table.is_builtin(chain)
-    {
-        return Err(Error::invalid(
-            "policy",
-            chain.as_str(),
-            "is given for a chain that is not built in",
-        ));
-    }
-    let Some(rule) = edit.rule() else { return Ok(()) };
-    for test in &rule.matches {
-        if let Match::Set(set) = test {
-            set.set.value().check()?;
-        }
-    }
-    match &rule.target {
-        Some(Target::Set(set)) => set.set.check(),
-        _ => Ok(()),
-    }
-}
-
 impl fmt::Display for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();
-        self.render_into(&mut text, Style::SAVE);
+        render_edit(&mut text, self, Style::SAVE);
         f.write_str(text.trim_end())
     }
 }
 
 impl fmt::Display for Restore {
-    /// As a shell would run it.
+    /// As a shell command with a here-document.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mode = match self.mode {
             RestoreMode::Keep => " --noflush",
             RestoreMode::Replace => "",
         };
-        let tool = self.family.tool();
+        let tool = tool(self.family);
         write!(
             f,
             "{tool}-restore{mode} --counters <<'EOF'\n{}EOF",

@@ -1,29 +1,30 @@
-//! Rule sets: tables, their chains and the rules in them.
+//! Rule sets: tables, their chains and rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use indexmap::IndexMap;
+use kernlink_base::Family;
 
 use crate::chain::ChainName;
-use crate::family::Family;
 use crate::restore::Restore;
 use crate::rule::Rule;
+use crate::style::Style;
 use crate::table::{Counters, Policy, Table};
 use crate::unreadable::UnreadableLine;
-use crate::wire::render::Style;
+use crate::wire::render::render_table;
 
-/// All tables of one address family, as read by `iptables-save` or as wanted.
+/// Tables of one address family, as `iptables-save` prints them.
 ///
-/// Tables and chains keep their order, because rendering must give the text that was read. A table that is
-/// not in it is not there (or was not asked for), which is not the same as an empty one.
+/// Tables and chains keep their order, so that rendering reproduces the parsed text. A missing table does not exist or was not
+/// requested; it differs from a table without rules.
 ///
-/// Equality looks at the order of rules, not at that of tables and chains, which means nothing.
+/// Equality includes the order of rules, but not that of tables and chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruleset {
     tables: IndexMap<Table, TableRules>,
     pub(crate) unreadable_tables: BTreeMap<Table, UnreadableLine>,
-    /// Lines that belong to none of the five tables.
+    /// Lines outside the five tables.
     pub(crate) unreadable_lines: Vec<UnreadableLine>,
 }
 
@@ -31,32 +32,30 @@ pub struct Ruleset {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableRules {
     chains: IndexMap<ChainName, Chain>,
-    /// Chains whose names the tools do not take, and their rules.
+    /// Chains with invalid names, and their rules.
     pub(crate) unreadable_lines: Vec<UnreadableLine>,
 }
 
 /// One chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
-    /// What happens at its end; none for chains other than the built-in ones.
+    /// What happens to packets at its end; `None` for chains that are not built in.
     pub policy: Option<Policy>,
-    /// Packets that met the policy; zero for chains without one.
+    /// Packets that the policy applied to; zero for chains without a policy.
     pub counters: Counters,
-    /// The rules, first one first. May be empty. Without those in `unreadable`.
+    /// The parsed rules in order, without those in `unreadable`.
     pub rules: Vec<CountedRule>,
-    /// Rules that a [tolerant](crate::Save::tolerant) read could not understand, by their position among all rules of
-    /// the chain, counted from 0. Empty after a strict read.
-    ///
-    /// A chain with such a rule equals no chain without it.
+    /// Rules that a [lenient](crate::Save::lenient) read could not parse, by their position among all rules of the chain, from 0.
+    /// Empty after a strict read.
     pub unreadable: BTreeMap<usize, UnreadableLine>,
 }
 
-/// A rule with what it has counted.
+/// A rule with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedRule {
     /// The rule.
     pub rule: Rule,
-    /// What it has counted; none if that was not asked for, or is left to the kernel.
+    /// `None` if counters were not requested, or are not to be set.
     pub counters: Option<Counters>,
 }
 
@@ -67,7 +66,7 @@ impl From<Rule> for CountedRule {
 }
 
 impl Chain {
-    /// A chain without policy that holds `rules`.
+    /// A chain with these rules, without a policy.
     pub fn with_rules(rules: impl IntoIterator<Item = Rule>) -> Self {
         Chain {
             rules: rules.into_iter().map(CountedRule::from).collect(),
@@ -75,7 +74,7 @@ impl Chain {
         }
     }
 
-    /// The same chain with a policy.
+    /// Sets the policy.
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
@@ -86,29 +85,29 @@ impl Chain {
         self.rules.iter().map(|counted| &counted.rule)
     }
 
-    /// Whether `rule`, or one that means the same, is in the chain.
-    pub fn holds(&self, rule: &Rule, family: Family) -> bool {
+    /// Whether the chain contains an [equivalent](Rule::is_equivalent) rule.
+    pub fn contains(&self, rule: &Rule, family: Family) -> bool {
         self.position(rule, family).is_some()
     }
 
-    /// Where the first rule that means the same as `rule` stands, counted from 0.
+    /// The index in `rules` of the first [equivalent](Rule::is_equivalent) rule.
     pub fn position(&self, rule: &Rule, family: Family) -> Option<usize> {
         let normal = rule.normal_form(family);
         self.rules()
             .position(|known| *known == normal || known.normal_form(family) == normal)
     }
 
-    /// Whether the chain holds no rule, readable or not.
+    /// Whether the chain contains no rule, parsed or unreadable.
     pub(crate) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.unreadable.is_empty()
     }
 
-    /// Number of rules, readable or not.
+    /// Number of rules, parsed or unreadable.
     pub(crate) fn len(&self) -> usize {
         self.rules.len() + self.unreadable.len()
     }
 
-    /// All rules in order; none for one that could not be read.
+    /// All rules in order; `None` for an unreadable one.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Option<&Rule>> {
         let mut rules = self.rules();
         (0..self.len()).map(move |at| {
@@ -120,28 +119,28 @@ impl Chain {
         })
     }
 
-    /// Puts a rule where `at` rules, readable or not, stand before it. False if there are fewer.
+    /// Inserts a rule after `at` rules, parsed or unreadable. False if there are fewer.
     pub(crate) fn insert(&mut self, at: usize, rule: CountedRule) -> bool {
         if at > self.len() {
             return false;
         }
         let later = self.unreadable.split_off(&at);
-        let place = at.saturating_sub(self.unreadable.len());
-        self.rules.insert(place.min(self.rules.len()), rule);
+        let index = at.saturating_sub(self.unreadable.len());
+        self.rules.insert(index.min(self.rules.len()), rule);
         self.unreadable
             .extend(later.into_iter().map(|(position, line)| (position + 1, line)));
         true
     }
 
-    /// Takes the rule out before which `at` rules stand, readable or not. False if there are fewer.
+    /// Removes the rule after `at` rules, parsed or unreadable. False if there are fewer.
     pub(crate) fn remove(&mut self, at: usize) -> bool {
         if at >= self.len() {
             return false;
         }
         let mut later = self.unreadable.split_off(&at);
-        let place = at.saturating_sub(self.unreadable.len());
-        if later.remove(&at).is_none() && place < self.rules.len() {
-            self.rules.remove(place);
+        let index = at.saturating_sub(self.unreadable.len());
+        if later.remove(&at).is_none() && index < self.rules.len() {
+            self.rules.remove(index);
         }
         self.unreadable
             .extend(later.into_iter().map(|(position, line)| (position - 1, line)));
@@ -155,18 +154,18 @@ impl TableRules {
         TableRules::default()
     }
 
-    /// The chain, if it is there.
+    /// The chain, if the table contains it.
     pub fn chain(&self, name: &ChainName) -> Option<&Chain> {
         self.chains.get(name)
     }
 
-    /// The chain, made empty if it is not there.
+    /// The chain, created without rules if the table does not contain it.
     pub fn chain_mut(&mut self, name: ChainName) -> &mut Chain {
         self.chains.entry(name).or_default()
     }
 
-    /// The chain, which is most likely the one at `hint`; sets `hint` to its place.
-    pub(crate) fn near_mut(&mut self, name: &ChainName, hint: &mut usize) -> Option<&mut Chain> {
+    /// The chain, if the table contains it. It is first looked up at index `hint`, which is set to its index.
+    pub(crate) fn chain_mut_with_hint(&mut self, name: &ChainName, hint: &mut usize) -> Option<&mut Chain> {
         if self
             .chains
             .get_index(*hint)
@@ -177,16 +176,16 @@ impl TableRules {
         self.chains.get_index_mut(*hint).map(|(_, chain)| chain)
     }
 
-    pub(crate) fn known_mut(&mut self, name: &ChainName) -> Option<&mut Chain> {
+    pub(crate) fn existing_chain_mut(&mut self, name: &ChainName) -> Option<&mut Chain> {
         self.chains.get_mut(name)
     }
 
-    /// Puts a chain at the end, or in the place of the one of that name.
+    /// Adds a chain at the end, or replaces the one with this name and returns it.
     pub fn insert(&mut self, name: ChainName, chain: Chain) -> Option<Chain> {
         self.chains.insert(name, chain)
     }
 
-    /// Takes a chain out; the others keep their order.
+    /// Removes a chain. The others keep their order.
     pub fn remove(&mut self, name: &ChainName) -> Option<Chain> {
         self.chains.shift_remove(name)
     }
@@ -196,7 +195,7 @@ impl TableRules {
         self.chains.iter()
     }
 
-    /// What a [tolerant](crate::Save::tolerant) read of this table could not understand, in the order of the lines.
+    /// The lines of this table that a [lenient](crate::Save::lenient) read skipped, in order.
     pub fn unreadable(&self) -> Vec<&UnreadableLine> {
         let of_chains = self.chains.values().flat_map(|chain| chain.unreadable.values());
         let mut lines: Vec<_> = self.unreadable_lines.iter().chain(of_chains).collect();
@@ -204,29 +203,29 @@ impl TableRules {
         lines
     }
 
-    /// Number of rules that were read, in all chains.
+    /// Number of parsed rules in all chains.
     pub fn rule_count(&self) -> usize {
         self.chains.values().map(|chain| chain.rules.len()).sum()
     }
 }
 
 impl Ruleset {
-    /// No table at all.
+    /// No tables.
     pub fn new() -> Self {
         Ruleset::default()
     }
 
-    /// The table, if it is there.
+    /// The table, if it exists and was printed.
     pub fn table(&self, table: Table) -> Option<&TableRules> {
         self.tables.get(&table)
     }
 
-    /// The table, made without chains and put at the end if it is not there.
+    /// The table, added without chains at the end if it is missing.
     pub fn table_mut(&mut self, table: Table) -> &mut TableRules {
         self.tables.entry(table).or_default()
     }
 
-    /// Takes a table out; the others keep their order.
+    /// Removes a table. The others keep their order.
     pub fn remove(&mut self, table: Table) -> Option<TableRules> {
         self.tables.shift_remove(&table)
     }
@@ -236,13 +235,13 @@ impl Ruleset {
         self.tables.iter().map(|(table, rules)| (*table, rules))
     }
 
-    /// The chain of a table, if both are there.
+    /// The chain of a table, if both exist.
     pub fn chain(&self, table: Table, chain: &ChainName) -> Option<&Chain> {
         self.table(table)?.chain(chain)
     }
 
-    /// What a [tolerant](crate::Save::tolerant) read could not understand, in the order of the lines. After a strict
-    /// read only the lines by which `iptables-nft-save` says that it does not print a table.
+    /// The lines that a [lenient](crate::Save::lenient) read skipped, in order. After a strict read, only the lines by which
+    /// `iptables-nft-save` reports a table that it does not print.
     pub fn unreadable(&self) -> Vec<&UnreadableLine> {
         let of_tables = self.tables.values().flat_map(TableRules::unreadable);
         let mut lines: Vec<_> = self
@@ -255,38 +254,37 @@ impl Ruleset {
         lines
     }
 
-    /// Whether the table is there and nothing is known of its chains: the tool did not show it. Such a table is not
-    /// among [`tables`](Self::tables).
+    /// Whether the table exists but the tool did not print it. Such a table is not among [`tables`](Self::tables).
     pub fn is_unreadable(&self, table: Table) -> bool {
         self.unreadable_tables.contains_key(&table)
     }
 
-    /// Number of rules that were read, in all tables.
+    /// Number of parsed rules in all tables.
     pub fn rule_count(&self) -> usize {
         self.tables.values().map(TableRules::rule_count).sum()
     }
 
-    /// The whole as text that `iptables-restore` takes, in the order of tables and chains kept here.
+    /// The rule set as input of `iptables-restore`, with tables and chains in order.
     ///
-    /// With [`Style::SAVE`] this is what `iptables-save` printed when the value was read from it, less the
-    /// lines that begin with `#`.
+    /// With [`Style::SAVE`] a rule set parsed from the output of `iptables-save` renders to that output without the lines that start
+    /// with `#`.
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, rules) in self.tables() {
-            crate::restore::render_table(&mut out, table, rules, style);
+            render_table(&mut out, table, rules, style);
         }
         out
     }
 
-    /// Adds the tables of `other`, and what could not be read there.
+    /// Adds the tables and the unreadable lines of `other`.
     pub fn merge(&mut self, other: Ruleset) {
         self.tables.extend(other.tables);
         self.unreadable_tables.extend(other.unreadable_tables);
         self.unreadable_lines.extend(other.unreadable_lines);
     }
 
-    /// Takes the counters of all rules away; those of policies stay.
-    pub fn forget_rule_counters(&mut self) {
+    /// Sets the counters of all rules to `None`. Those of policies are kept.
+    pub fn clear_rule_counters(&mut self) {
         for table in self.tables.values_mut() {
             for chain in table.chains.values_mut() {
                 for counted in &mut chain.rules {
@@ -296,7 +294,7 @@ impl Ruleset {
         }
     }
 
-    /// Every rule in its normal form.
+    /// The rule set with every rule in its [normal form](Rule::normal_form).
     pub fn normal_form(&self, family: Family) -> Ruleset {
         let mut normal = self.clone();
         for table in normal.tables.values_mut() {
@@ -309,9 +307,9 @@ impl Ruleset {
         normal
     }
 
-    /// The input that makes the tables named here exactly this, and leaves other tables alone.
+    /// The input that replaces these tables and does not change others.
     ///
-    /// It removes what could not be [read](Self::unreadable) of these tables.
+    /// It deletes the [unreadable](Self::unreadable) rules of these tables.
     pub fn to_restore(&self, family: Family) -> Restore {
         Restore::replace(family, self)
     }

@@ -1,10 +1,10 @@
-//! Starting a tool and waiting for it.
+//! Running the tools.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,39 +16,39 @@ use nix::unistd::Pid;
 use crate::error::{Error, LockHolder};
 use crate::lock;
 
-/// One start of a tool.
+/// A tool to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// Name of the tool, without a folder.
+    /// Name of the tool, without a directory.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
-    /// Its whole environment but for `PATH`; nothing else is passed on.
+    /// Its environment, to which the runner adds only `PATH`.
     pub environment: BTreeMap<String, String>,
-    /// What it reads from its standard input.
-    pub input: Vec<u8>,
-    /// How long it may take.
-    pub time_limit: Duration,
-    /// How many bytes it may write to standard output and to standard error, each.
+    /// Its standard input.
+    pub stdin: Vec<u8>,
+    /// After this time it is killed.
+    pub timeout: Duration,
+    /// Bytes it may write to standard output and to standard error, each.
     pub output_limit: usize,
 }
 
-/// What a tool left behind.
+/// The result of running a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Exit status; none if a signal ended it.
+    /// Exit status; `None` if a signal terminated it.
     pub status: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// The signal that terminated it.
     pub signal: Option<i32>,
     /// Standard output.
-    pub output: Vec<u8>,
+    pub stdout: Vec<u8>,
     /// Standard error.
-    pub errors: Vec<u8>,
+    pub stderr: Vec<u8>,
 }
 
-/// Something that can start the tools: this host, a container, a script in a test.
+/// Runs the tools: on this host, in a container, or as a script in a test.
 pub trait Runner: Send {
-    /// Starts the tool, gives it its input, and waits for its end.
+    /// Runs the tool and waits until it exits.
     ///
     /// # Errors
     ///
@@ -56,42 +56,42 @@ pub trait Runner: Send {
     /// an error.
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error>;
 
-    /// Takes the lock that tools older than 1.6.2 do not take for a restore, waiting up to `wait`; it is
-    /// given back when the value returned is dropped.
+    /// Takes the xtables lock, waiting up to `wait`. It is released when the returned value is dropped. Used for `iptables-restore`
+    /// before 1.6.2 and `iptables` before 1.4.20, which do not take the lock themselves.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`]; [`Error::Unexpected`] if this runner knows no lock, which is what the provided method
-    /// answers.
+    /// [`Error::Locked`], [`Error::LockFile`]. The provided method returns [`Error::LockFile`] with kind
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
     fn lock(&mut self, path: &Path, wait: Duration) -> Result<Box<dyn Send>, Error> {
         let _ = wait;
-        let text = "this runner cannot take the lock that so old a tool needs".into();
-        Err(Error::Unexpected {
-            tool: path.display().to_string(),
-            text,
+        Err(Error::LockFile {
+            path: path.to_owned(),
+            kind: io::ErrorKind::Unsupported,
+            text: "this runner does not support locking, which this version of the tool needs".into(),
         })
     }
 
-    /// Who holds the lock now, if that can be seen.
+    /// The process that holds the lock, if it can be determined. The provided method returns `None`.
     fn lock_holder(&mut self, path: &Path) -> Option<LockHolder> {
         let _ = path;
         None
     }
 }
 
-/// Starts the tools on this host, in the network namespace of the calling thread.
+/// Runs the tools on this host, in the network namespace of the calling thread.
 ///
-/// A tool runs in a process group of its own, in `/`, with only the environment it is given; when its time is
-/// up the whole group is killed.
+/// A tool runs in its own process group, with `/` as its directory and only the given environment. After the timeout the whole group is
+/// killed.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub struct LocalRunner {
     search: Vec<PathBuf>,
 }
 
-impl Local {
-    /// Looks for tools where distributions put them: `/usr/local/sbin`, `/usr/sbin`, `/sbin`, and the same with `bin`.
+impl LocalRunner {
+    /// Searches `/usr/local/sbin`, `/usr/sbin`, `/sbin`, `/usr/local/bin`, `/usr/bin` and `/bin` for the tools.
     pub fn new() -> Self {
-        let folders = [
+        let directories = [
             "/usr/local/sbin",
             "/usr/sbin",
             "/sbin",
@@ -99,63 +99,63 @@ impl Local {
             "/usr/bin",
             "/bin",
         ];
-        Local {
-            search: folders.map(PathBuf::from).to_vec(),
+        LocalRunner {
+            search: directories.map(PathBuf::from).to_vec(),
         }
     }
 
-    /// Looks for tools in these folders, in this order.
-    pub fn with_search(folders: impl IntoIterator<Item = PathBuf>) -> Self {
-        Local {
-            search: folders.into_iter().collect(),
+    /// Searches these directories, in this order.
+    pub fn with_search(directories: impl IntoIterator<Item = PathBuf>) -> Self {
+        LocalRunner {
+            search: directories.into_iter().collect(),
         }
     }
 
     fn find(&self, program: &str) -> Option<PathBuf> {
         self.search
             .iter()
-            .map(|folder| folder.join(program))
+            .map(|directory| directory.join(program))
             .find(|path| path.is_file())
     }
 
     fn start(&self, invocation: &Invocation) -> io::Result<Child> {
         let path = self.find(&invocation.program).ok_or_else(|| {
-            let folders: Vec<_> = self
+            let directories: Vec<_> = self
                 .search
                 .iter()
-                .map(|folder| folder.display().to_string())
+                .map(|directory| directory.display().to_string())
                 .collect();
             io::Error::new(
                 io::ErrorKind::NotFound,
-                format!("is in none of {}", folders.join(", ")),
+                format!("not found in {}", directories.join(", ")),
             )
         })?;
-        // A file in memory instead of a pipe: nobody has to feed it while the tool reads.
-        let mut input = std::fs::File::from(memfd_create(c"iptables-restore", MFdFlags::MFD_CLOEXEC)?);
-        input.write_all(&invocation.input)?;
-        input.rewind()?;
+        // An in-memory file instead of a pipe, which would have to be written while the tool reads.
+        let mut stdin = std::fs::File::from(memfd_create(c"iptables-restore", MFdFlags::MFD_CLOEXEC)?);
+        stdin.write_all(&invocation.stdin)?;
+        stdin.rewind()?;
         let search = std::env::join_paths(&self.search).map_err(io::Error::other)?;
-        Process::new(path)
+        Command::new(path)
             .args(&invocation.arguments)
             .env_clear()
             .env("PATH", search)
             .envs(&invocation.environment)
             .current_dir("/")
             .process_group(0)
-            .stdin(Stdio::from(input))
+            .stdin(Stdio::from(stdin))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
     }
 }
 
-impl Default for Local {
+impl Default for LocalRunner {
     fn default() -> Self {
-        Local::new()
+        LocalRunner::new()
     }
 }
 
-impl Runner for Local {
+impl Runner for LocalRunner {
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error> {
         let tool = invocation.program.clone();
         let not_started = |error: io::Error| Error::NotStarted {
@@ -163,37 +163,37 @@ impl Runner for Local {
             kind: error.kind(),
             text: error.to_string(),
         };
-        let deadline = Instant::now() + invocation.time_limit;
+        let deadline = Instant::now() + invocation.timeout;
         let mut child = self.start(&invocation).map_err(not_started)?;
         let (sender, outputs) = channel();
         if let Some(stdout) = child.stdout.take() {
-            read_aside(stdout, Stream::Output, invocation.output_limit, sender.clone());
+            read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone());
         }
         if let Some(stderr) = child.stderr.take() {
-            read_aside(stderr, Stream::Errors, invocation.output_limit, sender);
+            read_in_thread(stderr, Stream::Stderr, invocation.output_limit, sender);
         }
         let mut completion = Completion {
             status: None,
             signal: None,
-            output: Vec::new(),
-            errors: Vec::new(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
         };
-        let ended = gather(&outputs, deadline, &mut completion)
-            .and_then(|()| wait_until(&mut child, deadline).ok_or(Cut::Time));
+        let ended = collect_output(&outputs, deadline, &mut completion)
+            .and_then(|()| wait_until(&mut child, deadline).ok_or(KillReason::Timeout));
         match ended {
             Ok(status) => {
                 completion.status = status.code();
                 completion.signal = status.signal();
                 Ok(completion)
             }
-            Err(cut) => {
+            Err(reason) => {
                 kill(&mut child);
-                Err(match cut {
-                    Cut::Time => Error::TimedOut {
+                Err(match reason {
+                    KillReason::Timeout => Error::TimedOut {
                         tool,
-                        limit: invocation.time_limit,
+                        timeout: invocation.timeout,
                     },
-                    Cut::Size => Error::TooMuchOutput {
+                    KillReason::OutputLimit => Error::TooMuchOutput {
                         tool,
                         limit: invocation.output_limit,
                     },
@@ -213,18 +213,18 @@ impl Runner for Local {
 
 #[derive(Clone, Copy)]
 enum Stream {
-    Output,
-    Errors,
+    Stdout,
+    Stderr,
 }
 
-/// Why a tool is not waited for any longer.
-enum Cut {
-    Time,
-    Size,
+/// Why a tool is killed.
+enum KillReason {
+    Timeout,
+    OutputLimit,
 }
 
-/// Reads a stream to its end or its limit on a thread of its own; none there if it is too long.
-fn read_aside(
+/// Reads a stream on another thread and sends its bytes, or `None` if they exceed the limit.
+fn read_in_thread(
     from: impl Read + Send + 'static,
     stream: Stream,
     limit: usize,
@@ -233,32 +233,32 @@ fn read_aside(
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        // A read that fails ends the stream as its end does; the exit status tells what became of the tool.
+        // A failed read is treated as the end of the stream. The exit status shows whether the tool succeeded.
         let _ = from.take(most).read_to_end(&mut bytes);
-        let whole = (bytes.len() <= limit).then_some(bytes);
-        // The receiver is gone if the tool was given up.
-        let _ = sender.send((stream, whole));
+        let complete = (bytes.len() <= limit).then_some(bytes);
+        // The receiver is gone if the tool was killed.
+        let _ = sender.send((stream, complete));
     });
 }
 
-fn gather(
+fn collect_output(
     outputs: &Receiver<(Stream, Option<Vec<u8>>)>,
     deadline: Instant,
     completion: &mut Completion,
-) -> Result<(), Cut> {
+) -> Result<(), KillReason> {
     loop {
         match outputs.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok((_, None)) => return Err(Cut::Size),
-            Ok((Stream::Output, Some(bytes))) => completion.output = bytes,
-            Ok((Stream::Errors, Some(bytes))) => completion.errors = bytes,
-            Err(RecvTimeoutError::Timeout) => return Err(Cut::Time),
+            Ok((_, None)) => return Err(KillReason::OutputLimit),
+            Ok((Stream::Stdout, Some(bytes))) => completion.stdout = bytes,
+            Ok((Stream::Stderr, Some(bytes))) => completion.stderr = bytes,
+            Err(RecvTimeoutError::Timeout) => return Err(KillReason::Timeout),
             // Both threads have ended.
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
 
-/// Waits for the end of a tool that has closed its outputs, so nearly always at once.
+/// Waits until a tool exits that has closed its outputs, which usually takes no time.
 fn wait_until(child: &mut Child, deadline: Instant) -> Option<std::process::ExitStatus> {
     let mut pause = Duration::from_micros(50);
     loop {
@@ -275,10 +275,10 @@ fn wait_until(child: &mut Child, deadline: Instant) -> Option<std::process::Exit
 
 fn kill(child: &mut Child) {
     if let Ok(pid) = i32::try_from(child.id()) {
-        // The group may be gone already.
+        // The group may have exited already.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
-    // A process that the kernel does not let die is left behind rather than waited for.
+    // A process in uninterruptible sleep is not waited for.
     let _ = wait_until(child, Instant::now() + Duration::from_secs(1));
 }
 
@@ -291,30 +291,30 @@ mod tests {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: BTreeMap::from([("GIVEN".into(), "yes".into())]),
-            input: b"some input".to_vec(),
-            time_limit: Duration::from_secs(20),
+            stdin: b"some input".to_vec(),
+            timeout: Duration::from_secs(20),
             output_limit: 1000,
         }
     }
 
     #[test]
-    fn input_outputs_and_status_go_through() {
-        let completion = Local::new()
+    fn input_outputs_and_status_are_passed() {
+        let completion = LocalRunner::new()
             .run(invocation("cat; echo oops >&2; exit 3"))
             .unwrap();
-        assert_eq!(completion.output, b"some input");
-        assert_eq!(completion.errors, b"oops\n");
+        assert_eq!(completion.stdout, b"some input");
+        assert_eq!(completion.stderr, b"oops\n");
         assert_eq!((completion.status, completion.signal), (Some(3), None));
-        let killed = Local::new().run(invocation("kill -SEGV $$")).unwrap();
+        let killed = LocalRunner::new().run(invocation("kill -SEGV $$")).unwrap();
         assert_eq!((killed.status, killed.signal), (None, Some(11)));
     }
 
     #[test]
-    fn nothing_of_our_environment_is_passed_on() {
-        let completion = Local::new()
+    fn the_environment_is_not_inherited() {
+        let completion = LocalRunner::new()
             .run(invocation("env | sed 's/=.*//' | sort | tr '\\n' ' '; pwd"))
             .unwrap();
-        let text = String::from_utf8(completion.output).unwrap();
+        let text = String::from_utf8(completion.stdout).unwrap();
         assert!(
             text.contains("GIVEN") && !text.contains("HOME") && !text.contains("CARGO"),
             "{text}"
@@ -323,31 +323,37 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_hangs_or_talks_too_much_is_killed() {
+    fn a_tool_that_exceeds_the_timeout_or_the_output_limit_is_killed() {
         let hanging = Invocation {
-            time_limit: Duration::from_millis(50),
+            timeout: Duration::from_millis(50),
             ..invocation("sleep 1000 & wait")
         };
-        assert!(matches!(Local::new().run(hanging), Err(Error::TimedOut { .. })));
+        assert!(matches!(
+            LocalRunner::new().run(hanging),
+            Err(Error::TimedOut { .. })
+        ));
         let silent = Invocation {
-            time_limit: Duration::from_millis(50),
+            timeout: Duration::from_millis(50),
             ..invocation("exec >&- 2>&-; sleep 1000")
         };
-        assert!(matches!(Local::new().run(silent), Err(Error::TimedOut { .. })));
-        let talking = invocation("while :; do echo too much; done");
         assert!(matches!(
-            Local::new().run(talking),
+            LocalRunner::new().run(silent),
+            Err(Error::TimedOut { .. })
+        ));
+        let verbose = invocation("while :; do echo too much; done");
+        assert!(matches!(
+            LocalRunner::new().run(verbose),
             Err(Error::TooMuchOutput { limit: 1000, .. })
         ));
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_named() {
+    fn a_missing_tool_is_named_in_the_error() {
         let absent = Invocation {
             program: "no-such-tool".into(),
             ..invocation("")
         };
-        let error = Local::new().run(absent).unwrap_err();
+        let error = LocalRunner::new().run(absent).unwrap_err();
         assert!(
             error.is_unsupported() && error.to_string().contains("no-such-tool"),
             "{error}"

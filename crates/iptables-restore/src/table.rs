@@ -6,25 +6,23 @@ use std::str::FromStr;
 use crate::chain::ChainName;
 use crate::error::Error;
 
-/// A table: one set of chains hooked into the packet path for one purpose.
-///
-/// One restore is atomic for one table only, never for several.
+/// A table. A restore is atomic for each table, not across tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
     /// `raw`: before connection tracking.
     Raw,
-    /// `mangle`: changing packets and marks.
+    /// `mangle`: changes of packets and marks.
     Mangle,
     /// `nat`: address translation; sees the first packet of a flow.
     Nat,
-    /// `filter`: accepting and dropping; the tool's default.
+    /// `filter`: accepts and drops packets; the default table of `iptables`.
     Filter,
-    /// `security`: marks of mandatory access control.
+    /// `security`: mandatory access control.
     Security,
 }
 
 impl Table {
-    /// Every table, in the order in which a packet meets them at one hook.
+    /// All tables, in the order in which a packet passes them at a hook.
     pub const ALL: [Table; 5] = [
         Table::Raw,
         Table::Mangle,
@@ -44,8 +42,7 @@ impl Table {
         }
     }
 
-    /// Names of the chains the kernel gives this table, in the order `iptables-save` (legacy)
-    /// prints them. They can be neither created nor deleted.
+    /// Names of the built-in chains, in the order in which `iptables-legacy-save` prints them. They cannot be created or deleted.
     ///
     /// Source: `valid_hooks` of the tables in `net/ipv4/netfilter/iptable_*.c`, Linux 6.1.
     pub fn builtin_chains(self) -> &'static [&'static str] {
@@ -76,16 +73,16 @@ impl FromStr for Table {
         Table::ALL
             .into_iter()
             .find(|table| table.as_str() == text)
-            .ok_or_else(|| Error::invalid("table", text, "is none of raw, mangle, nat, filter, security"))
+            .ok_or_else(|| Error::invalid("table", text, "expected raw, mangle, nat, filter or security"))
     }
 }
 
 /// What happens to a packet that reaches the end of a built-in chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Policy {
-    /// Goes on.
+    /// It is accepted.
     Accept,
-    /// Is dropped.
+    /// It is dropped.
     Drop,
 }
 
@@ -105,17 +102,17 @@ impl FromStr for Policy {
         match text {
             "ACCEPT" => Ok(Policy::Accept),
             "DROP" => Ok(Policy::Drop),
-            _ => Err(Error::invalid("policy", text, "is neither ACCEPT nor DROP")),
+            _ => Err(Error::invalid("policy", text, "expected ACCEPT or DROP")),
         }
     }
 }
 
-/// Packets and bytes that a rule or a policy has seen, printed `[packets:bytes]`.
+/// Packets and bytes that matched a rule or reached a policy, printed as `[packets:bytes]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Counters {
-    /// Packets since the rule was written or the counter reset.
+    /// Packets since the rule was added or the counter was reset.
     pub packets: u64,
-    /// Bytes of those packets, headers of the network layer included.
+    /// Bytes of these packets, including the IP header.
     pub bytes: u64,
 }
 
@@ -136,12 +133,12 @@ impl FromStr for Counters {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refused = || Error::invalid("counters", text, "is not of the form [packets:bytes]");
+        let invalid = || Error::invalid("counters", text, "expected [packets:bytes]");
         let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let (packets, bytes) = inner.and_then(|pair| pair.split_once(':')).ok_or_else(refused)?;
+        let (packets, bytes) = inner.and_then(|pair| pair.split_once(':')).ok_or_else(invalid)?;
         Ok(Counters {
-            packets: packets.parse().map_err(|_| refused())?,
-            bytes: bytes.parse().map_err(|_| refused())?,
+            packets: packets.parse().map_err(|_| invalid())?,
+            bytes: bytes.parse().map_err(|_| invalid())?,
         })
     }
 }

@@ -1,25 +1,25 @@
-//! Lines of a saved rule set that are not understood.
+//! Lines of `iptables-save` output that were skipped.
 
 use std::fmt;
 
 use crate::chain::ChainName;
 use crate::error::Error;
 
-/// A line of a saved rule set that a [tolerant](crate::Save::tolerant) read skipped.
+/// A line of `iptables-save` output that a [lenient](crate::Save::lenient) read skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnreadableLine {
-    /// Number of the line in the output of the tool, counted from 1; 0 if the tool failed to print the table.
+    /// The number of the line, from 1; 0 if the tool failed to print the table.
     pub line: usize,
-    /// The line, with those that continue it after a line feed in a quoted text; or the message of the tool that failed.
+    /// The line, with the lines that continue a quoted text with line feeds; or the message of the tool that failed.
     pub text: String,
     /// Why it was skipped.
     pub reason: String,
 }
 
 impl UnreadableLine {
-    /// Whether it is, as far as its words tell, a rule that jumps or goes to `chain`.
-    pub(crate) fn leads_to(&self, chain: &ChainName) -> bool {
+    /// Whether it contains `-j` or `-g` followed by `chain`.
+    pub(crate) fn jumps_to(&self, chain: &ChainName) -> bool {
         let words = self.text.split_ascii_whitespace();
         words
             .clone()
@@ -40,8 +40,8 @@ impl UnreadableLine {
 impl fmt::Display for UnreadableLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
-            0 => write!(f, "{:?}: {}", self.text, self.reason),
-            line => write!(f, "line {line} ({:?}) {}", self.text, self.reason),
+            0 => write!(f, "{}: {:?}", self.reason, self.text),
+            line => write!(f, "line {line}: {}: {:?}", self.reason, self.text),
         }
     }
 }

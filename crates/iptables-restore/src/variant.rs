@@ -1,15 +1,17 @@
-//! Which iptables it is: versions, and the two back ends in the kernel.
+//! Legacy and nft: the variants of iptables, their versions, and which of them contains rules.
 
 use std::fmt;
 use std::str::FromStr;
+
+use kernlink_base::Family;
 
 use crate::error::Error;
 use crate::ruleset::Ruleset;
 use crate::table::Table;
 
-/// Where the rules are kept in the kernel. Both can hold rules at the same time, and both then apply.
+/// Where the kernel keeps the rules. Both variants can contain rules at the same time, and then both apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Backend {
+pub enum Variant {
     /// The tables of `ip_tables`: `iptables-legacy-restore`. One lock file for the whole host.
     Legacy,
     /// nftables: `iptables-nft-restore`. No lock.
@@ -17,41 +19,50 @@ pub enum Backend {
     Nft,
 }
 
-impl Backend {
-    /// How the tool calls it in its version.
+impl Variant {
+    /// The name that `iptables --version` prints: `legacy` or `nf_tables`.
+    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Backend::Legacy => "legacy",
-            Backend::Nft => "nf_tables",
+            Variant::Legacy => "legacy",
+            Variant::Nft => "nf_tables",
         }
     }
 
-    /// What stands in the names of its tools after `iptables`.
+    /// The part of the names of its tools after `iptables`.
     pub(crate) fn infix(self) -> &'static str {
         match self {
-            Backend::Legacy => "-legacy",
-            Backend::Nft => "-nft",
+            Variant::Legacy => "-legacy",
+            Variant::Nft => "-nft",
         }
     }
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Version of the tools.
+/// The first part of the names of a family's tools: `iptables` or `ip6tables`.
+pub(crate) fn tool(family: Family) -> &'static str {
+    match family {
+        Family::Ipv4 => "iptables",
+        Family::Ipv6 => "ip6tables",
+    }
+}
+
+/// Version and variant of the tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
-    /// First number.
+    /// 1 of `v1.8.9`.
     pub major: u16,
-    /// Second number.
+    /// 8 of `v1.8.9`.
     pub minor: u16,
-    /// Third number; 0 if there is none.
+    /// 9 of `v1.8.9`; 0 if the version has no third number.
     pub patch: u16,
-    /// The back end, which tools from 1.8.0 on name; older ones are all legacy.
-    pub backend: Backend,
+    /// The variant, which tools print since 1.8.0. All older tools are legacy.
+    pub variant: Variant,
 }
 
 impl Version {
@@ -59,33 +70,38 @@ impl Version {
         (self.major, self.minor, self.patch) >= version
     }
 
-    /// Whether restore itself takes the lock and knows `--wait` (from 1.6.2 on).
-    pub fn restore_waits(&self) -> bool {
+    /// Whether `iptables-restore` takes the lock and supports `--wait` (since 1.6.2).
+    #[must_use]
+    pub fn restore_supports_wait(&self) -> bool {
         self.at_least((1, 6, 2))
     }
 
-    /// Whether `iptables` itself takes the lock and knows `--wait` (from 1.4.20 on).
-    pub fn waits(&self) -> bool {
+    /// Whether `iptables` takes the lock and supports `--wait` (since 1.4.20).
+    #[must_use]
+    pub fn supports_wait(&self) -> bool {
         self.at_least((1, 4, 20))
     }
 
-    /// Whether `iptables --wait` takes a number of seconds (from 1.4.22 on).
-    pub fn waits_for_seconds(&self) -> bool {
+    /// Whether `iptables --wait` takes a number of seconds (since 1.4.22).
+    #[must_use]
+    pub fn supports_wait_seconds(&self) -> bool {
         self.at_least((1, 4, 22))
     }
 
-    /// Whether `MASQUERADE --random-fully` is known (from 1.6.2 on).
-    pub fn knows_random_fully(&self) -> bool {
+    /// Whether `MASQUERADE --random-fully` is supported (since 1.6.2).
+    #[must_use]
+    pub fn supports_random_fully(&self) -> bool {
         self.at_least((1, 6, 2))
     }
 }
 
 impl fmt::Display for Version {
+    /// `v1.8.9 (nf_tables)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "v{}.{}.{} ({})",
-            self.major, self.minor, self.patch, self.backend
+            self.major, self.minor, self.patch, self.variant
         )
     }
 }
@@ -93,65 +109,58 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = Error;
 
-    /// Reads what `--version` prints: `iptables-restore v1.8.9 (nf_tables)`, `iptables v1.6.1`.
+    /// Parses the output of `--version`: `iptables-restore v1.8.9 (nf_tables)`, `iptables v1.6.1`.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refused = || {
-            Error::invalid(
-                "iptables version",
-                text.trim(),
-                "is not of the form vMAJOR.MINOR.PATCH",
-            )
-        };
+        let invalid = || Error::invalid("iptables version", text.trim(), "expected vMAJOR.MINOR.PATCH");
         let numbers = text.split_whitespace().find_map(|word| {
             let word = word.strip_prefix('v')?;
             word.starts_with(|c: char| c.is_ascii_digit()).then_some(word)
         });
-        let mut numbers = numbers.ok_or_else(refused)?.split('.').map(|number| {
+        let mut numbers = numbers.ok_or_else(invalid)?.split('.').map(|number| {
             let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-            digits.parse().map_err(|_| refused())
+            digits.parse().map_err(|_| invalid())
         });
         let mut next = || numbers.next().transpose();
         Ok(Version {
-            major: next()?.ok_or_else(refused)?,
-            minor: next()?.ok_or_else(refused)?,
+            major: next()?.ok_or_else(invalid)?,
+            minor: next()?.ok_or_else(invalid)?,
             patch: next()?.unwrap_or(0),
-            backend: if text.contains("nf_tables") {
-                Backend::Nft
+            variant: if text.contains("nf_tables") {
+                Variant::Nft
             } else {
-                Backend::Legacy
+                Variant::Legacy
             },
         })
     }
 }
 
-/// What one back end holds.
+/// What the tables of one variant contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holding {
+pub struct VariantUsage {
     /// Version of its tools.
     pub version: Version,
-    /// Rules in all tables. A line that could not be read counts as one.
+    /// Rules in all tables. A line that could not be parsed counts as one.
     pub rules: usize,
     /// Chains that are not built in.
     pub chains: usize,
-    /// Whether kubelet has left the mark that shows its back end: chain `KUBE-IPTABLES-HINT` or
-    /// `KUBE-KUBELET-CANARY` in table mangle.
-    pub kubelet: bool,
+    /// Whether kubelet uses this variant: table mangle has a chain `KUBE-IPTABLES-HINT` or `KUBE-KUBELET-CANARY`.
+    pub has_kubelet_chain: bool,
 }
 
-impl Holding {
+impl VariantUsage {
     pub(crate) fn of(version: Version, saved: &Ruleset) -> Self {
-        let names = |table: Table| saved.table(table).into_iter().flat_map(|rules| rules.chains());
-        let kubelet = names(Table::Mangle)
+        let chains = |table: Table| saved.table(table).into_iter().flat_map(|rules| rules.chains());
+        let has_kubelet_chain = chains(Table::Mangle)
             .any(|(name, _)| matches!(name.as_str(), "KUBE-IPTABLES-HINT" | "KUBE-KUBELET-CANARY"));
         let chains = saved
             .tables()
             .map(|(table, rules)| rules.chains().filter(|(name, _)| !table.is_builtin(name)).count())
             .sum();
-        Holding {
+        VariantUsage {
             version,
             rules: saved.rule_count() + saved.unreadable().len(),
             chains,
-            kubelet,
+            has_kubelet_chain,
         }
     }
 
@@ -160,48 +169,49 @@ impl Holding {
     }
 }
 
-/// What both back ends of a family hold; none for one whose tools or kernel part are not there.
+/// The variants of one family that this host has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Detection {
-    /// The legacy tables.
-    pub legacy: Option<Holding>,
-    /// nftables.
-    pub nft: Option<Holding>,
-    /// What the tools without `-legacy` or `-nft` in their name use.
-    pub default: Option<Backend>,
+pub struct DetectedVariants {
+    /// The legacy tables; `None` if their tools or kernel modules are missing.
+    pub legacy: Option<VariantUsage>,
+    /// nftables; `None` if its tools or kernel modules are missing.
+    pub nft: Option<VariantUsage>,
+    /// The variant of the tools without `-legacy` or `-nft` in their names.
+    pub default: Option<Variant>,
 }
 
-/// Where rules are, as a detection found it.
+/// Which variants contain rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// In one back end only: use that.
-    One(Backend),
-    /// In none: use what the tools use without being told.
-    Neither(Option<Backend>),
-    /// In both, which nearly always is a mistake on that host: packets meet both, and an accepted packet of
-    /// the one can be dropped by the other.
+pub enum VariantInUse {
+    /// Only this one.
+    One(Variant),
+    /// None. The value is [`DetectedVariants::default`].
+    Neither(Option<Variant>),
+    /// Both, which is nearly always a misconfiguration: packets pass the rules of both, so one variant can drop what the other
+    /// accepts.
     Both {
-        /// The better guess: where kubelet is, else where more rules are.
-        guess: Backend,
+        /// The variant that kubelet uses, otherwise the one with more rules.
+        preferred: Variant,
     },
 }
 
-impl Detection {
-    /// Where rules are.
-    pub fn verdict(&self) -> Verdict {
-        let held = |holding: Option<Holding>| holding.filter(|holding| !holding.is_empty());
-        match (held(self.legacy), held(self.nft)) {
-            (Some(_), None) => Verdict::One(Backend::Legacy),
-            (None, Some(_)) => Verdict::One(Backend::Nft),
-            (None, None) => Verdict::Neither(self.default),
+impl DetectedVariants {
+    /// Which variants contain rules.
+    #[must_use]
+    pub fn in_use(&self) -> VariantInUse {
+        let not_empty = |usage: Option<VariantUsage>| usage.filter(|usage| !usage.is_empty());
+        match (not_empty(self.legacy), not_empty(self.nft)) {
+            (Some(_), None) => VariantInUse::One(Variant::Legacy),
+            (None, Some(_)) => VariantInUse::One(Variant::Nft),
+            (None, None) => VariantInUse::Neither(self.default),
             (Some(legacy), Some(nft)) => {
-                let weight = |holding: Holding| (holding.kubelet, holding.rules, holding.chains);
-                let guess = if weight(legacy) > weight(nft) {
-                    Backend::Legacy
+                let weight = |usage: VariantUsage| (usage.has_kubelet_chain, usage.rules, usage.chains);
+                let preferred = if weight(legacy) > weight(nft) {
+                    Variant::Legacy
                 } else {
-                    Backend::Nft
+                    Variant::Nft
                 };
-                Verdict::Both { guess }
+                VariantInUse::Both { preferred }
             }
         }
     }
@@ -212,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_from_what_the_tools_print() {
+    fn versions_are_parsed_from_the_output_of_the_tools() {
         for (text, printed) in [
             ("iptables-restore v1.8.9 (nf_tables)\n", "v1.8.9 (nf_tables)"),
             ("iptables v1.8.7 (legacy)", "v1.8.7 (legacy)"),
@@ -223,45 +233,53 @@ mod tests {
             assert_eq!(text.parse::<Version>().unwrap().to_string(), printed);
         }
         assert!("usage: iptables".parse::<Version>().is_err());
-        assert!(!"iptables v1.6.1".parse::<Version>().unwrap().restore_waits());
+        assert!(
+            !"iptables v1.6.1"
+                .parse::<Version>()
+                .unwrap()
+                .restore_supports_wait()
+        );
     }
 
     #[test]
-    fn rules_in_both_back_ends_are_told_and_kubelets_mark_decides() {
+    fn kubelets_chain_decides_if_both_variants_contain_rules() {
         let version: Version = "iptables v1.8.9 (legacy)".parse().unwrap();
-        let holding = |rules, kubelet| {
-            Some(Holding {
+        let usage = |rules, has_kubelet_chain| {
+            Some(VariantUsage {
                 version,
                 rules,
                 chains: 0,
-                kubelet,
+                has_kubelet_chain,
             })
         };
-        let detection = |legacy, nft| {
-            Detection {
+        let in_use = |legacy, nft| {
+            DetectedVariants {
                 legacy,
                 nft,
-                default: Some(Backend::Nft),
+                default: Some(Variant::Nft),
             }
-            .verdict()
+            .in_use()
         };
         assert_eq!(
-            detection(holding(1, false), holding(0, false)),
-            Verdict::One(Backend::Legacy)
+            in_use(usage(1, false), usage(0, false)),
+            VariantInUse::One(Variant::Legacy)
         );
-        assert_eq!(detection(None, holding(1, false)), Verdict::One(Backend::Nft));
+        assert_eq!(in_use(None, usage(1, false)), VariantInUse::One(Variant::Nft));
         assert_eq!(
-            detection(holding(0, false), None),
-            Verdict::Neither(Some(Backend::Nft))
+            in_use(usage(0, false), None),
+            VariantInUse::Neither(Some(Variant::Nft))
         );
-        let both = detection(holding(1, true), holding(9, false));
         assert_eq!(
-            both,
-            Verdict::Both {
-                guess: Backend::Legacy
+            in_use(usage(1, true), usage(9, false)),
+            VariantInUse::Both {
+                preferred: Variant::Legacy
             }
         );
-        let both = detection(holding(1, false), holding(9, false));
-        assert_eq!(both, Verdict::Both { guess: Backend::Nft });
+        assert_eq!(
+            in_use(usage(1, false), usage(9, false)),
+            VariantInUse::Both {
+                preferred: Variant::Nft
+            }
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Texts of the real tools against values.
+//! Output of the real tools, parsed and rendered.
 
-#![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kernlink_iptables_restore::matches::SetDirection;
 use kernlink_iptables_restore::targets::MarkTarget;
@@ -8,8 +8,7 @@ use kernlink_iptables_restore::{
     Edit, Error, Family, Line, Match, Network, Restore, Rule, Ruleset, Style, Table, Target,
 };
 
-/// Each pair is a rule as it was given to `iptables-restore` 1.8.9 and the same rule as `iptables-save` printed
-/// it, legacy and nft alike.
+/// Each pair is a rule in the input of `iptables-restore` 1.8.9 and the same rule as `iptables-save` printed it, equal in legacy and nft.
 fn check_normal_form(family: Family, pairs: &str) {
     let mut wrong = Vec::new();
     let mut lines = pairs.lines();
@@ -49,12 +48,12 @@ fn the_normal_form_is_what_the_tools_print_for_ipv6() {
 }
 
 #[test]
-fn what_is_said_to_be_typed_is_typed() {
+fn only_expected_matches_and_targets_are_verbatim() {
     let pairs = concat!(
         include_str!("golden/normal_form_ipv4.txt"),
         include_str!("golden/normal_form_ipv6.txt")
     );
-    // Targets and tests that are deliberately left verbatim.
+    // Targets and matches that have no type on purpose.
     let untyped = ["TCPMSS", "DSCP", "NETMAP", "TRACE", "-m policy"];
     for line in pairs.lines() {
         let text = line.split_once(' ').unwrap().1.trim_start();
@@ -65,9 +64,9 @@ fn what_is_said_to_be_typed_is_typed() {
     }
 }
 
-/// The restore input that kube-proxy 1.36 writes in IPVS mode, rebuilt byte by byte from values.
+/// The restore input of kube-proxy 1.36 in IPVS mode, parsed and rendered to the same bytes.
 #[test]
-fn kube_proxys_restore_input_comes_out_byte_for_byte() {
+fn kube_proxys_restore_input_is_rendered_byte_for_byte() {
     let text = include_str!("golden/kube_proxy_ipvs.restore");
     let mut restore = Restore::new(Family::Ipv4);
     let mut table = Table::Filter;
@@ -116,14 +115,13 @@ fn a_rule_built_from_values_prints_as_kube_proxy_writes_it() {
     );
     let mark = Rule::new().with_target(Target::Mark(MarkTarget::Or(0x4000)));
     assert_eq!(mark.render(Style::KUBE_PROXY), "-j MARK --or-mark 0x00004000");
-    assert!(mark.means_the_same(
+    assert!(mark.is_equivalent(
         &"-j MARK --set-xmark 0x4000/0x4000".parse().unwrap(),
         Family::Ipv4
     ));
 }
 
-/// Every file of `tests/golden/hosts`: what `iptables-save` 1.8.9 printed on Linux 6.18 for rules in the shape that
-/// these programs write, `NAME.BACKEND.save`, and the same with `-c`, `NAME.BACKEND.counters.save`.
+/// Every file of `tests/golden/hosts`: the output of `iptables-save` 1.8.9 on Linux 6.18 for rules as these programs write them, `NAME.BACKEND.save`, and the same with `-c`, `NAME.BACKEND.counters.save`.
 fn host_saves() -> Vec<(String, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/hosts");
     let mut saves: Vec<_> = std::fs::read_dir(folder)
@@ -158,7 +156,7 @@ fn saves_of_hosts_render_to_the_same_text() {
         } else {
             Family::Ipv4
         };
-        // What was saved is in its normal form.
+        // Saved rules are in their normal form.
         assert_eq!(ruleset.normal_form(family), ruleset, "{name}");
         let restore = ruleset.to_restore(family);
         assert_eq!(restore.render(Style::SAVE), expected, "{name}");
@@ -177,7 +175,7 @@ fn saves_of_hosts_render_to_the_same_text() {
 }
 
 #[test]
-fn only_extensions_without_a_type_stay_verbatim() {
+fn only_extensions_without_a_type_are_verbatim() {
     let mut verbatim = std::collections::BTreeSet::new();
     for (_, text) in host_saves() {
         let ruleset: Ruleset = text.parse().unwrap();
@@ -186,14 +184,14 @@ fn only_extensions_without_a_type_stay_verbatim() {
             .flat_map(|(_, rules)| rules.chains())
             .flat_map(|(_, chain)| chain.rules())
         {
-            if let Some(Target::Verbatim(words)) = &rule.target {
-                assert_eq!(words[0].as_str(), "-j");
-                verbatim.insert(words[1].as_str().to_owned());
+            if let Some(Target::Verbatim(arguments)) = &rule.target {
+                assert_eq!(arguments[0].as_str(), "-j");
+                verbatim.insert(arguments[1].as_str().to_owned());
             }
             for test in &rule.matches {
-                if let Match::Verbatim(words) = test {
-                    let name = if words[0].as_str() == "-m" { 1 } else { 0 };
-                    verbatim.insert(words[name].as_str().to_owned());
+                if let Match::Verbatim(arguments) = test {
+                    let name = if arguments[0].as_str() == "-m" { 1 } else { 0 };
+                    verbatim.insert(arguments[name].as_str().to_owned());
                 }
             }
         }
@@ -204,10 +202,10 @@ fn only_extensions_without_a_type_stay_verbatim() {
     assert_eq!(verbatim.into_iter().collect::<Vec<_>>().join(" "), expected);
 }
 
-/// Lines that nft's save prints about tables it cannot show, and chains of others that a host without such an extension
-/// may have.
+/// Comments of `iptables-nft-save` about tables that it does not print, and foreign chains with the name of a target whose extension is
+/// not installed.
 #[test]
-fn hints_of_the_tools_and_odd_chains_of_others_do_not_keep_us_from_reading() {
+fn comments_of_the_tools_and_chains_named_like_targets_are_parsed() {
     let text = "\
 # Warning: iptables-legacy tables present, use iptables-legacy-save to see them
 # Table `security' is incompatible, use 'nft' tool.
@@ -230,41 +228,41 @@ COMMIT
 }
 
 #[test]
-fn a_text_that_is_no_save_is_refused_with_its_line() {
+fn an_invalid_line_is_reported_with_its_number() {
     for (text, line, reason) in [
         ("*nat\n*filter\nCOMMIT\n", 2, "before the COMMIT"),
-        ("*what\nCOMMIT\n", 1, "none of raw, mangle"),
+        ("*what\nCOMMIT\n", 1, "expected raw, mangle"),
         ("-A INPUT -j DROP\n", 1, "outside a table"),
-        ("*nat\n:A - [0:0]\n-A B -j DROP\nCOMMIT\n", 3, "not declared"),
-        ("*nat\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", 3, "second time"),
-        ("*nat\nCOMMIT\n*nat\nCOMMIT\n", 3, "second time"),
+        ("*nat\n:A - [0:0]\n-A B -j DROP\nCOMMIT\n", 3, "undeclared"),
+        ("*nat\n:A - [0:0]\n:A - [0:0]\nCOMMIT\n", 3, "duplicate"),
+        ("*nat\nCOMMIT\n*nat\nCOMMIT\n", 3, "duplicate"),
         ("*nat\n:A - [x:0]\nCOMMIT\n", 2, "packets:bytes"),
-        ("*nat\n:A FOO [0:0]\nCOMMIT\n", 2, "neither ACCEPT nor DROP"),
+        ("*nat\n:A FOO [0:0]\nCOMMIT\n", 2, "expected ACCEPT or DROP"),
         ("*nat\n:A\nCOMMIT\n", 2, "without a policy"),
         (
             "*nat\n:A - [0:0]\n-A A -m comment --comment \"x\nCOMMIT\n",
             3,
-            "not closed",
+            "unclosed double quote",
         ),
         ("*nat\n:A - [0:0]\n[1] -A A -j DROP\nCOMMIT\n", 3, "packets:bytes"),
-        ("*nat\n-P INPUT DROP\nCOMMIT\n", 2, "neither a table"),
+        ("*nat\n-P INPUT DROP\nCOMMIT\n", 2, "expected a table"),
         ("*nat\n:A - [0:0]\n", 2, "no COMMIT"),
         (
             "*nat\n:abcdefghijklmnopqrstuvwxyz0123 - [0:0]\nCOMMIT\n",
             2,
-            "more than 28",
+            "exceeds 28",
         ),
     ] {
         let error = text.parse::<Ruleset>().unwrap_err();
         let Error::Parse {
             line: at,
-            reason: said,
+            reason: reported,
             ..
         } = &error
         else {
             panic!("{error}")
         };
         assert_eq!(*at, line, "{error}");
-        assert!(said.contains(reason), "{error}");
+        assert!(reported.contains(reason), "{error}");
     }
 }

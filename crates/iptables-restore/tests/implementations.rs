@@ -1,4 +1,4 @@
-//! Tables that are not the kernel's: an implementation with two methods, and implementations behind pointers.
+//! Implementations of the trait other than the client: with the two required methods only, and for pointers.
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,14 +9,14 @@ use kernlink_iptables_restore::{
     Table, contract,
 };
 
-/// The required methods only, and one table refused.
-struct StandIn<I> {
+/// A wrapper with the required methods only, which refuses one table.
+struct Wrapper<I> {
     tables: I,
     refused: Option<Table>,
 }
 
-impl<I: Iptables> StandIn<I> {
-    fn over(tables: I) -> Self {
+impl<I: Iptables> Wrapper<I> {
+    fn new(tables: I) -> Self {
         Self {
             tables,
             refused: None,
@@ -24,7 +24,7 @@ impl<I: Iptables> StandIn<I> {
     }
 }
 
-impl<I: Iptables> Iptables for StandIn<I> {
+impl<I: Iptables> Iptables for Wrapper<I> {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         let execute = |operation: &Operation| match (operation, self.refused) {
             (Operation::Restore(restore), Some(refused))
@@ -46,9 +46,9 @@ impl<I: Iptables> Iptables for StandIn<I> {
 }
 
 /// Returns no outcomes.
-struct Mute;
+struct NoOutcomes;
 
-impl Iptables for Mute {
+impl Iptables for NoOutcomes {
     fn execute(&mut self, _: &[Operation]) -> Vec<Result<(), Error>> {
         Vec::new()
     }
@@ -67,20 +67,24 @@ fn append(table: Table, chain: &str, text: &str) -> Restore {
 }
 
 #[test]
-fn two_methods_keep_the_contract() {
-    contract::check_all(&mut StandIn::over(Fake::new()));
+fn a_wrapper_with_two_methods_satisfies_the_contract() {
+    contract::run(|check| (check.run)(&mut Wrapper::new(Fake::new()))).unwrap();
 }
 
 #[test]
-fn tables_behind_pointers_keep_the_contract() {
-    let mut boxed: Box<dyn Iptables> = Box::new(Fake::new());
-    let mut pointer = &mut boxed;
-    contract::check_all(&mut pointer);
+fn pointers_satisfy_the_contract() {
+    contract::run(|check| {
+        let boxed: Box<dyn Iptables> = Box::new(Fake::new());
+        // The type of a check has no lifetime parameter, so the reference is static.
+        let mut reference: &'static mut Box<dyn Iptables> = Box::leak(Box::new(boxed));
+        (check.run)(&mut reference);
+    })
+    .unwrap();
 }
 
 #[test]
-fn a_stand_in_reports_its_own_errors() {
-    let mut tables = StandIn {
+fn a_wrapper_reports_its_own_errors() {
+    let mut tables = Wrapper {
         tables: Fake::new(),
         refused: Some(Table::Nat),
     };
@@ -102,8 +106,8 @@ fn the_provided_test_refuses_what_the_fake_refuses() {
     let present = Restore::new(Family::Ipv4).with(Table::Filter, Edit::declare("A".parse().unwrap()));
     fake.restore(&present).unwrap();
     let before = fake.ruleset(Family::Ipv4);
-    let taken = append(Table::Filter, "A", "-j RETURN");
-    assert_eq!(StandIn::over(&mut fake).test(&taken), Ok(()));
+    let accepted = append(Table::Filter, "A", "-j RETURN");
+    assert_eq!(Wrapper::new(&mut fake).test(&accepted), Ok(()));
     let refused = [
         append(Table::Filter, "B", "-j RETURN"),
         append(Table::Filter, "INPUT", "-j REDIRECT"),
@@ -112,7 +116,7 @@ fn the_provided_test_refuses_what_the_fake_refuses() {
             .with(Table::Filter, Edit::append("A".parse().unwrap(), rule("-j B"))),
     ];
     for input in refused {
-        let outcome = StandIn::over(&mut fake).test(&input);
+        let outcome = Wrapper::new(&mut fake).test(&input);
         assert_eq!(outcome, fake.test(&input), "{input}");
         let error = outcome.unwrap_err();
         assert!(
@@ -121,14 +125,14 @@ fn the_provided_test_refuses_what_the_fake_refuses() {
         );
     }
     assert_eq!(fake.ruleset(Family::Ipv4), before);
-    // What cannot be read cannot be checked.
+    // An unreadable table cannot be checked.
     fake.set_unreadable(Family::Ipv4, Table::Filter);
-    let outcome = StandIn::over(&mut fake).test(&append(Table::Filter, "A", "-j RETURN"));
+    let outcome = Wrapper::new(&mut fake).test(&append(Table::Filter, "A", "-j RETURN"));
     assert!(outcome.unwrap_err().is_unreadable());
 }
 
 #[test]
-fn an_outcome_is_unknown_if_the_tool_did_not_end_by_itself_or_named_no_place() {
+fn an_outcome_is_unknown_if_the_tool_was_killed_or_named_no_line() {
     let refused = |refused: Refused, kind: RefusedKind, status: Option<i32>| Error::Refused {
         tool: "iptables-restore".into(),
         refused: Box::new(refused),
@@ -140,9 +144,9 @@ fn an_outcome_is_unknown_if_the_tool_did_not_end_by_itself_or_named_no_place() {
     let whole = || Refused::Whole(Family::Ipv4);
     let killed = Error::TimedOut {
         tool: "iptables-restore".into(),
-        limit: Duration::from_secs(1),
+        timeout: Duration::from_secs(1),
     };
-    let missing = Mute
+    let missing = NoOutcomes
         .restore(&append(Table::Filter, "INPUT", "-j ACCEPT"))
         .unwrap_err();
     for unknown in [

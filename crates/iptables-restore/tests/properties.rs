@@ -1,18 +1,19 @@
 //! Properties on random values.
 
-#![expect(clippy::unwrap_used, reason = "tests say what went wrong by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::LazyLock;
 
 use kernlink_iptables_restore::matches::{SetDirection, SetReference};
 use kernlink_iptables_restore::targets::{Log, Nflog, SetAction, SetTarget};
 use kernlink_iptables_restore::{
-    Chain, ChainName, Comment, Condition, CountedRule, Counters, Edit, Family, InterfacePattern, LogPrefix,
-    Mask, Match, Network, NflogPrefix, Policy, Restore, Rule, Ruleset, SetName, Style, Table, Target, Word,
+    Argument, Chain, ChainName, Comment, Condition, CountedRule, Counters, Edit, Family, InterfacePattern,
+    LogPrefix, Mask, Match, Network, NflogPrefix, Policy, Restore, Rule, Ruleset, SetName, Style, Table,
+    Target,
 };
 use proptest::prelude::*;
 
-/// Every test and target of the golden files.
+/// Every match and target of the golden files.
 static POOL: LazyLock<(Vec<Match>, Vec<Target>)> = LazyLock::new(|| {
     let pairs = concat!(
         include_str!("golden/normal_form_ipv4.txt"),
@@ -27,7 +28,7 @@ static POOL: LazyLock<(Vec<Match>, Vec<Target>)> = LazyLock::new(|| {
     (matches, targets)
 });
 
-/// Text that is likely to break something.
+/// Text with quotes, escapes, line feeds and commands.
 fn nasty() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("\"".to_owned()),
@@ -89,7 +90,7 @@ fn signed<T: Clone + std::fmt::Debug>(
 
 fn test() -> impl Strategy<Value = Match> {
     prop_oneof![
-        8 => (0..POOL.0.len()).prop_map(|place| POOL.0[place].clone()),
+        8 => (0..POOL.0.len()).prop_map(|index| POOL.0[index].clone()),
         1 => signed(network()).prop_map(Match::Source),
         1 => signed(network()).prop_map(Match::Destination),
         1 => nasty().prop_filter_map("comment", |text| Comment::new(&text).ok().map(Match::Comment)),
@@ -98,16 +99,16 @@ fn test() -> impl Strategy<Value = Match> {
         1 => nasty().prop_filter_map("set", |text| {
             SetName::new(&text).ok().map(|name| Match::set(name, &[SetDirection::Source, SetDirection::Destination]))
         }),
-        1 => nasty().prop_filter_map("word", |text| {
-            Some(Match::Verbatim(vec![Word::new("-m").ok()?, Word::new("unheard-of").ok()?, Word::new("--of").ok()?,
-                Word::new(&text).ok().filter(|word| !word.to_string().starts_with(['-', '!']))?]))
+        1 => nasty().prop_filter_map("argument", |text| {
+            Some(Match::Verbatim(vec![Argument::new("-m").ok()?, Argument::new("unheard-of").ok()?, Argument::new("--of").ok()?,
+                Argument::new(&text).ok().filter(|argument| !argument.to_string().starts_with(['-', '!']))?]))
         }),
     ]
 }
 
 fn target() -> impl Strategy<Value = Target> {
     prop_oneof![
-        6 => (0..POOL.1.len()).prop_map(|place| POOL.1[place].clone()),
+        6 => (0..POOL.1.len()).prop_map(|index| POOL.1[index].clone()),
         1 => nasty().prop_filter_map("chain", |text| ChainName::new(&text).ok().map(Target::Jump)),
         1 => nasty().prop_filter_map("chain", |text| ChainName::new(&text).ok().map(Target::Goto)),
         1 => nasty().prop_filter_map("prefix", |text| {
@@ -165,7 +166,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn a_rule_is_read_as_it_was_rendered(rule in rule()) {
+    fn a_rendered_rule_is_parsed_to_the_same_rule(rule in rule()) {
         for style in [Style::SAVE, Style::RESTORE, Style::KUBE_PROXY] {
             let text = rule.render(style);
             prop_assert_eq!(&text.parse::<Rule>().unwrap(), &rule, "{}", text);
@@ -173,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_set_is_read_as_it_was_rendered(ruleset in ruleset()) {
+    fn a_rendered_rule_set_is_parsed_to_the_same_rule_set(ruleset in ruleset()) {
         for style in [Style::SAVE, Style::RESTORE, Style::KUBE_PROXY] {
             let text = ruleset.render(style);
             prop_assert_eq!(&text.parse::<Ruleset>().unwrap(), &ruleset, "{}", text);
@@ -185,12 +186,12 @@ proptest! {
         for family in Family::ALL {
             let normal = rule.normal_form(family);
             prop_assert_eq!(&normal.normal_form(family), &normal);
-            prop_assert!(rule.means_the_same(&normal, family));
+            prop_assert!(rule.is_equivalent(&normal, family));
         }
     }
 
     #[test]
-    fn any_text_is_read_or_refused_and_reads_the_same_after_rendering(text in nasty()) {
+    fn any_text_is_refused_or_parsed_to_a_rule_that_renders_to_itself(text in nasty()) {
         if let Ok(rule) = text.parse::<Rule>() {
             let again: Rule = rule.render(Style::SAVE).parse().unwrap();
             prop_assert_eq!(again, rule);
@@ -199,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_save_is_read_past_the_damage(
+    fn damaged_lines_are_skipped_by_a_lenient_parse(
         damages in prop::collection::vec(
             (any::<prop::sample::Index>(), prop::sample::select(vec!["\n", "\"", "\\", " ", "\n*", "\n:", "\n-A "])),
             0..6,
@@ -209,31 +210,31 @@ proptest! {
         for (place, damage) in damages {
             text.insert_str(place.index(text.len()), damage);
         }
-        let tolerant = Ruleset::read_tolerant(&text);
-        let again: Ruleset = tolerant.render(Style::SAVE).parse().unwrap();
-        prop_assert_eq!(again.rule_count(), tolerant.rule_count());
+        let lenient = Ruleset::parse_lenient(&text);
+        let again: Ruleset = lenient.render(Style::SAVE).parse().unwrap();
+        prop_assert_eq!(again.rule_count(), lenient.rule_count());
         match text.parse::<Ruleset>() {
-            Ok(strict) => prop_assert_eq!(tolerant, strict),
-            Err(_) => prop_assert!(!tolerant.unreadable().is_empty()),
+            Ok(strict) => prop_assert_eq!(lenient, strict),
+            Err(_) => prop_assert!(!lenient.unreadable().is_empty()),
         }
     }
 
     #[test]
-    fn words_of_saves_in_any_order_are_read_and_read_the_same_after_rendering(
+    fn arguments_in_any_order_are_parsed_to_a_rule_that_renders_to_itself(
         places in prop::collection::vec(any::<prop::sample::Index>(), 0..12)
     ) {
         let pairs = include_str!("golden/normal_form_ipv4.txt");
-        let words: Vec<&str> = pairs.split_ascii_whitespace().filter(|word| *word != "written" && *word != "saved").collect();
-        let line: Vec<&str> = places.iter().map(|place| words[place.index(words.len())]).collect();
+        let arguments: Vec<&str> = pairs.split_ascii_whitespace().filter(|argument| *argument != "written" && *argument != "saved").collect();
+        let line: Vec<&str> = places.iter().map(|place| arguments[place.index(arguments.len())]).collect();
         if let Ok(rule) = line.join(" ").parse::<Rule>() {
             let text = rule.render(Style::SAVE);
             prop_assert_eq!(text.parse::<Rule>().unwrap(), rule, "{}", text);
         }
     }
 
-    /// Whatever a user puts into a name or a text: one edit stays one line, and that line says what the edit says.
+    /// For any name or text, one edit is rendered to one line that is parsed to the same rule.
     #[test]
-    fn no_string_makes_a_second_command(
+    fn no_text_is_rendered_to_a_second_command(
         comment in nasty(), interface in nasty(), chain in nasty(), set in nasty(), prefix in nasty()
     ) {
         let mut rule = Rule::new();

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use kernlink_dummylink::{Client, DummyLink, DummyLinks, LinkAddress, LinkName, Selection};
-use kernlink_iptables_restore::{Command, Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
+use kernlink_iptables_restore::{Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelRelease, Listings, Proxier, State as DesiredState};
@@ -115,7 +115,7 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
     let mut kernel = Kernel::open().unwrap();
     let unseen = reference.unseen(&desired_at);
     kernel.rules = Box::new(SomeRules {
-        kernel: Command::new(),
+        kernel: kernlink_iptables_restore::Client::new(),
         memory: Fake::new(),
         in_kernel: unseen.clone(),
     });
@@ -262,7 +262,7 @@ impl Links {
 
 /// The rules of some families in the kernel, and those of the others in memory.
 struct SomeRules {
-    kernel: Command,
+    kernel: kernlink_iptables_restore::Client,
     memory: Fake,
     in_kernel: BTreeSet<Family>,
 }

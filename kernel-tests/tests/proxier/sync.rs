@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::Backend;
+use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::Outcome;
@@ -69,13 +69,13 @@ fn the_standard_tools_list_the_desired_state() {
 #[test]
 fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
     requires_the_kernel!();
-    for tables in [Backend::Legacy, Backend::Nft] {
+    for tables in [Variant::Legacy, Variant::Nft] {
         node().run(|| {
             let kernel = || {
                 let mut kernel = Kernel::open().unwrap();
                 let lock = std::env::temp_dir().join(format!("kernlink-restart-{}", std::process::id()));
-                let command = kernlink_iptables_restore::Command::new()
-                    .with_backend(tables)
+                let command = kernlink_iptables_restore::Client::new()
+                    .with_variant(tables)
                     .with_wait(Duration::from_secs(30))
                     .with_lock_file(lock);
                 kernel.rules = Box::new(command);
@@ -91,7 +91,7 @@ fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
             let restarted = sync(&mut proxier_on(kernel(), &everything()));
             assert!(restarted.plan.is_empty(), "{tables}: {}", restarted.plan);
             let save = match tables {
-                Backend::Legacy => ["iptables-legacy-save", "ip6tables-legacy-save"],
+                Variant::Legacy => ["iptables-legacy-save", "ip6tables-legacy-save"],
                 _ => ["iptables-nft-save", "ip6tables-nft-save"],
             };
             let rules = rules(save);

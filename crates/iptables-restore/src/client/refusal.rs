@@ -1,36 +1,36 @@
-//! Whose fault a refusal is: from the tool's words to the edit, the reason and the tables that stand.
+//! The error of a refused restore: the edit, the reason, and the tables that were changed before it.
 
-use super::refusal_search::{self, Trial};
-use crate::apply;
-use crate::client::tool_message::{self, Place, Told};
-use crate::client::{Check, Command};
+use super::refusal_search::{self, RefusalSearch};
+use super::restore::Mode;
+use super::tool_message::{self, Location, ToolMessage};
+use super::{Client, Iptables};
+use crate::apply::apply;
 use crate::error::{Error, Refused, RefusedKind};
-use crate::operation::{Iptables, Save};
 use crate::restore::{Edit, Restore};
 use crate::runner::Completion;
+use crate::save::Save;
 use crate::table::Table;
 
-impl Command {
-    /// Says what was refused, why, and what stands.
-    pub(crate) fn refusal(&mut self, restore: &Restore, completion: &Completion, check: Check) -> Error {
-        let mut told = tool_message::read(completion);
-        let mut place = tool_message::place(restore, &told);
-        if let Place::Edit(table, at) = place {
-            self.explain(restore, table, at, &mut told);
+impl Client {
+    pub(super) fn refusal(&mut self, restore: &Restore, completion: &Completion, mode: Mode) -> Error {
+        let mut message = tool_message::read(completion);
+        let mut location = tool_message::locate(restore, &message);
+        if let Location::Edit(table, at) = location {
+            self.explain(restore, table, at, &mut message);
         }
-        if let (Place::Table(table), Check::No) = (&place, check)
-            && let Some(at) = self.find_culprit(restore, *table)
+        if let (Location::Table(table), Mode::Commit) = (&location, mode)
+            && let Some(at) = self.search_refused_edit(restore, *table)
         {
-            place = Place::Edit(*table, at);
+            location = Location::Edit(*table, at);
         }
-        let edits = |wanted: Table| {
+        let edits = |table: Table| {
             restore
                 .tables()
-                .find(|(table, _)| *table == wanted)
+                .find(|(other, _)| *other == table)
                 .map_or(&[][..], |(_, edits): (_, &[Edit])| edits)
         };
-        let (refused, applied) = match place {
-            Place::Edit(table, at) => {
+        let (refused, applied) = match location {
+            Location::Edit(table, at) => {
                 let refused = edits(table)
                     .get(at)
                     .map_or(Refused::Table(table), |edit| Refused::Edit {
@@ -39,61 +39,67 @@ impl Command {
                     });
                 (refused, restore.tables_before(table))
             }
-            Place::Table(table) => (Refused::Table(table), restore.tables_before(table)),
-            Place::Unknown => (Refused::Whole(restore.family), Vec::new()),
+            Location::Table(table) => (Refused::Table(table), restore.tables_before(table)),
+            Location::Unknown => (Refused::Whole(restore.family), Vec::new()),
         };
         Error::Refused {
             tool: self.program(restore.family, "restore"),
             refused: Box::new(refused),
-            kind: told.kind,
-            text: told.text,
+            kind: message.kind,
+            text: message.text,
             status: completion.status,
-            applied: if check == Check::Only { Vec::new() } else { applied },
+            applied: match mode {
+                Mode::Commit => applied,
+                Mode::Test => Vec::new(),
+            },
         }
     }
 
-    /// Legacy gives no reason with a line; what the line would do to the tables as they are tells it.
-    fn explain(&mut self, restore: &Restore, table: Table, at: usize, told: &mut Told) {
-        if told.kind != RefusedKind::Other {
+    /// Legacy reports a line without a reason. Applying the table's edits to the current table in memory gives one.
+    fn explain(&mut self, restore: &Restore, table: Table, at: usize, message: &mut ToolMessage) {
+        if message.kind != RefusedKind::Other {
             return;
         }
-        let Ok(mut saved) = self.save(&Save::table(restore.family, table).tolerant()) else {
+        let Ok(mut saved) = self.save(&Save::table(restore.family, table).lenient()) else {
             return;
         };
         let mut only = Restore::new(restore.family);
         only.mode = restore.mode;
-        for (_, edits) in restore.tables().filter(|(known, _)| *known == table) {
+        for (_, edits) in restore.tables().filter(|(other, _)| *other == table) {
             *only.table_mut(table) = edits.to_vec();
         }
-        if let Err(refusal) = apply::apply(&mut saved, &only, None)
-            && refusal.place == Some(at)
+        if let Err(refusal) = apply(&mut saved, &only, None)
+            && refusal.edit == Some(at)
         {
-            told.kind = refusal.kind;
-            told.text = format!("{} ({})", told.text, refusal.reason.trim_end_matches('.'));
+            message.kind = refusal.kind;
+            message.text = format!("{} ({})", message.text, refusal.reason.trim_end_matches('.'));
         }
     }
 
-    /// Looks for the edit that the kernel refuses where the tool names only the table.
-    fn find_culprit(&mut self, restore: &Restore, table: Table) -> Option<usize> {
-        if self.trials == Trial::None {
+    /// Searches for the edit that the kernel refuses if the tool names only the table.
+    fn search_refused_edit(&mut self, restore: &Restore, table: Table) -> Option<usize> {
+        if self.refusal_search == RefusalSearch::Disabled {
             return None;
         }
-        let saved = self.save(&Save::table(restore.family, table).tolerant()).ok()?;
-        refusal_search::find(
+        let saved = self.save(&Save::table(restore.family, table).lenient()).ok()?;
+        refusal_search::search(
             restore,
             table,
             &saved,
-            self.time_limit,
-            &mut |attempt: &Restore| {
-                let text = attempt.render_checked(self.style).ok()?;
-                let completion = refusal_search::aside(|| self.give(attempt, &text, Check::No))?.ok()?;
+            self.timeout,
+            &mut |candidate: &Restore| {
+                let text = candidate.render_checked(self.style).ok()?;
+                let completion = refusal_search::in_private_namespace(|| {
+                    self.start_restore(candidate, &text, Mode::Commit)
+                })?
+                .ok()?;
                 if completion.status == Some(0) {
-                    return Some(refusal_search::Attempt::Taken);
+                    return Some(refusal_search::Outcome::Accepted);
                 }
-                let told = tool_message::read(&completion);
-                match tool_message::place(attempt, &told) {
-                    Place::Edit(_, at) => Some(refusal_search::Attempt::RefusedAt(at)),
-                    _ => Some(refusal_search::Attempt::Refused),
+                let message = tool_message::read(&completion);
+                match tool_message::locate(candidate, &message) {
+                    Location::Edit(_, at) => Some(refusal_search::Outcome::RefusedAt(at)),
+                    _ => Some(refusal_search::Outcome::Refused),
                 }
             },
         )

@@ -1,7 +1,6 @@
-//! What the tools say when they refuse, and what it means.
+//! Messages of the tools, and what they mean.
 //!
-//! Texts are those of iptables 1.8.9 and 1.8.11, legacy and nft; older ones say the same where they say
-//! anything.
+//! The texts are those of iptables 1.8.9 and 1.8.11, legacy and nft. Older versions print the same texts or none.
 
 use crate::error::RefusedKind;
 use crate::restore::{Edit, Line, Restore};
@@ -9,21 +8,21 @@ use crate::runner::Completion;
 use crate::table::Table;
 use crate::targets::Target;
 
-/// A refusal as the tool told it.
+/// What the tool reports about a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    /// The line it names, counted from 1.
-    pub(crate) line: Option<usize>,
-    /// The chain it says does not exist.
-    pub(crate) missing_chain: Option<String>,
-    pub(crate) kind: RefusedKind,
-    pub(crate) text: String,
+pub(super) struct ToolMessage {
+    /// The input line, counted from 1.
+    pub(super) line: Option<usize>,
+    /// The name of a chain that does not exist.
+    pub(super) missing_chain: Option<String>,
+    pub(super) kind: RefusedKind,
+    pub(super) text: String,
 }
 
-/// What the tool wrote, the hints to its help left out.
-pub(crate) fn words(completion: &Completion) -> String {
-    let output = String::from_utf8_lossy(&completion.errors);
-    let more = String::from_utf8_lossy(&completion.output);
+/// What the tool wrote to both outputs, without the hints to `--help`.
+pub(super) fn text(completion: &Completion) -> String {
+    let output = String::from_utf8_lossy(&completion.stderr);
+    let more = String::from_utf8_lossy(&completion.stdout);
     let lines = output.lines().chain(more.lines()).map(str::trim);
     let mut text = lines
         .filter(|line| !line.is_empty() && !line.starts_with("Try `"))
@@ -31,17 +30,17 @@ pub(crate) fn words(completion: &Completion) -> String {
         .join("; ");
     if let Some(signal) = completion.signal {
         let separator = if text.is_empty() { "" } else { "; " };
-        text = format!("{text}{separator}ended by signal {signal}");
+        text = format!("{text}{separator}terminated by signal {signal}");
     }
     text
 }
 
-pub(crate) fn read(completion: &Completion) -> Told {
-    let text = words(completion);
+pub(super) fn read(completion: &Completion) -> ToolMessage {
+    let text = text(completion);
     let missing_chain = between(&text, "Chain '", "' does not exist")
         .or_else(|| between(&text, "Couldn't load target `", "'"))
         .map(str::to_owned);
-    Told {
+    ToolMessage {
         line: line_number(&text),
         missing_chain,
         kind: kind(&text, completion.status),
@@ -49,8 +48,8 @@ pub(crate) fn read(completion: &Completion) -> Told {
     }
 }
 
-/// Whether it was the lock that kept the tool from doing anything.
-pub(crate) fn is_locked(text: &str) -> bool {
+/// Whether the tool failed because another process held the lock.
+pub(super) fn is_locked(text: &str) -> bool {
     text.contains("holding the xtables lock") || text.contains("xtables lock; still")
 }
 
@@ -74,12 +73,12 @@ fn line_number(text: &str) -> Option<usize> {
 }
 
 fn kind(text: &str, status: Option<i32>) -> RefusedKind {
-    let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
-    if says(&["Permission denied", "Operation not permitted", "you must be root"]) {
+    let contains = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
+    if contains(&["Permission denied", "Operation not permitted", "you must be root"]) {
         RefusedKind::PermissionDenied
-    } else if says(&["Parsing nftables rule failed", "is incompatible, use 'nft' tool"]) {
+    } else if contains(&["Parsing nftables rule failed", "is incompatible, use 'nft' tool"]) {
         RefusedKind::Unreadable
-    } else if says(&[
+    } else if contains(&[
         "missing kernel module",
         "Couldn't load match",
         "unable to initialize table",
@@ -90,11 +89,11 @@ fn kind(text: &str, status: Option<i32>) -> RefusedKind {
         "unknown option",
     ]) {
         RefusedKind::Unsupported
-    } else if says(&["already exists", "File exists"]) {
+    } else if contains(&["already exists", "File exists"]) {
         RefusedKind::AlreadyExists
-    } else if says(&["resource busy", "Directory not empty", "Too many references"]) {
+    } else if contains(&["resource busy", "Directory not empty", "Too many references"]) {
         RefusedKind::InUse
-    } else if says(&[
+    } else if contains(&[
         "does not exist",
         "doesn't exist",
         "No chain/target/match by that name",
@@ -104,7 +103,7 @@ fn kind(text: &str, status: Option<i32>) -> RefusedKind {
         "too big",
     ]) {
         RefusedKind::NotFound
-    } else if says(&[
+    } else if contains(&[
         "Resource temporarily unavailable",
         "Cannot allocate memory",
         "Out of memory",
@@ -117,36 +116,36 @@ fn kind(text: &str, status: Option<i32>) -> RefusedKind {
     }
 }
 
-/// Where in the input the refusal belongs.
+/// The part of the input that was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(super) enum Location {
     /// This edit of the table.
     Edit(Table, usize),
-    /// Somewhere in the table: the tool named its COMMIT, or nothing more.
+    /// An unknown edit of the table: the tool named its first line or its COMMIT.
     Table(Table),
-    /// Nowhere: the tool named no line.
+    /// The tool named no line.
     Unknown,
 }
 
-/// Finds the edit that the words point to.
-pub(crate) fn place(restore: &Restore, told: &Told) -> Place {
-    let Some(line) = told.line.and_then(|line| restore.line(line)) else {
-        return Place::Unknown;
+/// Finds the part of the input that the message names.
+pub(super) fn locate(restore: &Restore, message: &ToolMessage) -> Location {
+    let Some(line) = message.line.and_then(|line| restore.line(line)) else {
+        return Location::Unknown;
     };
     match line {
-        Line::Edit { table, place, .. } => Place::Edit(table, place),
-        Line::Table(table) => Place::Table(table),
-        Line::Commit(table) => match &told.missing_chain {
+        Line::Edit { table, index, .. } => Location::Edit(table, index),
+        Line::Table(table) => Location::Table(table),
+        Line::Commit(table) => match &message.missing_chain {
             Some(chain) => first_jump(restore, table, chain)
-                .map_or(Place::Table(table), |place| Place::Edit(table, place)),
-            None => Place::Table(table),
+                .map_or(Location::Table(table), |index| Location::Edit(table, index)),
+            None => Location::Table(table),
         },
     }
 }
 
-/// nft finds out at the end that a chain is missing, and then names only the chain.
+/// nft reports a missing chain at COMMIT, and then names only the chain.
 fn first_jump(restore: &Restore, table: Table, chain: &str) -> Option<usize> {
-    let (_, edits) = restore.tables().find(|(known, _)| *known == table)?;
+    let (_, edits) = restore.tables().find(|(other, _)| *other == table)?;
     edits.iter().position(|edit| match edit {
         Edit::Append { rule, .. } | Edit::Insert { rule, .. } => rule
             .target
@@ -161,9 +160,9 @@ fn first_jump(restore: &Restore, table: Table, chain: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Texts captured from iptables 1.8.9, both back ends.
+    /// Texts captured from iptables 1.8.9, both variants.
     #[test]
-    fn lines_and_kinds_are_read_from_the_tools_words() {
+    fn lines_and_kinds_are_parsed_from_messages_of_the_tools() {
         for (text, status, line, kind) in [
             ("iptables-restore: line 3 failed", 1, Some(3), RefusedKind::Other),
             (
@@ -234,25 +233,25 @@ mod tests {
                 RefusedKind::Unreadable,
             ),
         ] {
-            let told = read(&Completion {
+            let message = read(&Completion {
                 status: Some(status),
                 signal: None,
-                output: Vec::new(),
-                errors: text.as_bytes().to_vec(),
+                stdout: Vec::new(),
+                stderr: text.as_bytes().to_vec(),
             });
-            assert_eq!((told.line, told.kind), (line, kind), "{text}");
-            assert!(!told.text.contains("Try `"));
+            assert_eq!((message.line, message.kind), (line, kind), "{text}");
+            assert!(!message.text.contains("Try `"));
         }
     }
 
     #[test]
-    fn a_crash_is_told_too() {
+    fn a_signal_is_reported() {
         let completion = Completion {
             status: None,
             signal: Some(11),
-            output: Vec::new(),
-            errors: Vec::new(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
         };
-        assert_eq!(read(&completion).text, "ended by signal 11");
+        assert_eq!(read(&completion).text, "terminated by signal 11");
     }
 }

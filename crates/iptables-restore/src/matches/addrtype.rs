@@ -1,30 +1,30 @@
-//! `-m addrtype`: what kind of address the routing tables say it is.
+//! `-m addrtype`: the type of an address in the routing tables.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::wire::options::{Options, once};
+use crate::wire::options::{Options, set_once};
 use crate::wire::render::Printer;
 
-/// Kinds of the source and destination address. At least one test is needed.
+/// Types of the source and destination address. At least one test is required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Addrtype {
     /// `--src-type`
     pub source: Option<Condition<AddressTypes>>,
     /// `--dst-type`
     pub destination: Option<Condition<AddressTypes>>,
-    /// `--limit-iface-in`, `--limit-iface-out`: look only at the addresses of one interface.
+    /// `--limit-iface-in`, `--limit-iface-out`: only addresses of one interface are considered.
     pub limit_interface: Option<LimitInterface>,
 }
 
-/// The interface whose addresses count.
+/// The interface whose addresses are considered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LimitInterface {
-    /// The one the packet came in by.
+    /// The incoming interface.
     In,
-    /// The one the packet leaves by.
+    /// The outgoing interface.
     Out,
 }
 
@@ -32,16 +32,16 @@ pub enum LimitInterface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressTypes(u16);
 
-/// Kind of an address. The number is its bit in `xt_addrtype_info_v1`.
+/// Type of an address. The number is its bit in `xt_addrtype_info_v1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 #[doc(alias = "XT_ADDRTYPE_LOCAL")]
 pub enum AddressType {
     /// Not specified (0.0.0.0).
     Unspec = 1 << 0,
-    /// Reached by a route.
+    /// Unicast.
     Unicast = 1 << 1,
-    /// One of this host.
+    /// An address of this host.
     Local = 1 << 2,
     /// Broadcast.
     Broadcast = 1 << 3,
@@ -55,11 +55,11 @@ pub enum AddressType {
     Unreachable = 1 << 7,
     /// Prohibited.
     Prohibit = 1 << 8,
-    /// Handed to another routing table.
+    /// A throw route: the lookup continues in another routing table.
     Throw = 1 << 9,
-    /// Translated by a route.
+    /// A NAT route.
     Nat = 1 << 10,
-    /// Resolved by a process.
+    /// Resolved by an external process.
     Xresolve = 1 << 11,
 }
 
@@ -79,7 +79,7 @@ const TYPES: [(AddressType, &str); 12] = [
 ];
 
 impl AddressTypes {
-    /// These kinds.
+    /// A set of types.
     pub fn new(kinds: impl IntoIterator<Item = AddressType>) -> Self {
         AddressTypes(kinds.into_iter().fold(0, |bits, kind| bits | kind as u16))
     }
@@ -111,7 +111,7 @@ impl FromStr for AddressTypes {
         for word in text.split(',') {
             let known = TYPES.iter().find(|(_, name)| name.eq_ignore_ascii_case(word));
             let (kind, _) = known
-                .ok_or_else(|| Error::invalid("address type", text, "names a kind that there is not"))?;
+                .ok_or_else(|| Error::invalid("address type", text, "expected UNSPEC, UNICAST, LOCAL, BROADCAST, ANYCAST, MULTICAST, BLACKHOLE, UNREACHABLE, PROHIBIT, THROW, NAT or XRESOLVE, separated by commas"))?;
             types.0 |= *kind as u16;
         }
         Ok(types)
@@ -123,18 +123,18 @@ impl Addrtype {
         let mut addrtype = Addrtype::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--src-type" => once(&mut addrtype.source, flag.sign(options.value()?))?,
-                "--dst-type" => once(&mut addrtype.destination, flag.sign(options.value()?))?,
+                "--src-type" => set_once(&mut addrtype.source, flag.condition(options.value()?))?,
+                "--dst-type" => set_once(&mut addrtype.destination, flag.condition(options.value()?))?,
                 "--limit-iface-in" => {
-                    flag.plain()?;
-                    once(&mut addrtype.limit_interface, LimitInterface::In)?;
+                    flag.not_negated()?;
+                    set_once(&mut addrtype.limit_interface, LimitInterface::In)?;
                 }
                 "--limit-iface-out" => {
-                    flag.plain()?;
-                    once(&mut addrtype.limit_interface, LimitInterface::Out)?;
+                    flag.not_negated()?;
+                    set_once(&mut addrtype.limit_interface, LimitInterface::Out)?;
                 }
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -143,12 +143,12 @@ impl Addrtype {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m addrtype");
+        out.literal("-m addrtype");
         out.test("--src-type", &self.source);
         out.test("--dst-type", &self.destination);
         match self.limit_interface {
-            Some(LimitInterface::In) => out.word("--limit-iface-in"),
-            Some(LimitInterface::Out) => out.word("--limit-iface-out"),
+            Some(LimitInterface::In) => out.literal("--limit-iface-in"),
+            Some(LimitInterface::Out) => out.literal("--limit-iface-out"),
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! `-m conntrack` and `-m state`: what connection tracking knows of the flow.
+//! `-m conntrack` and `-m state`: the connection-tracking entry of the packet.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,10 @@ use std::str::FromStr;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::{Network, PortRange, Protocol};
-use crate::wire::options::{Options, decimal, once};
+use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
-/// Properties of the flow a packet belongs to. At least one test is needed.
+/// Properties of the flow that a packet belongs to. At least one test is required.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConntrackMatch {
     /// `--ctstate`
@@ -34,18 +34,18 @@ pub struct ConntrackMatch {
     pub reply_destination_ports: Option<Condition<PortRange>>,
     /// `--ctstatus`
     pub status: Option<Condition<ConntrackStatuses>>,
-    /// `--ctexpire`: remaining life of the flow.
+    /// `--ctexpire`: remaining lifetime of the flow.
     pub expire: Option<Condition<Expiry>>,
     /// `--ctdir`: direction of the packet in the flow.
     pub direction: Option<Direction>,
 }
 
-/// Remaining life of a flow: from `first` to `last` seconds, both included.
+/// Remaining lifetime of a flow: an inclusive range of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Expiry {
-    /// Least, in seconds.
+    /// Minimum in seconds.
     pub first: u32,
-    /// Most, in seconds; the same as `first` for a single value.
+    /// Maximum in seconds; equal to `first` for a single value.
     pub last: u32,
 }
 
@@ -79,16 +79,16 @@ impl FromStr for Expiry {
         let expiry = first.zip(last).filter(|(first, last)| first <= last);
         expiry
             .map(|(first, last)| Expiry { first, last })
-            .ok_or_else(|| Error::invalid("ctexpire", text, "is not SECONDS or FIRST:LAST"))
+            .ok_or_else(|| Error::invalid("ctexpire", text, "expected SECONDS or FIRST:LAST"))
     }
 }
 
 /// Direction of a packet in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// As the first packet.
+    /// The direction of the first packet.
     Original,
-    /// As the answer to it.
+    /// The opposite direction.
     Reply,
 }
 
@@ -110,7 +110,7 @@ impl FromStr for Direction {
         } else if text.eq_ignore_ascii_case("REPLY") {
             Ok(Direction::Reply)
         } else {
-            Err(Error::invalid("direction", text, "is neither ORIGINAL nor REPLY"))
+            Err(Error::invalid("direction", text, "expected ORIGINAL or REPLY"))
         }
     }
 }
@@ -130,22 +130,22 @@ macro_rules! names {
             const ALL: &[($one, &str)] = &[$(($one::$variant, $name),)*];
 
             fn position(self) -> u8 {
-                // A handful of variants.
+                // There are fewer than 16 variants.
                 self as u8
             }
         }
 
         $(#[$set_doc])*
         ///
-        /// Keeps the order it was given in; the normal form has the order of the tools.
+        /// Keeps the given order; the normal form has the order of the tools.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct $set {
-            // Positions plus one of the names, four bits each, the first in the lowest bits.
+            // Positions of the names plus one, four bits each, the first in the lowest bits.
             order: u32,
         }
 
         impl $set {
-            /// These, each once, in the order given.
+            /// A set in the given order, without duplicates.
             pub fn new(names: impl IntoIterator<Item = $one>) -> Self {
                 let mut set = $set::default();
                 for name in names {
@@ -163,12 +163,12 @@ macro_rules! names {
                 absent
             }
 
-            /// Whether `name` is among them.
+            /// Whether the set contains `name`.
             pub fn contains(self, name: $one) -> bool {
                 self.iter().any(|known| known == name)
             }
 
-            /// Each of them, in order.
+            /// The elements in order.
             pub fn iter(self) -> impl Iterator<Item = $one> {
                 (0..8).filter_map(move |place| {
                     let position = (self.order >> (place * 4)) & 0xf;
@@ -202,7 +202,7 @@ macro_rules! names {
                 for word in text.split(',') {
                     let known = $one::ALL.iter().find(|(_, name)| name.eq_ignore_ascii_case(word));
                     if !known.is_some_and(|(name, _)| set.insert(*name)) {
-                        return Err(Error::invalid($field, text, "has an unknown or a repeated name"));
+                        return Err(Error::invalid($field, text, "unknown or repeated name"));
                     }
                 }
                 Ok(set)
@@ -212,19 +212,19 @@ macro_rules! names {
 }
 
 names! {
-    /// States of which the flow must be in one.
+    /// A set of states; the flow must be in one of them.
     ConntrackStates,
-    /// State of a flow, in the order `iptables-save` prints them.
+    /// State of a flow, in the order in which `iptables-save` prints them.
     ConntrackState, "ctstate";
-    /// Belongs to no flow that can be tracked.
+    /// The packet belongs to no flow that can be tracked.
     Invalid = "INVALID",
     /// First packet of a flow.
     New = "NEW",
-    /// First packet of a flow that another flow announced, or an ICMP error of a flow.
+    /// First packet of a flow that another flow expected, or an ICMP error of a flow.
     Related = "RELATED",
     /// Packet of a flow seen in both directions.
     Established = "ESTABLISHED",
-    /// Excused from tracking.
+    /// Not tracked.
     Untracked = "UNTRACKED",
     /// Source translated.
     Snat = "SNAT",
@@ -233,19 +233,19 @@ names! {
 }
 
 names! {
-    /// Marks of which the flow must bear one.
+    /// A set of status flags; the flow must have one of them.
     ConntrackStatuses,
-    /// Mark that tracking has put on a flow, in the order `iptables-save` prints them.
+    /// Status flag of a flow, in the order in which `iptables-save` prints them.
     ConntrackStatus, "ctstatus";
-    /// Announced by another flow.
+    /// Expected by another flow.
     Expected = "EXPECTED",
-    /// Answered.
+    /// A reply was seen.
     SeenReply = "SEEN_REPLY",
-    /// Not to be dropped early.
+    /// Not evicted early when the table is full.
     Assured = "ASSURED",
-    /// Its first packet has left.
+    /// The first packet has left the host.
     Confirmed = "CONFIRMED",
-    /// None of these.
+    /// No flag is set.
     None = "NONE",
 }
 
@@ -254,24 +254,31 @@ impl ConntrackMatch {
         let mut ct = ConntrackMatch::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--ctstate" => once(&mut ct.state, flag.sign(options.value()?))?,
-                "--ctproto" => once(&mut ct.protocol, flag.sign(options.value()?))?,
-                "--ctorigsrc" => once(&mut ct.original_source, flag.sign(options.value()?))?,
-                "--ctorigdst" => once(&mut ct.original_destination, flag.sign(options.value()?))?,
-                "--ctreplsrc" => once(&mut ct.reply_source, flag.sign(options.value()?))?,
-                "--ctrepldst" => once(&mut ct.reply_destination, flag.sign(options.value()?))?,
-                "--ctorigsrcport" => once(&mut ct.original_source_ports, flag.sign(options.value()?))?,
-                "--ctorigdstport" => once(&mut ct.original_destination_ports, flag.sign(options.value()?))?,
-                "--ctreplsrcport" => once(&mut ct.reply_source_ports, flag.sign(options.value()?))?,
-                "--ctrepldstport" => once(&mut ct.reply_destination_ports, flag.sign(options.value()?))?,
-                "--ctstatus" => once(&mut ct.status, flag.sign(options.value()?))?,
-                "--ctexpire" => once(&mut ct.expire, flag.sign(options.value()?))?,
+                "--ctstate" => set_once(&mut ct.state, flag.condition(options.value()?))?,
+                "--ctproto" => set_once(&mut ct.protocol, flag.condition(options.value()?))?,
+                "--ctorigsrc" => set_once(&mut ct.original_source, flag.condition(options.value()?))?,
+                "--ctorigdst" => set_once(&mut ct.original_destination, flag.condition(options.value()?))?,
+                "--ctreplsrc" => set_once(&mut ct.reply_source, flag.condition(options.value()?))?,
+                "--ctrepldst" => set_once(&mut ct.reply_destination, flag.condition(options.value()?))?,
+                "--ctorigsrcport" => {
+                    set_once(&mut ct.original_source_ports, flag.condition(options.value()?))?
+                }
+                "--ctorigdstport" => set_once(
+                    &mut ct.original_destination_ports,
+                    flag.condition(options.value()?),
+                )?,
+                "--ctreplsrcport" => set_once(&mut ct.reply_source_ports, flag.condition(options.value()?))?,
+                "--ctrepldstport" => {
+                    set_once(&mut ct.reply_destination_ports, flag.condition(options.value()?))?
+                }
+                "--ctstatus" => set_once(&mut ct.status, flag.condition(options.value()?))?,
+                "--ctexpire" => set_once(&mut ct.expire, flag.condition(options.value()?))?,
                 "--ctdir" => {
-                    flag.plain()?;
-                    once(&mut ct.direction, options.value()?)?;
+                    flag.not_negated()?;
+                    set_once(&mut ct.direction, options.value()?)?;
                 }
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -280,7 +287,7 @@ impl ConntrackMatch {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m conntrack");
+        out.literal("-m conntrack");
         out.test("--ctstate", &self.state);
         out.test("--ctproto", &self.protocol);
         out.test("--ctorigsrc", &self.original_source);
@@ -298,7 +305,7 @@ impl ConntrackMatch {
 
     /// Lists in the order of the tools, the protocol as a number, single hosts without a mask.
     pub(super) fn normal_form(&self) -> Self {
-        let network = |test: Option<Condition<Network>>| test.map(|test| test.map(Network::with_bare_mask));
+        let network = |test: Option<Condition<Network>>| test.map(|test| test.map(Network::with_short_mask));
         ConntrackMatch {
             state: self.state.map(|test| test.map(ConntrackStates::normal_form)),
             protocol: self
@@ -314,10 +321,10 @@ impl ConntrackMatch {
     }
 }
 
-/// States as `-m state` tests them: INVALID, NEW, RELATED, ESTABLISHED, UNTRACKED.
+/// States of `-m state`: INVALID, NEW, RELATED, ESTABLISHED, UNTRACKED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StateMatch {
-    /// States of which the flow must be in one.
+    /// The flow must be in one of these states.
     pub states: ConntrackStates,
 }
 
@@ -325,13 +332,13 @@ impl StateMatch {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Condition<Self>> {
         let flag = options.flag()?;
         (flag.name == "--state").then_some(())?;
-        Some(flag.sign(StateMatch {
+        Some(flag.condition(StateMatch {
             states: options.value()?,
         }))
     }
 
     pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
-        out.word("-m state");
+        out.literal("-m state");
         out.required("--state", test, |out, test| out.value(test.states));
     }
 

@@ -1,38 +1,40 @@
-//! `-m hashlimit`: a rate for each address or port.
+//! `-m hashlimit`: a rate per address or port.
 
 use std::fmt;
 use std::str::FromStr;
 
+use kernlink_base::Family;
+
 use crate::error::Error;
-use crate::family::Family;
 use crate::matches::Rate;
 use crate::text::HashlimitName;
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::uapi::{XT_HASHLIMIT_BYTE_SHIFT, XT_HASHLIMIT_SCALE_V2};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
 /// A token bucket for each group of packets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hashlimit {
-    /// The rate, and on which side of it a packet passes.
+    /// The rate, and whether packets within or above it match.
     pub test: HashlimitTest,
-    /// `--hashlimit-burst`: size of a bucket, in packets or for a rate in bytes in that unit; none means
-    /// the tool's default (5 packets).
+    /// `--hashlimit-burst`: size of a bucket, in packets, or in bytes for a rate in bytes; `None` means the default of the
+    /// tool (5 packets).
     pub burst: Option<HashlimitBurst>,
-    /// `--hashlimit-mode`: what makes a group, in the order given; empty for one bucket for all.
+    /// `--hashlimit-mode`: the fields that define a group, in the given order; empty for one common group.
     pub mode: Vec<HashlimitMode>,
     /// `--hashlimit-name`: name of the table in `/proc/net/ipt_hashlimit`.
     pub name: HashlimitName,
-    /// `--hashlimit-htable-size`: buckets of the hash table; none means the kernel's choice.
+    /// `--hashlimit-htable-size`: buckets of the hash table; `None` means the kernel's choice.
     pub table_size: Option<u32>,
-    /// `--hashlimit-htable-max`: most groups; none means the kernel's choice.
+    /// `--hashlimit-htable-max`: maximum number of groups; `None` means the kernel's choice.
     pub table_max: Option<u32>,
-    /// `--hashlimit-htable-gcinterval`: milliseconds between cleanings; none means 1000.
+    /// `--hashlimit-htable-gcinterval`: milliseconds between garbage collections; `None` means 1000.
     pub gc_interval: Option<u32>,
-    /// `--hashlimit-htable-expire`: milliseconds until an idle group goes; none follows from the rate.
+    /// `--hashlimit-htable-expire`: milliseconds until an idle group is removed; `None` depends on the rate.
     pub expire: Option<u32>,
-    /// `--hashlimit-srcmask`: leading bits of the source that make a group; none means all.
+    /// `--hashlimit-srcmask`: leading bits of the source address that define a group; `None` means all.
     pub source_prefix: Option<u8>,
-    /// `--hashlimit-dstmask`: leading bits of the destination that make a group; none means all.
+    /// `--hashlimit-dstmask`: leading bits of the destination address that define a group; `None` means all.
     pub destination_prefix: Option<u8>,
     /// `--hashlimit-rate-match`: classify by rate, without a burst.
     pub rate_match: bool,
@@ -40,12 +42,12 @@ pub struct Hashlimit {
     pub rate_interval: Option<u32>,
 }
 
-/// Which packets pass.
+/// Which packets match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashlimitTest {
-    /// `--hashlimit-upto`: those within the rate.
+    /// `--hashlimit-upto`: packets within the rate.
     Upto(HashlimitRate),
-    /// `--hashlimit-above`: those beyond the rate.
+    /// `--hashlimit-above`: packets above the rate.
     Above(HashlimitRate),
 }
 
@@ -107,7 +109,7 @@ pub enum HashlimitBurst {
     Bytes(u32, ByteUnit),
 }
 
-/// A part of the packet that makes groups.
+/// A field of the packet that defines groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashlimitMode {
     /// `srcip`
@@ -120,7 +122,7 @@ pub enum HashlimitMode {
     DestinationPort,
 }
 
-/// In the order the tools print them.
+/// In the order in which the tools print them.
 const MODES: [(HashlimitMode, &str); 4] = [
     (HashlimitMode::SourceAddress, "srcip"),
     (HashlimitMode::SourcePort, "srcport"),
@@ -164,7 +166,13 @@ impl FromStr for HashlimitBurst {
         let bytes = ByteUnit::read(text).map(|(amount, unit)| HashlimitBurst::Bytes(amount, unit));
         bytes
             .or_else(|| decimal(text).map(HashlimitBurst::Packets))
-            .ok_or_else(|| Error::invalid("hashlimit burst", text, "is neither packets nor b, kb or mb"))
+            .ok_or_else(|| {
+                Error::invalid(
+                    "hashlimit burst",
+                    text,
+                    "expected a number of packets, or of bytes with unit b, kb or mb",
+                )
+            })
     }
 }
 
@@ -201,7 +209,7 @@ impl Hashlimit {
                     } else {
                         HashlimitTest::Upto(rate)
                     };
-                    once(&mut test, sided)?;
+                    set_once(&mut test, sided)?;
                     continue;
                 }
                 "--hashlimit-above" => {
@@ -211,10 +219,10 @@ impl Hashlimit {
                     } else {
                         HashlimitTest::Above(rate)
                     };
-                    once(&mut test, sided)?;
+                    set_once(&mut test, sided)?;
                     continue;
                 }
-                "--hashlimit-burst" => once(&mut burst, options.value()?)?,
+                "--hashlimit-burst" => set_once(&mut burst, options.value()?)?,
                 "--hashlimit-mode" => {
                     let words = options.next()?.split(',');
                     let modes: Option<Vec<_>> = words
@@ -225,23 +233,23 @@ impl Hashlimit {
                                 .map(|(mode, _)| *mode)
                         })
                         .collect();
-                    once(&mut mode, modes?)?;
+                    set_once(&mut mode, modes?)?;
                 }
-                "--hashlimit-name" => once(&mut name, options.value()?)?,
-                "--hashlimit-htable-size" => once(&mut table_size, decimal(options.next()?)?)?,
-                "--hashlimit-htable-max" => once(&mut table_max, decimal(options.next()?)?)?,
-                "--hashlimit-htable-gcinterval" => once(&mut gc_interval, decimal(options.next()?)?)?,
-                "--hashlimit-htable-expire" => once(&mut expire, decimal(options.next()?)?)?,
-                "--hashlimit-srcmask" => once(&mut source_prefix, decimal(options.next()?)?)?,
-                "--hashlimit-dstmask" => once(&mut destination_prefix, decimal(options.next()?)?)?,
-                "--hashlimit-rate-match" => once_flag(&mut rate_match)?,
-                "--hashlimit-rate-interval" => once(&mut rate_interval, decimal(options.next()?)?)?,
+                "--hashlimit-name" => set_once(&mut name, options.value()?)?,
+                "--hashlimit-htable-size" => set_once(&mut table_size, decimal(options.next()?)?)?,
+                "--hashlimit-htable-max" => set_once(&mut table_max, decimal(options.next()?)?)?,
+                "--hashlimit-htable-gcinterval" => set_once(&mut gc_interval, decimal(options.next()?)?)?,
+                "--hashlimit-htable-expire" => set_once(&mut expire, decimal(options.next()?)?)?,
+                "--hashlimit-srcmask" => set_once(&mut source_prefix, decimal(options.next()?)?)?,
+                "--hashlimit-dstmask" => set_once(&mut destination_prefix, decimal(options.next()?)?)?,
+                "--hashlimit-rate-match" => set_flag_once(&mut rate_match)?,
+                "--hashlimit-rate-interval" => set_once(&mut rate_interval, decimal(options.next()?)?)?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
-            flag.plain()?;
+            flag.not_negated()?;
         }
         Some(Hashlimit {
             test: test?,
@@ -260,7 +268,7 @@ impl Hashlimit {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m hashlimit");
+        out.literal("-m hashlimit");
         match self.test {
             HashlimitTest::Upto(rate) => out.option("--hashlimit-upto", &Some(rate)),
             HashlimitTest::Above(rate) => out.option("--hashlimit-above", &Some(rate)),
@@ -277,7 +285,7 @@ impl Hashlimit {
             );
             separator = ",";
         }
-        out.word("--hashlimit-name");
+        out.literal("--hashlimit-name");
         out.name(self.name.as_str());
         out.option("--hashlimit-htable-size", &self.table_size);
         out.option("--hashlimit-htable-max", &self.table_max);
@@ -289,14 +297,13 @@ impl Hashlimit {
         out.option("--hashlimit-rate-interval", &self.rate_interval);
     }
 
-    /// The rate as the kernel keeps it and the tools print it back, the burst of a rate in packets written out,
-    /// defaults left out.
+    /// The rate rounded as the kernel stores it, the burst of a rate in packets written out, defaults left out.
     ///
     /// Source: `hashlimit_mt_check` and `hashlimit_mt_save` in `extensions/libxt_hashlimit.c`, iptables 1.8.9.
     pub(super) fn normal_form(&self, family: Family) -> Self {
         let mut normal = self.clone();
         let (HashlimitTest::Upto(rate) | HashlimitTest::Above(rate)) = &mut normal.test;
-        // What the expiry is if it is not given, and the one that is not printed.
+        // The default expiry of the written rate, and the expiry that the tools do not print.
         let (implied, unprinted);
         match rate {
             HashlimitRate::Packets(rate) => {
@@ -304,10 +311,10 @@ impl Hashlimit {
                 implied = milliseconds(written);
                 *rate = if self.rate_match {
                     normal.rate_interval = normal.rate_interval.or(u32::try_from(written).ok());
-                    let period = Self::SCALE * written / u64::from(rate.packets.max(1)) / written;
-                    Rate::of_period(period, Self::SCALE).unwrap_or(*rate)
+                    let period = XT_HASHLIMIT_SCALE_V2 * written / u64::from(rate.packets.max(1)) / written;
+                    Rate::of_period(period, XT_HASHLIMIT_SCALE_V2).unwrap_or(*rate)
                 } else {
-                    rate.normal_form(Self::SCALE)
+                    rate.normal_form(XT_HASHLIMIT_SCALE_V2)
                 };
                 unprinted = milliseconds(rate.per.seconds());
                 normal.burst = Some(HashlimitBurst::Packets(match self.burst {
@@ -344,34 +351,30 @@ impl Hashlimit {
         normal.destination_prefix = normal.destination_prefix.filter(|prefix| Some(*prefix) != whole);
         normal
     }
-
-    /// Parts of a second in which the kernel keeps the time per packet: `XT_HASHLIMIT_SCALE_v2`.
-    const SCALE: u64 = 1_000_000;
 }
 
 fn milliseconds(seconds: u64) -> Option<u32> {
     u32::try_from(seconds * 1000).ok()
 }
 
-/// A rate in bytes as the kernel keeps it: what 16 bytes cost of a second's 2^32 - 1. Not every rate divides that, so
-/// many rates are one cost, and of those one is printed.
+/// A rate in bytes as the kernel stores it: the cost of 16 bytes, where 2^32 - 1 is the budget of a second. Rates that are rounded to
+/// the same cost are printed as one of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Cost(u32);
 
 impl Cost {
-    /// Bytes that cost at a time, as a power of two: `XT_HASHLIMIT_BYTE_SHIFT`.
-    const SHIFT: u32 = 4;
-
     fn of(bytes: u64) -> Self {
-        // Of a rate that has no cost the tools say that it is too high.
-        Cost(u32::try_from(u64::from(u32::MAX) / ((bytes >> Self::SHIFT) + 1)).unwrap_or(u32::MAX))
+        // The tools refuse a rate without a cost as too high.
+        Cost(
+            u32::try_from(u64::from(u32::MAX) / ((bytes >> XT_HASHLIMIT_BYTE_SHIFT) + 1)).unwrap_or(u32::MAX),
+        )
     }
 
     fn bytes(self) -> u64 {
-        (u64::from(u32::MAX / self.0.max(1)).saturating_sub(1)) << Self::SHIFT
+        (u64::from(u32::MAX / self.0.max(1)).saturating_sub(1)) << XT_HASHLIMIT_BYTE_SHIFT
     }
 
-    /// In the largest unit that still gives this cost.
+    /// The rate in the largest unit that has this cost.
     fn printed(self) -> (u32, ByteUnit) {
         let bytes = self.bytes();
         let fits = |unit: &ByteUnit| {
@@ -384,14 +387,13 @@ impl Cost {
         )
     }
 
-    /// A burst is kept as a number of seconds, of which a part counts as one, and printed in the largest unit that is
-    /// not too large.
+    /// A burst is stored as a number of seconds, rounded up, and printed in the largest unit that is not greater than it.
     fn printed_burst(self, burst: HashlimitBurst) -> Option<HashlimitBurst> {
         let bytes = match burst {
             HashlimitBurst::Packets(bytes) => u64::from(bytes),
             HashlimitBurst::Bytes(amount, unit) => u64::from(amount) * u64::from(unit.bytes()),
         };
-        // Of a rate of 0 there is no burst: the tools die of it.
+        // A rate of 0 has no burst: the tools crash.
         let rounded = bytes.div_ceil(self.bytes().max(1)) * self.bytes();
         let fits = |unit: &ByteUnit| rounded >= u64::from(unit.bytes());
         let (amount, unit) = in_unit(
@@ -412,7 +414,7 @@ fn in_unit(bytes: u64, unit: Option<ByteUnit>) -> (u32, ByteUnit) {
 mod tests {
     use crate::{Family, Rule};
 
-    /// Pairs seen with iptables 1.8.9, both back ends alike.
+    /// Pairs captured from iptables 1.8.9, equal in both variants.
     #[test]
     fn rates_in_bytes_are_rounded_as_the_kernel_rounds_them() {
         for (written, printed) in [

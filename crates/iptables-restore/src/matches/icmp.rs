@@ -6,14 +6,14 @@ use crate::condition::Condition;
 use crate::wire::options::{Options, decimal};
 use crate::wire::render::Printer;
 
-/// Type of a message, and its code.
+/// Type and code of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IcmpType {
-    /// Every message (ICMP only).
+    /// Any message (ICMP only).
     Any,
-    /// This type, with any code.
+    /// A type with any code.
     Type(u8),
-    /// This type with this code.
+    /// A type and a code.
     TypeCode(u8, u8),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for IcmpType {
     }
 }
 
-/// Names the tools take, with the values they print for them.
+/// Names that the tools accept, with the values that they print instead.
 ///
 /// Source: `icmp_codes` and `icmpv6_codes` in `libxtables/xtoptions.c`, iptables 1.8.9.
 const ICMP_NAMES: &[(&str, IcmpType)] = &[
@@ -119,7 +119,7 @@ macro_rules! icmp_match {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name {
-            /// Type and code looked for.
+            /// Type and code of the message.
             pub kind: IcmpType,
         }
 
@@ -127,11 +127,11 @@ macro_rules! icmp_match {
             pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Condition<Self>> {
                 let flag = options.flag()?;
                 (flag.name == $option).then_some(())?;
-                Some(flag.sign($name { kind: read(options.next()?, $names)? }))
+                Some(flag.condition($name { kind: read(options.next()?, $names)? }))
             }
 
             pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
-                out.word($module);
+                out.literal($module);
                 out.required($option, test, |out, test| out.value(test.kind));
             }
         }
@@ -139,7 +139,7 @@ macro_rules! icmp_match {
 }
 
 impl IcmpMatch {
-    /// Type 255 is what the tools keep for every message.
+    /// The tools store type 255 for any message.
     pub(super) fn normal_form(self) -> Self {
         match self.kind {
             IcmpType::Type(255) | IcmpType::TypeCode(255, _) => IcmpMatch { kind: IcmpType::Any },
@@ -149,11 +149,11 @@ impl IcmpMatch {
 }
 
 icmp_match! {
-    /// A message of ICMP.
+    /// An ICMP message.
     IcmpMatch, "-m icmp", "--icmp-type", ICMP_NAMES
 }
 
 icmp_match! {
-    /// A message of ICMPv6.
+    /// An ICMPv6 message.
     Icmpv6Match, "-m icmp6", "--icmpv6-type", ICMPV6_NAMES
 }

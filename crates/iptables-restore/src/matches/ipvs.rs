@@ -7,13 +7,14 @@ use crate::condition::Condition;
 use crate::error::Error;
 use crate::matches::Direction;
 use crate::network::{Network, Protocol};
-use crate::wire::options::{Options, decimal, once};
-use crate::wire::render::{Printer, Style};
+use crate::style::Style;
+use crate::wire::options::{Options, decimal, set_once};
+use crate::wire::render::Printer;
 
-/// Properties of the IPVS connection a packet belongs to. At least one test is needed.
+/// Properties of the IPVS connection that a packet belongs to. At least one test is required.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IpvsMatch {
-    /// `--ipvs`: belongs to an IPVS connection at all. A sign only; the other tests imply it.
+    /// `--ipvs`: the packet belongs to an IPVS connection. The other tests imply it.
     pub is_ipvs: Option<Condition<()>>,
     /// `--vproto`: protocol of the virtual server.
     pub protocol: Option<Condition<Protocol>>,
@@ -23,13 +24,13 @@ pub struct IpvsMatch {
     pub port: Option<Condition<u16>>,
     /// `--vdir`: direction of the packet in the flow.
     pub direction: Option<Direction>,
-    /// `--vmethod`: how packets are forwarded.
+    /// `--vmethod`: forwarding method.
     pub method: Option<Condition<IpvsMethod>>,
-    /// `--vportctl`: port of the controlling connection (21 for FTP).
+    /// `--vportctl`: port of the control connection (21 for FTP).
     pub control_port: Option<Condition<u16>>,
 }
 
-/// Packet-forwarding method, as this match names it.
+/// Forwarding method, under its name in this match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IpvsMethod {
     /// `GATE`: direct routing.
@@ -58,7 +59,7 @@ impl FromStr for IpvsMethod {
             "GATE" => Ok(IpvsMethod::Gate),
             "IPIP" => Ok(IpvsMethod::Ipip),
             "MASQ" => Ok(IpvsMethod::Masq),
-            _ => Err(Error::invalid("ipvs method", text, "is none of GATE, IPIP, MASQ")),
+            _ => Err(Error::invalid("ipvs method", text, "expected GATE, IPIP or MASQ")),
         }
     }
 }
@@ -68,18 +69,18 @@ impl IpvsMatch {
         let mut ipvs = IpvsMatch::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--ipvs" => once(&mut ipvs.is_ipvs, flag.sign(()))?,
-                "--vproto" => once(&mut ipvs.protocol, flag.sign(options.value()?))?,
-                "--vaddr" => once(&mut ipvs.address, flag.sign(options.value()?))?,
-                "--vport" => once(&mut ipvs.port, flag.sign(decimal(options.next()?)?))?,
+                "--ipvs" => set_once(&mut ipvs.is_ipvs, flag.condition(()))?,
+                "--vproto" => set_once(&mut ipvs.protocol, flag.condition(options.value()?))?,
+                "--vaddr" => set_once(&mut ipvs.address, flag.condition(options.value()?))?,
+                "--vport" => set_once(&mut ipvs.port, flag.condition(decimal(options.next()?)?))?,
                 "--vdir" => {
-                    flag.plain()?;
-                    once(&mut ipvs.direction, options.value()?)?;
+                    flag.not_negated()?;
+                    set_once(&mut ipvs.direction, options.value()?)?;
                 }
-                "--vmethod" => once(&mut ipvs.method, flag.sign(options.value()?))?,
-                "--vportctl" => once(&mut ipvs.control_port, flag.sign(decimal(options.next()?)?))?,
+                "--vmethod" => set_once(&mut ipvs.method, flag.condition(options.value()?))?,
+                "--vportctl" => set_once(&mut ipvs.control_port, flag.condition(decimal(options.next()?)?))?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -88,7 +89,7 @@ impl IpvsMatch {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m ipvs");
+        out.literal("-m ipvs");
         out.bare("--ipvs", &self.is_ipvs);
         // kube-proxy writes the address first; the tools print it second.
         if out.style == Style::KUBE_PROXY {
@@ -109,7 +110,7 @@ impl IpvsMatch {
     ///
     /// Source: `ipvs_mt_dump` in `extensions/libxt_ipvs.c`, iptables 1.8.9.
     pub(super) fn normal_form(&self) -> Self {
-        let address = self.address.map(|test| test.map(Network::with_bare_mask));
+        let address = self.address.map(|test| test.map(Network::with_short_mask));
         let protocol = self
             .protocol
             .map(|test| test.map(|protocol| Protocol::Number(protocol.number())));
@@ -118,11 +119,11 @@ impl IpvsMatch {
             protocol,
             ..self.clone()
         };
-        let sign_only = IpvsMatch {
+        let ipvs_only = IpvsMatch {
             is_ipvs: self.is_ipvs,
             ..IpvsMatch::default()
         };
-        if normal.is_ipvs == Some(Condition::Is(())) && normal != sign_only {
+        if normal.is_ipvs == Some(Condition::Is(())) && normal != ipvs_only {
             return IpvsMatch {
                 is_ipvs: None,
                 ..normal
@@ -136,7 +137,7 @@ impl IpvsMatch {
 mod tests {
     use crate::{Family, Rule};
 
-    /// Pairs seen with iptables 1.8.9, whose listing prints this match as its save does.
+    /// Pairs captured from the listing of iptables 1.8.9, which prints this match as save does.
     #[test]
     fn the_normal_form_is_what_the_tool_prints() {
         for (written, printed) in [

@@ -1,44 +1,45 @@
-//! `-m limit`: a rate for all packets together.
+//! `-m limit`: a rate shared by all packets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
-use crate::wire::options::{Options, decimal, once};
+use crate::uapi::XT_LIMIT_SCALE;
+use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
-/// A token bucket that all packets reaching the rule share.
+/// A token bucket that all packets of the rule share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
-    /// `--limit`: how fast the bucket fills.
+    /// `--limit`: rate at which the bucket is filled.
     pub rate: Rate,
-    /// `--limit-burst`: size of the bucket in packets; none means 5.
+    /// `--limit-burst`: size of the bucket in packets; `None` means 5.
     pub burst: Option<u32>,
 }
 
-/// Packets in a time.
+/// Packets per unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Packets; at least 1.
     pub packets: u32,
-    /// In which time.
+    /// The unit.
     pub per: RateUnit,
 }
 
-/// The time of a rate.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateUnit {
-    /// A second.
+    /// Second.
     Second,
-    /// A minute.
+    /// Minute.
     Minute,
-    /// An hour.
+    /// Hour.
     Hour,
-    /// A day.
+    /// Day.
     Day,
 }
 
-/// Longest time first, as the tools search.
+/// Longest unit first, the order in which the tools search.
 const UNITS: [(RateUnit, &str, u64); 4] = [
     (RateUnit::Day, "day", 86_400),
     (RateUnit::Hour, "hour", 3_600),
@@ -56,18 +57,18 @@ impl RateUnit {
 }
 
 impl Rate {
-    /// The rate as the kernel keeps it (a time per packet in parts of a second) and the tools print it
-    /// back: in the longest unit that shows it whole.
+    /// The rate rounded as the kernel stores it (time per packet, in `scale` units per second), in the longest unit that represents it
+    /// exactly, as the tools print it.
     ///
     /// Source: `parse_rate` and `print_rate` in `extensions/libxt_limit.c`, iptables 1.8.9.
     pub(super) fn normal_form(self, scale: u64) -> Self {
         let period = scale * self.per.seconds() / u64::from(self.packets.max(1));
-        // A rate that the tools refuse as too fast is left as it is.
+        // A rate that the tools refuse as too high is unchanged.
         Rate::of_period(period, scale).unwrap_or(self)
     }
 
-    /// The rate of a packet every `period` parts of which `scale` make a second, in the longest unit that shows it
-    /// whole; none for 0.
+    /// The rate of one packet every `period` units, `scale` of them per second, in the longest unit that represents it exactly; `None`
+    /// for a period of 0.
     pub(super) fn of_period(period: u64, scale: u64) -> Option<Self> {
         if period == 0 {
             return None;
@@ -118,30 +119,27 @@ impl FromStr for Rate {
             _ => Err(Error::invalid(
                 "rate",
                 text,
-                "is not PACKETS/UNIT with sec, min, hour or day",
+                "expected PACKETS/UNIT with unit sec, min, hour or day",
             )),
         }
     }
 }
 
 impl Limit {
-    /// What the tools take where no rate is given. Source: `extensions/libxt_limit.c`, iptables 1.8.9.
+    /// The default rate of the tools. Source: `extensions/libxt_limit.c`, iptables 1.8.9.
     const DEFAULT_RATE: Rate = Rate {
         packets: 3,
         per: RateUnit::Hour,
     };
 
-    /// Parts of a second in which the kernel keeps the time per packet: `XT_LIMIT_SCALE`.
-    const SCALE: u64 = 10_000;
-
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let (mut rate, mut burst) = (None, None);
         while let Some(flag) = options.flag() {
             match (flag.name, flag.negated) {
-                ("--limit", false) => once(&mut rate, options.value()?)?,
-                ("--limit-burst", false) => once(&mut burst, decimal(options.next()?)?)?,
+                ("--limit", false) => set_once(&mut rate, options.value()?)?,
+                ("--limit-burst", false) => set_once(&mut burst, decimal(options.next()?)?)?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -151,14 +149,14 @@ impl Limit {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m limit");
+        out.literal("-m limit");
         out.option("--limit", &Some(self.rate));
         out.option("--limit-burst", &self.burst);
     }
 
     pub(super) fn normal_form(self) -> Self {
         Limit {
-            rate: self.rate.normal_form(Self::SCALE),
+            rate: self.rate.normal_form(XT_LIMIT_SCALE),
             burst: self.burst.filter(|burst| *burst != 5),
         }
     }

@@ -9,9 +9,9 @@ macro_rules! mark_match {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub struct $name {
-            /// The mark that the masked bits must equal.
+            /// The required value of the masked bits.
             pub value: u32,
-            /// Bits looked at; none means all of them.
+            /// The compared bits; `None` means all.
             pub mask: Option<u32>,
         }
 
@@ -20,15 +20,15 @@ macro_rules! mark_match {
                 let flag = options.flag()?;
                 (flag.name == "--mark").then_some(())?;
                 let (value, mask) = options.mark()?;
-                Some(flag.sign($name { value, mask }))
+                Some(flag.condition($name { value, mask }))
             }
 
             pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
-                out.word($option);
+                out.literal($option);
                 out.required("--mark", test, |out, mark| out.mark(mark.value, mark.mask));
             }
 
-            /// A mask of all bits is not printed.
+            /// The tools do not print a mask of all bits.
             pub(super) fn normal_form(mut self) -> Self {
                 self.mask = self.mask.filter(|mask| *mask != u32::MAX);
                 self

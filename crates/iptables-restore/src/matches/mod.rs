@@ -1,4 +1,4 @@
-//! What a rule tests: one type for each match of the tools.
+//! Matches: one type for each match of the tools.
 
 mod addrtype;
 mod conntrack;
@@ -33,16 +33,18 @@ pub use set::{Comparison, SetDirection, SetMatch, SetReference};
 pub use statistic::{Probability, Statistic};
 pub use transport::{SctpMatch, TcpFlag, TcpFlags, TcpFlagsTest, TcpMatch, UdpMatch};
 
+use kernlink_base::Family;
+
+use crate::argument::Argument;
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::family::Family;
 use crate::network::{InterfacePattern, Network, Protocol};
+use crate::style::Style;
 use crate::text::{Comment, SetName};
 use crate::wire::options::Options;
 use crate::wire::render::Printer;
-use crate::wire::token::Word;
 
-/// One thing a packet must show for a rule to apply. All matches of a rule must hold.
+/// A condition of a rule. The rule applies to a packet if all its matches match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Match {
@@ -52,10 +54,10 @@ pub enum Match {
     /// `-d`: destination address.
     #[doc(alias = "-d")]
     Destination(Condition<Network>),
-    /// `-i`: interface the packet came in by.
+    /// `-i`: incoming interface.
     #[doc(alias = "-i")]
     InInterface(Condition<InterfacePattern>),
-    /// `-o`: interface the packet leaves by.
+    /// `-o`: outgoing interface.
     #[doc(alias = "-o")]
     OutInterface(Condition<InterfacePattern>),
     /// `-p`: protocol.
@@ -64,15 +66,15 @@ pub enum Match {
     /// `-f`: second and further fragments (IPv4 only).
     #[doc(alias = "-f")]
     Fragment(Condition<()>),
-    /// `-m comment`: no test, a note to the reader.
+    /// `-m comment`: a comment; matches every packet.
     Comment(Comment),
-    /// `-m tcp`: ports and flags of TCP; needs `-p tcp`.
+    /// `-m tcp`: ports and flags of TCP; requires `-p tcp`.
     Tcp(TcpMatch),
-    /// `-m udp`: ports of UDP; needs `-p udp`.
+    /// `-m udp`: ports of UDP; requires `-p udp`.
     Udp(UdpMatch),
-    /// `-m sctp`: ports of SCTP; needs `-p sctp`.
+    /// `-m sctp`: ports of SCTP; requires `-p sctp`.
     Sctp(SctpMatch),
-    /// `-m multiport`: up to 15 ports; needs a protocol with ports.
+    /// `-m multiport`: up to 15 ports; requires a protocol with ports.
     Multiport(Condition<Multiport>),
     /// `-m set`: membership in an ipset.
     Set(Box<SetMatch>),
@@ -84,28 +86,28 @@ pub enum Match {
     Conntrack(Box<ConntrackMatch>),
     /// `-m state`: the older form of the state test.
     State(Condition<StateMatch>),
-    /// `-m addrtype`: kind of address.
+    /// `-m addrtype`: type of an address.
     Addrtype(Addrtype),
-    /// `-m physdev`: port of the bridge.
+    /// `-m physdev`: port of a bridge.
     Physdev(Box<Physdev>),
-    /// `-m ipvs`: properties of an IPVS connection.
+    /// `-m ipvs`: properties of the IPVS connection.
     Ipvs(Box<IpvsMatch>),
-    /// `-m statistic`: a share of the packets.
+    /// `-m statistic`: a fraction of the packets.
     Statistic(Condition<Statistic>),
-    /// `-m limit`: a rate for all packets together.
+    /// `-m limit`: a rate shared by all packets.
     Limit(Limit),
-    /// `-m hashlimit`: a rate for each address or port.
+    /// `-m hashlimit`: a rate per address or port.
     Hashlimit(Box<Hashlimit>),
     /// `-m owner`: owner of the local socket.
     Owner(Owner),
-    /// `-m icmp`: type and code of ICMP; needs `-p icmp`.
+    /// `-m icmp`: type and code of ICMP; requires `-p icmp`.
     Icmp(Condition<IcmpMatch>),
-    /// `-m icmp6`: type and code of ICMPv6; needs `-p ipv6-icmp`.
+    /// `-m icmp6`: type and code of ICMPv6; requires `-p ipv6-icmp`.
     Icmpv6(Condition<Icmpv6Match>),
-    /// `-m recent`: addresses seen lately.
+    /// `-m recent`: recently seen addresses.
     Recent(Box<Recent>),
-    /// Words for which there is no type here, as they were written, `-m NAME` included.
-    Verbatim(Vec<Word>),
+    /// Arguments of a match without a type, as written, including `-m NAME`.
+    Verbatim(Vec<Argument>),
 }
 
 impl Match {
@@ -138,7 +140,7 @@ impl Match {
         Match::Set(Box::new(SetMatch::new(SetReference::new(name, directions))))
     }
 
-    /// `-m mark --mark value/mask`; no mask for all bits.
+    /// `-m mark --mark value/mask`; `None` for all bits.
     pub fn mark(value: u32, mask: Option<u32>) -> Self {
         Match::Mark(Condition::Is(MarkMatch { value, mask }))
     }
@@ -161,57 +163,57 @@ impl Match {
         })
     }
 
-    /// The test turned around, where one `!` does that; a match of several tests is turned by its fields.
+    /// The match with its `!` added or removed. Matches of several tests are negated by their fields instead.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a match that has no single test to turn around.
+    /// [`Error::Invalid`] for a match without a single test that can be negated.
     pub fn negated(self) -> Result<Self, Error> {
-        fn turn<T>(condition: Condition<T>) -> Condition<T> {
+        fn negate<T>(condition: Condition<T>) -> Condition<T> {
             match condition {
                 Condition::Is(value) => Condition::Not(value),
                 Condition::Not(value) => Condition::Is(value),
             }
         }
         Ok(match self {
-            Match::Source(test) => Match::Source(turn(test)),
-            Match::Destination(test) => Match::Destination(turn(test)),
-            Match::InInterface(test) => Match::InInterface(turn(test)),
-            Match::OutInterface(test) => Match::OutInterface(turn(test)),
-            Match::Protocol(test) => Match::Protocol(turn(test)),
-            Match::Fragment(test) => Match::Fragment(turn(test)),
-            Match::Multiport(test) => Match::Multiport(turn(test)),
-            Match::Mark(test) => Match::Mark(turn(test)),
-            Match::Connmark(test) => Match::Connmark(turn(test)),
-            Match::State(test) => Match::State(turn(test)),
-            Match::Statistic(test) => Match::Statistic(turn(test)),
-            Match::Icmp(test) => Match::Icmp(turn(test)),
-            Match::Icmpv6(test) => Match::Icmpv6(turn(test)),
+            Match::Source(test) => Match::Source(negate(test)),
+            Match::Destination(test) => Match::Destination(negate(test)),
+            Match::InInterface(test) => Match::InInterface(negate(test)),
+            Match::OutInterface(test) => Match::OutInterface(negate(test)),
+            Match::Protocol(test) => Match::Protocol(negate(test)),
+            Match::Fragment(test) => Match::Fragment(negate(test)),
+            Match::Multiport(test) => Match::Multiport(negate(test)),
+            Match::Mark(test) => Match::Mark(negate(test)),
+            Match::Connmark(test) => Match::Connmark(negate(test)),
+            Match::State(test) => Match::State(negate(test)),
+            Match::Statistic(test) => Match::Statistic(negate(test)),
+            Match::Icmp(test) => Match::Icmp(negate(test)),
+            Match::Icmpv6(test) => Match::Icmpv6(negate(test)),
             Match::Set(mut test) => {
-                test.set = turn(test.set);
+                test.set = negate(test.set);
                 Match::Set(test)
             }
             other => {
                 let mut text = String::new();
                 other.print(&mut Printer {
                     out: &mut text,
-                    style: crate::wire::render::Style::SAVE,
+                    style: Style::SAVE,
                 });
                 return Err(Error::invalid(
                     "match",
                     text.trim(),
-                    "has no single test that '!' turns around",
+                    "the match has no single test that can be negated",
                 ));
             }
         })
     }
 
-    /// Reads the options after `-m name`; `None` if there is anything in them without a type.
+    /// Parses the options after `-m name`; `None` if one of them has no type.
     pub(crate) fn read(name: &str, options: &mut Options<'_, '_>) -> Option<Self> {
         Some(match name {
             "comment" => {
                 let flag = options.flag()?;
-                flag.plain()?;
+                flag.not_negated()?;
                 (flag.name == "--comment").then_some(())?;
                 Match::Comment(options.value()?)
             }
@@ -247,7 +249,7 @@ impl Match {
             Match::Protocol(test) => out.required("-p", test, |out, value| out.value(value)),
             Match::Fragment(test) => out.required("-f", test, |_, ()| ()),
             Match::Comment(comment) => {
-                out.word("-m comment --comment");
+                out.literal("-m comment --comment");
                 out.text(comment.as_str());
             }
             Match::Tcp(tcp) => tcp.print(out),
@@ -269,15 +271,15 @@ impl Match {
             Match::Icmp(test) => IcmpMatch::print(test, out),
             Match::Icmpv6(test) => Icmpv6Match::print(test, out),
             Match::Recent(recent) => recent.print(out),
-            Match::Verbatim(words) => out.verbatim(words),
+            Match::Verbatim(arguments) => out.verbatim(arguments),
         }
     }
 
-    /// As `iptables-save` would print it; `None` for a match that tests nothing and is not printed.
+    /// As `iptables-save` prints it; `None` for a match of all packets that is not printed.
     pub(crate) fn normal_form(&self, family: Family) -> Option<Self> {
         Some(match self {
             Match::Source(Condition::Is(network)) | Match::Destination(Condition::Is(network))
-                if network.is_everything() =>
+                if network.is_any() =>
             {
                 return None;
             }

@@ -5,17 +5,18 @@ use std::fmt;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::PortRange;
+use crate::uapi::XT_MULTI_PORTS;
 use crate::wire::options::Options;
 use crate::wire::render::Printer;
 
-/// A list of ports and ranges of one side of the packet.
+/// A list of ports and ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Multiport {
     side: MultiportSide,
     ports: Vec<PortRange>,
 }
 
-/// Which port of the packet is looked up in the list.
+/// The port of the packet that must be in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MultiportSide {
     /// `--sports`
@@ -37,17 +38,15 @@ impl MultiportSide {
 }
 
 impl Multiport {
-    /// Most ports in one list; a range counts as two.
-    ///
-    /// Source: `XT_MULTI_PORTS`, `include/uapi/linux/netfilter/xt_multiport.h`, Linux 6.1.
+    /// Maximum number of ports in a list, [`XT_MULTI_PORTS`]; a range counts as two.
     #[doc(alias = "XT_MULTI_PORTS")]
-    pub const LIMIT: usize = 15;
+    pub const LIMIT: usize = XT_MULTI_PORTS;
 
-    /// A list of 1 to [`Multiport::LIMIT`] ports in the order given.
+    /// A list of 1 to [`Multiport::LIMIT`] ports in the given order.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] if the list is empty, [`Error::TooLong`] if it holds too many.
+    /// [`Error::Invalid`] if the list is empty, [`Error::TooLong`] if it contains too many ports.
     pub fn new(side: MultiportSide, ports: impl IntoIterator<Item = PortRange>) -> Result<Self, Error> {
         let ports: Vec<_> = ports.into_iter().collect();
         let length: usize = ports
@@ -56,7 +55,7 @@ impl Multiport {
             .sum();
         let multiport = Multiport { side, ports };
         if length == 0 {
-            return Err(Error::invalid("multiport", "", "names no port"));
+            return Err(Error::invalid("multiport", "", "must contain a port"));
         }
         if length > Self::LIMIT {
             return Err(Error::TooLong {
@@ -70,7 +69,7 @@ impl Multiport {
         Ok(multiport)
     }
 
-    /// Which port is looked up.
+    /// The port that must be in the list.
     pub fn side(&self) -> MultiportSide {
         self.side
     }
@@ -93,11 +92,11 @@ impl Multiport {
             .split(',')
             .map(|port| PortRange::read(port, ':'))
             .collect();
-        Some(flag.sign(Multiport::new(side, ports?).ok()?))
+        Some(flag.condition(Multiport::new(side, ports?).ok()?))
     }
 
     pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
-        out.word("-m multiport");
+        out.literal("-m multiport");
         out.required(test.value().side.option(), test, |out, ports| out.value(ports));
     }
 }

@@ -1,32 +1,32 @@
-//! `-m owner`: owner of the local socket a packet comes from.
+//! `-m owner`: the owner of the local socket that sent a packet.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::wire::options::{Options, decimal, once};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// Owner of the socket; only for packets made on this host. At least one test is needed.
+/// The owner of the sending socket; only for locally generated packets. At least one test is required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// `--socket-exists`
     pub socket_exists: Option<Condition<()>>,
-    /// `--uid-owner`, as numbers. A name stays verbatim.
+    /// `--uid-owner` as numbers. A match with a name is kept verbatim.
     pub user: Option<Condition<IdRange>>,
-    /// `--gid-owner`, as numbers. A name stays verbatim.
+    /// `--gid-owner` as numbers. A match with a name is kept verbatim.
     pub group: Option<Condition<IdRange>>,
-    /// `--suppl-groups`: supplementary groups count too.
+    /// `--suppl-groups`: supplementary groups match too.
     pub supplementary: bool,
 }
 
-/// User or group numbers from `first` to `last`, both included.
+/// An inclusive range of user or group IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IdRange {
-    /// Least.
+    /// Lowest ID.
     pub first: u32,
-    /// Greatest; the same as `first` for a single one.
+    /// Highest ID; equal to `first` for a single one.
     pub last: u32,
 }
 
@@ -50,7 +50,7 @@ impl FromStr for IdRange {
             .filter(|(first, last)| first <= last);
         range
             .map(|(first, last)| IdRange { first, last })
-            .ok_or_else(|| Error::invalid("owner", text, "is not NUMBER or FIRST-LAST"))
+            .ok_or_else(|| Error::invalid("owner", text, "expected NUMBER or FIRST-LAST"))
     }
 }
 
@@ -59,15 +59,15 @@ impl Owner {
         let mut owner = Owner::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--socket-exists" => once(&mut owner.socket_exists, flag.sign(()))?,
-                "--uid-owner" => once(&mut owner.user, flag.sign(options.value()?))?,
-                "--gid-owner" => once(&mut owner.group, flag.sign(options.value()?))?,
+                "--socket-exists" => set_once(&mut owner.socket_exists, flag.condition(()))?,
+                "--uid-owner" => set_once(&mut owner.user, flag.condition(options.value()?))?,
+                "--gid-owner" => set_once(&mut owner.group, flag.condition(options.value()?))?,
                 "--suppl-groups" => {
-                    flag.plain()?;
-                    crate::wire::options::once_flag(&mut owner.supplementary)?;
+                    flag.not_negated()?;
+                    set_flag_once(&mut owner.supplementary)?;
                 }
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -76,7 +76,7 @@ impl Owner {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m owner");
+        out.literal("-m owner");
         out.bare("--socket-exists", &self.socket_exists);
         out.test("--uid-owner", &self.user);
         out.test("--gid-owner", &self.group);

@@ -2,21 +2,21 @@
 
 use crate::condition::Condition;
 use crate::network::InterfacePattern;
-use crate::wire::options::{Options, once};
+use crate::wire::options::{Options, set_once};
 use crate::wire::render::Printer;
 
-/// Which port of a bridge a packet came in or leaves by. At least one test is needed.
+/// Bridge ports through which a packet arrived or leaves. At least one test is required.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Physdev {
-    /// `--physdev-is-in`: came in by a bridge.
+    /// `--physdev-is-in`: the packet arrived through a bridge.
     pub is_in: Option<Condition<()>>,
-    /// `--physdev-in`: port it came in by.
+    /// `--physdev-in`: the port through which it arrived.
     pub input: Option<Condition<InterfacePattern>>,
-    /// `--physdev-is-out`: leaves by a bridge.
+    /// `--physdev-is-out`: the packet leaves through a bridge.
     pub is_out: Option<Condition<()>>,
-    /// `--physdev-out`: port it leaves by.
+    /// `--physdev-out`: the port through which it leaves.
     pub output: Option<Condition<InterfacePattern>>,
-    /// `--physdev-is-bridged`: is bridged and not routed.
+    /// `--physdev-is-bridged`: the packet is bridged and not routed.
     pub is_bridged: Option<Condition<()>>,
 }
 
@@ -25,13 +25,13 @@ impl Physdev {
         let mut physdev = Physdev::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--physdev-is-in" => once(&mut physdev.is_in, flag.sign(()))?,
-                "--physdev-in" => once(&mut physdev.input, flag.sign(options.value()?))?,
-                "--physdev-is-out" => once(&mut physdev.is_out, flag.sign(()))?,
-                "--physdev-out" => once(&mut physdev.output, flag.sign(options.value()?))?,
-                "--physdev-is-bridged" => once(&mut physdev.is_bridged, flag.sign(()))?,
+                "--physdev-is-in" => set_once(&mut physdev.is_in, flag.condition(()))?,
+                "--physdev-in" => set_once(&mut physdev.input, flag.condition(options.value()?))?,
+                "--physdev-is-out" => set_once(&mut physdev.is_out, flag.condition(()))?,
+                "--physdev-out" => set_once(&mut physdev.output, flag.condition(options.value()?))?,
+                "--physdev-is-bridged" => set_once(&mut physdev.is_bridged, flag.condition(()))?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -40,7 +40,7 @@ impl Physdev {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m physdev");
+        out.literal("-m physdev");
         out.bare("--physdev-is-in", &self.is_in);
         out.condition("--physdev-in", &self.input, |out, name| out.name(name.as_str()));
         out.bare("--physdev-is-out", &self.is_out);

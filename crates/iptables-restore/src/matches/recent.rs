@@ -1,49 +1,50 @@
-//! `-m recent`: addresses seen lately.
+//! `-m recent`: lists of recently seen addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use kernlink_base::Family;
+
 use crate::condition::Condition;
-use crate::family::Family;
 use crate::network::PrintedAddress;
 use crate::text::RecentName;
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// A list of addresses with the times they were seen, and what is done with it.
+/// A test of, or an action on, a list of addresses with the times at which they were seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recent {
-    /// What is done; as a test it can be turned around.
+    /// The action, whose result can be negated.
     pub action: Condition<RecentAction>,
-    /// `--seconds`: seen within so many seconds; at least 1.
+    /// `--seconds`: the address was seen within this number of seconds; at least 1.
     pub seconds: Option<u32>,
-    /// `--reap`: forget addresses older than `seconds`.
+    /// `--reap`: remove addresses that are older than `seconds`.
     pub reap: bool,
-    /// `--hitcount`: seen so many times.
+    /// `--hitcount`: the address was seen at least this number of times.
     pub hit_count: Option<u32>,
     /// `--rttl`: the time to live must be that of the first packet.
     pub same_ttl: bool,
-    /// `--name`: name of the list; none means `DEFAULT`.
+    /// `--name`: name of the list; `None` means `DEFAULT`.
     pub name: Option<RecentName>,
-    /// `--mask`: bits of the address that count; none means all.
+    /// `--mask`: compared bits of the address; `None` means all.
     pub mask: Option<IpAddr>,
-    /// `--rsource`, `--rdest`: which address is looked up; none means the source.
+    /// `--rsource`, `--rdest`: the address of the packet that is used; `None` means the source.
     pub address: Option<RecentAddress>,
 }
 
-/// What is done with the list.
+/// An action on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecentAction {
-    /// `--set`: note the address.
+    /// `--set`: add the address.
     Set,
-    /// `--rcheck`: test whether it is noted.
+    /// `--rcheck`: test whether the list contains the address.
     Check,
-    /// `--update`: test, and note the time anew.
+    /// `--update`: test, and update the time.
     Update,
-    /// `--remove`: test, and forget it.
+    /// `--remove`: test, and remove the address.
     Remove,
 }
 
-/// Which address is looked up.
+/// The address of the packet that is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecentAddress {
     /// `--rsource`
@@ -72,20 +73,20 @@ impl Recent {
         let mut action = None;
         while let Some(flag) = options.flag() {
             match (flag.name, flag.negated) {
-                ("--set", _) => once(&mut action, flag.sign(RecentAction::Set))?,
-                ("--rcheck", _) => once(&mut action, flag.sign(RecentAction::Check))?,
-                ("--update", _) => once(&mut action, flag.sign(RecentAction::Update))?,
-                ("--remove", _) => once(&mut action, flag.sign(RecentAction::Remove))?,
-                ("--seconds", false) => once(&mut recent.seconds, decimal(options.next()?)?)?,
-                ("--reap", false) => once_flag(&mut recent.reap)?,
-                ("--hitcount", false) => once(&mut recent.hit_count, decimal(options.next()?)?)?,
-                ("--rttl", false) => once_flag(&mut recent.same_ttl)?,
-                ("--name", false) => once(&mut recent.name, options.value()?)?,
-                ("--mask", false) => once(&mut recent.mask, options.value()?)?,
-                ("--rsource", false) => once(&mut recent.address, RecentAddress::Source)?,
-                ("--rdest", false) => once(&mut recent.address, RecentAddress::Destination)?,
+                ("--set", _) => set_once(&mut action, flag.condition(RecentAction::Set))?,
+                ("--rcheck", _) => set_once(&mut action, flag.condition(RecentAction::Check))?,
+                ("--update", _) => set_once(&mut action, flag.condition(RecentAction::Update))?,
+                ("--remove", _) => set_once(&mut action, flag.condition(RecentAction::Remove))?,
+                ("--seconds", false) => set_once(&mut recent.seconds, decimal(options.next()?)?)?,
+                ("--reap", false) => set_flag_once(&mut recent.reap)?,
+                ("--hitcount", false) => set_once(&mut recent.hit_count, decimal(options.next()?)?)?,
+                ("--rttl", false) => set_flag_once(&mut recent.same_ttl)?,
+                ("--name", false) => set_once(&mut recent.name, options.value()?)?,
+                ("--mask", false) => set_once(&mut recent.mask, options.value()?)?,
+                ("--rsource", false) => set_once(&mut recent.address, RecentAddress::Source)?,
+                ("--rdest", false) => set_once(&mut recent.address, RecentAddress::Destination)?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -95,7 +96,7 @@ impl Recent {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m recent");
+        out.literal("-m recent");
         let option = match self.action.value() {
             RecentAction::Set => "--set",
             RecentAction::Check => "--rcheck",
@@ -108,18 +109,18 @@ impl Recent {
         out.option("--hitcount", &self.hit_count);
         out.flag("--rttl", self.same_ttl);
         if let Some(name) = &self.name {
-            out.word("--name");
+            out.literal("--name");
             out.name(name.as_str());
         }
         out.option("--mask", &self.mask.map(PrintedAddress));
         match self.address {
-            Some(RecentAddress::Source) => out.word("--rsource"),
-            Some(RecentAddress::Destination) => out.word("--rdest"),
+            Some(RecentAddress::Source) => out.literal("--rsource"),
+            Some(RecentAddress::Destination) => out.literal("--rdest"),
             None => {}
         }
     }
 
-    /// Everything written out, as the tools print it.
+    /// With all defaults, as the tools print it.
     pub(super) fn normal_form(&self, family: Family) -> Self {
         let whole = match family {
             Family::Ipv4 => IpAddr::V4(Ipv4Addr::BROADCAST),

@@ -5,10 +5,11 @@ use std::fmt;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::text::SetName;
-use crate::wire::options::{Options, once, once_flag};
+use crate::uapi::IPSET_DIM_MAX;
+use crate::wire::options::{Options, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// Which address or port of the packet is looked up in a dimension of the set.
+/// The side of the packet whose address or port is looked up in a dimension of the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SetDirection {
     /// `src`
@@ -20,9 +21,9 @@ pub enum SetDirection {
 /// A set and one direction for each of its dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetReference {
-    /// Name of the set; it must exist before the rule is written.
+    /// Name of the set, which must exist when the rule is loaded.
     pub name: SetName,
-    /// Directions in the order of the set's dimensions: 1 to 6, `IPSET_DIM_MAX`.
+    /// Directions in the order of the set's dimensions: 1 to [`IPSET_DIM_MAX`].
     pub directions: Vec<SetDirection>,
 }
 
@@ -35,7 +36,7 @@ impl SetReference {
         }
     }
 
-    /// Reads `NAME DIRECTIONS`.
+    /// Parses `NAME DIRECTIONS`.
     pub(crate) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let name = options.value()?;
         let directions: Option<Vec<_>> = options
@@ -47,7 +48,7 @@ impl SetReference {
                 _ => None,
             })
             .collect();
-        let directions = directions.filter(|directions| directions.len() <= 6)?;
+        let directions = directions.filter(|directions| directions.len() <= IPSET_DIM_MAX)?;
         Some(SetReference { name, directions })
     }
 
@@ -65,20 +66,20 @@ impl SetReference {
     }
 }
 
-/// Membership in a set, and what else must hold of the entry found.
+/// Membership in a set, and tests of the matching entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetMatch {
     /// The set and the test for membership.
     pub set: Condition<SetReference>,
-    /// `--return-nomatch`: an entry flagged `nomatch` counts as a hit.
+    /// `--return-nomatch`: an entry flagged `nomatch` matches.
     pub return_nomatch: bool,
-    /// `! --update-counters`: leave the entry's counters alone.
+    /// `! --update-counters`: do not update the counters of the entry.
     pub keep_counters: bool,
-    /// `! --update-subcounters`: leave the counters of entries of member sets alone (list sets).
+    /// `! --update-subcounters`: do not update the counters in member sets (list sets).
     pub keep_subcounters: bool,
-    /// `--packets-eq`, `--packets-lt`, `--packets-gt`: the entry's packet counter.
+    /// `--packets-eq`, `--packets-lt`, `--packets-gt`: test of the entry's packet counter.
     pub packets: Option<Comparison>,
-    /// `--bytes-eq`, `--bytes-lt`, `--bytes-gt`: the entry's byte counter.
+    /// `--bytes-eq`, `--bytes-lt`, `--bytes-gt`: test of the entry's byte counter.
     pub bytes: Option<Comparison>,
 }
 
@@ -113,22 +114,22 @@ impl SetMatch {
         let (mut return_nomatch, mut keep_counters, mut keep_subcounters) = (false, false, false);
         while let Some(flag) = options.flag() {
             match (flag.name, flag.negated) {
-                ("--match-set", _) => once(&mut set, flag.sign(SetReference::read(options)?))?,
-                ("--return-nomatch", false) => once_flag(&mut return_nomatch)?,
-                ("--update-counters", true) => once_flag(&mut keep_counters)?,
-                ("--update-subcounters", true) => once_flag(&mut keep_subcounters)?,
-                // What happens without them too.
+                ("--match-set", _) => set_once(&mut set, flag.condition(SetReference::read(options)?))?,
+                ("--return-nomatch", false) => set_flag_once(&mut return_nomatch)?,
+                ("--update-counters", true) => set_flag_once(&mut keep_counters)?,
+                ("--update-subcounters", true) => set_flag_once(&mut keep_subcounters)?,
+                // The default.
                 ("--update-counters" | "--update-subcounters", false) => {}
-                ("--packets-eq", false) => once(&mut packets, Comparison::Equal(options.value()?))?,
-                ("--packets-eq", true) => once(&mut packets, Comparison::NotEqual(options.value()?))?,
-                ("--packets-lt", false) => once(&mut packets, Comparison::Less(options.value()?))?,
-                ("--packets-gt", false) => once(&mut packets, Comparison::Greater(options.value()?))?,
-                ("--bytes-eq", false) => once(&mut bytes, Comparison::Equal(options.value()?))?,
-                ("--bytes-eq", true) => once(&mut bytes, Comparison::NotEqual(options.value()?))?,
-                ("--bytes-lt", false) => once(&mut bytes, Comparison::Less(options.value()?))?,
-                ("--bytes-gt", false) => once(&mut bytes, Comparison::Greater(options.value()?))?,
+                ("--packets-eq", false) => set_once(&mut packets, Comparison::Equal(options.value()?))?,
+                ("--packets-eq", true) => set_once(&mut packets, Comparison::NotEqual(options.value()?))?,
+                ("--packets-lt", false) => set_once(&mut packets, Comparison::Less(options.value()?))?,
+                ("--packets-gt", false) => set_once(&mut packets, Comparison::Greater(options.value()?))?,
+                ("--bytes-eq", false) => set_once(&mut bytes, Comparison::Equal(options.value()?))?,
+                ("--bytes-eq", true) => set_once(&mut bytes, Comparison::NotEqual(options.value()?))?,
+                ("--bytes-lt", false) => set_once(&mut bytes, Comparison::Less(options.value()?))?,
+                ("--bytes-gt", false) => set_once(&mut bytes, Comparison::Greater(options.value()?))?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -144,7 +145,7 @@ impl SetMatch {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m set");
+        out.literal("-m set");
         out.required("--match-set", &self.set, |out, set| set.print(out));
         out.flag("--return-nomatch", self.return_nomatch);
         out.flag("! --update-counters", self.keep_counters);
@@ -170,7 +171,7 @@ fn comparison(out: &mut Printer<'_>, [ne, eq, lt, gt]: [&str; 4], comparison: Op
         Some(Comparison::Greater(value)) => (gt, value),
         None => return,
     };
-    out.word(option);
+    out.literal(option);
     out.value(value);
 }
 
@@ -184,10 +185,10 @@ impl fmt::Display for SetDirection {
 }
 
 impl SetReference {
-    /// Refuses what no set can have.
+    /// Refuses a number of directions that no set has.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.directions.is_empty() || self.directions.len() > 6 {
-            let reason = "has no direction, or more than 6 (IPSET_DIM_MAX)";
+        if self.directions.is_empty() || self.directions.len() > IPSET_DIM_MAX {
+            let reason = "expected 1 to 6 directions (IPSET_DIM_MAX)";
             return Err(Error::invalid("set directions", self.name.as_str(), reason));
         }
         Ok(())

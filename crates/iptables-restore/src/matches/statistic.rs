@@ -1,35 +1,35 @@
-//! `-m statistic`: a share of the packets.
+//! `-m statistic`: a fraction of the packets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::wire::options::{Options, decimal, once};
+use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
-/// Which share of the packets passes.
+/// The packets that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Statistic {
-    /// Each packet with this probability.
+    /// Every packet with this probability.
     Random(Probability),
-    /// Packet number `packet` of every `every`.
+    /// One of every `every` packets.
     Nth {
-        /// Length of a round; at least 1.
+        /// At least 1.
         every: u32,
-        /// Which packet of a round, counted from 0; less than `every`.
+        /// Which of them, from 0; less than `every`.
         packet: u32,
     },
 }
 
-/// A probability in the kernel's own precision: a whole number of parts of 2^31.
+/// A probability as the kernel stores it: a multiple of 2^-31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Probability(u32);
 
 impl Probability {
     const ONE: u32 = 0x8000_0000;
 
-    /// The nearest probability the kernel can hold.
+    /// The nearest probability that the kernel can store.
     ///
     /// # Errors
     ///
@@ -39,14 +39,14 @@ impl Probability {
             return Err(Error::invalid(
                 "probability",
                 &probability.to_string(),
-                "is not between 0 and 1",
+                "expected a number from 0 to 1",
             ));
         }
         // Between 0 and 2^31, so the cast is exact.
         Ok(Probability((probability * f64::from(Self::ONE)).round() as u32))
     }
 
-    /// Parts of 2^31: 0 to 2^31.
+    /// The multiple of 2^-31: 0 to 2^31.
     pub fn parts(self) -> u32 {
         self.0
     }
@@ -65,7 +65,11 @@ impl FromStr for Probability {
     fn from_str(text: &str) -> Result<Self, Error> {
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         let value = text.parse::<f64>().ok().filter(|_| plain);
-        Probability::new(value.ok_or_else(|| Error::invalid("probability", text, "is not a decimal number"))?)
+        Probability::new(
+            value.ok_or_else(|| {
+                Error::invalid("probability", text, "expected a decimal number from 0 to 1")
+            })?,
+        )
     }
 }
 
@@ -75,17 +79,17 @@ impl Statistic {
         while let Some(flag) = options.flag() {
             match flag.name {
                 "--mode" => {
-                    flag.plain()?;
-                    once(&mut mode, options.next()?)?;
+                    flag.not_negated()?;
+                    set_once(&mut mode, options.next()?)?;
                 }
-                "--probability" => once(&mut probability, flag.sign(options.value()?))?,
-                "--every" => once(&mut every, flag.sign(decimal(options.next()?)?))?,
+                "--probability" => set_once(&mut probability, flag.condition(options.value()?))?,
+                "--every" => set_once(&mut every, flag.condition(decimal(options.next()?)?))?,
                 "--packet" => {
-                    flag.plain()?;
-                    once(&mut packet, decimal(options.next()?)?)?;
+                    flag.not_negated()?;
+                    set_once(&mut packet, decimal(options.next()?)?)?;
                 }
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -103,11 +107,11 @@ impl Statistic {
     pub(super) fn print(test: &Condition<Self>, out: &mut Printer<'_>) {
         match test.value() {
             Statistic::Random(probability) => {
-                out.word("-m statistic --mode random");
+                out.literal("-m statistic --mode random");
                 out.required("--probability", test, |out, _| out.value(probability));
             }
             Statistic::Nth { every, packet } => {
-                out.word("-m statistic --mode nth");
+                out.literal("-m statistic --mode nth");
                 out.required("--every", test, |out, _| out.value(every));
                 out.option("--packet", &Some(packet));
             }
@@ -131,8 +135,8 @@ mod tests {
             assert_eq!(probability.to_string(), saved);
             assert_eq!(saved.parse(), Ok(probability));
         }
-        for bad in ["", "1.1", "-0.1", "nan", "1e-3", "."] {
-            assert!(bad.parse::<Probability>().is_err(), "{bad}");
+        for text in ["", "1.1", "-0.1", "nan", "1e-3", "."] {
+            assert!(text.parse::<Probability>().is_err(), "{text}");
         }
     }
 }

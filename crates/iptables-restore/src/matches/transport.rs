@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::condition::Condition;
 use crate::error::Error;
 use crate::network::PortRange;
-use crate::wire::options::{Options, decimal, once};
+use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
 /// Ports, flags and options of TCP. All tests are optional.
@@ -16,18 +16,18 @@ pub struct TcpMatch {
     pub source_ports: Option<Condition<PortRange>>,
     /// `--dport`: destination ports.
     pub destination_ports: Option<Condition<PortRange>>,
-    /// `--tcp-option`: number of an option the header holds, 1 to 255.
+    /// `--tcp-option`: number of an option in the header, 1 to 255.
     pub option: Option<Condition<u8>>,
     /// `--tcp-flags`; `--syn` is one such test.
     pub flags: Option<Condition<TcpFlagsTest>>,
 }
 
-/// Which flags are looked at, and which of those must be set while the others are not.
+/// The flags that are examined, and those of them that must be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TcpFlagsTest {
-    /// Flags looked at.
+    /// Examined flags.
     pub examined: TcpFlags,
-    /// Flags that must be set; those examined and not in here must be clear.
+    /// Flags that must be set. The other examined flags must be clear.
     pub set: TcpFlags,
 }
 
@@ -71,7 +71,7 @@ const FLAGS: [(TcpFlag, &str); 6] = [
 ];
 
 impl TcpFlags {
-    /// These flags.
+    /// A set of flags.
     pub fn new(flags: impl IntoIterator<Item = TcpFlag>) -> Self {
         TcpFlags(flags.into_iter().fold(0, |bits, flag| bits | flag as u8))
     }
@@ -101,7 +101,7 @@ impl fmt::Display for TcpFlags {
 impl FromStr for TcpFlags {
     type Err = Error;
 
-    /// Names joined by commas, `ALL` or `NONE`, in any case.
+    /// Parses names separated by commas, `ALL` or `NONE`, in any case.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut flags = TcpFlags::default();
         for word in text.split(',') {
@@ -113,7 +113,7 @@ impl FromStr for TcpFlags {
                     return Err(Error::invalid(
                         "tcp flags",
                         text,
-                        "names a flag that there is not",
+                        "expected FIN, SYN, RST, PSH, ACK, URG, ALL or NONE, separated by commas",
                     ));
                 }
             }
@@ -127,21 +127,23 @@ impl TcpMatch {
         let mut tcp = TcpMatch::default();
         while let Some(flag) = options.flag() {
             match flag.name {
-                "--sport" | "--source-port" => once(&mut tcp.source_ports, flag.sign(options.value()?))?,
-                "--dport" | "--destination-port" => {
-                    once(&mut tcp.destination_ports, flag.sign(options.value()?))?;
+                "--sport" | "--source-port" => {
+                    set_once(&mut tcp.source_ports, flag.condition(options.value()?))?
                 }
-                "--tcp-option" => once(&mut tcp.option, flag.sign(decimal(options.next()?)?))?,
+                "--dport" | "--destination-port" => {
+                    set_once(&mut tcp.destination_ports, flag.condition(options.value()?))?;
+                }
+                "--tcp-option" => set_once(&mut tcp.option, flag.condition(decimal(options.next()?)?))?,
                 "--tcp-flags" => {
                     let test = TcpFlagsTest {
                         examined: options.value()?,
                         set: options.value()?,
                     };
-                    once(&mut tcp.flags, flag.sign(test))?;
+                    set_once(&mut tcp.flags, flag.condition(test))?;
                 }
-                "--syn" => once(&mut tcp.flags, flag.sign(TcpFlagsTest::SYN))?,
+                "--syn" => set_once(&mut tcp.flags, flag.condition(TcpFlagsTest::SYN))?,
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }
@@ -150,7 +152,7 @@ impl TcpMatch {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-m tcp");
+        out.literal("-m tcp");
         out.test("--sport", &self.source_ports);
         out.test("--dport", &self.destination_ports);
         out.test("--tcp-option", &self.option);
@@ -160,7 +162,7 @@ impl TcpMatch {
         });
     }
 
-    /// The tools leave out a test of the whole range, and one that looks at no flag.
+    /// The tools do not print a test of all ports and a test without examined flags.
     pub(super) fn normal_form(mut self) -> Self {
         self.source_ports = restricting(self.source_ports);
         self.destination_ports = restricting(self.destination_ports);
@@ -171,7 +173,7 @@ impl TcpMatch {
     }
 }
 
-/// The test, unless every port passes it.
+/// The test; `None` if all ports match.
 fn restricting(ports: Option<Condition<PortRange>>) -> Option<Condition<PortRange>> {
     ports.filter(|test| {
         *test
@@ -199,13 +201,13 @@ macro_rules! ports_only {
                 while let Some(flag) = options.flag() {
                     match flag.name {
                         "--sport" | "--source-port" => {
-                            once(&mut ports.source_ports, flag.sign(options.value()?))?;
+                            set_once(&mut ports.source_ports, flag.condition(options.value()?))?;
                         }
                         "--dport" | "--destination-port" => {
-                            once(&mut ports.destination_ports, flag.sign(options.value()?))?;
+                            set_once(&mut ports.destination_ports, flag.condition(options.value()?))?;
                         }
                         _ => {
-                            options.give_back(&flag);
+                            options.put_back(&flag);
                             break;
                         }
                     }
@@ -214,7 +216,7 @@ macro_rules! ports_only {
             }
 
             pub(super) fn print(&self, out: &mut Printer<'_>) {
-                out.word($option);
+                out.literal($option);
                 out.test("--sport", &self.source_ports);
                 out.test("--dport", &self.destination_ports);
             }
@@ -228,7 +230,7 @@ ports_only! {
 }
 
 impl UdpMatch {
-    /// The tools leave out a test of the whole range.
+    /// The tools do not print a test of all ports.
     pub(super) fn normal_form(mut self) -> Self {
         self.source_ports = restricting(self.source_ports);
         self.destination_ports = restricting(self.destination_ports);
@@ -237,7 +239,7 @@ impl UdpMatch {
 }
 
 ports_only! {
-    /// Ports of SCTP. Both tests are optional; tests of chunks stay verbatim. Unlike those of TCP and UDP, a test of the
-    /// whole range is printed.
+    /// Ports of SCTP. Both tests are optional; a match with a test of chunks is kept verbatim. Unlike for TCP and UDP, the tools
+    /// print a test of all ports.
     SctpMatch, "-m sctp"
 }

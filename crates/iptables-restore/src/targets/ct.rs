@@ -1,27 +1,27 @@
-//! `-j CT`: how the flow will be tracked.
+//! `-j CT`: how a flow is tracked.
 
 use crate::text::{ConntrackName, EventList};
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// How the flow of a packet will be tracked (table raw).
+/// How the flow of a packet is tracked (table raw).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ct {
-    /// `--notrack`: not at all.
+    /// `--notrack`: not tracked.
     pub notrack: bool,
-    /// `--helper`: with this helper.
+    /// `--helper`: name of the helper.
     pub helper: Option<ConntrackName>,
-    /// `--timeout`: with this time-out policy.
+    /// `--timeout`: name of the timeout policy.
     pub timeout: Option<ConntrackName>,
-    /// `--ctevents`: only these events of the flow are told, as the tool names them, joined by commas.
+    /// `--ctevents`: the events of the flow that are reported; `None` means all.
     pub events: Option<EventList>,
-    /// `--expevents`: only these events of expectations are told.
+    /// `--expevents`: the events of expectations that are reported; `None` means all.
     pub expectation_events: Option<EventList>,
-    /// `--zone`, `--zone-orig`, `--zone-reply`: the zone the flow is put in.
+    /// `--zone`, `--zone-orig`, `--zone-reply`: the zone of the flow.
     pub zone: Option<(ZoneDirection, CtZone)>,
 }
 
-/// For which direction of the flow a zone holds.
+/// The direction of the flow that a zone applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ZoneDirection {
     /// `--zone`
@@ -32,12 +32,12 @@ pub enum ZoneDirection {
     Reply,
 }
 
-/// A zone.
+/// A conntrack zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CtZone {
-    /// A number; 0 is the zone of flows that are in none.
+    /// The ID; 0 is the default zone.
     Id(u16),
-    /// `mark`: the packet's mark.
+    /// `mark`: the mark of the packet.
     Mark,
 }
 
@@ -45,26 +45,26 @@ impl Ct {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let mut ct = Ct::default();
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             let direction = match flag.name {
                 "--notrack" => {
-                    once_flag(&mut ct.notrack)?;
+                    set_flag_once(&mut ct.notrack)?;
                     continue;
                 }
                 "--helper" => {
-                    once(&mut ct.helper, options.value()?)?;
+                    set_once(&mut ct.helper, options.value()?)?;
                     continue;
                 }
                 "--timeout" => {
-                    once(&mut ct.timeout, options.value()?)?;
+                    set_once(&mut ct.timeout, options.value()?)?;
                     continue;
                 }
                 "--ctevents" => {
-                    once(&mut ct.events, options.value()?)?;
+                    set_once(&mut ct.events, options.value()?)?;
                     continue;
                 }
                 "--expevents" => {
-                    once(&mut ct.expectation_events, options.value()?)?;
+                    set_once(&mut ct.expectation_events, options.value()?)?;
                     continue;
                 }
                 "--zone" => ZoneDirection::Both,
@@ -76,42 +76,42 @@ impl Ct {
                 "mark" => CtZone::Mark,
                 number => CtZone::Id(decimal(number)?),
             };
-            once(&mut ct.zone, (direction, zone))?;
+            set_once(&mut ct.zone, (direction, zone))?;
         }
         Some(ct)
     }
 
-    /// Events in the order of the tools; the zone of flows that are in none is not printed.
+    /// Events in the order of the tools, without the default zone, which is not printed.
     pub(super) fn normal_form(&self) -> Self {
         Ct {
-            events: self.events.as_ref().map(EventList::in_the_tools_order),
+            events: self.events.as_ref().map(EventList::in_tool_order),
             zone: self.zone.filter(|(_, zone)| *zone != CtZone::Id(0)),
             ..self.clone()
         }
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j CT");
+        out.literal("-j CT");
         out.flag("--notrack", self.notrack);
         if let Some(helper) = &self.helper {
-            out.word("--helper");
+            out.literal("--helper");
             out.name(helper.as_str());
         }
         if let Some(timeout) = &self.timeout {
-            out.word("--timeout");
+            out.literal("--timeout");
             out.name(timeout.as_str());
         }
         out.option("--ctevents", &self.events);
         out.option("--expevents", &self.expectation_events);
         if let Some((direction, zone)) = self.zone {
-            out.word(match direction {
+            out.literal(match direction {
                 ZoneDirection::Both => "--zone",
                 ZoneDirection::Original => "--zone-orig",
                 ZoneDirection::Reply => "--zone-reply",
             });
             match zone {
                 CtZone::Id(id) => out.value(id),
-                CtZone::Mark => out.word("mark"),
+                CtZone::Mark => out.literal("mark"),
             }
         }
     }

@@ -1,25 +1,25 @@
 //! `-j LOG` and `-j NFLOG`.
 
 use crate::text::{LogPrefix, NflogPrefix};
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// A line in the kernel's log.
+/// A line in the kernel log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Log {
-    /// `--log-prefix`: what the line begins with.
+    /// `--log-prefix`: prefix of the line.
     pub prefix: Option<LogPrefix>,
-    /// `--log-level`: 0 (emergency) to 7 (debug); none means 4 (warning).
+    /// `--log-level`: 0 (emergency) to 7 (debug); `None` means 4 (warning).
     pub level: Option<u8>,
-    /// `--log-tcp-sequence`: with the sequence numbers of TCP.
+    /// `--log-tcp-sequence`: log TCP sequence numbers.
     pub tcp_sequence: bool,
-    /// `--log-tcp-options`: with the options of the TCP header.
+    /// `--log-tcp-options`: log TCP options.
     pub tcp_options: bool,
-    /// `--log-ip-options`: with the options of the IP header.
+    /// `--log-ip-options`: log IP options.
     pub ip_options: bool,
-    /// `--log-uid`: with the user of the local socket.
+    /// `--log-uid`: log the user ID of the local socket.
     pub uid: bool,
-    /// `--log-macdecode`: with the link-layer addresses.
+    /// `--log-macdecode`: log link-layer addresses.
     pub mac_decode: bool,
 }
 
@@ -36,7 +36,7 @@ const LEVELS: [&[&str]; 8] = [
 
 fn read_level(text: &str) -> Option<u8> {
     let named = LEVELS.iter().position(|names| names.contains(&text));
-    // Eight levels.
+    // At most 7.
     named
         .map(|level| level as u8)
         .or_else(|| decimal(text).filter(|level| *level < 8))
@@ -46,15 +46,15 @@ impl Log {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let mut log = Log::default();
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--log-prefix" => once(&mut log.prefix, options.value()?)?,
-                "--log-level" => once(&mut log.level, read_level(options.next()?)?)?,
-                "--log-tcp-sequence" => once_flag(&mut log.tcp_sequence)?,
-                "--log-tcp-options" => once_flag(&mut log.tcp_options)?,
-                "--log-ip-options" => once_flag(&mut log.ip_options)?,
-                "--log-uid" => once_flag(&mut log.uid)?,
-                "--log-macdecode" => once_flag(&mut log.mac_decode)?,
+                "--log-prefix" => set_once(&mut log.prefix, options.value()?)?,
+                "--log-level" => set_once(&mut log.level, read_level(options.next()?)?)?,
+                "--log-tcp-sequence" => set_flag_once(&mut log.tcp_sequence)?,
+                "--log-tcp-options" => set_flag_once(&mut log.tcp_options)?,
+                "--log-ip-options" => set_flag_once(&mut log.ip_options)?,
+                "--log-uid" => set_flag_once(&mut log.uid)?,
+                "--log-macdecode" => set_flag_once(&mut log.mac_decode)?,
                 _ => return None,
             }
         }
@@ -62,9 +62,9 @@ impl Log {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j LOG");
+        out.literal("-j LOG");
         if let Some(prefix) = &self.prefix {
-            out.word("--log-prefix");
+            out.literal("--log-prefix");
             out.text(prefix.as_str());
         }
         out.option("--log-level", &self.level);
@@ -85,19 +85,19 @@ impl Log {
     }
 }
 
-/// A message to a process that listens on a netlink group.
+/// A message to processes that listen on a netlink group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nflog {
-    /// `--nflog-prefix`: what the message begins with.
+    /// `--nflog-prefix`: prefix of the message.
     pub prefix: Option<NflogPrefix>,
-    /// `--nflog-group`; none means 0.
+    /// `--nflog-group`; `None` means 0.
     pub group: Option<u16>,
-    /// `--nflog-range`: has never had an effect (iptables-extensions(8)), and nft forgets it. Kept because legacy saves hold it;
-    /// not in the [normal form](crate::Rule::normal_form).
+    /// `--nflog-range`: never had an effect (iptables-extensions(8)), and nft does not store it. It is parsed because legacy saves contain
+    /// it, but is not part of the [normal form](crate::Rule::normal_form).
     pub range: Option<u32>,
-    /// `--nflog-size`: bytes of the packet to copy; none means all.
+    /// `--nflog-size`: bytes of the packet to copy; `None` means all.
     pub size: Option<u32>,
-    /// `--nflog-threshold`: packets to gather before sending; none or 0 means as the listener has it.
+    /// `--nflog-threshold`: packets to collect before sending; `None` or 0 means the setting of the listener.
     pub threshold: Option<u16>,
 }
 
@@ -105,13 +105,13 @@ impl Nflog {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let mut log = Nflog::default();
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--nflog-prefix" => once(&mut log.prefix, options.value()?)?,
-                "--nflog-group" => once(&mut log.group, decimal(options.next()?)?)?,
-                "--nflog-range" => once(&mut log.range, decimal(options.next()?)?)?,
-                "--nflog-size" => once(&mut log.size, decimal(options.next()?)?)?,
-                "--nflog-threshold" => once(&mut log.threshold, decimal(options.next()?)?)?,
+                "--nflog-prefix" => set_once(&mut log.prefix, options.value()?)?,
+                "--nflog-group" => set_once(&mut log.group, decimal(options.next()?)?)?,
+                "--nflog-range" => set_once(&mut log.range, decimal(options.next()?)?)?,
+                "--nflog-size" => set_once(&mut log.size, decimal(options.next()?)?)?,
+                "--nflog-threshold" => set_once(&mut log.threshold, decimal(options.next()?)?)?,
                 _ => return None,
             }
         }
@@ -119,9 +119,9 @@ impl Nflog {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j NFLOG");
+        out.literal("-j NFLOG");
         if let Some(prefix) = &self.prefix {
-            out.word("--nflog-prefix");
+            out.literal("--nflog-prefix");
             out.text(prefix.as_str());
         }
         out.option("--nflog-group", &self.group);
@@ -130,8 +130,8 @@ impl Nflog {
         out.option("--nflog-threshold", &self.threshold);
     }
 
-    /// What is at its default is not printed. The range has no effect: the kernel looks at its length only with the flag that
-    /// `--nflog-size` sets. nft forgets it and legacy prints it, so it is no part of the meaning.
+    /// Defaults are not printed. The range has no effect: the kernel uses the length only with the flag that `--nflog-size` sets. nft
+    /// does not store it and legacy prints it.
     pub(super) fn normal_form(&self) -> Self {
         Nflog {
             prefix: self.prefix.clone().filter(|prefix| !prefix.as_str().is_empty()),
@@ -155,7 +155,7 @@ mod tests {
             with_range.to_string(),
             "-j NFLOG --nflog-group 3 --nflog-range 20"
         );
-        assert!(with_range.means_the_same(&read("-j NFLOG --nflog-group 3"), Family::Ipv4));
-        assert!(!with_range.means_the_same(&read("-j NFLOG --nflog-group 3 --nflog-size 20"), Family::Ipv4));
+        assert!(with_range.is_equivalent(&read("-j NFLOG --nflog-group 3"), Family::Ipv4));
+        assert!(!with_range.is_equivalent(&read("-j NFLOG --nflog-group 3 --nflog-size 20"), Family::Ipv4));
     }
 }

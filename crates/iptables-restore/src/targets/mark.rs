@@ -1,29 +1,29 @@
 //! `-j MARK` and `-j CONNMARK`.
 
-use crate::wire::options::{Options, decimal, once};
+use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
-/// How the packet's mark changes.
+/// A change of the packet's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MarkTarget {
-    /// `--set-xmark value/mask`: clear the bits of the mask, then exclusive-or the value. No mask means all.
+    /// `--set-xmark value/mask`: clear the bits of the mask, then XOR the value. `None` means all bits.
     SetXmark(u32, Option<u32>),
-    /// `--set-mark value/mask`: clear the bits of the mask, then or the value. No mask means all.
+    /// `--set-mark value/mask`: clear the bits of the mask, then OR the value. `None` means all bits.
     SetMark(u32, Option<u32>),
-    /// `--or-mark bits`: set these.
+    /// `--or-mark bits`: set these bits.
     Or(u32),
-    /// `--and-mark bits`: clear all but these.
+    /// `--and-mark bits`: clear all other bits.
     And(u32),
-    /// `--xor-mark bits`: turn these over.
+    /// `--xor-mark bits`: invert these bits.
     Xor(u32),
 }
 
-/// How the flow's mark changes, or what is copied.
+/// A change of the flow's mark, or a copy between it and the packet's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnmarkTarget {
-    /// A change as of a packet's mark.
+    /// A change.
     Change(MarkTarget),
-    /// The same, the result then moved. Kernel 4.17, tool 1.8.0.
+    /// A change followed by a shift. Kernel 4.17, tool 1.8.0.
     ChangeAndShift(MarkTarget, MarkShift),
     /// `--save-mark`: from the packet to the flow.
     Save(MarkCopy),
@@ -31,18 +31,18 @@ pub enum ConnmarkTarget {
     Restore(MarkCopy),
 }
 
-/// Which bits are copied between packet and flow.
+/// The bits that are copied between packet and flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MarkCopy {
-    /// `--nfmask`: bits of the packet's mark; none means all.
+    /// `--nfmask`: bits of the packet's mark; `None` means all.
     pub packet_mask: Option<u32>,
-    /// `--ctmask`: bits of the flow's mark; none means all.
+    /// `--ctmask`: bits of the flow's mark; `None` means all.
     pub flow_mask: Option<u32>,
     /// `--left-shift-mark`, `--right-shift-mark`.
     pub shift: Option<MarkShift>,
 }
 
-/// By how many bits a copied mark is moved.
+/// A shift of a mark by a number of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MarkShift {
     /// To the left.
@@ -52,12 +52,12 @@ pub enum MarkShift {
 }
 
 impl MarkShift {
-    /// Reads a shift, if there is one next.
+    /// Parses an optional shift.
     fn read(options: &mut Options<'_, '_>) -> Option<Option<Self>> {
         let Some(flag) = options.flag() else {
             return Some(None);
         };
-        flag.plain()?;
+        flag.not_negated()?;
         let shift: fn(u8) -> MarkShift = match flag.name {
             "--left-shift-mark" => MarkShift::Left,
             "--right-shift-mark" => MarkShift::Right,
@@ -98,12 +98,12 @@ impl MarkTarget {
 
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let flag = options.flag()?;
-        flag.plain()?;
+        flag.not_negated()?;
         Self::read_option(flag.name, options)
     }
 
     pub(super) fn print(self, out: &mut Printer<'_>) {
-        out.word("-j MARK");
+        out.literal("-j MARK");
         self.print_option(out);
     }
 
@@ -115,11 +115,11 @@ impl MarkTarget {
             MarkTarget::And(bits) => ("--and-mark", bits, None),
             MarkTarget::Xor(bits) => ("--xor-mark", bits, None),
         };
-        out.word(option);
+        out.literal(option);
         out.mark(value, mask);
     }
 
-    /// All forms are one in the kernel: `--set-xmark value/mask`.
+    /// The kernel stores all forms as `--set-xmark value/mask`.
     pub(super) fn normal_form(self) -> Self {
         let (value, mask) = match self {
             MarkTarget::SetXmark(value, mask) => (value, mask.unwrap_or(u32::MAX)),
@@ -135,7 +135,7 @@ impl MarkTarget {
 impl ConnmarkTarget {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let flag = options.flag()?;
-        flag.plain()?;
+        flag.not_negated()?;
         Some(match flag.name {
             "--save-mark" => ConnmarkTarget::Save(MarkCopy::read(options)?),
             "--restore-mark" => ConnmarkTarget::Restore(MarkCopy::read(options)?),
@@ -150,7 +150,7 @@ impl ConnmarkTarget {
     }
 
     pub(super) fn print(self, out: &mut Printer<'_>) {
-        out.word("-j CONNMARK");
+        out.literal("-j CONNMARK");
         let (option, copy) = match self {
             ConnmarkTarget::Change(change) => return change.print_option(out),
             ConnmarkTarget::ChangeAndShift(change, shift) => {
@@ -160,10 +160,10 @@ impl ConnmarkTarget {
             ConnmarkTarget::Save(copy) => ("--save-mark", copy),
             ConnmarkTarget::Restore(copy) => ("--restore-mark", copy),
         };
-        out.word(option);
+        out.literal(option);
         for (option, mask) in [("--nfmask", copy.packet_mask), ("--ctmask", copy.flow_mask)] {
             if let Some(mask) = mask {
-                out.word(option);
+                out.literal(option);
                 out.mark(mask, None);
             }
         }
@@ -194,19 +194,21 @@ impl MarkCopy {
             shift: None,
         };
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--nfmask" => once(&mut copy.packet_mask, options.number()?)?,
-                "--ctmask" => once(&mut copy.flow_mask, options.number()?)?,
+                "--nfmask" => set_once(&mut copy.packet_mask, options.number()?)?,
+                "--ctmask" => set_once(&mut copy.flow_mask, options.number()?)?,
                 "--mask" => {
                     let mask = options.number()?;
-                    once(&mut copy.packet_mask, mask)?;
-                    once(&mut copy.flow_mask, mask)?;
+                    set_once(&mut copy.packet_mask, mask)?;
+                    set_once(&mut copy.flow_mask, mask)?;
                 }
-                "--left-shift-mark" => once(&mut copy.shift, MarkShift::Left(decimal(options.next()?)?))?,
-                "--right-shift-mark" => once(&mut copy.shift, MarkShift::Right(decimal(options.next()?)?))?,
+                "--left-shift-mark" => set_once(&mut copy.shift, MarkShift::Left(decimal(options.next()?)?))?,
+                "--right-shift-mark" => {
+                    set_once(&mut copy.shift, MarkShift::Right(decimal(options.next()?)?))?
+                }
                 _ => {
-                    options.give_back(&flag);
+                    options.put_back(&flag);
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! What a rule does with a packet: one type for each target of the tools.
+//! Targets: one type for each target of the tools.
 
 mod ct;
 mod log;
@@ -16,13 +16,14 @@ pub use reject::RejectWith;
 pub use set::{SetAction, SetTarget};
 pub use tproxy::Tproxy;
 
+use kernlink_base::Family;
+
+use crate::argument::Argument;
 use crate::chain::ChainName;
-use crate::family::Family;
 use crate::wire::options::Options;
 use crate::wire::render::Printer;
-use crate::wire::token::Word;
 
-/// What happens to a packet that all matches of a rule let through.
+/// What happens to a packet that all matches of a rule match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Target {
@@ -30,13 +31,13 @@ pub enum Target {
     Accept,
     /// `-j DROP`
     Drop,
-    /// `-j RETURN`: back to the calling chain, or to the policy.
+    /// `-j RETURN`: continue in the calling chain, or with the policy.
     Return,
-    /// `-j CHAIN`: on to another chain, and back after its end.
+    /// `-j CHAIN`: continue in another chain, and return at its end.
     Jump(ChainName),
-    /// `-g CHAIN`: on to another chain; its end is that of this one.
+    /// `-g CHAIN`: continue in another chain, and return to the caller of this one at its end.
     Goto(ChainName),
-    /// `-j REJECT`: drop and tell the sender.
+    /// `-j REJECT`: drop the packet and send an error.
     Reject(Option<RejectWith>),
     /// `-j MARK`: change the packet's mark.
     Mark(MarkTarget),
@@ -46,28 +47,28 @@ pub enum Target {
     Dnat(Box<Nat>),
     /// `-j SNAT`: change the source (table nat).
     Snat(Box<Nat>),
-    /// `-j MASQUERADE`: the source becomes the address of the outgoing interface (table nat).
+    /// `-j MASQUERADE`: change the source to the address of the outgoing interface (table nat).
     Masquerade(Masquerade),
-    /// `-j REDIRECT`: the destination becomes this host (table nat).
+    /// `-j REDIRECT`: change the destination to this host (table nat).
     Redirect(Redirect),
-    /// `-j LOG`: a line in the kernel's log.
+    /// `-j LOG`: log a line in the kernel log.
     Log(Box<Log>),
-    /// `-j NFLOG`: a message to a logging process.
+    /// `-j NFLOG`: send a message to a logging process.
     Nflog(Box<Nflog>),
     /// `-j NOTRACK`: no connection tracking (table raw).
     Notrack,
-    /// `-j CT`: how the flow will be tracked (table raw).
+    /// `-j CT`: set how the flow is tracked (table raw).
     Ct(Box<Ct>),
-    /// `-j TPROXY`: to a local socket without changing the packet (table mangle).
+    /// `-j TPROXY`: redirect to a local socket without changing the packet (table mangle).
     Tproxy(Box<Tproxy>),
     /// `-j SET`: change an ipset.
     Set(Box<SetTarget>),
-    /// Words for which there is no type here, as they were written, `-j NAME` included.
-    Verbatim(Vec<Word>),
+    /// Arguments of a target without a type, as written, including `-j NAME`.
+    Verbatim(Vec<Argument>),
 }
 
 impl Target {
-    /// Reads what follows `-j`; `None` if there is anything in it without a type.
+    /// Parses the text after `-j`; `None` if an option has no type.
     pub(crate) fn read_jump(options: &mut Options<'_, '_>) -> Option<Self> {
         let name = options.next()?;
         Some(match name {
@@ -91,7 +92,7 @@ impl Target {
         })
     }
 
-    /// The chain the rule refers to, if it does.
+    /// The chain of a jump or goto.
     pub fn chain(&self) -> Option<&ChainName> {
         match self {
             Target::Jump(chain) | Target::Goto(chain) => Some(chain),
@@ -101,16 +102,16 @@ impl Target {
 
     pub(crate) fn print(&self, out: &mut Printer<'_>) {
         match self {
-            Target::Accept => out.word("-j ACCEPT"),
-            Target::Drop => out.word("-j DROP"),
-            Target::Return => out.word("-j RETURN"),
+            Target::Accept => out.literal("-j ACCEPT"),
+            Target::Drop => out.literal("-j DROP"),
+            Target::Return => out.literal("-j RETURN"),
             Target::Jump(chain) => {
-                out.word("-j");
-                out.word(chain.as_str());
+                out.literal("-j");
+                out.literal(chain.as_str());
             }
             Target::Goto(chain) => {
-                out.word("-g");
-                out.word(chain.as_str());
+                out.literal("-g");
+                out.literal(chain.as_str());
             }
             Target::Reject(with) => RejectWith::print(*with, out),
             Target::Mark(mark) => mark.print(out),
@@ -121,15 +122,15 @@ impl Target {
             Target::Redirect(redirect) => redirect.print(out),
             Target::Log(log) => log.print(out),
             Target::Nflog(log) => log.print(out),
-            Target::Notrack => out.word("-j NOTRACK"),
+            Target::Notrack => out.literal("-j NOTRACK"),
             Target::Ct(ct) => ct.print(out),
             Target::Tproxy(tproxy) => tproxy.print(out),
             Target::Set(set) => set.print(out),
-            Target::Verbatim(words) => out.verbatim(words),
+            Target::Verbatim(arguments) => out.verbatim(arguments),
         }
     }
 
-    /// As `iptables-save` would print it.
+    /// As `iptables-save` prints it.
     pub(crate) fn normal_form(&self, family: Family) -> Self {
         match self {
             Target::Reject(with) => Target::Reject(Some(RejectWith::normal_form(*with, family))),

@@ -6,21 +6,21 @@ use std::str::FromStr;
 
 use crate::error::Error;
 use crate::network::{PortRange, PrintedAddress};
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// To what the address and port are changed, and how a port is chosen.
+/// The new address and port, and how the port is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Nat {
-    /// The address, or the range one is taken from; none leaves the address.
+    /// The address, or the range from which it is chosen; `None` keeps the address.
     pub addresses: Option<NatAddresses>,
-    /// The port, or the range one is taken from; none leaves the port where that can be.
+    /// The port, or the range from which it is chosen; `None` keeps the port if possible.
     pub ports: Option<NatPorts>,
     /// `--random`: choose the port at random.
     pub random: bool,
-    /// `--random-fully`: choose the port at random without remembering the last (SNAT only).
+    /// `--random-fully`: choose every port independently at random (SNAT only).
     pub random_fully: bool,
-    /// `--persistent`: give a client the same address each time.
+    /// `--persistent`: use the same address for all connections of a client.
     pub persistent: bool,
 }
 
@@ -29,16 +29,16 @@ pub struct Nat {
 pub struct NatAddresses {
     /// First address.
     pub first: IpAddr,
-    /// Last address; the same as the first for a single one.
+    /// Last address; equal to `first` for a single one.
     pub last: IpAddr,
 }
 
-/// Ports a new one is taken from.
+/// The ports from which the new one is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NatPorts {
     /// The range.
     pub range: PortRange,
-    /// DNAT: the port of the packet that maps to the first of the range, the next to the second and so on.
+    /// DNAT: the original port that is mapped to the first port of the range; following ports are mapped to following ports.
     pub base: Option<u16>,
 }
 
@@ -71,25 +71,25 @@ impl FromStr for NatAddresses {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let refused = || {
+        let invalid = || {
             Error::invalid(
                 "nat address",
                 text,
-                "is not ADDRESS or ADDRESS-ADDRESS of one family",
+                "expected ADDRESS or ADDRESS-ADDRESS of one address family",
             )
         };
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let first: IpAddr = first.parse().map_err(|_| refused())?;
-        let last: IpAddr = last.parse().map_err(|_| refused())?;
+        let first: IpAddr = first.parse().map_err(|_| invalid())?;
+        let last: IpAddr = last.parse().map_err(|_| invalid())?;
         if first.is_ipv4() != last.is_ipv4() {
-            return Err(refused());
+            return Err(invalid());
         }
         Ok(NatAddresses { first, last })
     }
 }
 
 impl Nat {
-    /// To one address.
+    /// A single address.
     pub fn to(address: IpAddr) -> Self {
         Nat {
             addresses: Some(address.into()),
@@ -97,7 +97,7 @@ impl Nat {
         }
     }
 
-    /// To one address and port.
+    /// A single address and port.
     pub fn to_port(address: IpAddr, port: u16) -> Self {
         Nat {
             ports: Some(PortRange::from(port).into()),
@@ -109,12 +109,12 @@ impl Nat {
         let mut nat = Nat::default();
         let mut to = None;
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                name if name == option => once(&mut to, options.next()?)?,
-                "--random" => once_flag(&mut nat.random)?,
-                "--random-fully" => once_flag(&mut nat.random_fully)?,
-                "--persistent" => once_flag(&mut nat.persistent)?,
+                name if name == option => set_once(&mut to, options.next()?)?,
+                "--random" => set_flag_once(&mut nat.random)?,
+                "--random-fully" => set_flag_once(&mut nat.random_fully)?,
+                "--persistent" => set_flag_once(&mut nat.persistent)?,
                 _ => return None,
             }
         }
@@ -123,10 +123,10 @@ impl Nat {
     }
 
     pub(super) fn print(&self, option: &str, out: &mut Printer<'_>) {
-        out.word(option);
-        out.word("");
+        out.literal(option);
+        out.literal("");
         if let Some(addresses) = &self.addresses {
-            // Brackets part the colons of the address from the colon before the port.
+            // Brackets separate the colons of the address from the colon before the port.
             if self.ports.is_some() && addresses.first.is_ipv6() {
                 out.joined(format_args!("[{addresses}]"));
             } else {
@@ -145,7 +145,7 @@ impl Nat {
     }
 }
 
-/// Reads `ADDRESSES`, `[ADDRESSES]`, `ADDRESSES:PORTS`, `[ADDRESSES]:PORTS` or `:PORTS`.
+/// Parses `ADDRESSES`, `[ADDRESSES]`, `ADDRESSES:PORTS`, `[ADDRESSES]:PORTS` or `:PORTS`.
 fn read_to(text: &str) -> Option<(Option<NatAddresses>, Option<NatPorts>)> {
     let (addresses, ports) = if let Some(rest) = text.strip_prefix('[') {
         let (addresses, rest) = rest.split_once(']')?;
@@ -180,19 +180,19 @@ fn read_to(text: &str) -> Option<(Option<NatAddresses>, Option<NatPorts>)> {
     Some((addresses, ports)).filter(|(addresses, ports)| addresses.is_some() || ports.is_some())
 }
 
-/// Reads `PORT` or `PORT-PORT`; an open end is not taken, other than in a match.
+/// Parses `PORT` or `PORT-PORT`. Unlike in a match, both ports are required.
 fn read_range(text: &str) -> Option<PortRange> {
     PortRange::read(text, '-').filter(|_| !text.starts_with('-') && !text.ends_with('-'))
 }
 
-/// How the port is chosen when the source becomes the address of the outgoing interface.
+/// How the source port is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Masquerade {
-    /// `--to-ports`: the range the source port is taken from; needs a protocol with ports.
+    /// `--to-ports`: the range from which the source port is chosen; requires a protocol with ports.
     pub ports: Option<PortRange>,
     /// `--random`: choose the port at random.
     pub random: bool,
-    /// `--random-fully`: choose the port at random without remembering the last. Kernel 3.14, tool 1.6.2.
+    /// `--random-fully`: choose every port independently at random. Kernel 3.14, tool 1.6.2.
     pub random_fully: bool,
 }
 
@@ -200,11 +200,11 @@ impl Masquerade {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let mut masquerade = Masquerade::default();
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--to-ports" => once(&mut masquerade.ports, read_range(options.next()?)?)?,
-                "--random" => once_flag(&mut masquerade.random)?,
-                "--random-fully" => once_flag(&mut masquerade.random_fully)?,
+                "--to-ports" => set_once(&mut masquerade.ports, read_range(options.next()?)?)?,
+                "--random" => set_flag_once(&mut masquerade.random)?,
+                "--random-fully" => set_flag_once(&mut masquerade.random_fully)?,
                 _ => return None,
             }
         }
@@ -212,17 +212,17 @@ impl Masquerade {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j MASQUERADE");
+        out.literal("-j MASQUERADE");
         out.option("--to-ports", &self.ports.map(PortRange::dashed));
         out.flag("--random", self.random);
         out.flag("--random-fully", self.random_fully);
     }
 }
 
-/// The port when the destination becomes this host.
+/// The new destination port on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Redirect {
-    /// `--to-ports`: the port, or the range it is taken from; none leaves it.
+    /// `--to-ports`: the port, or the range from which it is chosen; `None` keeps it.
     pub ports: Option<PortRange>,
     /// `--random`: choose the port at random.
     pub random: bool,
@@ -232,10 +232,10 @@ impl Redirect {
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let mut redirect = Redirect::default();
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--to-ports" => once(&mut redirect.ports, read_range(options.next()?)?)?,
-                "--random" => once_flag(&mut redirect.random)?,
+                "--to-ports" => set_once(&mut redirect.ports, read_range(options.next()?)?)?,
+                "--random" => set_flag_once(&mut redirect.random)?,
                 _ => return None,
             }
         }
@@ -243,7 +243,7 @@ impl Redirect {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j REDIRECT");
+        out.literal("-j REDIRECT");
         out.option("--to-ports", &self.ports.map(PortRange::dashed));
         out.flag("--random", self.random);
     }

@@ -1,10 +1,11 @@
-//! `-j REJECT`: what the sender is told.
+//! `-j REJECT`: the error that is sent.
 
-use crate::family::Family;
+use kernlink_base::Family;
+
 use crate::wire::options::Options;
 use crate::wire::render::Printer;
 
-/// What the sender of a rejected packet gets.
+/// The error that is sent to the sender of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectWith {
@@ -14,7 +15,7 @@ pub enum RejectWith {
     IcmpHostUnreachable,
     /// `icmp-proto-unreachable` (IPv4)
     IcmpProtoUnreachable,
-    /// `icmp-port-unreachable` (IPv4); what is sent if nothing is said.
+    /// `icmp-port-unreachable` (IPv4); the default.
     IcmpPortUnreachable,
     /// `icmp-net-prohibited` (IPv4)
     IcmpNetProhibited,
@@ -28,19 +29,19 @@ pub enum RejectWith {
     Icmp6AdmProhibited,
     /// `icmp6-addr-unreachable` (IPv6)
     Icmp6AddrUnreachable,
-    /// `icmp6-port-unreachable` (IPv6); what is sent if nothing is said.
+    /// `icmp6-port-unreachable` (IPv6); the default.
     Icmp6PortUnreachable,
     /// `icmp6-policy-fail` (IPv6)
     Icmp6PolicyFail,
     /// `icmp6-reject-route` (IPv6)
     Icmp6RejectRoute,
-    /// `port-unreach`: the unreachable port of either family.
+    /// `port-unreach`: port unreachable, in both families.
     PortUnreachable,
-    /// `tcp-reset`; needs `-p tcp`.
+    /// `tcp-reset`; requires `-p tcp`.
     TcpReset,
 }
 
-/// Names, the one printed first; then the others the tools take.
+/// The printed name, followed by other names that the tools accept.
 const NAMES: [(RejectWith, &[&str]); 15] = [
     (
         RejectWith::IcmpNetUnreachable,
@@ -94,7 +95,7 @@ impl RejectWith {
         }
     }
 
-    /// `with` written out, and by the name it has in the family.
+    /// With the default written out and the name of the family.
     pub(super) fn normal_form(with: Option<Self>, family: Family) -> Self {
         match with {
             None | Some(RejectWith::PortUnreachable) => RejectWith::default_for(family),
@@ -115,11 +116,11 @@ impl RejectWith {
     }
 
     pub(super) fn print(with: Option<Self>, out: &mut Printer<'_>) {
-        out.word("-j REJECT");
+        out.literal("-j REJECT");
         let known = NAMES.iter().find(|(known, _)| Some(*known) == with);
         if let Some(name) = known.and_then(|(_, names)| names.first()) {
-            out.word("--reject-with");
-            out.word(name);
+            out.literal("--reject-with");
+            out.literal(name);
         }
     }
 }

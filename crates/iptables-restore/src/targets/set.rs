@@ -1,30 +1,30 @@
 //! `-j SET`: change an ipset.
 
 use crate::matches::SetReference;
-use crate::wire::options::{Options, decimal, once, once_flag};
+use crate::wire::options::{Options, decimal, set_flag_once, set_once};
 use crate::wire::render::Printer;
 
-/// An entry made of the packet, and what happens to it.
+/// An action on the entry of a set that corresponds to the packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetTarget {
-    /// What happens.
+    /// The action.
     pub action: SetAction,
     /// The set.
     pub set: SetReference,
-    /// `--exist`: renew the time-out of an entry that is there.
+    /// `--exist`: reset the timeout of an existing entry.
     pub exist: bool,
-    /// `--timeout`: seconds; none means the set's own.
+    /// `--timeout`: seconds; `None` means the default of the set.
     pub timeout: Option<u32>,
 }
 
-/// What happens to the entry.
+/// An action on the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SetAction {
     /// `--add-set`
     Add,
     /// `--del-set`
     Delete,
-    /// `--map-set`: set of the packet what the entry holds for it (`skbinfo`); at least one. Kernel 3.18, table mangle.
+    /// `--map-set`: set fields of the packet to the values of the entry (`skbinfo`); at least one field. Kernel 3.18, table mangle.
     Map {
         /// `--map-mark`: the mark.
         mark: bool,
@@ -36,7 +36,7 @@ pub enum SetAction {
 }
 
 impl SetTarget {
-    /// The action with the set's own time-out.
+    /// The action with the default timeout of the set.
     pub fn new(action: SetAction, set: SetReference) -> Self {
         SetTarget {
             action,
@@ -48,7 +48,7 @@ impl SetTarget {
 
     pub(super) fn read(options: &mut Options<'_, '_>) -> Option<Self> {
         let flag = options.flag()?;
-        flag.plain()?;
+        flag.not_negated()?;
         let action = match flag.name {
             "--add-set" => SetAction::Add,
             "--del-set" => SetAction::Delete,
@@ -57,10 +57,10 @@ impl SetTarget {
         };
         let mut target = SetTarget::new(action, SetReference::read(options)?);
         while let Some(flag) = options.flag() {
-            flag.plain()?;
+            flag.not_negated()?;
             match flag.name {
-                "--exist" => once_flag(&mut target.exist)?,
-                "--timeout" => once(&mut target.timeout, decimal(options.next()?)?)?,
+                "--exist" => set_flag_once(&mut target.exist)?,
+                "--timeout" => set_once(&mut target.timeout, decimal(options.next()?)?)?,
                 _ => return None,
             }
         }
@@ -71,8 +71,8 @@ impl SetTarget {
         let set = SetReference::read(options)?;
         let (mut mark, mut priority, mut queue) = (false, false, false);
         while let Some(flag) = options.flag() {
-            flag.plain()?;
-            once_flag(match flag.name {
+            flag.not_negated()?;
+            set_flag_once(match flag.name {
                 "--map-mark" => &mut mark,
                 "--map-prio" => &mut priority,
                 "--map-queue" => &mut queue,
@@ -90,8 +90,8 @@ impl SetTarget {
     }
 
     pub(super) fn print(&self, out: &mut Printer<'_>) {
-        out.word("-j SET");
-        out.word(match self.action {
+        out.literal("-j SET");
+        out.literal(match self.action {
             SetAction::Add => "--add-set",
             SetAction::Delete => "--del-set",
             SetAction::Map { .. } => "--map-set",

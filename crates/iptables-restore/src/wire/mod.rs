@@ -1,7 +1,8 @@
 //! The text form of rules and rule sets: parsing and rendering.
 
 pub(crate) mod options;
-pub(crate) mod parse;
-pub(crate) mod parse_lenient;
+mod parse;
+mod parse_lenient;
 pub(crate) mod render;
+mod rule;
 pub(crate) mod token;

@@ -1,17 +1,17 @@
-//! Reading the options of a match or a target.
+//! Parsing the options of a match or a target.
 
 use std::str::FromStr;
 
 use crate::condition::Condition;
-use crate::wire::token::RawWord;
+use crate::wire::token::Token;
 
-/// The words of a rule and how far they have been read.
+/// The tokens of a rule and the index of the next one.
 pub(crate) struct Options<'w, 't> {
-    pub(crate) words: &'w [RawWord<'t>],
+    pub(crate) tokens: &'w [Token<'t>],
     pub(crate) at: usize,
 }
 
-/// An option being read: `--name`, with `!` before it or not.
+/// An option: `--name`, with or without `!` before it.
 pub(crate) struct Flag<'w> {
     pub(crate) name: &'w str,
     pub(crate) negated: bool,
@@ -19,8 +19,8 @@ pub(crate) struct Flag<'w> {
 }
 
 impl Flag<'_> {
-    /// The value with the sign of this option.
-    pub(crate) fn sign<T>(&self, value: T) -> Condition<T> {
+    /// The value, negated if the option is.
+    pub(crate) fn condition<T>(&self, value: T) -> Condition<T> {
         if self.negated {
             Condition::Not(value)
         } else {
@@ -28,66 +28,66 @@ impl Flag<'_> {
         }
     }
 
-    /// Fails where `!` has no meaning.
-    pub(crate) fn plain(&self) -> Option<()> {
+    /// `None` if the option is negated.
+    pub(crate) fn not_negated(&self) -> Option<()> {
         (!self.negated).then_some(())
     }
 }
 
 impl<'w> Options<'w, '_> {
     pub(crate) fn peek(&self) -> Option<&'w str> {
-        self.words.get(self.at).map(|word| word.text.as_ref())
+        self.tokens.get(self.at).map(|token| token.text.as_ref())
     }
 
     pub(crate) fn next(&mut self) -> Option<&'w str> {
-        let word = self.peek()?;
+        let token = self.peek()?;
         self.at += 1;
-        Some(word)
+        Some(token)
     }
 
-    /// The next word if it is a long option, or `!` and then one.
+    /// The next token if it is a long option, or `!` followed by one.
     pub(crate) fn flag(&mut self) -> Option<Flag<'w>> {
         let start = self.at;
         let long = |at: usize| {
-            let word = self.words.get(at)?;
-            (!word.quoted && word.text.starts_with("--")).then_some(word.text.as_ref())
+            let token = self.tokens.get(at)?;
+            (!token.is_quoted && token.text.starts_with("--")).then_some(token.text.as_ref())
         };
         let negated = self
-            .words
+            .tokens
             .get(start)
-            .is_some_and(|word| !word.quoted && word.is("!"));
-        let place = start + usize::from(negated);
-        let name = long(place)?;
-        self.at = place + 1;
+            .is_some_and(|token| !token.is_quoted && token.is("!"));
+        let at = start + usize::from(negated);
+        let name = long(at)?;
+        self.at = at + 1;
         Some(Flag { name, negated, start })
     }
 
-    /// Hands an option back: it belongs to something else.
-    pub(crate) fn give_back(&mut self, flag: &Flag<'_>) {
+    /// Makes an option the next token again, because it belongs to another match or target.
+    pub(crate) fn put_back(&mut self, flag: &Flag<'_>) {
         self.at = flag.start;
     }
 
-    /// The next word as a value.
+    /// The next token, parsed.
     pub(crate) fn value<T: FromStr>(&mut self) -> Option<T> {
         self.next()?.parse().ok()
     }
 
-    /// The next word as a number without leading zeros surprises: decimal, or hexadecimal after `0x`.
+    /// The next token as a [`number`].
     pub(crate) fn number(&mut self) -> Option<u32> {
         number(self.next()?)
     }
 
     /// `value` or `value/mask`, each decimal or hexadecimal.
     pub(crate) fn mark(&mut self) -> Option<(u32, Option<u32>)> {
-        let word = self.next()?;
-        match word.split_once('/') {
+        let token = self.next()?;
+        match token.split_once('/') {
             Some((value, mask)) => Some((number(value)?, Some(number(mask)?))),
-            None => Some((number(word)?, None)),
+            None => Some((number(token)?, None)),
         }
     }
 }
 
-/// Decimal, or hexadecimal after `0x`. With a leading zero the tools would read octal: not taken.
+/// Parses a decimal number, or a hexadecimal one after `0x`. A leading zero, which means octal to the tools, is refused.
 pub(crate) fn number(text: &str) -> Option<u32> {
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         return digits
@@ -99,7 +99,7 @@ pub(crate) fn number(text: &str) -> Option<u32> {
     decimal(text)
 }
 
-/// Decimal digits without a sign or a leading zero.
+/// Parses a decimal number without sign and leading zero.
 pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     (digits && (text.len() == 1 || !text.starts_with('0')))
@@ -107,12 +107,12 @@ pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
         .flatten()
 }
 
-/// Puts a value where there is none yet. An option given twice is not understood.
-pub(crate) fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
-    place.replace(value).is_none().then_some(())
+/// Sets a value; `None` if it was set before. An option given twice is kept verbatim.
+pub(crate) fn set_once<T>(target: &mut Option<T>, value: T) -> Option<()> {
+    target.replace(value).is_none().then_some(())
 }
 
-/// The same for an option without a value.
-pub(crate) fn once_flag(place: &mut bool) -> Option<()> {
-    (!std::mem::replace(place, true)).then_some(())
+/// As [`set_once`], for an option without a value.
+pub(crate) fn set_flag_once(flag: &mut bool) -> Option<()> {
+    (!std::mem::replace(flag, true)).then_some(())
 }

@@ -1,4 +1,4 @@
-//! Reading what `iptables-save` prints.
+//! Parsing the output of `iptables-save`.
 
 use std::str::FromStr;
 
@@ -8,20 +8,19 @@ use crate::rule::Rule;
 use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};
 use crate::table::{Counters, Policy, Table};
 use crate::unreadable::UnreadableLine;
-use crate::wire::token::{RawWord, split};
+use crate::wire::token::{Token, split};
 
 impl FromStr for Ruleset {
     type Err = Error;
 
-    /// Reads the output of `iptables-save`, nft or legacy, with counters (`-c`) or without.
+    /// Parses the output of `iptables-save`, nft or legacy, with or without counters (`-c`).
     ///
-    /// Lines that begin with `#` are passed over, but for the one by which `iptables-nft-save` says that it does not
-    /// print a table, which is then [unreadable](Ruleset::is_unreadable). Matches and targets without a type are kept
-    /// verbatim.
+    /// Lines that start with `#` are ignored, except the one by which `iptables-nft-save` reports a table that it does not print;
+    /// the table is then [unreadable](Ruleset::is_unreadable). Matches and targets without a type are kept verbatim.
     ///
     /// # Errors
     ///
-    /// [`Error::Parse`] with the line. [`Ruleset::read_tolerant`] skips such lines.
+    /// [`Error::Parse`] with the line. [`Ruleset::parse_lenient`] skips it.
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut reader = Reader::new();
         for (number, line) in text.split('\n').enumerate() {
@@ -43,23 +42,22 @@ impl FromStr for Ruleset {
 }
 
 pub(crate) fn no_commit(table: Table) -> String {
-    format!("is the last, but table {table} has no COMMIT")
+    format!("table {table} has no COMMIT")
 }
 
-/// The table that a comment of `iptables-nft-save` says it does not print. Source: `do_output` in
-/// `iptables/xtables-save.c`, iptables 1.8.9.
+/// The table that `iptables-nft-save` reports as not printed. Source: `do_output` in `iptables/xtables-save.c`, iptables 1.8.9.
 fn incompatible_table(comment: &str) -> Option<Table> {
     let name = comment.strip_prefix("# Table `")?;
     name.split_once("' is incompatible")?.0.parse().ok()
 }
 
-/// What has been read so far.
+/// The lines parsed so far.
 pub(crate) struct Reader<'t> {
     pub(crate) ruleset: Ruleset,
-    /// The table whose COMMIT has not come yet.
+    /// The table whose COMMIT is still missing.
     pub(crate) table: Option<(Table, TableRules)>,
-    words: Vec<RawWord<'t>>,
-    /// Where the chain of the last rule stands: saves list the rules chain by chain.
+    tokens: Vec<Token<'t>>,
+    /// Index of the chain of the previous rule: rules are listed chain by chain.
     chain: usize,
 }
 
@@ -68,12 +66,12 @@ impl<'t> Reader<'t> {
         Reader {
             ruleset: Ruleset::new(),
             table: None,
-            words: Vec::new(),
+            tokens: Vec::new(),
             chain: 0,
         }
     }
 
-    /// Reads one line; the error is what is wrong with it.
+    /// Parses one line. The error is the reason.
     pub(crate) fn line(&mut self, line: &'t str, number: usize) -> Result<(), String> {
         let start = line.as_bytes().first();
         match (start, &mut self.table) {
@@ -83,7 +81,7 @@ impl<'t> Reader<'t> {
                     let line = UnreadableLine {
                         line: number,
                         text: line.into(),
-                        reason: "says that the tool does not print this table".into(),
+                        reason: "the tool does not print this table".into(),
                     };
                     self.ruleset.remove(table);
                     self.ruleset.unreadable_tables.insert(table, line);
@@ -97,17 +95,17 @@ impl<'t> Reader<'t> {
                     .parse()
                     .map_err(|error: Error| error.to_string())?;
                 if self.ruleset.table(table).is_some() {
-                    return Err("names a table for the second time".into());
+                    return Err("duplicate table".into());
                 }
                 self.table = Some((table, TableRules::new()));
                 Ok(())
             }
-            (Some(b'*'), Some(_)) => Err("begins a table before the COMMIT of the one before".into()),
-            (Some(_), None) => Err("stands outside a table".into()),
+            (Some(b'*'), Some(_)) => Err("table starts before the COMMIT of the previous one".into()),
+            (Some(_), None) => Err("line is outside a table".into()),
             (Some(b':'), Some((_, rules))) => {
                 let (name, chain) = declaration(line.get(1..).unwrap_or_default())?;
                 if rules.chain(&name).is_some() {
-                    return Err("declares a chain for the second time".into());
+                    return Err("duplicate chain".into());
                 }
                 rules.insert(name, chain);
                 Ok(())
@@ -134,36 +132,36 @@ impl<'t> Reader<'t> {
         };
         let rest = rest
             .strip_prefix("-A ")
-            .ok_or("is neither a table, a chain, a rule nor COMMIT")?;
-        self.words.clear();
-        split(rest, &mut self.words)?;
-        let (name, words) = self.words.split_first().ok_or("names no chain")?;
-        let name = ChainName::found(&name.text).map_err(|error| error.to_string())?;
-        let rule = Rule::read(words);
+            .ok_or("expected a table, a chain, a rule or COMMIT")?;
+        self.tokens.clear();
+        split(rest, &mut self.tokens)?;
+        let (name, tokens) = self.tokens.split_first().ok_or("rule without a chain")?;
+        let name = ChainName::from_saved(&name.text).map_err(|error| error.to_string())?;
+        let rule = Rule::from_tokens(tokens);
         let rules = self.table.as_mut().map(|(_, rules)| rules);
         let chain = rules
-            .and_then(|rules| rules.near_mut(&name, &mut self.chain))
-            .ok_or("is a rule of a chain not declared")?;
+            .and_then(|rules| rules.chain_mut_with_hint(&name, &mut self.chain))
+            .ok_or("rule of an undeclared chain")?;
         chain.rules.push(CountedRule { rule, counters });
         Ok(())
     }
 }
 
-/// Reads `NAME POLICY [packets:bytes]`.
+/// Parses `NAME POLICY [packets:bytes]`.
 fn declaration(text: &str) -> Result<(ChainName, Chain), String> {
-    let mut words = text.split_ascii_whitespace();
-    let name = ChainName::found(words.next().unwrap_or_default()).map_err(|error| error.to_string())?;
-    let policy = match words.next() {
+    let mut fields = text.split_ascii_whitespace();
+    let name = ChainName::from_saved(fields.next().unwrap_or_default()).map_err(|error| error.to_string())?;
+    let policy = match fields.next() {
         Some("-") => None,
         Some(policy) => Some(policy.parse::<Policy>().map_err(|error| error.to_string())?),
-        None => return Err("declares a chain without a policy or '-'".into()),
+        None => return Err("chain without a policy or '-'".into()),
     };
-    let counters = match words.next() {
+    let counters = match fields.next() {
         Some(counters) => counters.parse().map_err(|error: Error| error.to_string())?,
         None => Counters::default(),
     };
-    if words.next().is_some() {
-        return Err("has more than a chain, a policy and counters".into());
+    if fields.next().is_some() {
+        return Err("expected a chain, a policy and counters only".into());
     }
     Ok((
         name,

@@ -1,4 +1,4 @@
-//! Reading what `iptables-save` prints, past what is not understood.
+//! Parsing the output of `iptables-save`, skipping what cannot be parsed.
 
 use crate::chain::ChainName;
 use crate::ruleset::{Chain, Ruleset};
@@ -6,19 +6,19 @@ use crate::unreadable::UnreadableLine;
 use crate::wire::parse::{Reader, no_commit};
 
 impl Ruleset {
-    /// Reads the output of `iptables-save` as [`FromStr`](std::str::FromStr) does, but skips what it does not
-    /// understand: see [`unreadable`](Self::unreadable).
+    /// Parses the output of `iptables-save` as [`FromStr`](std::str::FromStr) does, but skips and records what cannot be parsed:
+    /// see [`unreadable`](Self::unreadable).
     ///
     /// Skipped are
     ///
-    /// - a rule with a line feed in a text, which the tools print as it is, together with the lines that continue it;
-    /// - a chain with a name that [`ChainName`] does not take, and its rules;
-    /// - a table that the tool says it does not print, that has no COMMIT, or that is none of [`Table::ALL`](crate::Table::ALL);
-    /// - any other line that a strict read refuses.
+    /// - a rule with a line feed in a comment, which the tools print unescaped, with the lines that continue it;
+    /// - a chain whose name is not a valid [`ChainName`], and its rules;
+    /// - a table that the tool reports as not printed, that has no COMMIT, or that is not in [`Table::ALL`](crate::Table::ALL);
+    /// - any other line that is an error for `FromStr`.
     ///
-    /// A skipped rule keeps its place in its chain ([`Chain::unreadable`]).
-    pub fn read_tolerant(text: &str) -> Self {
-        let mut reader = Tolerant {
+    /// A skipped rule keeps its position in its chain ([`Chain::unreadable`]).
+    pub fn parse_lenient(text: &str) -> Self {
+        let mut reader = LenientReader {
             reader: Reader::new(),
             last: Last::Other,
             in_skipped_table: false,
@@ -34,12 +34,12 @@ impl Ruleset {
     }
 }
 
-/// What the line before was.
+/// The previous line.
 #[derive(Clone, Copy)]
 enum Last<'t> {
-    /// A rule that was read.
+    /// A rule that was parsed.
     Rule(Line<'t>),
-    /// A rule that was skipped, in this chain.
+    /// A skipped rule of this chain.
     Skipped(ChainName),
     Other,
 }
@@ -60,16 +60,16 @@ impl Line<'_> {
     }
 }
 
-struct Tolerant<'t> {
+struct LenientReader<'t> {
     reader: Reader<'t>,
     last: Last<'t>,
     in_skipped_table: bool,
-    /// From here on no double quote ends a text.
+    /// After this index no double quote closes a text.
     no_quote_from: usize,
 }
 
-impl<'t> Tolerant<'t> {
-    /// Reads the line of `length` bytes at `start`, and those that continue it. Returns their length.
+impl<'t> LenientReader<'t> {
+    /// Parses the line of `length` bytes at `start`, and the lines that continue it. Returns their length.
     fn line(&mut self, text: &'t str, start: usize, length: usize, number: usize) -> usize {
         let line = |length: usize| Line {
             number,
@@ -92,13 +92,13 @@ impl<'t> Tolerant<'t> {
         length
     }
 
-    /// The length of a rule with the lines that continue it, where a text in double quotes goes on there.
+    /// The length of a rule with the lines that continue a text in double quotes.
     fn whole_length(&mut self, text: &str, start: usize, length: usize) -> usize {
         let mut whole = length;
         while let Some(line) = text.get(start..start + whole)
             && rule_part(line).is_some()
             && let Some(quote) = open_quote(line)
-            // The tools put a blank before a text in quotes and after it. Without it, the quote is part of a name.
+            // The tools print a space before and after a quoted text. Without it, the quote is part of a name.
             && line.get(..quote).is_some_and(|before| before.ends_with(' '))
             && start + quote < self.no_quote_from
         {
@@ -112,7 +112,7 @@ impl<'t> Tolerant<'t> {
             }
             whole = close + 1 + rest.find('\n').unwrap_or(rest.len()) - start;
         }
-        // A quote that is not closed after all belongs to a name.
+        // An unclosed quote is part of a name.
         let closed = text
             .get(start..start + whole)
             .is_some_and(|line| open_quote(line).is_none());
@@ -129,16 +129,17 @@ impl<'t> Tolerant<'t> {
         };
         if let Some(rule) = rule_part(line.text) {
             let name = rule.split([' ', '\n']).next().unwrap_or_default();
-            let name = ChainName::found(name).ok();
-            if let Some((name, chain)) = name.and_then(|name| Some((name, rules.known_mut(&name)?))) {
+            let name = ChainName::from_saved(name).ok();
+            if let Some((name, chain)) = name.and_then(|name| Some((name, rules.existing_chain_mut(&name)?)))
+            {
                 chain.unreadable.insert(chain.len(), line.unreadable(reason));
                 self.last = Last::Skipped(name);
                 return;
             }
         } else if let Some(declared) = line.text.strip_prefix(':') {
             let name = declared.split(' ').next().unwrap_or_default();
-            if let Ok(name) = ChainName::found(name) {
-                match rules.known_mut(&name) {
+            if let Ok(name) = ChainName::from_saved(name) {
+                match rules.existing_chain_mut(&name) {
                     None => drop(rules.insert(name, Chain::default())),
                     Some(chain) => {
                         chain.unreadable.insert(chain.len(), line.unreadable(reason));
@@ -147,23 +148,25 @@ impl<'t> Tolerant<'t> {
                 }
             }
         } else if !line.text.starts_with('*') {
-            // The rest of the line before, which a line feed in a name cut: what was read of it is not the rule.
+            // A line feed in a name split the previous line: what was parsed of that line is not the rule.
             let name = match last {
-                Last::Rule(cut) => rule_part(cut.text)
+                Last::Rule(split) => rule_part(split.text)
                     .and_then(|rule| rule.split(' ').next())
-                    .and_then(|name| ChainName::found(name).ok()),
+                    .and_then(|name| ChainName::from_saved(name).ok()),
                 Last::Skipped(name) => Some(name),
                 Last::Other => None,
             };
             if let Some(name) = name
-                && let Some(chain) = rules.known_mut(&name)
+                && let Some(chain) = rules.existing_chain_mut(&name)
             {
-                if let Last::Rule(cut) = last {
+                if let Last::Rule(split) = last {
                     chain.rules.pop();
-                    chain.unreadable.insert(chain.len(), cut.unreadable(CUT.into()));
+                    chain
+                        .unreadable
+                        .insert(chain.len(), split.unreadable(CONTINUED.into()));
                 }
-                if let Some(mut cut) = chain.unreadable.last_entry() {
-                    let text = &mut cut.get_mut().text;
+                if let Some(mut split) = chain.unreadable.last_entry() {
+                    let text = &mut split.get_mut().text;
                     text.push('\n');
                     text.push_str(line.text);
                 }
@@ -188,9 +191,9 @@ impl<'t> Tolerant<'t> {
     }
 }
 
-const CUT: &str = "is continued by a line that is neither a table, a chain, a rule nor COMMIT";
+const CONTINUED: &str = "the next line is not a table, a chain, a rule or COMMIT";
 
-/// What follows `-A ` in the line of a rule, with counters or without.
+/// The text after `-A ` in the line of a rule, with or without counters.
 fn rule_part(line: &str) -> Option<&str> {
     let rest = match line.strip_prefix('[') {
         Some(counted) => counted.split_once(' ')?.1,
@@ -199,7 +202,7 @@ fn rule_part(line: &str) -> Option<&str> {
     rest.strip_prefix("-A ")
 }
 
-/// Where a double quote opens a text that does not end within `line`.
+/// The index of a double quote that opens a text and is not closed within `line`.
 fn open_quote(line: &str) -> Option<usize> {
     let mut at = 0;
     while let Some(open) = line.get(at..)?.find('"') {
@@ -211,7 +214,7 @@ fn open_quote(line: &str) -> Option<usize> {
     None
 }
 
-/// Where the text in double quotes ends whose first byte is at `from`.
+/// The index of the double quote that closes the text whose first byte is at `from`.
 fn closing_quote(text: &str, from: usize) -> Option<usize> {
     let mut bytes = text.bytes().enumerate().skip(from);
     while let Some((at, byte)) = bytes.next() {
@@ -232,7 +235,7 @@ mod tests {
     use crate::table::Table;
 
     fn read(text: &str) -> Ruleset {
-        let ruleset = Ruleset::read_tolerant(text);
+        let ruleset = Ruleset::parse_lenient(text);
         if let Ok(strict) = text.parse::<Ruleset>() {
             assert_eq!(ruleset, strict);
         }
@@ -255,7 +258,7 @@ mod tests {
             .collect()
     }
 
-    /// As both back ends of 1.8.9 print such comments, the third of them made to look like other lines.
+    /// As both variants of 1.8.9 print such comments, the third of them made to look like other lines.
     #[test]
     fn a_line_feed_in_a_comment_hides_that_rule_and_nothing_else() {
         let text = "\

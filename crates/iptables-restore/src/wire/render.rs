@@ -1,75 +1,31 @@
-//! How values become restore text.
+//! Rendering of rules and rule sets.
 
 use std::fmt::{Display, Write as _};
 
+use crate::argument::Argument;
+use crate::chain::ChainName;
 use crate::condition::Condition;
-use crate::wire::token::{Word, needs_quotes, push_quoted, push_spaced};
+use crate::restore::Edit;
+use crate::rule::Rule;
+use crate::ruleset::{Chain, CountedRule, TableRules};
+use crate::style::{MarkStyle, Style, TextStyle};
+use crate::table::{Counters, Policy, Table};
+use crate::wire::token::{needs_quotes, push_quoted};
 
-/// How values are spelled where the tools take more than one spelling. The meaning is the same in each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct Style {
-    /// Marks and their masks.
-    pub marks: MarkStyle,
-    /// Texts: comments and log prefixes.
-    pub texts: TextStyle,
-}
-
-impl Style {
-    /// As `iptables-save` prints, so that a rule set read from it renders to the same text.
-    pub const SAVE: Style = Style {
-        marks: MarkStyle::Shortest,
-        texts: TextStyle::QuotedWhereNeeded,
-    };
-    /// What restore input is written in: as [`Style::SAVE`], but texts always in quotes, so that none can
-    /// be taken for an option by any version.
-    pub const RESTORE: Style = Style {
-        marks: MarkStyle::Shortest,
-        texts: TextStyle::Quoted,
-    };
-    /// As kube-proxy writes its restore input: comments in quotes, marks with eight digits.
-    pub const KUBE_PROXY: Style = Style {
-        marks: MarkStyle::EightDigits,
-        texts: TextStyle::Quoted,
-    };
-}
-
-/// How many digits a mark is printed with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MarkStyle {
-    /// `0x4000`, as `iptables-save` prints it.
-    #[default]
-    Shortest,
-    /// `0x00004000`, as kube-proxy writes it.
-    EightDigits,
-}
-
-/// When a text is put in double quotes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TextStyle {
-    /// Where it is empty or holds anything but ASCII letters, digits, `_` and `-`, as `iptables-save` does.
-    #[default]
-    QuotedWhereNeeded,
-    /// Always.
-    Quoted,
-}
-
-/// Appends the words of a rule to a line.
+/// Appends the arguments of a rule to a line.
 pub(crate) struct Printer<'o> {
     pub(crate) out: &'o mut String,
     pub(crate) style: Style,
 }
 
 impl Printer<'_> {
-    /// A word that never needs quotes.
-    pub(crate) fn word(&mut self, word: &str) {
+    /// Text that never needs quotes, after a space.
+    pub(crate) fn literal(&mut self, text: &str) {
         self.out.push(' ');
-        self.out.push_str(word);
+        self.out.push_str(text);
     }
 
-    /// A name that the tools print bare; in quotes only where it would not be read back otherwise.
+    /// A name that the tools print without quotes; quoted only if it needs quotes.
     pub(crate) fn name(&mut self, name: &str) {
         self.out.push(' ');
         if needs_quotes(name) {
@@ -79,7 +35,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A free text.
+    /// A comment or prefix.
     pub(crate) fn text(&mut self, text: &str) {
         self.out.push(' ');
         let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -88,7 +44,7 @@ impl Printer<'_> {
             TextStyle::QuotedWhereNeeded => text.is_empty() || !text.bytes().all(bare),
         };
         if quoted && self.style == Style::KUBE_PROXY && !text.contains(['"', '\\']) {
-            // kube-proxy leaves a single quote as it is, where the tools print a backslash before it.
+            // kube-proxy does not escape single quotes; the tools do.
             self.out.push('"');
             self.out.push_str(text);
             self.out.push('"');
@@ -99,25 +55,25 @@ impl Printer<'_> {
         }
     }
 
-    pub(crate) fn verbatim(&mut self, words: &[Word]) {
-        for word in words {
-            push_spaced(self.out, word);
+    pub(crate) fn verbatim(&mut self, arguments: &[Argument]) {
+        for argument in arguments {
+            argument.push_spaced(self.out);
         }
     }
 
-    /// A value in its own notation, which holds no blank.
+    /// A value whose `Display` contains no whitespace.
     pub(crate) fn value(&mut self, value: impl Display) {
         self.out.push(' ');
         self.joined(value);
     }
 
-    /// The same with no blank before it.
+    /// As [`value`](Self::value), without a space before it.
     pub(crate) fn joined(&mut self, value: impl Display) {
         // Writing to a string cannot fail.
         let _ = write!(self.out, "{value}");
     }
 
-    /// `value` or `value/mask` after a blank.
+    /// `value` or `value/mask`.
     pub(crate) fn mark(&mut self, value: u32, mask: Option<u32>) {
         self.out.push(' ');
         self.bare_mark(value);
@@ -134,7 +90,7 @@ impl Printer<'_> {
         }
     }
 
-    /// `! OPTION` or `OPTION`, then the value as `print` writes it; nothing if there is no condition.
+    /// `! OPTION` or `OPTION`, then the value by `print`; nothing if there is no condition.
     pub(crate) fn condition<T>(
         &mut self,
         option: &str,
@@ -146,7 +102,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The same for a condition that is there.
+    /// As [`condition`](Self::condition), if there always is one.
     pub(crate) fn required<T>(
         &mut self,
         option: &str,
@@ -154,13 +110,13 @@ impl Printer<'_> {
         print: impl FnOnce(&mut Self, &T),
     ) {
         if condition.is_negated() {
-            self.word("!");
+            self.literal("!");
         }
-        self.word(option);
+        self.literal(option);
         print(self, condition.value());
     }
 
-    /// The same for a value whose `Display` is its notation.
+    /// As [`condition`](Self::condition), with the value's `Display`.
     pub(crate) fn test<T: Display>(&mut self, option: &str, condition: &Option<Condition<T>>) {
         self.condition(option, condition, |out, value| out.value(value));
     }
@@ -168,7 +124,7 @@ impl Printer<'_> {
     /// `OPTION VALUE` if there is a value.
     pub(crate) fn option<T: Display>(&mut self, option: &str, value: &Option<T>) {
         if let Some(value) = value {
-            self.word(option);
+            self.literal(option);
             self.value(value);
         }
     }
@@ -176,7 +132,7 @@ impl Printer<'_> {
     /// `OPTION` if it is set.
     pub(crate) fn flag(&mut self, option: &str, set: bool) {
         if set {
-            self.word(option);
+            self.literal(option);
         }
     }
 
@@ -184,4 +140,89 @@ impl Printer<'_> {
     pub(crate) fn bare(&mut self, option: &str, condition: &Option<Condition<()>>) {
         self.condition(option, condition, |_, ()| ());
     }
+}
+
+/// Appends a table as `iptables-save` prints it.
+pub(crate) fn render_table(out: &mut String, table: Table, rules: &TableRules, style: Style) {
+    out.push('*');
+    out.push_str(table.as_str());
+    out.push('\n');
+    for (name, chain) in rules.chains() {
+        let Chain { policy, counters, .. } = chain;
+        render_declaration(out, name, *policy, *counters);
+    }
+    for (name, chain) in rules.chains() {
+        for CountedRule { rule, counters } in &chain.rules {
+            render_append(out, name, rule, *counters, style);
+        }
+    }
+    out.push_str("COMMIT\n");
+}
+
+/// Appends the line of an edit, with its line feed.
+pub(crate) fn render_edit(out: &mut String, edit: &Edit, style: Style) {
+    let mut command = |option: &str, chain: &ChainName| {
+        out.push_str(option);
+        out.push_str(chain.as_str());
+    };
+    match edit {
+        Edit::Declare {
+            chain,
+            policy,
+            counters,
+        } => return render_declaration(out, chain, *policy, *counters),
+        Edit::Append {
+            chain,
+            rule,
+            counters,
+        } => return render_append(out, chain, rule, *counters, style),
+        Edit::Insert {
+            chain,
+            position,
+            rule,
+        } => {
+            command("-I ", chain);
+            if let Some(position) = position {
+                out.push(' ');
+                out.push_str(&position.to_string());
+            }
+            rule.render_into(out, style);
+        }
+        Edit::NewChain { chain } => command("-N ", chain),
+        Edit::Delete { chain, rule } => {
+            command("-D ", chain);
+            rule.render_into(out, style);
+        }
+        Edit::DeleteAt { chain, position } => {
+            command("-D ", chain);
+            out.push(' ');
+            out.push_str(&position.to_string());
+        }
+        Edit::Flush { chain } => command("-F ", chain),
+        Edit::DeleteChain { chain } => command("-X ", chain),
+    }
+    out.push('\n');
+}
+
+fn render_declaration(out: &mut String, chain: &ChainName, policy: Option<Policy>, counters: Counters) {
+    out.push(':');
+    out.push_str(chain.as_str());
+    out.push_str(match policy {
+        Some(Policy::Accept) => " ACCEPT ",
+        Some(Policy::Drop) => " DROP ",
+        None => " - ",
+    });
+    out.push_str(&counters.to_string());
+    out.push('\n');
+}
+
+fn render_append(out: &mut String, chain: &ChainName, rule: &Rule, counters: Option<Counters>, style: Style) {
+    if let Some(counters) = counters {
+        out.push_str(&counters.to_string());
+        out.push(' ');
+    }
+    out.push_str("-A ");
+    out.push_str(chain.as_str());
+    rule.render_into(out, style);
+    out.push('\n');
 }

@@ -36,7 +36,7 @@ impl Kernel {
         Ok(Self {
             ipvs: Box::new(kernlink_ipvs::Client::open()?),
             sets: Box::new(kernlink_ipset::Client::open()?),
-            rules: Box::new(kernlink_iptables_restore::Command::new()),
+            rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open()?),
             sysctls: Box::new(KernelSysctls::open()?),
         })

@@ -14,7 +14,6 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::ownership::{self, KernelFacts};
-use super::rules::iptables_family;
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
@@ -310,7 +309,7 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
 fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
     let mut rules = Ruleset::new();
     for table in [RulesTable::Nat, RulesTable::Filter] {
-        let request = Save::table(iptables_family(family), table).tolerant();
+        let request = Save::table(family, table).lenient();
         rules.merge(kernel.rules.save(&request)?);
     }
     Ok(rules)
