@@ -75,6 +75,7 @@ impl ChainName {
     }
 
     /// The name.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         let bytes = self.bytes.get(..usize::from(self.length)).unwrap_or_default();
         // Copied from a complete str.

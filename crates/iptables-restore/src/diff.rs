@@ -354,7 +354,7 @@ COMMIT
     }
 
     #[test]
-    fn without_desired_tables_all_that_is_owned_goes_and_nothing_else() {
+    fn without_desired_chains_everything_owned_is_deleted_and_nothing_else() {
         assert_eq!(
             lines(SAVED, &Desired::new(Family::Ipv4)),
             [
@@ -371,7 +371,7 @@ COMMIT
     }
 
     #[test]
-    fn missing_jumps_go_where_they_are_wanted() {
+    fn missing_jumps_are_added_at_their_positions() {
         let mut desired = Desired::new(Family::Ipv4);
         for name in ["OWNED-A", "OWNED-B", "OWNED-OLD"] {
             desired.set_chain(Table::Nat, chain(name), []).unwrap();
@@ -492,7 +492,7 @@ COMMIT
 ";
 
     #[test]
-    fn what_cannot_be_read_never_counts_as_right_and_keeps_nothing_from_being_written() {
+    fn unreadable_rules_are_never_equal_to_desired_ones() {
         let saved = Ruleset::parse_lenient(UNREADABLE);
         let owned = Ownership::new().with_prefix("OWNED-");
         let mut desired = desired();
@@ -615,12 +615,12 @@ COMMIT
                 let mut ruleset = Ruleset::new();
                 let table = ruleset.table_mut(Table::Filter);
                 *table = empty_table(Table::Filter);
-                let is_there = |rule: &Rule| match rule.target.as_ref().and_then(Target::chain) {
+                let exists = |rule: &Rule| match rule.target.as_ref().and_then(Target::chain) {
                     Some(name) => OWNED.iter().zip(&present).all(|(owned, there)| *there || *owned != name.as_str()),
                     None => true,
                 };
                 let fill = |rules: Vec<Rule>| {
-                    rules.into_iter().filter(is_there).map(|rule| rule.normal_form(Family::Ipv4)).map(Into::into).collect()
+                    rules.into_iter().filter(exists).map(|rule| rule.normal_form(Family::Ipv4)).map(Into::into).collect()
                 };
                 let owned: Vec<Vec<Rule>> = vec![owned.0, owned.1, owned.2, owned.3];
                 for ((name, rules), there) in OWNED.iter().zip(owned).zip(&present) {
@@ -652,18 +652,18 @@ COMMIT
                 jumps in prop::collection::vec((0..FOREIGN.len(), 0..OWNED.len(), any::<bool>(), position()), 0..4),
             ) -> Desired {
                 let mut desired_tables = Desired::new(Family::Ipv4);
-                let is_there = |name: &str| OWNED.iter().zip(&desired).all(|(owned, there)| *there || *owned != name);
+                let exists = |name: &str| OWNED.iter().zip(&desired).all(|(owned, there)| *there || *owned != name);
                 let owned: Vec<Vec<Rule>> = vec![owned.0, owned.1, owned.2, owned.3];
                 for ((name, rules), there) in OWNED.iter().zip(owned).zip(&desired) {
                     if *there {
                         let rules = rules.into_iter().filter(|rule| {
-                            rule.target.as_ref().and_then(Target::chain).is_none_or(|name| is_there(name.as_str()))
+                            rule.target.as_ref().and_then(Target::chain).is_none_or(|name| exists(name.as_str()))
                         });
                         desired_tables.set_chain(Table::Filter, chain(name), rules).unwrap();
                     }
                 }
                 for (from, to, tcp, position) in jumps {
-                    if is_there(OWNED[to]) {
+                    if exists(OWNED[to]) {
                         let text = format!("{}-j {}", if tcp { "-p tcp " } else { "" }, OWNED[to]);
                         desired_tables.add_jump(Table::Filter, jump(FOREIGN[from], &text, position)).unwrap();
                     }
@@ -685,7 +685,7 @@ COMMIT
 
         proptest! {
             #[test]
-            fn applying_the_difference_gives_what_is_wanted_and_leaves_others_alone(
+            fn applying_the_difference_gives_the_desired_state_and_keeps_foreign_rules(
                 before in saved(), desired_tables in desired_tables()
             ) {
                 let owned = Ownership::new().with_prefix("OWNED-");

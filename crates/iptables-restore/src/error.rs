@@ -123,7 +123,7 @@ pub enum Error {
     /// An implementation of [`Iptables`](crate::Iptables) returned fewer outcomes than it was given operations.
     #[error("cannot tell what became of the operation: the variant returned no outcome for it")]
     OutcomeMissing,
-    /// The output of the tool could not be parsed, or the runner does not support what is required.
+    /// The output of the tool could not be parsed.
     #[error("unexpected output of {tool}: {text:?}")]
     Unexpected {
         /// The tool.
@@ -254,26 +254,31 @@ impl Error {
     }
 
     /// Whether a chain, rule, set, match or target of the input does not exist.
+    #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.kind() == Some(RefusedKind::NotFound)
     }
 
     /// Whether a chain to be created exists already.
+    #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.kind() == Some(RefusedKind::AlreadyExists)
     }
 
     /// Whether a chain to be deleted is referred to by rules or contains rules.
+    #[must_use]
     pub fn is_in_use(&self) -> bool {
         self.kind() == Some(RefusedKind::InUse)
     }
 
     /// Whether the kernel or the tool does not support the request, or the tool is not installed.
+    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.kind() == Some(RefusedKind::Unsupported) || self.io_kind() == Some(io::ErrorKind::NotFound)
     }
 
     /// Whether the process lacks the permission to change tables.
+    #[must_use]
     pub fn is_permission_denied(&self) -> bool {
         self.kind() == Some(RefusedKind::PermissionDenied)
             || self.io_kind() == Some(io::ErrorKind::PermissionDenied)
@@ -284,11 +289,13 @@ impl Error {
     ///
     /// [`Save::lenient`](crate::Save::lenient) skips all of these. A retry does not help. Never true because of a missing permission or
     /// tool.
+    #[must_use]
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Error::Parse { .. }) || self.kind() == Some(RefusedKind::Unreadable)
     }
 
     /// Whether a retry may succeed: the lock was held, the tool timed out, or the kernel was out of resources.
+    #[must_use]
     pub fn is_temporary(&self) -> bool {
         matches!(self, Error::Locked { .. } | Error::TimedOut { .. })
             || self.kind() == Some(RefusedKind::Resource)
@@ -298,6 +305,7 @@ impl Error {
     /// input. Only reading the tables shows what was changed.
     ///
     /// Also true if the tool was killed while reading tables, which changes nothing.
+    #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         match self {
             Error::TimedOut { .. } | Error::TooMuchOutput { .. } | Error::OutcomeMissing => true,
@@ -315,6 +323,7 @@ impl Error {
     }
 
     /// Tables that were changed before the input was refused; empty for other errors, and if the tool named no line.
+    #[must_use]
     pub fn applied(&self) -> &[Table] {
         match self {
             Error::Refused { applied, .. } => applied,
@@ -323,6 +332,7 @@ impl Error {
     }
 
     /// The chain of the refused line, if the line is known.
+    #[must_use]
     pub fn chain(&self) -> Option<&ChainName> {
         match self {
             Error::Refused { refused, .. } => match refused.as_ref() {

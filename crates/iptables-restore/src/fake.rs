@@ -35,6 +35,7 @@ pub struct Fake {
 
 impl Fake {
     /// No tables. The first restore or read of a table creates it.
+    #[must_use]
     pub fn new() -> Self {
         Fake::default()
     }
@@ -45,6 +46,7 @@ impl Fake {
     }
 
     /// The tables of a family, with counters.
+    #[must_use]
     pub fn ruleset(&self, family: Family) -> Ruleset {
         self.families.get(&family).cloned().unwrap_or_default()
     }

@@ -77,6 +77,7 @@ impl Kind {
 
 impl Names {
     /// Only the protocol names that are built into the tools.
+    #[must_use]
     pub fn new() -> Self {
         Names::default()
     }
@@ -85,6 +86,7 @@ impl Names {
     ///
     /// A file that cannot be read is taken as empty, as the tools do. Other sources of the name service switch
     /// (`/etc/nsswitch.conf`) are not used.
+    #[must_use]
     pub fn from_host() -> Self {
         let read = |path: &str| {
             let bytes = std::fs::read(Path::new(path)).unwrap_or_default();
@@ -99,6 +101,7 @@ impl Names {
 
     /// Adds services in the format of `/etc/services`: `smtp 25/tcp mail`. The first entry for a name and protocol is used. Lines in
     /// another format are skipped.
+    #[must_use]
     pub fn with_services(mut self, text: &str) -> Self {
         for mut fields in entries(text) {
             let (Some(name), Some(number)) = (fields.next(), fields.next()) else {
@@ -119,6 +122,7 @@ impl Names {
 
     /// Adds protocols in the format of `/etc/protocols`: `ospf 89 OSPFIGP`. The first entry for a name is used. Lines in another format
     /// are skipped.
+    #[must_use]
     pub fn with_protocols(mut self, text: &str) -> Self {
         for mut fields in entries(text) {
             let (Some(name), Some(number)) = (fields.next(), fields.next()) else {
@@ -133,12 +137,14 @@ impl Names {
     }
 
     /// Adds users in the format of `/etc/passwd`.
+    #[must_use]
     pub fn with_users(mut self, text: &str) -> Self {
         add_ids(&mut self.users, text);
         self
     }
 
     /// Adds groups in the format of `/etc/group`.
+    #[must_use]
     pub fn with_groups(mut self, text: &str) -> Self {
         add_ids(&mut self.groups, text);
         self
@@ -166,6 +172,7 @@ impl Names {
     }
 
     /// The port of a service by its name or alias; without a protocol, that of the first entry.
+    #[must_use]
     pub fn port(&self, service: &str, protocol: Option<Protocol>) -> Option<u16> {
         match protocol {
             Some(protocol) => {

@@ -34,6 +34,7 @@ pub enum Mask {
 
 impl Network {
     /// A single host, printed without a mask.
+    #[must_use]
     pub fn host(address: IpAddr) -> Self {
         Network { address, mask: None }
     }
@@ -221,6 +222,7 @@ impl InterfacePattern {
     }
 
     /// The pattern, with its `+`.
+    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -387,6 +389,7 @@ impl From<Protocol> for kernlink_base::Protocol {
 
 impl Protocol {
     /// The number in the IP header; 0 for [`Protocol::All`].
+    #[must_use]
     pub fn number(self) -> u8 {
         match self {
             Protocol::Number(number) => number,

@@ -16,6 +16,7 @@ impl Rule {
     ///
     /// Verbatim matches and targets are unchanged. Source: `extensions/` and `print_rule` of
     /// iptables 1.8.9, checked against both variants.
+    #[must_use]
     pub fn normal_form(&self, family: Family) -> Rule {
         let mut matches: Vec<Match> = self
             .matches

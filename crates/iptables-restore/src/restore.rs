@@ -112,6 +112,7 @@ pub enum Edit {
 
 impl Edit {
     /// `:CHAIN - [0:0]`.
+    #[must_use]
     pub fn declare(chain: ChainName) -> Self {
         Edit::Declare {
             chain,
@@ -121,6 +122,7 @@ impl Edit {
     }
 
     /// `-A CHAIN RULE`.
+    #[must_use]
     pub fn append(chain: ChainName, rule: Rule) -> Self {
         Edit::Append {
             chain,
@@ -130,6 +132,7 @@ impl Edit {
     }
 
     /// `-I CHAIN RULE`: at the top.
+    #[must_use]
     pub fn insert(chain: ChainName, rule: Rule) -> Self {
         Edit::Insert {
             chain,
@@ -139,16 +142,19 @@ impl Edit {
     }
 
     /// `-D CHAIN RULE`.
+    #[must_use]
     pub fn delete(chain: ChainName, rule: Rule) -> Self {
         Edit::Delete { chain, rule }
     }
 
     /// `-X CHAIN`.
+    #[must_use]
     pub fn delete_chain(chain: ChainName) -> Self {
         Edit::DeleteChain { chain }
     }
 
     /// The chain it changes.
+    #[must_use]
     pub fn chain(&self) -> &ChainName {
         match self {
             Edit::Declare { chain, .. }
@@ -203,6 +209,7 @@ impl Edit {
     }
 
     /// The rule that it adds or deletes; `None` for other edits.
+    #[must_use]
     pub fn rule(&self) -> Option<&Rule> {
         match self {
             Edit::Append { rule, .. } | Edit::Insert { rule, .. } | Edit::Delete { rule, .. } => Some(rule),
@@ -213,6 +220,7 @@ impl Edit {
 
 impl Restore {
     /// An input without tables, in mode [`RestoreMode::Keep`].
+    #[must_use]
     pub fn new(family: Family) -> Self {
         Restore {
             family,
@@ -222,6 +230,7 @@ impl Restore {
     }
 
     /// The input after which each table of `ruleset` contains exactly the chains and rules of `ruleset`.
+    #[must_use]
     pub fn replace(family: Family, ruleset: &Ruleset) -> Self {
         let mut restore = Restore {
             mode: RestoreMode::Replace,
@@ -253,6 +262,7 @@ impl Restore {
     }
 
     /// Appends an edit of `table`.
+    #[must_use]
     pub fn with(mut self, table: Table, edit: Edit) -> Self {
         self.push(table, edit);
         self
@@ -269,6 +279,7 @@ impl Restore {
     }
 
     /// The tables with their edits, both in order.
+    #[must_use]
     pub fn tables(&self) -> impl ExactSizeIterator<Item = (Table, &[Edit])> {
         self.tables
             .iter()
@@ -302,6 +313,7 @@ impl Restore {
     ///
     /// One line for each edit. The line numbers that the tools report include `*table` and `COMMIT`. In mode [`RestoreMode::Keep`]
     /// tables without edits are left out.
+    #[must_use]
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, edits) in self.sections() {
@@ -364,6 +376,7 @@ impl Restore {
     pub const ARGUMENT_LIMIT: usize = 245;
 
     /// The meaning of a line of the rendered text, counted from 1; `None` after its end.
+    #[must_use]
     pub fn line(&self, line: usize) -> Option<Line<'_>> {
         let mut before = 0;
         for (table, edits) in self.sections() {

@@ -28,17 +28,20 @@ pub struct Rule {
 
 impl Rule {
     /// A rule that matches every packet and only counts it.
+    #[must_use]
     pub fn new() -> Self {
         Rule::default()
     }
 
     /// Appends a match.
+    #[must_use]
     pub fn with(mut self, test: Match) -> Self {
         self.matches.push(test);
         self
     }
 
     /// Sets the target.
+    #[must_use]
     pub fn with_target(mut self, target: Target) -> Self {
         self.target = Some(target);
         self
@@ -54,11 +57,13 @@ impl Rule {
     }
 
     /// Sets [`Target::Jump`] as the target.
+    #[must_use]
     pub fn jump(self, chain: ChainName) -> Self {
         self.with_target(Target::Jump(chain))
     }
 
     /// The rule without its chain: `-s 10.0.0.0/8 -j ACCEPT`.
+    #[must_use]
     pub fn render(&self, style: Style) -> String {
         let mut text = String::new();
         self.render_into(&mut text, style);
@@ -86,6 +91,7 @@ impl Rule {
     }
 
     /// Whether both rules have the same meaning: whether their [normal forms](Self::normal_form) are equal.
+    #[must_use]
     pub fn is_equivalent(&self, other: &Rule, family: Family) -> bool {
         self == other || self.normal_form(family) == other.normal_form(family)
     }

@@ -75,22 +75,26 @@ impl Chain {
     }
 
     /// Sets the policy.
+    #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = Some(policy);
         self
     }
 
     /// The rules without their counters.
+    #[must_use]
     pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
         self.rules.iter().map(|counted| &counted.rule)
     }
 
     /// Whether the chain contains an [equivalent](Rule::is_equivalent) rule.
+    #[must_use]
     pub fn contains(&self, rule: &Rule, family: Family) -> bool {
         self.position(rule, family).is_some()
     }
 
     /// The index in `rules` of the first [equivalent](Rule::is_equivalent) rule.
+    #[must_use]
     pub fn position(&self, rule: &Rule, family: Family) -> Option<usize> {
         let normal = rule.normal_form(family);
         self.rules()
@@ -150,11 +154,13 @@ impl Chain {
 
 impl TableRules {
     /// A table without chains.
+    #[must_use]
     pub fn new() -> Self {
         TableRules::default()
     }
 
     /// The chain, if the table contains it.
+    #[must_use]
     pub fn chain(&self, name: &ChainName) -> Option<&Chain> {
         self.chains.get(name)
     }
@@ -191,11 +197,13 @@ impl TableRules {
     }
 
     /// The chains in order.
+    #[must_use]
     pub fn chains(&self) -> impl ExactSizeIterator<Item = (&ChainName, &Chain)> {
         self.chains.iter()
     }
 
     /// The lines of this table that a [lenient](crate::Save::lenient) read skipped, in order.
+    #[must_use]
     pub fn unreadable(&self) -> Vec<&UnreadableLine> {
         let of_chains = self.chains.values().flat_map(|chain| chain.unreadable.values());
         let mut lines: Vec<_> = self.unreadable_lines.iter().chain(of_chains).collect();
@@ -204,6 +212,7 @@ impl TableRules {
     }
 
     /// Number of parsed rules in all chains.
+    #[must_use]
     pub fn rule_count(&self) -> usize {
         self.chains.values().map(|chain| chain.rules.len()).sum()
     }
@@ -211,11 +220,13 @@ impl TableRules {
 
 impl Ruleset {
     /// No tables.
+    #[must_use]
     pub fn new() -> Self {
         Ruleset::default()
     }
 
     /// The table, if it exists and was printed.
+    #[must_use]
     pub fn table(&self, table: Table) -> Option<&TableRules> {
         self.tables.get(&table)
     }
@@ -231,11 +242,13 @@ impl Ruleset {
     }
 
     /// The tables in order.
+    #[must_use]
     pub fn tables(&self) -> impl ExactSizeIterator<Item = (Table, &TableRules)> {
         self.tables.iter().map(|(table, rules)| (*table, rules))
     }
 
     /// The chain of a table, if both exist.
+    #[must_use]
     pub fn chain(&self, table: Table, chain: &ChainName) -> Option<&Chain> {
         self.table(table)?.chain(chain)
     }
@@ -255,6 +268,7 @@ impl Ruleset {
     }
 
     /// Whether the table exists but the tool did not print it. Such a table is not among [`tables`](Self::tables).
+    #[must_use]
     pub fn is_unreadable(&self, table: Table) -> bool {
         self.unreadable_tables.contains_key(&table)
     }
@@ -268,6 +282,7 @@ impl Ruleset {
     ///
     /// With [`Style::SAVE`] a rule set parsed from the output of `iptables-save` renders to that output without the lines that start
     /// with `#`.
+    #[must_use]
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, rules) in self.tables() {
@@ -295,6 +310,7 @@ impl Ruleset {
     }
 
     /// The rule set with every rule in its [normal form](Rule::normal_form).
+    #[must_use]
     pub fn normal_form(&self, family: Family) -> Ruleset {
         let mut normal = self.clone();
         for table in normal.tables.values_mut() {
@@ -310,6 +326,7 @@ impl Ruleset {
     /// The input that replaces these tables and does not change others.
     ///
     /// It deletes the [unreadable](Self::unreadable) rules of these tables.
+    #[must_use]
     pub fn to_restore(&self, family: Family) -> Restore {
         Restore::replace(family, self)
     }

@@ -32,6 +32,7 @@ impl Table {
     ];
 
     /// The name after `*` in restore text.
+    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Table::Raw => "raw",
@@ -45,6 +46,7 @@ impl Table {
     /// Names of the built-in chains, in the order in which `iptables-legacy-save` prints them. They cannot be created or deleted.
     ///
     /// Source: `valid_hooks` of the tables in `net/ipv4/netfilter/iptable_*.c`, Linux 6.1.
+    #[must_use]
     pub fn builtin_chains(self) -> &'static [&'static str] {
         match self {
             Table::Raw => &["PREROUTING", "OUTPUT"],
@@ -55,6 +57,7 @@ impl Table {
     }
 
     /// Whether `chain` is one of [`builtin_chains`](Self::builtin_chains).
+    #[must_use]
     pub fn is_builtin(self, chain: &ChainName) -> bool {
         self.builtin_chains().contains(&chain.as_str())
     }
@@ -118,6 +121,7 @@ pub struct Counters {
 
 impl Counters {
     /// Counters with these values.
+    #[must_use]
     pub fn new(packets: u64, bytes: u64) -> Self {
         Counters { packets, bytes }
     }

@@ -20,10 +20,10 @@ pub struct UnreadableLine {
 impl UnreadableLine {
     /// Whether it contains `-j` or `-g` followed by `chain`.
     pub(crate) fn jumps_to(&self, chain: &ChainName) -> bool {
-        let words = self.text.split_ascii_whitespace();
-        words
+        let tokens = self.text.split_ascii_whitespace();
+        tokens
             .clone()
-            .zip(words.skip(1))
+            .zip(tokens.skip(1))
             .any(|(option, target)| matches!(option, "-j" | "-g") && target == chain.as_str())
     }
 

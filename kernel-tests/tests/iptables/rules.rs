@@ -59,8 +59,8 @@ fn create_referenced_objects() {
         sets.push((name, "hash:ip,port,ip"));
     }
     for (name, kind) in sets {
-        let words: Vec<_> = ["create", name].into_iter().chain(kind.split(' ')).collect();
-        must("ipset", &words);
+        let arguments: Vec<_> = ["create", name].into_iter().chain(kind.split(' ')).collect();
+        must("ipset", &arguments);
     }
     // The message of `nfacct add NAME`. Source: `include/uapi/linux/netfilter/nfnetlink_acct.h`, Linux 6.1.
     const NFNL_SUBSYS_ACCT: u8 = 7;
@@ -177,8 +177,8 @@ fn every_typed_match_and_target_is_saved_in_its_normal_form() {
             ("S6", "hash:ip,port family inet6 counters timeout 0"),
             ("M", "hash:ip skbinfo"),
         ] {
-            let words: Vec<_> = ["create", set].into_iter().chain(kind.split(' ')).collect();
-            must("ipset", &words);
+            let arguments: Vec<_> = ["create", set].into_iter().chain(kind.split(' ')).collect();
+            must("ipset", &arguments);
         }
         for family in Family::ALL {
             let file = if family == Family::Ipv4 {

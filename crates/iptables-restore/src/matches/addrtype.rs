@@ -85,6 +85,7 @@ impl AddressTypes {
     }
 
     /// Whether `kind` is in the set.
+    #[must_use]
     pub fn contains(self, kind: AddressType) -> bool {
         self.0 & kind as u16 != 0
     }

@@ -178,6 +178,7 @@ impl FromStr for HashlimitBurst {
 
 impl Hashlimit {
     /// A rate for each group of `mode`, with the tool's defaults.
+    #[must_use]
     pub fn new(name: HashlimitName, test: HashlimitTest, mode: &[HashlimitMode]) -> Self {
         Hashlimit {
             test,

@@ -122,6 +122,7 @@ impl Match {
     }
 
     /// `-p protocol`.
+    #[must_use]
     pub fn protocol(protocol: Protocol) -> Self {
         Match::Protocol(Condition::Is(protocol))
     }
@@ -136,11 +137,13 @@ impl Match {
     }
 
     /// `-m set --match-set name directions`.
+    #[must_use]
     pub fn set(name: SetName, directions: &[SetDirection]) -> Self {
         Match::Set(Box::new(SetMatch::new(SetReference::new(name, directions))))
     }
 
     /// `-m mark --mark value/mask`; `None` for all bits.
+    #[must_use]
     pub fn mark(value: u32, mask: Option<u32>) -> Self {
         Match::Mark(Condition::Is(MarkMatch { value, mask }))
     }
@@ -155,6 +158,7 @@ impl Match {
     }
 
     /// `-m addrtype --dst-type kind`.
+    #[must_use]
     pub fn destination_type(kind: AddressType) -> Self {
         let destination = Some(Condition::Is(AddressTypes::new([kind])));
         Match::Addrtype(Addrtype {

@@ -70,11 +70,13 @@ impl Multiport {
     }
 
     /// The port that must be in the list.
+    #[must_use]
     pub fn side(&self) -> MultiportSide {
         self.side
     }
 
     /// The list, in order.
+    #[must_use]
     pub fn ports(&self) -> &[PortRange] {
         &self.ports
     }

@@ -55,6 +55,7 @@ pub enum RecentAddress {
 
 impl Recent {
     /// The action on the list `DEFAULT`, by source.
+    #[must_use]
     pub fn new(action: RecentAction) -> Self {
         Recent {
             action: Condition::Is(action),

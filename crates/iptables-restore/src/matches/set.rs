@@ -29,6 +29,7 @@ pub struct SetReference {
 
 impl SetReference {
     /// A reference to the set `name`.
+    #[must_use]
     pub fn new(name: SetName, directions: &[SetDirection]) -> Self {
         SetReference {
             name,
@@ -98,6 +99,7 @@ pub enum Comparison {
 
 impl SetMatch {
     /// Plain membership.
+    #[must_use]
     pub fn new(set: SetReference) -> Self {
         SetMatch {
             set: Condition::Is(set),

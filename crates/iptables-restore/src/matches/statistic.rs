@@ -47,6 +47,7 @@ impl Probability {
     }
 
     /// The multiple of 2^-31: 0 to 2^31.
+    #[must_use]
     pub fn parts(self) -> u32 {
         self.0
     }

@@ -77,6 +77,7 @@ impl TcpFlags {
     }
 
     /// Whether `flag` is in the set.
+    #[must_use]
     pub fn contains(self, flag: TcpFlag) -> bool {
         self.0 & flag as u8 != 0
     }

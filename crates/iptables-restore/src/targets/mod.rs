@@ -93,6 +93,7 @@ impl Target {
     }
 
     /// The chain of a jump or goto.
+    #[must_use]
     pub fn chain(&self) -> Option<&ChainName> {
         match self {
             Target::Jump(chain) | Target::Goto(chain) => Some(chain),

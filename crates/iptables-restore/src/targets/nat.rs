@@ -90,6 +90,7 @@ impl FromStr for NatAddresses {
 
 impl Nat {
     /// A single address.
+    #[must_use]
     pub fn to(address: IpAddr) -> Self {
         Nat {
             addresses: Some(address.into()),
@@ -98,6 +99,7 @@ impl Nat {
     }
 
     /// A single address and port.
+    #[must_use]
     pub fn to_port(address: IpAddr, port: u16) -> Self {
         Nat {
             ports: Some(PortRange::from(port).into()),

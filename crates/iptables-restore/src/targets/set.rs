@@ -37,6 +37,7 @@ pub enum SetAction {
 
 impl SetTarget {
     /// The action with the default timeout of the set.
+    #[must_use]
     pub fn new(action: SetAction, set: SetReference) -> Self {
         SetTarget {
             action,

@@ -17,6 +17,7 @@ impl Ruleset {
     /// - any other line that is an error for `FromStr`.
     ///
     /// A skipped rule keeps its position in its chain ([`Chain::unreadable`]).
+    #[must_use]
     pub fn parse_lenient(text: &str) -> Self {
         let mut reader = LenientReader {
             reader: Reader::new(),
@@ -258,9 +259,9 @@ mod tests {
             .collect()
     }
 
-    /// As both variants of 1.8.9 print such comments, the third of them made to look like other lines.
+    /// As both variants of 1.8.9 print such comments, the third one with text that looks like other lines.
     #[test]
-    fn a_line_feed_in_a_comment_hides_that_rule_and_nothing_else() {
+    fn a_line_feed_in_a_comment_makes_only_that_rule_unreadable() {
         let text = "\
 *filter
 :INPUT ACCEPT [0:0]
@@ -293,20 +294,20 @@ COMMIT
     }
 
     #[test]
-    fn a_quote_in_a_name_hides_its_own_line_only() {
+    fn a_quote_in_a_name_makes_only_that_line_unreadable() {
         let ruleset = read(
             "\
 *filter
 :INPUT ACCEPT [0:0]
 -A INPUT -i a\"b -j DROP
--A INPUT -m comment --comment \"to ours\" -j A
+-A INPUT -m comment --comment \"to owned\" -j A
 -A INPUT -i \"b -j DROP
--A INPUT -m comment --comment \"to ours\" -j B
+-A INPUT -m comment --comment \"to owned\" -j B
 -A INPUT -i \"c -j DROP
 COMMIT
 ",
         );
-        let comment = "-m comment --comment \"to ours\" -j";
+        let comment = "-m comment --comment \"to owned\" -j";
         assert_eq!(
             rules(&ruleset, "INPUT"),
             ["?", &format!("{comment} A"), "?", &format!("{comment} B"), "?"]
@@ -314,7 +315,7 @@ COMMIT
     }
 
     #[test]
-    fn a_line_feed_in_a_name_takes_the_rule_that_it_cuts_with_it() {
+    fn a_line_feed_in_a_name_makes_the_split_rule_unreadable() {
         let ruleset = read(
             "\
 *filter
@@ -333,7 +334,7 @@ COMMIT
     }
 
     #[test]
-    fn a_chain_with_a_long_name_is_left_out_with_its_rules() {
+    fn a_chain_with_a_long_name_is_skipped_with_its_rules() {
         let long = "averyveryverylongchainnamethatisover28";
         let ruleset = read(&format!(
             "\
@@ -356,7 +357,7 @@ COMMIT
     }
 
     #[test]
-    fn tables_that_are_not_there_whole_are_told() {
+    fn incomplete_tables_are_recorded() {
         let ruleset = read(
             "\
 # Table `nat' is incompatible, use 'nft' tool.
@@ -382,7 +383,7 @@ COMMIT
     }
 
     #[test]
-    fn rules_put_in_and_taken_out_leave_those_not_read_in_their_place() {
+    fn unreadable_rules_keep_their_position_when_others_are_inserted_and_removed() {
         let mut ruleset = read(
             "*filter\n:A - [0:0]\n-A A -m comment --comment \"\n\"\n-A A -j ACCEPT\n-A A -m comment --comment \"\n\"\nCOMMIT\n",
         );
