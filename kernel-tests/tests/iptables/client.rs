@@ -249,7 +249,7 @@ fn desired_state(family: Family, mark: u32) -> Desired {
         ),
         (Table::Nat, "PREROUTING", "KL-MARK", Position::Before(foreign)),
     ] {
-        let rule = rule("-m comment --comment \"owned\"").jump(chain(to));
+        let rule = rule("-m comment --comment \"owned jump\"").jump(chain(to));
         desired
             .add_jump(
                 table,
@@ -295,7 +295,7 @@ fn a_difference_is_written_by_one_restore_and_can_be_deleted() {
                 .map(Rule::to_string)
                 .collect()
         };
-        let comment = "-m comment --comment \"owned\"";
+        let comment = "-m comment --comment \"owned jump\"";
         assert_eq!(
             rules(Table::Nat, "PREROUTING"),
             [

@@ -97,7 +97,7 @@ impl Foreign {
             }
             let is_rule = match variant {
                 Variant::Legacy => {
-                    !line.starts_with(['*', ':']) && !line.contains("owned") && !line.starts_with("-A KL-")
+                    !line.starts_with(['*', ':']) && !line.contains("owned jump") && !line.starts_with("-A KL-")
                 }
                 Variant::Nft => {
                     line.starts_with("\t\t") && !line.contains("type nat hook") && !line.contains("KL-")
@@ -147,7 +147,7 @@ fn owned_chains_and_jumps_are_written_next_to_unreadable_foreign_rules() {
                     .set_chain(Table::Nat, chain("KL-SERVICES"), services)
                     .unwrap();
                 for (from, position) in [("PREROUTING", Position::First), ("OUTPUT", Position::Last)] {
-                    let rule = rule("-m comment --comment \"owned\" -j KL-SERVICES");
+                    let rule = rule("-m comment --comment \"owned jump\" -j KL-SERVICES");
                     let from = chain(from);
                     desired
                         .add_jump(Table::Nat, Jump { from, rule, position })
@@ -209,7 +209,7 @@ fn owned_in_nat(variant: Variant) -> [String; 3] {
     let mark = mark.split("0x").nth(1).unwrap().split(['/', ' ']).next().unwrap();
     // A line of a foreign comment looks like an owned jump. nft prints no comments.
     let jump = match variant {
-        Variant::Legacy => "\"owned\" -j KL-SERVICES",
+        Variant::Legacy => "\"owned jump\" -j KL-SERVICES",
         Variant::Nft => "jump KL-SERVICES",
     };
     let jumps = |chain: &str| list(chain).iter().filter(|rule| rule.contains(jump)).count();
