@@ -8,7 +8,7 @@ use crate::chain::ChainName;
 use crate::condition::Condition;
 use crate::error::{Error, Refused, RefusedKind};
 use crate::matches::{Match, SetReference};
-use crate::network::Protocol;
+use crate::protocol::Protocol;
 use crate::restore::{Edit, Restore, RestoreMode};
 use crate::rule::Rule;
 use crate::ruleset::{Chain, CountedRule, Ruleset, TableRules};

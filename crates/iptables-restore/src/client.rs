@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use kernlink_base::Family;
 
+pub use self::refusal_search::RefusalSearch;
+use self::restore::Mode;
 use crate::apply::apply;
 use crate::desired::Jump;
 use crate::error::Error;
@@ -28,9 +30,6 @@ use crate::save::Save;
 use crate::style::Style;
 use crate::table::Table;
 use crate::variant::{Variant, Version};
-
-pub use refusal_search::RefusalSearch;
-use restore::Mode;
 
 /// The tables of one network namespace: the kernel's ([`Client`]), or an in-memory `Fake` (feature `fake`).
 ///

@@ -20,6 +20,7 @@ mod network;
 mod normal_form;
 mod operation;
 mod ownership;
+mod protocol;
 mod restore;
 mod rule;
 mod ruleset;
@@ -34,6 +35,8 @@ mod unreadable;
 mod variant;
 mod wire;
 
+pub use kernlink_base::Family;
+
 pub use argument::Argument;
 pub use chain::ChainName;
 pub use client::{Client, Iptables, RefusalSearch};
@@ -43,12 +46,12 @@ pub use diff::{diff, diff_operations};
 pub use error::{Cause, Error, LockHolder, Refused, RefusedKind};
 #[cfg(feature = "fake")]
 pub use fake::Fake;
-pub use kernlink_base::Family;
 pub use matches::Match;
 pub use names::Names;
-pub use network::{InterfacePattern, Mask, Network, PortRange, Protocol};
+pub use network::{InterfacePattern, Mask, Network, PortRange};
 pub use operation::Operation;
 pub use ownership::Ownership;
+pub use protocol::Protocol;
 pub use restore::{Edit, Line, Restore, RestoreMode};
 pub use rule::Rule;
 pub use ruleset::{Chain, CountedRule, Ruleset, TableRules};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::network::Protocol;
+use crate::protocol::Protocol;
 use crate::rule::Rule;
 use crate::wire::token::{Token, split};
 

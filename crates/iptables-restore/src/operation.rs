@@ -4,15 +4,14 @@ use std::fmt;
 
 use kernlink_base::Family;
 
+#[cfg(doc)]
+use crate::client::Iptables;
 use crate::desired::Jump;
 use crate::restore::Restore;
 use crate::rule::Rule;
 use crate::style::Style;
 use crate::table::Table;
 use crate::variant::tool;
-
-#[cfg(doc)]
-use crate::client::Iptables;
 
 /// A change of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 
 use kernlink_base::Family;
 
-use crate::table::Table;
-
 #[cfg(doc)]
 use crate::ruleset::Ruleset;
+use crate::table::Table;
 
 /// Which tables are read, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

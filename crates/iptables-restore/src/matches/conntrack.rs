@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use crate::condition::Condition;
 use crate::error::Error;
-use crate::network::{Network, PortRange, Protocol};
+use crate::network::{Network, PortRange};
+use crate::protocol::Protocol;
 use crate::wire::options::{Options, decimal, set_once};
 use crate::wire::render::Printer;
 
