@@ -97,7 +97,9 @@ impl Foreign {
             }
             let is_rule = match variant {
                 Variant::Legacy => {
-                    !line.starts_with(['*', ':']) && !line.contains("owned jump") && !line.starts_with("-A KL-")
+                    !line.starts_with(['*', ':'])
+                        && !line.contains("owned jump")
+                        && !line.starts_with("-A KL-")
                 }
                 Variant::Nft => {
                     line.starts_with("\t\t") && !line.contains("type nat hook") && !line.contains("KL-")
