@@ -1,40 +1,43 @@
-//! Renders, parses and compares rule sets, compared with the iptables tools on the running kernel.
+//! Rendering, parsing and comparing rule sets, compared with the iptables tools, on the running kernel.
 //!
-//! Needs root and both back ends' tools; works in a network namespace of its own. The rules have the shape of a node
-//! of kube-proxy in iptables mode: per service port of a load balancer four rules in long chains, a chain for traffic from
-//! outside, one that chooses between two endpoints, and a chain for each endpoint.
+//! Needs root and the tools of both variants. Runs in a new network namespace. The rules are those of kube-proxy in iptables mode: for
+//! each service port of type LoadBalancer four rules in long chains, a chain for external traffic, a chain that selects one of two
+//! endpoints, and a chain for each endpoint.
 
-use std::{collections::BTreeMap, error::Error, path::PathBuf, time::Duration};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use kernlink_benches::{figure, median};
 use kernlink_iptables_restore::{
-    Backend, ChainName, Command, Completion, Family, Invocation, Iptables, Jump, Local, Owned, Place,
-    Restore, Rule, Ruleset, Runner, Save, Style, Table, Wanted, diff,
+    ChainName, Client, Completion, Desired, Family, Invocation, Iptables, Jump, LocalRunner, Ownership,
+    Position, Restore, Rule, Ruleset, Runner, Save, Style, Table, Variant, diff,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
-        .map_err(|error| format!("creating a network namespace, which requires root: {error}"))?;
+        .map_err(|error| format!("cannot create a network namespace, which needs root: {error}"))?;
     let lock = std::env::temp_dir().join(format!("kernlink-bench-{}.lock", std::process::id()));
-    for (backend, name) in [(Backend::Legacy, "legacy"), (Backend::Nft, "nft")] {
+    for (variant, name) in [(Variant::Legacy, "legacy"), (Variant::Nft, "nft")] {
         for rules in [10_000, 100_000] {
             text(name, rules, &lock)?;
         }
-        one_chain(backend, name, 10_000, &lock)?;
+        one_chain(variant, name, 10_000, &lock)?;
     }
     std::fs::remove_file(lock)?;
     Ok(())
 }
 
-/// Rules and chains of one service port.
+/// Rules of one service port, and chains of one service port.
 const RULES: usize = 15;
 const CHAINS: usize = 4;
 
-/// What is wanted for so many service ports.
-fn wanted(services: usize) -> Outcome<Wanted> {
-    let mut wanted = Wanted::new(Family::Ipv4);
+/// The desired state for a number of service ports.
+fn desired_state(services: usize) -> Outcome<Desired> {
+    let mut desired = Desired::new(Family::Ipv4);
     let table = Table::Nat;
     let (mut portals, mut node_ports) = (Vec::new(), Vec::new());
     let rules = |texts: &[String]| -> Outcome<Vec<Rule>> {
@@ -77,7 +80,7 @@ fn wanted(services: usize) -> Outcome<Wanted> {
             format!("{} -j {internal}", local("route")),
             format!("-j {internal}"),
         ];
-        wanted.set_chain(table, external.parse()?, rules(&outside)?)?;
+        desired.set_chain(table, external.parse()?, rules(&outside)?)?;
         let mut choices = vec![format!(
             "! -s 10.200.0.0/14 {} -j KUBE-MARK-MASQ",
             to_port(&cluster_ip, " cluster IP")
@@ -101,62 +104,62 @@ fn wanted(services: usize) -> Outcome<Wanted> {
                     comment("")
                 ),
             ];
-            wanted.set_chain(table, chain.parse()?, rules(&there)?)?;
+            desired.set_chain(table, chain.parse()?, rules(&there)?)?;
         }
-        wanted.set_chain(table, internal.parse()?, rules(&choices)?)?;
+        desired.set_chain(table, internal.parse()?, rules(&choices)?)?;
     }
     let mark = rules(&["-j MARK --set-xmark 0x4000/0x4000".into()])?;
-    wanted.set_chain(table, "KUBE-MARK-MASQ".parse()?, mark)?;
+    desired.set_chain(table, "KUBE-MARK-MASQ".parse()?, mark)?;
     let last = "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS".parse()?;
-    wanted.set_chain(table, "KUBE-SERVICES".parse()?, portals.into_iter().chain([last]))?;
-    wanted.set_chain(table, "KUBE-NODEPORTS".parse()?, node_ports)?;
+    desired.set_chain(table, "KUBE-SERVICES".parse()?, portals.into_iter().chain([last]))?;
+    desired.set_chain(table, "KUBE-NODEPORTS".parse()?, node_ports)?;
     let rule = "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES".parse()?;
-    wanted.add_jump(
+    desired.add_jump(
         table,
         Jump {
             from: "PREROUTING".parse()?,
             rule,
-            place: Place::First,
+            position: Position::First,
         },
     )?;
-    Ok(wanted)
+    Ok(desired)
 }
 
 struct Tool {
-    backend: &'static str,
+    variant: &'static str,
     lock: PathBuf,
 }
 
 impl Tool {
     /// Runs the tool once.
     fn run(&self, verb: &str, arguments: &[&str], input: Vec<u8>) -> Outcome<Completion> {
-        let completion = Local::new().run(Invocation {
-            program: format!("iptables-{}-{verb}", self.backend),
+        let completion = LocalRunner::new().run(Invocation {
+            program: format!("iptables-{}-{verb}", self.variant),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             environment: BTreeMap::from([("XTABLES_LOCKFILE".into(), self.lock.display().to_string())]),
-            input,
-            time_limit: Duration::from_secs(1200),
+            stdin: input,
+            timeout: Duration::from_secs(1200),
             output_limit: 1 << 30,
         })?;
         if completion.status != Some(0) {
-            return Err(String::from_utf8_lossy(&completion.errors).into());
+            return Err(String::from_utf8_lossy(&completion.stderr).into());
         }
         Ok(completion)
     }
 }
 
-/// Rendering compared with `--test`, and parsing compared with `save`.
+/// Compares rendering with `iptables-restore --test`, and parsing with `iptables-save`.
 fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()> {
     let tool = Tool {
-        backend: name,
+        variant: name,
         lock: lock.into(),
     };
-    // What the time of nft's save grows with is the square of the chains: at 27 000 it is half a minute, so it is asked
-    // once, without a run before that.
+    // The time of nft's save grows with the square of the number of chains: half a minute for 27 000. So it runs once, without a
+    // warm-up.
     let slow = name == "nft" && rules > 50_000;
     let runs = if rules > 50_000 { 3 } else { 5 };
     let own_runs = 9;
-    let restore = diff(&Ruleset::new(), &wanted(rules / RULES)?, &Owned::new());
+    let restore = diff(&Ruleset::new(), &desired_state(rules / RULES)?, &Ownership::new());
     let bytes = restore.render_checked(Style::RESTORE)?.into_bytes();
     println!("{name}: {rules} rules, {} bytes of restore input", bytes.len());
 
@@ -178,7 +181,7 @@ fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()>
         "ratio",
     )?;
 
-    // To an empty table, because nft with --noflush takes minutes to declare this many chains.
+    // Into an empty table: with --noflush, nft needs minutes to declare this number of chains.
     tool.run("restore", &["--counters"], bytes)?;
     let list = || tool.run("save", &["--table", "nat"], Vec::new());
     let (first, saved) = timed(list)?;
@@ -187,7 +190,7 @@ fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()>
     } else {
         median(runs, || Outcome::Ok(()), |()| list())?
     };
-    let saved = String::from_utf8(saved.output)?;
+    let saved = String::from_utf8(saved.stdout)?;
     let parse = median(own_runs, || Outcome::Ok(()), |()| Ok(saved.parse::<Ruleset>()?))?;
     println!("  parse {parse:?} of {} bytes, save {save:?}", saved.len());
     figure(
@@ -198,22 +201,22 @@ fn text(name: &'static str, rules: usize, lock: &std::path::Path) -> Outcome<()>
     empty(&tool)
 }
 
-/// One changed chain with `diff` and restore, compared with a restore of all chains.
-fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::path::Path) -> Outcome<()> {
+/// Compares one changed chain, by `diff` and restore, with a restore of all chains.
+fn one_chain(variant: Variant, name: &'static str, chains: usize, lock: &std::path::Path) -> Outcome<()> {
     let tool = Tool {
-        backend: name,
+        variant: name,
         lock: lock.into(),
     };
     let tools = || {
-        let command = Command::new().with_backend(backend).with_lock_file(lock);
-        command.with_time_limit(Duration::from_secs(1200))
+        let command = Client::new().with_variant(variant).with_lock_file(lock);
+        command.with_timeout(Duration::from_secs(1200))
     };
     let mut command = tools();
-    let mut wishes = wanted(chains / CHAINS)?;
-    let owned = Owned::new().with_prefix("KUBE-");
-    let everything = diff(&Ruleset::new(), &wishes, &Owned::new());
+    let mut desired = desired_state(chains / CHAINS)?;
+    let owned = Ownership::new().with_prefix("KUBE-");
+    let everything = diff(&Ruleset::new(), &desired, &Ownership::new());
     command.restore(&everything)?;
-    // Restores everything again: declares and fills all chains. The jump exists already.
+    // All chains declared and filled, without the jump, which exists.
     let again = Restore::new(Family::Ipv4);
     let full = everything
         .tables()
@@ -229,26 +232,26 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
     let part = median(
         9,
         || {
-            // The save is not measured, because a caller keeps what it read or wrote last.
+            // The save is not measured: callers keep what they read or wrote last.
             let saved = tools().save(&Save::table(Family::Ipv4, Table::Nat))?;
             round += 1;
             let rule = format!("-p tcp -m tcp --dport {round} -j KUBE-MARK-MASQ").parse()?;
-            wishes.set_chain(Table::Nat, changed, [rule])?;
-            Outcome::Ok((saved, wishes.clone()))
+            desired.set_chain(Table::Nat, changed, [rule])?;
+            Outcome::Ok((saved, desired.clone()))
         },
-        |(saved, wishes)| {
+        |(saved, desired)| {
             let start = std::time::Instant::now();
-            let restore = diff(&saved, &wishes, &owned);
+            let restore = diff(&saved, &desired, &owned);
             compare = start.elapsed();
             if restore.tables().map(|(_, edits)| edits.len()).sum::<usize>() != 2 {
                 return Err(format!("expected one chain and one rule: {restore}").into());
             }
             command.restore(&restore)?;
-            // Returned, so that they are dropped after the measurement.
-            Outcome::Ok((saved, wishes))
+            // Returned so that dropping them is not measured.
+            Outcome::Ok((saved, desired))
         },
     )?;
-    println!("{name}: {chains} chains: everything {whole:?}, one chain {part:?}, of that diff {compare:?}");
+    println!("{name}: {chains} chains: all chains {whole:?}, one chain {part:?}, of that diff {compare:?}");
     figure(
         &format!("iptables.full_over_diff.{chains}.{name}"),
         ratio(whole, part),
@@ -257,7 +260,7 @@ fn one_chain(backend: Backend, name: &'static str, chains: usize, lock: &std::pa
     empty(&tool)
 }
 
-/// The time and the result of one run.
+/// The time of one run, and its result.
 fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(Duration, T)> {
     let start = std::time::Instant::now();
     let result = work()?;

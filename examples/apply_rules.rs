@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result};
 use kernlink_iptables_restore::{
-    Command, Family, Iptables, Jump, Match, Network, Owned, Place, Rule, Save, Table, Target, Wanted,
+    Client, Desired, Family, Iptables, Jump, Match, Network, Ownership, Position, Rule, Save, Table, Target,
     diff_operations,
 };
 
@@ -14,7 +14,7 @@ fn main() -> Result<()> {
         let network: Network = network.parse().context("usage: apply_rules [NETWORK...]")?;
         rules.push(Rule::new().with(Match::source(network)).with_target(Target::Drop));
     }
-    let mut desired = Wanted::new(Family::Ipv4);
+    let mut desired = Desired::new(Family::Ipv4);
     desired.set_chain(Table::Filter, "EXAMPLE-IN".parse()?, rules)?;
     let jump = Rule::new().jump("EXAMPLE-IN".parse()?);
     desired.add_jump(
@@ -22,14 +22,14 @@ fn main() -> Result<()> {
         Jump {
             from: "INPUT".parse()?,
             rule: jump,
-            place: Place::First,
+            position: Position::First,
         },
     )?;
-    let owned = Owned::new().with_prefix("EXAMPLE-");
+    let owned = Ownership::new().with_prefix("EXAMPLE-");
 
-    let mut iptables = Command::new();
+    let mut iptables = Client::new();
     // Rules of other programs that this crate cannot parse are kept as they are.
-    let saved = iptables.save(&Save::all(Family::Ipv4).tolerant())?;
+    let saved = iptables.save(&Save::all(Family::Ipv4).lenient())?;
     let operations = diff_operations(&saved, &desired, &owned);
     println!("{} operations", operations.len());
     for outcome in iptables.execute(&operations) {
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     }
     print!(
         "{}",
-        iptables.save(&Save::table(Family::Ipv4, Table::Filter).tolerant())?
+        iptables.save(&Save::table(Family::Ipv4, Table::Filter).lenient())?
     );
     Ok(())
 }

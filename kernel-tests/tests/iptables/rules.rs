@@ -75,7 +75,7 @@ fn create_referenced_objects() {
         let message = message_type(NFNL_SUBSYS_ACCT, NFNL_MSG_ACCT_NEW);
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         connection
-            .acknowledged(message, flags, |writer| {
+            .execute_one(message, flags, |writer| {
                 writer
                     .header(&Header::new(0).to_bytes())
                     .string(NFACCT_NAME, name);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::{Backend, Command, Error, Iptables, Operation, Restore, Ruleset, Save};
+use kernlink_iptables_restore::{Client, Error, Iptables, Operation, Restore, Ruleset, Save, Variant};
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
@@ -86,9 +86,9 @@ const TABLES: [&str; 2] = ["nat", "filter"];
 
 impl Foreign {
     /// Adds it to both tables.
-    fn add(self, backend: Backend) {
+    fn add(self, backend: Variant) {
         let program = match backend {
-            Backend::Legacy => "iptables-legacy",
+            Variant::Legacy => "iptables-legacy",
             _ => "iptables-nft",
         };
         let chains = "*nat\n:THEIRS - [0:0]\n-A OUTPUT -s 198.51.100.9/32 -j THEIRS\nCOMMIT\n\
@@ -136,11 +136,11 @@ impl Foreign {
     }
 
     /// The foreign rules, as printed by the tool that can print both tables.
-    fn rules(backend: Backend) -> Vec<String> {
+    fn rules(backend: Variant) -> Vec<String> {
         let mut rules = Vec::new();
         for table in TABLES {
             let text = match backend {
-                Backend::Legacy => tools::must("iptables-legacy-save", &["-t", table]),
+                Variant::Legacy => tools::must("iptables-legacy-save", &["-t", table]),
                 _ => tools::must("nft", &["--stateless", "list", "table", "ip", table]),
             };
             // The chain of a line of nft.
@@ -150,7 +150,7 @@ impl Foreign {
                     chain = name;
                 }
                 let is_foreign = match backend {
-                    Backend::Legacy => {
+                    Variant::Legacy => {
                         let is_heading = line.starts_with([':', '#', '*']);
                         let is_jump =
                             line.contains(" -m comment --comment \"kube") && line.contains(" -j KUBE-");
@@ -170,7 +170,7 @@ impl Foreign {
     }
 }
 
-fn on_foreign_rules(foreign: Foreign, backend: Backend) {
+fn on_foreign_rules(foreign: Foreign, backend: Variant) {
     requires_the_kernel!();
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
@@ -180,7 +180,7 @@ fn on_foreign_rules(foreign: Foreign, backend: Backend) {
     assert!(before.len() >= 4, "{before:#?}");
     let mut kernel = Kernel::open().unwrap();
     let lock = std::env::temp_dir().join(format!("kernlink-foreign-{}", std::process::id()));
-    let command = Command::new().with_backend(backend);
+    let command = Client::new().with_variant(backend);
     kernel.rules = Box::new(command.with_wait(Duration::from_secs(30)).with_lock_file(lock));
     let mut proxier = proxier_on(kernel, &load_balancers());
     let synced = sync(&mut proxier);
@@ -200,27 +200,27 @@ fn on_foreign_rules(foreign: Foreign, backend: Backend) {
 
 #[test]
 fn sources_are_restricted_with_a_line_feed_in_a_comment_of_legacy_tables() {
-    on_foreign_rules(Foreign::LineFeed, Backend::Legacy);
+    on_foreign_rules(Foreign::LineFeed, Variant::Legacy);
 }
 
 #[test]
 fn sources_are_restricted_with_a_line_feed_in_a_comment_of_nft_tables() {
-    on_foreign_rules(Foreign::LineFeed, Backend::Nft);
+    on_foreign_rules(Foreign::LineFeed, Variant::Nft);
 }
 
 #[test]
 fn sources_are_restricted_with_a_foreign_chain_with_a_long_name() {
-    on_foreign_rules(Foreign::LongName, Backend::Nft);
+    on_foreign_rules(Foreign::LongName, Variant::Nft);
 }
 
 #[test]
 fn sources_are_restricted_with_a_foreign_rule_that_cannot_be_printed() {
-    on_foreign_rules(Foreign::Unprintable, Backend::Nft);
+    on_foreign_rules(Foreign::Unprintable, Variant::Nft);
 }
 
 /// The kernel's rules, which can be made to refuse every write.
 struct Refusing {
-    kernel: Command,
+    kernel: Client,
     is_refusing: Arc<AtomicBool>,
 }
 
@@ -285,7 +285,7 @@ fn without_rules_no_restricted_frontend_is_served_and_others_are() {
     let is_refusing = Arc::new(AtomicBool::new(true));
     let mut kernel = Kernel::open().unwrap();
     kernel.rules = Box::new(Refusing {
-        kernel: Command::new(),
+        kernel: Client::new(),
         is_refusing: is_refusing.clone(),
     });
     let mut proxier: Proxier = proxier_on(kernel, &(load_balancers() + &open()));

@@ -6,18 +6,22 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, Addrtype, ConntrackState, IpvsMatch, Physdev, SetDirection,
 };
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{
-    Chain, ChainName, Condition, Match, Network, Place, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
-    Wanted,
+    Chain, ChainName, Condition, Desired, Match, Network, Position, Protocol as IpProtocol, Rule, Ruleset,
+    Table, Target,
 };
 use kernlink_services::{Family, FrontendKey, Protocol};
 
 use super::config::{Config, LocalDetection};
 use super::sets::SetId;
+
+const LOOPBACK_IPV4: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
+const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128);
 
 /// The owned chains of each table, in kube-proxy's order of creation.
 pub const CHAINS: [(Table, &[&str]); 2] = [
@@ -114,7 +118,7 @@ pub(super) struct RuleInputs<'a> {
     pub(super) config: &'a Config,
     pub(super) family: Family,
     /// The network of this node's pods.
-    pub(super) pod_cidr: Option<ipnet::IpNet>,
+    pub(super) pod_cidr: Option<IpNet>,
     /// The sets with an entry, by [`SetId::index`].
     pub(super) filled: [bool; SetId::ALL.len()],
     /// The frontends that processes of this node must not reach, sorted.
@@ -135,8 +139,8 @@ pub(super) fn rules(inputs: &RuleInputs<'_>) -> Ruleset {
 
 /// The desired chains and jumps of a family.
 #[expect(clippy::expect_used, reason = "constants that every test of a plan checks")]
-pub(super) fn desired(family: Family, ruleset: &Ruleset) -> Wanted {
-    let mut desired = Wanted::new(iptables_family(family));
+pub(super) fn desired(family: Family, ruleset: &Ruleset) -> Desired {
+    let mut desired = Desired::new(family);
     for (table, rules) in ruleset.tables() {
         for (name, chain) in rules.chains() {
             let rules = chain.rules().cloned();
@@ -151,29 +155,13 @@ pub(super) fn desired(family: Family, ruleset: &Ruleset) -> Wanted {
         let jump = kernlink_iptables_restore::Jump {
             from: jump.chain,
             rule: jump.rule,
-            place: Place::First,
+            position: Position::First,
         };
         desired
             .add_jump(table, jump)
             .expect("a jump to one of the chains");
     }
     desired
-}
-
-/// A family as the iptables tools name it.
-pub(super) fn iptables_family(family: Family) -> kernlink_iptables_restore::Family {
-    match family {
-        Family::Ipv4 => kernlink_iptables_restore::Family::Ipv4,
-        Family::Ipv6 => kernlink_iptables_restore::Family::Ipv6,
-    }
-}
-
-/// The family of one of the iptables tools.
-pub(super) fn family_of(family: kernlink_iptables_restore::Family) -> Family {
-    match family {
-        kernlink_iptables_restore::Family::Ipv4 => Family::Ipv4,
-        kernlink_iptables_restore::Family::Ipv6 => Family::Ipv6,
-    }
 }
 
 /// The fields of a packet that a rule matches with a set.
@@ -224,8 +212,8 @@ impl RuleInputs<'_> {
     /// The rules that select traffic for masquerading, and that accept traffic to virtual IPs before other rules of the table rewrite it.
     fn services(&self) -> Vec<Rule> {
         let loopback = match self.family {
-            Family::Ipv4 => network(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
-            Family::Ipv6 => network(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+            Family::Ipv4 => LOOPBACK_IPV4,
+            Family::Ipv6 => LOOPBACK_IPV6,
         };
         let mut rules = vec![
             Rule::new()
@@ -267,9 +255,7 @@ impl RuleInputs<'_> {
     fn masquerade_cluster_ip(&self) -> Rule {
         let config = self.config;
         let family = self.family;
-        let cidr = |net: Option<ipnet::IpNet>| {
-            net.map(|net| Match::Source(Condition::Not(network(net.network(), net.prefix_len()))))
-        };
+        let cidr = |net: Option<IpNet>| net.map(|net| Match::Source(Condition::Not(net.trunc().into())));
         let not_local = match &config.local_detection {
             LocalDetection::ClusterCidr(nets) => {
                 cidr(nets.iter().find(|net| Family::of(net.addr()) == family).copied())
@@ -489,10 +475,4 @@ fn comment_match(text: &str) -> Match {
     // Only constants of this folder are passed.
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
     Match::comment(text).expect("a comment that fits the kernel")
-}
-
-fn network(address: IpAddr, prefix: u8) -> Network {
-    // An IpNet never has a prefix longer than its address.
-    #[expect(clippy::expect_used, reason = "the same limit holds for both types")]
-    Network::new(address, prefix).expect("a prefix no longer than the address")
 }

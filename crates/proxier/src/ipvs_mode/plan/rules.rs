@@ -1,6 +1,6 @@
 //! Steps of chains, rules and jumps.
 
-use kernlink_iptables_restore::{Edit, Operation, Owned, Restore, Ruleset, diff_operations};
+use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, diff_operations};
 use kernlink_services::Family;
 
 use super::{Need, Planner};
@@ -109,7 +109,7 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
     match &state.chains[family.index()].observed {
         // Foreign rules may jump to these chains too, such as those of host ports to `KUBE-MARK-MASQ`; they are not changed.
         ObservedRules::Saved(saved) => {
-            let owned = Owned::new().with_shared_chains();
+            let owned = Ownership::new().with_foreign_jumps();
             Some(diff_operations(saved, &desired, &owned))
         }
         ObservedRules::Written(written) if state.chains[family.index()].is_in_place => Some(
@@ -126,10 +126,9 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
         }
         // If a step failed since the chains were written, the jumps may be missing too.
         ObservedRules::Unreadable(_) | ObservedRules::Unknown | ObservedRules::Written(_) => {
-            let jumps = desired.jumps().map(|(table, jump)| {
-                let family = rules::iptables_family(family);
-                Operation::ensure_jump(family, table, jump.clone())
-            });
+            let jumps = desired
+                .jumps()
+                .map(|(table, jump)| Operation::ensure_jump(family, table, jump.clone()));
             let restore = Operation::from(desired.to_restore());
             Some(std::iter::once(restore).chain(jumps).collect())
         }
@@ -143,7 +142,7 @@ fn has_servers(state: &State, family: Family) -> bool {
 
 /// The restore that writes the chains that differ from those written last; `None` if none differs.
 fn changed_chains(family: Family, written: &Ruleset, desired: &Ruleset) -> Option<Restore> {
-    let mut restore = Restore::new(rules::iptables_family(family));
+    let mut restore = Restore::new(family);
     for (table, chains) in desired.tables() {
         let changed: Vec<_> = chains
             .chains()

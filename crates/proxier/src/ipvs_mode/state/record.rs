@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{ObservedRules, ObservedServer, State};
 use crate::ipvs_mode::operation::Operation;
-use crate::ipvs_mode::rules::family_of;
 use crate::ipvs_mode::sets::SetId;
 
 impl State {
@@ -18,7 +17,7 @@ impl State {
             Operation::Link(operation) => self.record_link(operation),
             Operation::Set(operation) => self.record_set(operation),
             Operation::Rules(operation) => {
-                let family = family_of(operation.family());
+                let family = operation.family();
                 let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
                 let rules = is_restore.then(|| Box::new(self.rules(family)));
                 let chains = &mut self.chains[family.index()];
