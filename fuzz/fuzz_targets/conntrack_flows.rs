@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let script = Script::new().expect_anything().answer(&datagram).done();
     let Ok(connection) = script.connect() else { return };
-    let mut client = Client::over(connection);
+    let mut client = Client::from_connection(connection);
     let Ok(flows) = client.flows(&Filter::new()) else {
         return;
     };
@@ -48,6 +48,6 @@ fuzz_target!(|data: &[u8]| {
             .acknowledge(0, Ok(()))
             .acknowledge(1, Ok(()));
         let Ok(connection) = script.connect() else { return };
-        assert_eq!(Client::over(connection).execute(&operations).len(), 3);
+        assert_eq!(Client::from_connection(connection).execute(&operations).len(), 3);
     }
 });

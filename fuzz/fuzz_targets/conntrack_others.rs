@@ -17,7 +17,7 @@ fuzz_target!(|data: &[u8]| {
         _ => script.done(),
     };
     let Ok(connection) = script.connect() else { return };
-    let mut client = Client::over(connection);
+    let mut client = Client::from_connection(connection);
     match choice % 6 {
         0 => drop(client.totals()),
         1 => {

@@ -2,7 +2,7 @@
 //! bytes can contain.
 #![no_main]
 
-use kernlink_ipset::{Client, Entry, Family, IpSets, Operation, SetName, SetType};
+use kernlink_ipset::{Client, Entry, SetFamily, IpSets, Operation, SetName, SetType};
 use kernlink_netlink::Script;
 use libfuzzer_sys::fuzz_target;
 
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = (
             client.index_of(&set),
             client.name_of(1),
-            client.revisions(SetType::HashIp, Family::Inet),
+            client.revisions(SetType::HashIp, SetFamily::Inet),
         );
     }
     if let Some(mut client) = client() {

@@ -1,7 +1,7 @@
 //! Arbitrary text: parsed operations print as text that parses to the same operations.
 #![no_main]
 
-use kernlink_ipset::{Family, SetName, SetType, notation};
+use kernlink_ipset::{SetFamily, SetName, SetType, notation};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
             families
                 .get(last / 16 % families.len())
                 .copied()
-                .unwrap_or(Family::Inet),
+                .unwrap_or(SetFamily::Inet),
         ))
     };
     let Ok(operations) = notation::parse_with(text, known) else {
