@@ -1,7 +1,7 @@
 //! Arbitrary listings: each message is a flow or an error, and each flow can be printed, filtered and deleted.
 #![no_main]
 
-use kernlink_conntrack::{Client, Conntrack, Filter, NewFlow, Operation, StaleFlows};
+use kernlink_conntrack::{Client, Conntrack, Filter, NewFlow, Operation, StaleFilter};
 use kernlink_netlink::Script;
 use libfuzzer_sys::fuzz_target;
 
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(filter.matches(&flow));
         assert!(!format!("{flow} {filter} {:?}", flow.labels).is_empty());
         let destination = flow.original.destination_socket();
-        let question = StaleFlows::new().with_destination(flow.protocol(), destination, []);
+        let question = StaleFilter::new().with_destination(flow.protocol(), destination, []);
         // An IPv4-mapped address in a filter is the IPv4 address.
         assert_eq!(
             question.is_stale(&flow),

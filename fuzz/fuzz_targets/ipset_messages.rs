@@ -2,7 +2,7 @@
 //! bytes can contain.
 #![no_main]
 
-use kernlink_ipset::{Client, Entry, SetFamily, IpSets, Operation, SetName, SetType};
+use kernlink_ipset::{Client, Entry, IpSets, Operation, SetFamily, SetName, SetType};
 use kernlink_netlink::Script;
 use libfuzzer_sys::fuzz_target;
 

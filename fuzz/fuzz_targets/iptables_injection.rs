@@ -4,14 +4,16 @@
 use kernlink_iptables_restore::matches::SetDirection;
 use kernlink_iptables_restore::targets::Log;
 use kernlink_iptables_restore::{
-    ChainName, Comment, Condition, Edit, Family, InterfacePattern, LogPrefix, Match, Restore, Rule, Ruleset, SetName,
-    Style, Table, Target, Argument,
+    Argument, ChainName, Comment, Condition, Edit, Family, InterfacePattern, LogPrefix, Match, Restore, Rule,
+    Ruleset, SetName, Style, Table, Target,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|strings: (&str, &str, &str, &str, &str, &str)| {
     let (chain, comment, interface, set, prefix, word) = strings;
-    let Ok(name) = ChainName::new(chain).or_else(|_| ChainName::new("FINE")) else { return };
+    let Ok(name) = ChainName::new(chain).or_else(|_| ChainName::new("FINE")) else {
+        return;
+    };
     let mut rule = Rule::new();
     if let Ok(comment) = Comment::new(comment) {
         rule = rule.with(Match::Comment(comment));
@@ -23,14 +25,19 @@ fuzz_target!(|strings: (&str, &str, &str, &str, &str, &str)| {
         rule = rule.with(Match::set(set, &[SetDirection::Destination]));
     }
     rule = match LogPrefix::new(prefix) {
-        Ok(prefix) => rule.with_target(Target::Log(Box::new(Log { prefix: Some(prefix), ..Log::default() }))),
+        Ok(prefix) => rule.with_target(Target::Log(Box::new(Log {
+            prefix: Some(prefix),
+            ..Log::default()
+        }))),
         Err(_) => rule.jump(name),
     };
     let restore = Restore::new(Family::Ipv6)
         .with(Table::Mangle, Edit::declare(name))
         .with(Table::Mangle, Edit::append(name, rule.clone()));
     for style in [Style::SAVE, Style::RESTORE, Style::KUBE_PROXY] {
-        let Ok(text) = restore.render_checked(style) else { continue };
+        let Ok(text) = restore.render_checked(style) else {
+            continue;
+        };
         assert_eq!(text.split('\n').count(), 5, "{text:?}");
         let read: Ruleset = text.parse().expect("what was rendered is read");
         let chain = read.chain(Table::Mangle, &name).expect("the chain is there");

@@ -11,7 +11,10 @@ fuzz_target!(|text: &str| {
     assert!(lenient.unreadable().iter().all(|line| line.line <= lines));
     // Whatever was skipped, what is left reads strictly.
     let rendered = lenient.render(Style::SAVE).parse::<Ruleset>();
-    assert_eq!(rendered.map(|ruleset| ruleset.rule_count()), Ok(lenient.rule_count()));
+    assert_eq!(
+        rendered.map(|ruleset| ruleset.rule_count()),
+        Ok(lenient.rule_count())
+    );
     match text.parse::<Ruleset>() {
         Ok(ruleset) => {
             assert_eq!(ruleset, lenient);

@@ -2,10 +2,9 @@
 
 use kernlink_base::Family;
 
-use crate::error::Error;
-
 use crate::client::Iptables;
 use crate::desired::Jump;
+use crate::error::Error;
 use crate::operation::Operation;
 use crate::restore::Restore;
 use crate::ruleset::Ruleset;

@@ -311,8 +311,9 @@ fn integer(text: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use kernlink_base::Family;
+
+    use super::*;
 
     fn names() -> Names {
         Names::new()

@@ -211,9 +211,11 @@ struct ServiceName<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use kernlink_services::ObjectName;
     use std::num::NonZeroU16;
+
+    use kernlink_services::ObjectName;
+
+    use super::*;
 
     const PERIOD: Duration = Duration::from_secs(30);
 
