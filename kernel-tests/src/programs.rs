@@ -91,7 +91,7 @@ pub fn this_program() -> Command {
 /// A command that starts an example of the workspace, from the folder into which cargo built it next to the running test. Panics if it
 /// was not built.
 #[track_caller]
-#[must_use] 
+#[must_use]
 pub fn example(name: &str) -> Command {
     let path = std::env::current_exe()
         .unwrap_or_else(|error| panic!("reading the path of the running program: {error}"));

@@ -287,6 +287,8 @@ mod tests {
             "proxier",
             "report",
             "retry",
+            "runner",
+            "schedule",
             "table",
             "ipvs_mode/compile",
             "ipvs_mode/observe",
@@ -296,7 +298,7 @@ mod tests {
             "test_mode/client",
         ];
         let root = "pub mod apply; pub mod data_path; pub mod error; pub mod plan; pub mod proxier; pub mod report; pub mod retry; \
-                    pub mod table; pub mod ipvs_mode { pub mod compile; pub mod observe; pub mod ownership; pub mod order; \
+                    pub mod runner; pub mod schedule; pub mod table; pub mod ipvs_mode { pub mod compile; pub mod observe; pub mod ownership; pub mod order; \
                     pub mod client; } pub mod test_mode { pub mod client; } pub use ipvs_mode::compile::Compiled;";
         let names: Vec<_> = modules.iter().map(|name| format!("src/{name}.rs")).collect();
         assert!(modules.contains(&module));

@@ -254,7 +254,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The desired objects, in no particular order.
-    #[must_use] 
+    #[must_use]
     pub fn iter_desired(&self) -> impl ExactSizeIterator<Item = (&K, &D)> {
         self.desired.iter().map(|(key, desired)| (key, &desired.value))
     }
@@ -268,7 +268,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// The observed objects, in no particular order.
-    #[must_use] 
+    #[must_use]
     pub fn iter_observed(&self) -> impl ExactSizeIterator<Item = (&K, &O)> {
         self.observed.iter()
     }

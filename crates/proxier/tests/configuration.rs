@@ -135,7 +135,7 @@ fn an_unknown_configured_scheduler_is_reported_once_and_replaced() {
     assert_eq!(
         events,
         [
-            "configuration: scheduler: \"zz\": unknown scheduler; known: dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, \
+            "configuration: scheduler: invalid value \"zz\": unknown scheduler; known: dh, fo, lblc, lblcr, lc, mh, nq, ovf, rr, sed, sh, twos, \
              wlc, wrr; rr is used"
         ]
     );

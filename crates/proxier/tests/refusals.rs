@@ -428,7 +428,7 @@ fn a_scheduler_that_the_running_kernel_lacks_affects_its_service_only() {
         .join("; ");
     assert!(
         text.starts_with(
-            "Service ns/b: metadata.annotations[kernlink.io/scheduler]: \"zz\": unknown scheduler"
+            "Service ns/b: metadata.annotations[kernlink.io/scheduler]: invalid value \"zz\": unknown scheduler"
         ),
         "{text}"
     );

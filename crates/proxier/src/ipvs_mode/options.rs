@@ -277,7 +277,7 @@ mod tests {
             let field = format!("metadata.annotations[kernlink.io/{name}]");
             assert_eq!(
                 reported(&[(name, value)]),
-                [format!("{field}: {value:?}: {problem}; ignored")]
+                [format!("{field}: invalid value {value:?}: {problem}; ignored")]
             );
             let defaults = Arc::new(IpvsOptions::default());
             assert_eq!(options(&annotations(&[(name, value)]), &defaults), defaults);
@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(
                 reported(&[("scheduler", name)]),
                 [format!(
-                    "metadata.annotations[kernlink.io/scheduler]: {name:?}: unknown scheduler; known: dh, fo, lblc, lblcr, lc, \
+                    "metadata.annotations[kernlink.io/scheduler]: invalid value {name:?}: unknown scheduler; known: dh, fo, lblc, lblcr, lc, \
                      mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; ignored"
                 )]
             );
