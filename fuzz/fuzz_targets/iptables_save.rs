@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
     let lenient = Ruleset::parse_lenient(text);
     let lines = text.split('\n').count();
     assert!(lenient.unreadable().iter().all(|line| line.line <= lines));
-    // Whatever was skipped, what is left reads strictly.
+    // The lines that were not skipped parse strictly.
     let rendered = lenient.render(Style::SAVE).parse::<Ruleset>();
     assert_eq!(
         rendered.map(|ruleset| ruleset.rule_count()),

@@ -89,7 +89,7 @@ impl Runner for NoTools {
     }
 }
 
-/// The library looks for the tools in the system's folders, whatever `PATH` is, so what it starts is checked by name.
+/// The library looks for the tools in the system's folders, not in `PATH`, so what it starts is checked by name.
 #[test]
 fn the_tools_that_iptables_restore_starts_are_declared() {
     let tools = NoTools::default();

@@ -21,7 +21,7 @@ impl<T: ?Sized> Clone for Check<T> {
 impl<T: ?Sized> Copy for Check<T> {}
 
 /// Calls `each` with every check and collects all failures. `each` must call [`Check::run`] with an empty implementation; it may skip
-/// a check that cannot pass on the kernel at hand.
+/// a check that cannot pass on the running kernel.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 ///
 /// The lock is a listening Unix socket with an abstract name: such names belong to a network namespace
 /// ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). It keeps out other processes that take the same lock, not kube-proxy. Any
-/// process of the network namespace can take it, whatever its user; without `CAP_NET_ADMIN` it can do nothing else to the kernel objects.
+/// process of the network namespace can take it, also without privileges; without `CAP_NET_ADMIN` it can do nothing else to the kernel objects.
 #[derive(Debug)]
 pub struct Lock {
     _socket: UnixListener,
