@@ -25,9 +25,10 @@ use kernlink_base::Family;
 
 use self::index::ServiceIndex;
 pub use self::node_facts::{InterfaceAddress, NodeFacts};
-use self::objects::Objects;
+use self::objects::{Changed, Objects};
 pub use self::options::{AffinityMask, Options, Weights};
 use self::other_nodes::OtherNodes;
+use self::port_spec::PortSpec;
 pub use self::port_spec::{ServicePortKey, ServicePortName};
 pub use self::service_port::{
     ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
@@ -48,9 +49,8 @@ pub(crate) struct Model {
     services: Objects<Service>,
     slices: Objects<EndpointSlice>,
     nodes: Objects<Node>,
-    ports: NameMap<ServicePorts>,
-    /// The names of a Service's slices, sorted.
-    slices_of: NameMap<Vec<Arc<str>>>,
+    /// By the name of the Service.
+    resolvable: NameMap<Resolvable>,
     index: ServiceIndex,
     interfaces: Vec<InterfaceAddress>,
     /// The last Node object of this node. It is used even after the object was deleted.
@@ -61,6 +61,15 @@ pub(crate) struct Model {
     affected: Vec<ObjectName>,
     /// Whether the configuration or the facts of this node changed.
     node_changed: bool,
+}
+
+/// What a Service is resolved from. It has a Service or a slice.
+#[derive(Clone, Debug, Default)]
+struct Resolvable {
+    /// `None` if the Service does not exist.
+    ports: Option<ServicePorts>,
+    /// The effective slices of the Service, sorted by name.
+    slices: Vec<Arc<EndpointSlice>>,
 }
 
 /// The changes of the model since the last update.
@@ -83,8 +92,7 @@ impl Model {
             services: Objects::new(),
             slices: Objects::new(),
             nodes: Objects::new(),
-            ports: NameMap::default(),
-            slices_of: NameMap::default(),
+            resolvable: NameMap::default(),
             index: ServiceIndex::default(),
             interfaces: Vec::new(),
             own_node: None,
@@ -107,7 +115,7 @@ impl Model {
     }
 
     pub(crate) fn services(&self) -> impl Iterator<Item = &Service> {
-        self.services.iter()
+        self.services.iter().map(Arc::as_ref)
     }
 
     pub(crate) fn register_source(&mut self, source: SourceId, kind: Kind) {
@@ -144,17 +152,27 @@ impl Model {
         let mut events = Vec::new();
         match change {
             Change::Services(change) => {
-                let changed = self.services.change(source, change, &mut events);
-                self.services_changed(changed, &mut events);
+                let changes = self.services.single_changes(source, change, &mut events);
+                self.resolvable
+                    .reserve(changes.size_hint().0.saturating_sub(self.resolvable.len()));
+                for change in changes {
+                    if let Some(changed) = self.services.apply(source, change, &mut events) {
+                        self.service_changed(changed, &mut events);
+                    }
+                }
             }
             Change::EndpointSlices(change) => {
-                for changed in self.slices.change(source, change, &mut events) {
-                    self.slice_changed(&changed.name, changed.before.as_deref(), &mut events);
+                for change in self.slices.single_changes(source, change, &mut events) {
+                    if let Some(changed) = self.slices.apply(source, change, &mut events) {
+                        self.slice_changed(changed, &mut events);
+                    }
                 }
             }
             Change::Nodes(change) => {
-                for changed in self.nodes.change(source, change, &mut events) {
-                    self.node_changed(&changed.name, changed.before.as_deref());
+                for change in self.nodes.single_changes(source, change, &mut events) {
+                    if let Some(changed) = self.nodes.apply(source, change, &mut events) {
+                        self.node_changed(&changed);
+                    }
                 }
             }
         }
@@ -164,13 +182,14 @@ impl Model {
     /// Removes a source with all its objects. Returns new events about the changed objects.
     pub(crate) fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
         let mut events = Vec::new();
-        let changed = self.services.remove_source(source);
-        self.services_changed(changed, &mut events);
+        for changed in self.services.remove_source(source) {
+            self.service_changed(changed, &mut events);
+        }
         for changed in self.slices.remove_source(source) {
-            self.slice_changed(&changed.name, changed.before.as_deref(), &mut events);
+            self.slice_changed(changed, &mut events);
         }
         for changed in self.nodes.remove_source(source) {
-            self.node_changed(&changed.name, changed.before.as_deref());
+            self.node_changed(&changed);
         }
         events
     }
@@ -192,9 +211,9 @@ impl Model {
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
         self.defaults = Arc::new(self.config.defaults.clone());
-        let names: Vec<ObjectName> = self.services.iter().map(|service| service.name.clone()).collect();
-        for name in names {
-            self.service_changed(name, &mut Vec::new());
+        let services: Vec<Arc<Service>> = self.services.iter().cloned().collect();
+        for service in services {
+            self.set_service(service.name.clone(), Some(&service), &mut Vec::new());
         }
         let own = ObjectName::new("", Arc::clone(&self.config.node_name));
         if self.own_node.as_ref().is_some_and(|node| node.name != own) {
@@ -229,16 +248,15 @@ impl Model {
     }
 
     pub(crate) fn has_ports(&self, service: &ObjectName) -> bool {
-        self.ports
-            .get(service)
-            .is_some_and(|ports| !ports.ports.is_empty())
+        !self.ports_of(service).is_empty()
     }
 
     /// Events about the fields of all Services and EndpointSlices, sorted, each once.
     pub(crate) fn object_events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self
-            .ports
+            .resolvable
             .values()
+            .filter_map(|resolvable| resolvable.ports.as_ref())
             .flat_map(|ports| &ports.events)
             .cloned()
             .collect();
@@ -277,97 +295,90 @@ impl Model {
     /// The number of Services that are not served, by reason.
     pub(crate) fn excluded(&self) -> BTreeMap<ExclusionReason, usize> {
         let mut counts = BTreeMap::new();
-        for reason in self.ports.values().filter_map(|ports| ports.excluded) {
+        let ports = self
+            .resolvable
+            .values()
+            .filter_map(|resolvable| resolvable.ports.as_ref());
+        for reason in ports.filter_map(|ports| ports.excluded) {
             *counts.entry(reason).or_default() += 1;
         }
         counts
     }
 
-    fn services_changed(&mut self, changed: Vec<objects::Changed<Service>>, events: &mut Vec<Event>) {
-        self.ports.reserve(changed.len().saturating_sub(self.ports.len()));
-        for changed in changed {
-            self.service_changed(changed.name, events);
-        }
+    fn service_changed(&mut self, changed: Changed<Service>, events: &mut Vec<Event>) {
+        self.set_service(changed.name, changed.now.as_deref(), events);
     }
 
-    fn service_changed(&mut self, name: ObjectName, events: &mut Vec<Event>) {
-        let now = self.services.get(&name).map(|service| {
+    fn set_service(&mut self, name: ObjectName, service: Option<&Service>, events: &mut Vec<Event>) {
+        let now = service.map(|service| {
             let proxy_name = self.config.service_proxy_name.as_deref();
             service_spec::service_ports(service, &self.families, proxy_name, &self.defaults)
         });
-        let before = match (now, self.ports.entry(name.clone())) {
-            (Some(now), Entry::Vacant(entry)) => {
-                events.extend(now.events.iter().cloned());
-                entry.insert(now);
-                None
-            }
-            (Some(now), Entry::Occupied(mut entry)) => {
-                let known = &entry.get().events;
-                let new = now.events.iter().filter(|event| !known.contains(event));
-                events.extend(new.cloned());
-                Some(entry.insert(now))
-            }
-            (None, Entry::Occupied(entry)) => Some(entry.remove()),
-            (None, Entry::Vacant(_)) => None,
-        };
-        self.index.update(&name, before.as_ref(), self.ports.get(&name));
+        let resolvable = self.resolvable.entry(name.clone()).or_default();
+        let before = std::mem::replace(&mut resolvable.ports, now);
+        let now = resolvable.ports.as_ref();
+        let known = before.as_ref().map_or(&[][..], |ports| &ports.events);
+        let new = now.into_iter().flat_map(|now| &now.events);
+        events.extend(new.filter(|event| !known.contains(event)).cloned());
+        self.index.update(&name, before.as_ref(), now);
+        if now.is_none() && resolvable.slices.is_empty() {
+            self.resolvable.remove(&name);
+        }
         self.affected.push(name);
     }
 
-    fn slice_changed(&mut self, name: &ObjectName, before: Option<&EndpointSlice>, events: &mut Vec<Event>) {
-        let owner = |slice: &EndpointSlice| {
-            slice
-                .service
-                .as_ref()
-                .map(|service| ObjectName::new(Arc::clone(&name.namespace), Arc::clone(service)))
-        };
-        let slice = self.slices.get(name);
-        if let Some(slice) = slice {
-            let known: BTreeSet<_> = before.into_iter().flat_map(endpoints::unusable).collect();
+    fn slice_changed(&mut self, changed: Changed<EndpointSlice>, events: &mut Vec<Event>) {
+        let Changed { name, before, now } = changed;
+        if let Some(slice) = now.as_deref() {
+            let known: BTreeSet<_> = before
+                .iter()
+                .flat_map(|slice| endpoints::unusable(slice))
+                .collect();
             let new: BTreeSet<_> = endpoints::unusable(slice)
                 .filter(|reason| !known.contains(reason))
                 .collect();
             events.extend(new.into_iter().map(|reason| slice_event(slice, reason)));
         }
-        let now = slice.and_then(owner);
-        let earlier = before.and_then(owner);
-        if earlier != now
+        let owner = |slice: &Arc<EndpointSlice>| {
+            let service = slice.service.as_ref()?;
+            Some(ObjectName::new(Arc::clone(&name.namespace), Arc::clone(service)))
+        };
+        let (earlier, owner) = (before.as_ref().and_then(owner), now.as_ref().and_then(owner));
+        if earlier != owner
             && let Some(service) = earlier
         {
-            if let Some(slices) = self.slices_of.get_mut(&service) {
-                slices.retain(|slice| *slice != name.name);
-                if slices.is_empty() {
-                    self.slices_of.remove(&service);
+            if let Entry::Occupied(mut entry) = self.resolvable.entry(service.clone()) {
+                let resolvable = entry.get_mut();
+                resolvable.slices.retain(|slice| slice.name != name);
+                if resolvable.ports.is_none() && resolvable.slices.is_empty() {
+                    entry.remove();
                 }
             }
             self.affected.push(service);
         }
-        if let Some(service) = now {
-            match self.slices_of.entry(service.clone()) {
-                Entry::Vacant(entry) => _ = entry.insert(vec![Arc::clone(&name.name)]),
-                Entry::Occupied(mut entry) => {
-                    if let Err(place) = entry.get().binary_search(&name.name) {
-                        entry.get_mut().insert(place, Arc::clone(&name.name));
-                    }
-                }
+        if let (Some(service), Some(slice)) = (owner, now) {
+            let slices = &mut self.resolvable.entry(service.clone()).or_default().slices;
+            match slices.binary_search_by(|known| known.name.cmp(&name)) {
+                Ok(place) => slices[place] = slice,
+                Err(place) => slices.insert(place, slice),
             }
             self.affected.push(service);
         }
     }
 
-    fn node_changed(&mut self, name: &ObjectName, before: Option<&Node>) {
+    fn node_changed(&mut self, changed: &Changed<Node>) {
         let mut addresses: BTreeSet<IpAddr> = BTreeSet::new();
-        if let Some(before) = before {
+        if let Some(before) = &changed.before {
             addresses.extend(before.addresses.iter().map(|address| address.address));
             self.other_nodes.remove(before);
         }
-        if let Some(now) = self.nodes.get(name).cloned() {
+        if let Some(now) = &changed.now {
             addresses.extend(now.addresses.iter().map(|address| address.address));
-            if *name.name == *self.config.node_name {
-                self.own_node = Some(now);
+            if *now.name.name == *self.config.node_name {
+                self.own_node = Some(Node::clone(now));
                 self.node_facts_changed();
             } else {
-                self.other_nodes.add(&now);
+                self.other_nodes.add(now);
             }
         }
         for address in addresses {
@@ -420,15 +431,10 @@ impl Model {
         }
     }
 
-    fn slices_of(&self, service: &ObjectName) -> impl Iterator<Item = &EndpointSlice> + Clone {
-        let names = self.slices_of.get(service).into_iter().flatten();
-        let namespace = Arc::clone(&service.namespace);
-        names.filter_map(move |name| {
-            self.slices.get(&ObjectName {
-                namespace: Arc::clone(&namespace),
-                name: Arc::clone(name),
-            })
-        })
+    fn ports_of(&self, service: &ObjectName) -> &[PortSpec] {
+        let resolvable = self.resolvable.get(service);
+        let ports = resolvable.and_then(|resolvable| resolvable.ports.as_ref());
+        ports.map_or(&[], |ports| &ports.ports)
     }
 }
 

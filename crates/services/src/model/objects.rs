@@ -1,6 +1,7 @@
 //! The objects of one kind from all sources. If several sources deliver an object of one name, that of the lowest id is effective.
 
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use crate::event::{Event, Reason, Subject};
 use crate::name_map::{NameMap, NameSet};
@@ -17,19 +18,27 @@ pub(super) struct Objects<T> {
 /// The versions of one object, by source; never empty.
 #[derive(Clone, Debug)]
 struct Versions<T> {
-    effective: (SourceId, T),
+    effective: (SourceId, Arc<T>),
     /// By source, ascending.
-    ignored: Vec<(SourceId, T)>,
+    ignored: Vec<(SourceId, Arc<T>)>,
+}
+
+/// The change of a single object.
+pub(super) enum SingleChange<T> {
+    Upsert(T),
+    Delete(ObjectName),
 }
 
 /// An object whose effective version changed.
 pub(super) struct Changed<T> {
     pub(super) name: ObjectName,
     /// The version that was effective before. `None` if the object did not exist.
-    pub(super) before: Option<Box<T>>,
+    pub(super) before: Option<Arc<T>>,
+    /// The version that is effective now. `None` if the object does not exist any more.
+    pub(super) now: Option<Arc<T>>,
 }
 
-impl<T: Object + Clone> Objects<T> {
+impl<T: Object> Objects<T> {
     pub(super) fn new() -> Self {
         Self {
             versions: NameMap::default(),
@@ -38,10 +47,10 @@ impl<T: Object + Clone> Objects<T> {
     }
 
     pub(super) fn get(&self, name: &ObjectName) -> Option<&T> {
-        self.versions.get(name).map(|versions| &versions.effective.1)
+        self.versions.get(name).map(|versions| &*versions.effective.1)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.versions.values().map(|versions| &versions.effective.1)
     }
 
@@ -55,7 +64,8 @@ impl<T: Object + Clone> Objects<T> {
     /// Removes a source with its objects. Returns the objects whose effective version changed.
     pub(super) fn remove_source(&mut self, source: SourceId) -> Vec<Changed<T>> {
         self.sources.retain(|(known, _)| *known != source);
-        self.retain(source, &NameSet::default())
+        let gone = self.not_among(source, &NameSet::default());
+        gone.iter().filter_map(|name| self.delete(source, name)).collect()
     }
 
     pub(super) fn has_sources(&self) -> bool {
@@ -70,35 +80,52 @@ impl<T: Object + Clone> Objects<T> {
             .map(|(source, _)| *source)
     }
 
-    /// Applies a change. Returns the objects whose effective version changed.
-    pub(super) fn change(
+    /// The changes of single objects that a change consists of, for [`apply`](Self::apply).
+    pub(super) fn single_changes(
         &mut self,
         source: SourceId,
         change: ObjectChange<T>,
         events: &mut Vec<Event>,
-    ) -> Vec<Changed<T>> {
+    ) -> impl Iterator<Item = SingleChange<T>> + use<T> {
         // Deleting an object that a source never had does not register the source.
         if !matches!(change, ObjectChange::Delete(_)) {
             self.register(source);
         }
-        match change {
-            ObjectChange::Upsert(object) => self.upsert(source, object, events).into_iter().collect(),
-            ObjectChange::Delete(name) => self.delete(source, &name).into_iter().collect(),
-            ObjectChange::ReplaceAll(objects) => self.replace_all(source, objects, events),
+        let (deleted, updated) = match change {
+            ObjectChange::Upsert(object) => (Vec::new(), vec![object]),
+            ObjectChange::Delete(name) => (vec![name], Vec::new()),
+            ObjectChange::ReplaceAll(objects) => (self.replaced(source, &objects, events), objects),
             ObjectChange::Synced => {
                 for (known, synced) in &mut self.sources {
                     *synced |= *known == source;
                 }
-                Vec::new()
+                (Vec::new(), Vec::new())
             }
+        };
+        self.versions
+            .reserve(updated.len().saturating_sub(self.versions.len()));
+        let deleted = deleted.into_iter().map(SingleChange::Delete);
+        deleted.chain(updated.into_iter().map(SingleChange::Upsert))
+    }
+
+    /// Applies the change of a single object. Returns the object if its effective version changed.
+    pub(super) fn apply(
+        &mut self,
+        source: SourceId,
+        change: SingleChange<T>,
+        events: &mut Vec<Event>,
+    ) -> Option<Changed<T>> {
+        match change {
+            SingleChange::Upsert(object) => self.upsert(source, object, events),
+            SingleChange::Delete(name) => self.delete(source, &name),
         }
     }
 
-    fn replace_all(&mut self, source: SourceId, objects: Vec<T>, events: &mut Vec<Event>) -> Vec<Changed<T>> {
-        let mut changed = Vec::new();
+    /// The objects of a source that are not in its new list.
+    fn replaced(&self, source: SourceId, list: &[T], events: &mut Vec<Event>) -> Vec<ObjectName> {
         let mut kept: NameSet<&ObjectName> = NameSet::default();
-        kept.reserve(objects.len());
-        for object in &objects {
+        kept.reserve(list.len());
+        for object in list {
             if !kept.insert(object.name()) {
                 events.push(Event {
                     subject: Subject::Object(T::KIND, object.name().clone()),
@@ -106,41 +133,37 @@ impl<T: Object + Clone> Objects<T> {
                 });
             }
         }
-        changed.extend(self.retain(source, &kept));
-        changed.reserve(objects.len());
-        self.versions
-            .reserve(objects.len().saturating_sub(self.versions.len()));
-        changed.extend(
-            objects
-                .into_iter()
-                .filter_map(|object| self.upsert(source, object, events)),
-        );
-        changed
+        self.not_among(source, &kept)
     }
 
-    /// Deletes the objects of a source that are not among `kept`.
-    fn retain(&mut self, source: SourceId, kept: &NameSet<&ObjectName>) -> Vec<Changed<T>> {
+    /// The objects of a source that are not among `kept`.
+    fn not_among(&self, source: SourceId, kept: &NameSet<&ObjectName>) -> Vec<ObjectName> {
         let of_source = |versions: &Versions<T>| {
             versions.effective.0 == source || versions.ignored.iter().any(|(id, _)| *id == source)
         };
-        let gone: Vec<ObjectName> = self
-            .versions
+        self.versions
             .iter()
             .filter(|(name, versions)| of_source(versions) && !kept.contains(name))
             .map(|(name, _)| name.clone())
-            .collect();
-        gone.iter().filter_map(|name| self.delete(source, name)).collect()
+            .collect()
     }
 
     fn upsert(&mut self, source: SourceId, object: T, events: &mut Vec<Event>) -> Option<Changed<T>> {
+        let object = Arc::new(object);
         let name = object.name().clone();
+        let changed = |before: Option<Arc<T>>| {
+            let now = Some(Arc::clone(&object));
+            let name = name.clone();
+            Some(Changed { name, before, now })
+        };
         let versions = match self.versions.entry(name.clone()) {
             Entry::Vacant(entry) => {
+                let changed = changed(None);
                 entry.insert(Versions {
                     effective: (source, object),
                     ignored: Vec::new(),
                 });
-                return Some(Changed { name, before: None });
+                return changed;
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
@@ -148,11 +171,8 @@ impl<T: Object + Clone> Objects<T> {
             if versions.effective.1 == object {
                 return None;
             }
-            let before = std::mem::replace(&mut versions.effective.1, object);
-            return Some(Changed {
-                name,
-                before: Some(Box::new(before)),
-            });
+            let before = std::mem::replace(&mut versions.effective.1, Arc::clone(&object));
+            return changed(Some(before));
         }
         let known = versions.ignored.iter_mut().find(|(id, _)| *id == source);
         if let Some((_, ignored)) = known {
@@ -164,13 +184,12 @@ impl<T: Object + Clone> Objects<T> {
             reason: Reason::MultipleSources { effective, ignored },
         };
         if source < versions.effective.0 {
-            let before = std::mem::replace(&mut versions.effective, (source, object));
+            let before = std::mem::replace(&mut versions.effective, (source, Arc::clone(&object)));
             events.push(several(source, before.0));
-            let changed = before.1 != versions.effective.1;
-            let was = changed.then(|| Box::new(before.1.clone()));
+            let was = Arc::clone(&before.1);
             // The former effective source is lower than all ignored ones.
             versions.ignored.insert(0, before);
-            return changed.then_some(Changed { name, before: was });
+            return if was == object { None } else { changed(Some(was)) };
         }
         events.push(several(versions.effective.0, source));
         let position = versions.ignored.partition_point(|(id, _)| *id < source);
@@ -187,18 +206,17 @@ impl<T: Object + Clone> Objects<T> {
             versions.ignored.retain(|(id, _)| *id != source);
             return None;
         }
-        if versions.ignored.is_empty() {
-            let before = entry.remove().effective.1;
-            return Some(Changed {
-                name: name.clone(),
-                before: Some(Box::new(before)),
-            });
-        }
-        let next = versions.ignored.remove(0);
-        let (_, before) = std::mem::replace(&mut versions.effective, next);
-        (before != versions.effective.1).then(|| Changed {
+        let (before, now) = if versions.ignored.is_empty() {
+            (entry.remove().effective.1, None)
+        } else {
+            let next = versions.ignored.remove(0);
+            let now = Arc::clone(&next.1);
+            (std::mem::replace(&mut versions.effective, next).1, Some(now))
+        };
+        (now.as_ref() != Some(&before)).then(|| Changed {
             name: name.clone(),
-            before: Some(Box::new(before)),
+            before: Some(before),
+            now,
         })
     }
 }

@@ -13,12 +13,16 @@ use super::service_port::{
 };
 use super::{Model, endpoints, topology};
 use crate::event::{AddressScope, Event, Reason};
-use crate::source::ObjectName;
+use crate::source::{EndpointSlice, ObjectName};
 
 impl Model {
     /// The resolved ports of a Service, IPv4 first. Empty if the Service does not exist or is not served.
     pub(crate) fn service_ports(&self, service: &ObjectName) -> Vec<ServicePort> {
-        let ports = self.ports.get(service).map_or(&[][..], |ports| &ports.ports);
+        let Some(resolvable) = self.resolvable.get(service) else {
+            return Vec::new();
+        };
+        let slices = resolvable.slices.iter().map(Arc::as_ref);
+        let ports = resolvable.ports.as_ref().map_or(&[][..], |ports| &ports.ports);
         // Counted once per family, for all ports of the Service.
         let mut local_endpoints: [Option<usize>; 2] = [None; 2];
         ports
@@ -27,8 +31,7 @@ impl Model {
                 let family = port.family();
                 let count = |local_endpoints: &mut Option<usize>| {
                     *local_endpoints.get_or_insert_with(|| {
-                        let slices = self.slices_of(service);
-                        endpoints::local_ready_addresses(slices, family, &self.config.node_name)
+                        endpoints::local_ready_addresses(slices.clone(), family, &self.config.node_name)
                     })
                 };
                 let health_check = port.service.health_check_node_port.map(|port| HealthCheck {
@@ -36,22 +39,21 @@ impl Model {
                     service: service.clone(),
                     local_endpoints: count(&mut local_endpoints[family.index()]),
                 });
-                self.service_port(port, health_check)
+                self.service_port(port, slices.clone(), health_check)
             })
             .collect()
     }
 
-    fn service_port(&self, port: &PortSpec, health_check: Option<HealthCheck>) -> ServicePort {
+    fn service_port<'a>(
+        &self,
+        port: &PortSpec,
+        slices: impl Iterator<Item = &'a EndpointSlice>,
+        health_check: Option<HealthCheck>,
+    ) -> ServicePort {
         let family = port.family();
         let node_name = &self.config.node_name;
         let mut events = Vec::new();
-        let endpoints = endpoints::of_port(
-            self.slices_of(&port.name.service),
-            family,
-            &port.name.port,
-            port.name.protocol,
-            node_name,
-        );
+        let endpoints = endpoints::of_port(slices, family, &port.name.port, port.name.protocol, node_name);
         let choice = topology::choose(&endpoints, port, node_name, self.node_facts.zone());
         let chosen = |list: &[&Endpoint<'_>]| {
             list.iter()
