@@ -101,8 +101,9 @@ impl Services {
     /// Resolves the Services that were affected by changes since the last update, and decides conflicts.
     pub fn update(&mut self) -> UpdateReport {
         let affected = self.model.take_affected();
-        let mut updated = self.arbitration.update(&self.model, &affected);
-        if affected.node {
+        let is_node_changed = affected.node;
+        let mut updated = self.arbitration.update(&self.model, affected);
+        if is_node_changed {
             let now: BTreeSet<Event> = self.model.configuration_events().into_iter().collect();
             updated.events.extend(now.difference(&self.reported).cloned());
             self.reported = now;

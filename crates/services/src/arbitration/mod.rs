@@ -42,10 +42,9 @@ pub(crate) struct Arbitration {
 
 impl Arbitration {
     /// Resolves the affected Services again.
-    pub(crate) fn update(&mut self, model: &Model, affected: &Affected) -> UpdateReport {
+    pub(crate) fn update(&mut self, model: &Model, affected: Affected) -> UpdateReport {
         let mut updated = UpdateReport::default();
         self.changes.node |= affected.node;
-        self.changes.services.extend(affected.services.iter().cloned());
         // Service ports that no longer exist are removed first, so that no conflict with them is reported.
         if self.ports_of.is_empty() {
             self.ports_of.reserve(affected.services.len());
@@ -67,6 +66,7 @@ impl Arbitration {
             ports.iter_mut().for_each(remove_conflicting_policies);
             self.replace_service(service, ports, &mut updated);
         }
+        self.changes.services.extend(affected.services);
         // Conflicts are reported as they are after the update, so the order of the Services has no influence.
         for (key, before) in std::mem::take(&mut self.conflicts_before) {
             let now = self.conflicts(key);
