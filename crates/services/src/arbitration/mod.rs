@@ -121,10 +121,16 @@ impl Arbitration {
 
     pub(crate) fn owned_frontends(&self, id: ServicePortId) -> impl Iterator<Item = &Frontend> {
         let frontends = self.ports.get(id).map_or(&[][..], |port| &port.frontends);
-        frontends.iter().filter(move |frontend| {
-            let candidates = self.frontends.get(&FrontendKey::of(frontend));
-            candidates.is_some_and(|candidates| candidates.owner() == id)
-        })
+        frontends
+            .iter()
+            .filter(move |frontend| self.owns(id, &FrontendKey::of(frontend)))
+    }
+
+    /// Whether a service port owns a key that it defines.
+    fn owns(&self, id: ServicePortId, key: &FrontendKey) -> bool {
+        // Few keys are in conflict. The set of these is small, so that it is cheaper to search than the map of all keys.
+        let is_owner = |candidates: &Candidates| candidates.owner() == id;
+        !self.conflicting.contains(key) || self.frontends.get(key).is_some_and(is_owner)
     }
 
     pub(crate) fn health_checks(&self, family: Family) -> Vec<&HealthCheck> {
@@ -273,11 +279,7 @@ impl Arbitration {
         if let (Some(before), Some(now)) = (&before, self.ports.get(id)) {
             let is_same = before.endpoints == now.endpoints && before.options == now.options;
             for (key, old, new) in common(before, now) {
-                let is_owner = self
-                    .frontends
-                    .get(&key)
-                    .is_some_and(|candidates| candidates.owner() == id);
-                if is_owner && !(is_same && old == new) {
+                if self.owns(id, &key) && !(is_same && old == new) {
                     updated.map_entries += 1;
                     self.changes.frontends.insert(key);
                 }
