@@ -9,13 +9,12 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
-use kernlink_proxier::services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Service, SourceId,
+use kernlink_proxier::{
+    Change, Config, Endpoint, EndpointPort, EndpointSlice, Family, Kernel, ObjectChange, ObjectName, Port,
+    Proxier, Service, SourceId,
 };
 
-fn main() -> Result<()> {
+fn main() -> anyhow::Result<()> {
     let mut config = Config::new("node-a");
     // All network namespaces share the size of the connection table, and only the initial one may change it: leave it as it is.
     config.conntrack.max_per_core = 0;
@@ -40,8 +39,11 @@ fn main() -> Result<()> {
         }
     }
 
+    // The plan prints as commands. `plan` makes it without executing it; `apply` executes a reviewed plan.
     let synced = proxier.sync(Instant::now())?;
     print!("{}", synced.plan);
     println!("{synced}");
+    // When the first failed operation is retried: call `sync` again then.
+    println!("next sync: {:?}", synced.next);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Example programs in documents: each is the text of a file that is compiled and run.
 //!
 //! A code block after the line `<!-- examples/NAME.rs -->` shows this file of the workspace: the lines between two lines
-//! `// snippet`, or the whole file if it has none.
+//! `// snippet`, or the file without its leading documentation (`//!`) if it has none.
 
 use std::{fs, path::Path};
 
@@ -83,7 +83,12 @@ fn snippet(source: &str) -> Result<String> {
         .filter(|&index| parts[index].trim() == "// snippet")
         .collect();
     match marks[..] {
-        [] => return Ok(source.to_owned()),
+        [] => {
+            let code = parts
+                .iter()
+                .skip_while(|line| line.starts_with("//!") || line.trim().is_empty());
+            return Ok(code.copied().collect());
+        }
         [first, last] => parts = parts[first + 1..last].to_vec(),
         _ => bail!("{} lines `// snippet`; expected none or two", marks.len()),
     }
@@ -128,7 +133,7 @@ mod tests {
         let new = update(document).unwrap();
         assert_eq!(
             new,
-            "Text\n<!-- examples/list.rs -->\n```rust\n//! Lists.\nfn main() {}\n```\nmore\n\
+            "Text\n<!-- examples/list.rs -->\n```rust\nfn main() {}\n```\nmore\n\
              <!-- examples/part.rs -->\n```rust,no_run\none();\n\ntwo();\n```\n"
         );
         assert_eq!(update(&new).unwrap(), new);
