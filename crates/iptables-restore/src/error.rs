@@ -121,7 +121,7 @@ pub enum Error {
         cause: Cause,
     },
     /// An implementation of [`Iptables`](crate::Iptables) returned fewer outcomes than it was given operations.
-    #[error("cannot tell what became of the operation: the variant returned no outcome for it")]
+    #[error("the outcome of the operation is unknown: the implementation of Iptables returned none")]
     OutcomeMissing,
     /// The output of the tool could not be parsed.
     #[error("unexpected output of {tool}: {text:?}")]

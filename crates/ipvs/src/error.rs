@@ -117,7 +117,7 @@ pub enum Error {
         cause: Cause,
     },
     /// An implementation of [`Ipvs`](crate::Ipvs) returned fewer outcomes than operations.
-    #[error("the implementation returned no outcome for the operation; it may have been executed")]
+    #[error("the outcome of the operation is unknown: the implementation of Ipvs returned none")]
     OutcomeMissing,
 }
 

@@ -1,6 +1,6 @@
 //! Reading sets from the kernel.
 
-use kernlink_netlink::{Message, Reply};
+use kernlink_netlink::{Message, Reply, list_until_consistent};
 
 use crate::client::Client;
 use crate::entry::Entry;
@@ -19,18 +19,18 @@ const LIST_ATTEMPTS: u32 = 8;
 impl Client {
     /// Lists one set or all until two lists in a row are equal, apart from timeouts and counters.
     pub(super) fn list_consistent(&mut self, name: Option<&SetName>) -> Result<Vec<SetContents>, Error> {
-        let mut before = self.dump(name, 0)?;
-        for _ in 1..LIST_ATTEMPTS {
-            let after = self.dump(name, 0)?;
-            if is_same_content(&before, &after) {
-                return Ok(after);
-            }
-            before = after;
+        let listing = list_until_consistent(LIST_ATTEMPTS, |before: Option<&Vec<SetContents>>| {
+            let sets = self.dump(name, 0)?;
+            let is_same = before.is_some_and(|before| is_same_content(before, &sets));
+            Ok((sets, is_same))
+        })?;
+        if listing.is_consistent {
+            return Ok(listing.value);
         }
         let action = Box::new(name.map_or(Action::ListAll, |name| Action::List(*name)));
         Err(Error::Changed {
             action,
-            attempts: LIST_ATTEMPTS,
+            attempts: listing.attempts,
         })
     }
 
