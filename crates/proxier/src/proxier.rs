@@ -159,7 +159,8 @@ impl<M: DataPath> Proxier<M> {
         for key in due.iter().chain(&dependents) {
             M::set_dirty(&mut self.state, key);
         }
-        if self.needs_listing {
+        let is_listing = self.needs_listing;
+        if is_listing {
             self.cost.listings += 1;
             let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
             self.needs_listing = false;
@@ -169,13 +170,8 @@ impl<M: DataPath> Proxier<M> {
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
                 .set_interface_addresses(M::interface_addresses(&self.state));
-        } else if !due.is_empty() {
-            self.cost.rereads += due.len();
-            M::observe_keys(&mut self.state, &mut self.kernel.0, &due).map_err(|error| {
-                // Their observed values are unknown now.
-                self.needs_listing = true;
-                SyncError::Observe(error)
-            })?;
+        } else {
+            self.reread(&due)?;
         }
         let updated = self.services.update();
         self.cost.resolved += updated.resolved;
@@ -194,7 +190,29 @@ impl<M: DataPath> Proxier<M> {
                 M::set_dirty(&mut self.state, &key);
             }
         }
+        // Before another operation is planned for such a key, its object is read again.
+        if !is_listing {
+            let state = &self.state;
+            let (unknown, dependents) = self.retries.take_unknown(|key| M::is_dirty(state, key));
+            for key in unknown.iter().chain(&dependents) {
+                M::set_dirty(&mut self.state, key);
+            }
+            self.reread(&unknown)?;
+        }
         Ok(())
+    }
+
+    /// Reads single objects again.
+    fn reread(&mut self, keys: &[M::Key]) -> Result<(), SyncError<M::Error>> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.cost.rereads += keys.len();
+        M::observe_keys(&mut self.state, &mut self.kernel.0, keys).map_err(|error| {
+            // Their observed values are unknown now.
+            self.needs_listing = true;
+            SyncError::Observe(error)
+        })
     }
 
     fn make_plan(&mut self) -> Built<M> {

@@ -178,6 +178,21 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         (due, dependents)
     }
 
+    /// Makes the keys due for which `is_dirty` is true and whose operations may have been executed all the same: another operation on them
+    /// must not be planned before their objects are read again. Returns them, and the keys that depend on them.
+    pub(crate) fn take_unknown(&mut self, is_dirty: impl Fn(&K) -> bool) -> (Vec<K>, Vec<K>) {
+        let (mut due, mut dependents) = (Vec::new(), Vec::new());
+        for (key, record) in &mut self.records {
+            if record.is_unknown && !record.is_due && is_dirty(key) {
+                record.is_due = true;
+                self.queue.remove(&(record.due, key.clone()));
+                dependents.extend(std::mem::take(&mut record.dependents));
+                due.push(key.clone());
+            }
+        }
+        (due, dependents)
+    }
+
     /// The dependents of the keys for which `is_dirty` is true: the dependents are planned again although no retry is due.
     pub(crate) fn dependents_of(&mut self, is_dirty: impl Fn(&K) -> bool) -> Vec<K> {
         let records = self.records.iter_mut().filter(|(key, _)| is_dirty(key));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, Selection};
-use kernlink_ipset::{Element, Entry, Set};
+use kernlink_ipset::{Element, Entry, Set, SetType};
 use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
 use kernlink_services::{Event, Family, InterfaceAddress};
@@ -152,12 +152,13 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads objects again whose operations failed: virtual servers, tables, sysctls, timeouts, links, and bound addresses. Operations on other
-/// objects are idempotent; they are repeated without being read.
+/// Reads objects again whose operations failed: virtual servers, tables, sysctls, timeouts, links, addresses, and set entries. A set is not
+/// read: creating it again is idempotent.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
-    let mut unbound: HashSet<AddressKey> = HashSet::new();
+    let mut addresses: Vec<AddressKey> = Vec::new();
+    let mut entries: BTreeMap<(Family, SetId), Vec<Entry>> = BTreeMap::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
         match key {
@@ -179,20 +180,23 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 let exists = kernel.links.exists(name)?;
                 state.links.observe(*name, exists.then_some(()));
             }
-            // Deleting an address that does not exist fails.
-            Key::Address(key) if state.addresses.is_observed(key) => _ = unbound.insert(*key),
-            _ => {}
+            Key::Address(key) => addresses.push(*key),
+            Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
+            Key::Set(..) => {}
         }
     }
-    if !unbound.is_empty() {
+    for ((family, set), entries) in entries {
+        observe_entries(state, kernel, family, set, entries)?;
+    }
+    if !addresses.is_empty() {
         let mut bound: HashSet<AddressKey> = HashSet::new();
         for address in kernel.links.list(Selection::All)? {
             if Some(address.link) == state.config().link() {
                 bound.insert(address.address.key);
             }
         }
-        for key in unbound.difference(&bound) {
-            state.addresses.observe(*key, None);
+        for key in addresses {
+            state.addresses.observe(key, bound.contains(&key).then_some(()));
         }
     }
     for key in servers {
@@ -220,6 +224,39 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     }
     for family in families {
         observe_rules(state, kernel, family);
+    }
+    Ok(())
+}
+
+/// Reads entries of a set again.
+fn observe_entries(
+    state: &mut State,
+    kernel: &mut Kernel,
+    family: Family,
+    set: SetId,
+    entries: Vec<Entry>,
+) -> Result<(), Error> {
+    let name = set.name(family);
+    let table = &mut state.entries[family.index()][set.index()];
+    let exists: Vec<bool> = if set.set_type() == SetType::HashIpPortNet {
+        // A test of an address would also find a network that contains it.
+        let listed = match kernel.sets.list_set(&name) {
+            Ok(contents) => contents.entries,
+            Err(error) if error.is_not_found() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let listed: HashSet<Entry> = listed.into_iter().collect();
+        entries.iter().map(|entry| listed.contains(entry)).collect()
+    } else {
+        let tests = kernel.sets.test_all(&name, &entries).into_iter();
+        let exists = tests.map(|test| match test {
+            Err(error) if error.is_not_found() => Ok(false),
+            test => test,
+        });
+        exists.collect::<Result<_, _>>()?
+    };
+    for (entry, exists) in entries.into_iter().zip(exists) {
+        table.observe(entry, exists.then_some(()));
     }
     Ok(())
 }

@@ -31,8 +31,7 @@ enum Fault {
     Refused,
     /// The operation is not executed, and its outcome is unknown.
     RequestLost,
-    /// The operation is executed, and its outcome is unknown. Only IPVS operations; others are refused, because a set entry is not read
-    /// again after its deletion with an unknown outcome.
+    /// The operation is executed, and its outcome is unknown.
     ReplyLost,
 }
 
@@ -48,7 +47,7 @@ impl Faults {
         self.add(command, Fault::Refused);
     }
 
-    /// Executes the IPVS commands that contain a text and loses the reply.
+    /// Executes the commands that contain a text and loses the reply.
     pub(crate) fn lose_reply(&self, command: &str) {
         self.add(command, Fault::ReplyLost);
     }
@@ -57,7 +56,7 @@ impl Faults {
         self.0.lock().unwrap().commands.push((command.to_owned(), fault));
     }
 
-    /// Lets so many of a hundred operations fail at random, half of them with an unknown outcome.
+    /// Lets so many of a hundred operations fail at random, two thirds of them with an unknown outcome.
     pub(crate) fn fail_at_random(&self, percent: u64, seed: u64) {
         let mut active = self.0.lock().unwrap();
         (active.percent, active.seed) = (percent, seed);
@@ -80,13 +79,13 @@ impl Faults {
         active.seed ^= active.seed << 13;
         active.seed ^= active.seed >> 7;
         active.seed ^= active.seed << 17;
-        let random = active.seed % 200;
-        let is_lost = random >= 100;
-        (random % 100 < active.percent).then_some(if is_lost {
-            Fault::RequestLost
-        } else {
-            Fault::Refused
-        })
+        let random = active.seed % 300;
+        let fault = match random / 100 {
+            0 => Fault::Refused,
+            1 => Fault::RequestLost,
+            _ => Fault::ReplyLost,
+        };
+        (random % 100 < active.percent).then_some(fault)
     }
 
     /// A kernel with these faults in all operations but those of rules.
@@ -96,17 +95,14 @@ impl Faults {
             ipvs: Box::new(Faulty {
                 inner: kernel.ipvs,
                 faults: faults(),
-                loses_replies: true,
             }),
             sets: Box::new(Faulty {
                 inner: kernel.sets,
                 faults: faults(),
-                loses_replies: false,
             }),
             links: Box::new(Faulty {
                 inner: kernel.links,
                 faults: faults(),
-                loses_replies: false,
             }),
             rules: kernel.rules,
             sysctls: kernel.sysctls,
@@ -119,7 +115,6 @@ impl Faults {
             tables: Faulty {
                 inner,
                 faults: self.clone(),
-                loses_replies: false,
             },
             is_readable: true,
         })
@@ -131,7 +126,6 @@ impl Faults {
             tables: Faulty {
                 inner: Box::new(rules::Fake::new()),
                 faults: self.clone(),
-                loses_replies: false,
             },
             is_readable: false,
         })
@@ -141,8 +135,6 @@ impl Faults {
 struct Faulty<T> {
     inner: T,
     faults: Faults,
-    /// Whether replies can be lost.
-    loses_replies: bool,
 }
 
 impl<T> Faulty<T> {
@@ -157,7 +149,6 @@ impl<T> Faulty<T> {
         let each = |operation: &O| {
             let fault = self.faults.of(&operation.to_string());
             match fault {
-                Some(Fault::ReplyLost) if !self.loses_replies => return Err(refused(operation)),
                 Some(Fault::Refused) => return Err(refused(operation)),
                 Some(Fault::RequestLost) => return Err(outcome_missing()),
                 Some(Fault::ReplyLost) | None => {}
