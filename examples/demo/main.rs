@@ -23,10 +23,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, config::Conntrack};
-use kernlink_proxier::services::{Change, EndpointSlice, ObjectChange, Protocol, SourceId};
+use kernlink_proxier::services::{
+    Change, EndpointSlice, Frontend, ObjectChange, Protocol, SourceId, TrafficPolicy,
+};
 
 use network::{Namespace, Network};
 
@@ -65,7 +67,7 @@ fn run() -> Result<bool> {
     match open_kernel() {
         Ok(node) => on_kernel(&node, objects),
         Err(error) => {
-            print_line!("An in-memory kernel is used, because this one cannot be: {error:#}.");
+            print_line!("Using an in-memory kernel; the running kernel cannot be used: {error:#}.");
             print_line!(
                 "`cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
             );
@@ -168,7 +170,10 @@ fn on_kernel(network: &Network, objects: Objects) -> Result<bool> {
     print_line!("\nThe same manifests again:");
     success &= sync(&mut proxier)?;
 
-    let (address, changes) = without_endpoint(&proxier, &slices)?;
+    let Some((address, changes)) = without_endpoint(&proxier, &slices) else {
+        print_line!("\nNo endpoint is removed: no service port has more than one.");
+        return Ok(success);
+    };
     print_line!("\nThe endpoint {address} is removed:");
     for change in changes {
         proxier.change(SOURCE, change);
@@ -195,14 +200,20 @@ fn print_kernel(proxier: &mut Proxier) -> Result<()> {
     Ok(())
 }
 
-/// Sends requests to every frontend that has endpoints, and returns whether all were answered.
+/// Sends requests to every frontend that the client can use, and returns whether all were answered.
 fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
     let mut frontends: Vec<_> = proxier.services().frontends().collect();
     frontends.sort_by_key(|frontend| frontend.key);
     let mut failed = 0;
     for frontend in frontends {
         let (key, port) = (frontend.key, frontend.owner);
-        if key.protocol == Protocol::Sctp || !port.endpoints.has_any {
+        // Internal traffic policies, source ranges and missing endpoints can exclude the client.
+        let is_open = |frontend: &Frontend| {
+            frontend.policy == TrafficPolicy::Cluster && frontend.source_ranges.is_empty()
+        };
+        let is_usable = frontend.frontends().all(is_open) && !port.endpoints.cluster.is_empty();
+        if key.protocol == Protocol::Sctp || !is_usable {
+            print_line!("  {} {key}: no requests are sent", port.key.name);
             continue;
         }
         let target = SocketAddr::new(key.address, key.port);
@@ -214,8 +225,8 @@ fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// The changes that remove an endpoint from a service port that has others.
-fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Result<(IpAddr, Vec<Change>)> {
+/// The changes that remove an endpoint from a service port that has others. `None` if there is no such port.
+fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Option<(IpAddr, Vec<Change>)> {
     let ports = proxier
         .services()
         .ports()
@@ -223,10 +234,7 @@ fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Result<(IpAd
     let endpoints = ports
         .max_by_key(|endpoints| endpoints.len())
         .filter(|endpoints| endpoints.len() > 1);
-    let endpoint = endpoints.and_then(|endpoints| endpoints.first());
-    let address = endpoint
-        .context("every service port has one endpoint at most")?
-        .address;
+    let address = endpoints?.first()?.address;
     let mut changed = slices.to_vec();
     changed.retain(|slice| slice.endpoints.iter().any(|endpoint| endpoint.address == address));
     for slice in &mut changed {
@@ -235,7 +243,5 @@ fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Result<(IpAd
     let changes = changed
         .into_iter()
         .map(|slice| Change::EndpointSlices(ObjectChange::Upsert(slice)));
-    let changes: Vec<Change> = changes.collect();
-    ensure!(!changes.is_empty(), "no EndpointSlice has the address {address}");
-    Ok((address, changes))
+    Some((address, changes.collect()))
 }

@@ -6,5 +6,9 @@ use kernlink_kernel_tests::{kernel::Feature, netns::NetNs, requires};
 #[test]
 fn the_kernel_client_passes_the_contract() {
     requires!(Feature::DummyLink);
-    contract::run(|check| NetNs::new().run(|| (check.run)(&mut Client::open().unwrap()))).unwrap();
+    contract::run(|check| {
+        println!("{}", check.name);
+        NetNs::new().run(|| (check.run)(&mut Client::open().unwrap()));
+    })
+    .unwrap();
 }

@@ -11,6 +11,7 @@ fn the_kernel_client_passes_the_contract() {
     // the listings of later checks.
     let mut namespaces = Vec::new();
     contract::run(|check| {
+        println!("{}", check.name);
         let namespace = NetNs::new();
         namespaces.push(namespace.clone());
         namespace.run(|| (check.run)(&mut Client::open().unwrap()));

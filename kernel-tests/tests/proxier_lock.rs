@@ -25,6 +25,8 @@ fn a_namespace_has_one_lock() {
         std::process::id()
     );
     assert_eq!(error.to_string(), text);
+    // More than the queue of the holder has room for: `acquire` does not wait.
+    one.run(|| assert!((0..5_000).all(|_| Lock::acquire().is_err_and(|error| error.is_held()))));
     drop(other.run(|| Lock::acquire().unwrap()));
     drop(lock);
     // A child process that another test starts at this moment has a copy of the socket until it executes its program.

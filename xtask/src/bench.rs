@@ -189,7 +189,7 @@ fn evaluate(
     let result = match records.read_end()? {
         Some(end) if end.is_success() => figures(&records.read_output(), groups, group),
         Some(end) => Err(anyhow::anyhow!("failed: {end:?}")),
-        None => Err(anyhow::anyhow!("it did not run to its end")),
+        None => Err(anyhow::anyhow!("it did not finish")),
     };
     match result {
         Ok(count) => {

@@ -107,7 +107,7 @@ const RULES: &[Rule] = &[
             "crate::ipvs_mode::plan|diff|order",
             "crate::plan",
         ],
-        "ownership is decided from kernel state alone",
+        "ownership must not depend on how desired state and plans are computed",
     ),
     // Programs.
     programs("kernel-tests", &["crate::programs"]),

@@ -40,7 +40,7 @@ usage: cargo xtask VERB
   test [--tier TIER]...     run the tests of all tiers, or of the given ones: unit, host, vm;
                             as root, install missing programs first
   vm run -- COMMAND...      run a command in a VM that shares this file system;
-                            of `cargo run ...`, cargo runs on the host and the program in the VM
+                            for `cargo run ...`, cargo builds on the host, the program runs in the VM
   vm test [FILTER]...       run the kernel tests in a VM; FILTER is the name of a test file,
                             or a part of the names of tests
   bench [GROUP]             run the benchmarks, or those with figures of one group

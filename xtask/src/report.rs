@@ -16,13 +16,13 @@ pub(crate) struct Skip {
 pub(crate) struct Binary {
     pub(crate) name: String,
     pub(crate) passed: usize,
-    /// Names of failed tests, and the cause if the binary did not run to its end.
+    /// Names of failed tests, and the cause if the binary did not finish.
     pub(crate) failures: Vec<String>,
     pub(crate) skipped: Vec<Skip>,
 }
 
 impl Binary {
-    /// A binary that did not run to its end. It counts as one failure.
+    /// A binary that did not finish. It counts as one failure.
     pub(crate) fn broken(name: impl Into<String>, cause: impl fmt::Display) -> Self {
         Self {
             name: name.into(),
@@ -40,7 +40,7 @@ impl Binary {
         let mut failures = output.names(Outcome::Failed);
         // A crash before the summary, or a count that differs from the number of names, is a failure too.
         if let Some(cause) = output.incomplete() {
-            failures.push(format!("{name} did not run to its end: {cause}"));
+            failures.push(format!("{name} did not finish: {cause}"));
         } else if failures.len() < total.failed {
             failures.push(format!("{name}: {} failures in its summary", total.failed));
         } else if !success && failures.is_empty() {
@@ -192,7 +192,7 @@ mod tests {
         let binary = Binary::read("ipvs", "running 3 tests\ntest a ... ok\n", Vec::new(), false);
         assert_eq!(binary.failures.len(), 1);
         assert!(
-            binary.failures[0].contains("did not run to its end"),
+            binary.failures[0].contains("did not finish"),
             "{:?}",
             binary.failures
         );

@@ -109,7 +109,7 @@ impl Records {
     pub(crate) fn read_binary(&self, step: &Step) -> Result<Binary> {
         let text = self.read_output();
         let binary = match self.read_end()? {
-            None => Binary::broken(&step.name, "it did not run to its end"),
+            None => Binary::broken(&step.name, "it did not finish"),
             Some(End::NotStarted(cause)) => {
                 Binary::broken(&step.name, format!("starting it failed: {cause}"))
             }
@@ -388,7 +388,7 @@ mod tests {
         let binary = Records::new(Path::new("/nonexistent"), 7)
             .read_binary(&shell("true"))
             .unwrap();
-        assert_eq!(binary.failures, ["it did not run to its end"]);
+        assert_eq!(binary.failures, ["it did not finish"]);
     }
 
     #[test]

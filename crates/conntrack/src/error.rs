@@ -144,7 +144,7 @@ pub enum InvalidOperation {
     #[error("reply tuple: family or protocol differs from the original tuple")]
     TupleMismatch,
     /// An ICMP type without a reply type, and no reply tuple.
-    #[error("original tuple: ICMP type without a reply type, and no reply tuple is set")]
+    #[error("original tuple: the ICMP type has no reply type; set the reply tuple")]
     NoReplyType,
     /// Mask and tuple of an expectation have different families or protocols.
     #[error("mask: family or protocol differs from the tuple")]
@@ -159,7 +159,7 @@ pub enum InvalidOperation {
     #[error("invalid helper name; valid: 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) without NUL")]
     HelperName,
     /// Conditions of a filter have different families.
-    #[error("filter, {field}: not an {family} network; valid: conditions of one family")]
+    #[error("filter: {field} is not an {family} network; all conditions must have one family")]
     FilterFamilyMismatch {
         /// The condition.
         field: &'static str,

@@ -471,7 +471,7 @@ mod tests {
             .with_reply_source("fd00::/8".parse::<IpNet>().unwrap());
         assert_eq!(
             filter.check().unwrap_err().to_string(),
-            "filter, reply source: not an IPv4 network; valid: conditions of one family"
+            "filter: reply source is not an IPv4 network; all conditions must have one family"
         );
     }
 }

@@ -59,7 +59,7 @@ pub trait IpSets: Send {
     /// Executes operations in order and returns one outcome for each, in order. A failed operation does not stop the operations
     /// after it.
     ///
-    /// [`Client`] sends consecutive entries of one set together, thousands in a message. The kernel stops at the first
+    /// [`Client`] sends consecutive entries of one set together, more than a thousand in a message. The kernel stops at the first
     /// entry that it refuses; the entries after it are sent again.
     ///
     /// If the kernel does not answer within the connection's timeout, nothing more is sent. Operations that were sent and not
@@ -194,8 +194,8 @@ pub trait IpSets: Send {
 
     /// Destroys all sets of the network namespace, or none if one of them is in use. Command line: `ipset destroy`.
     ///
-    /// The kernel does this in one step. The provided method reads the [`headers`](Self::headers) and destroys one set after
-    /// the other: if one of them fails, the others are destroyed all the same.
+    /// [`Client`] does this in one step. The provided method reads the [`headers`](Self::headers) and destroys one set after
+    /// the other; if one of them fails, the others are still destroyed.
     ///
     /// # Errors
     ///
@@ -278,7 +278,7 @@ pub trait IpSets: Send {
         self.execute_one(Operation::Rename { from: *from, to: *to })
     }
 
-    /// Exchanges the content of two sets, also of sets in use. Command line: `ipset swap`.
+    /// Exchanges the contents of two sets, even if they are in use. Command line: `ipset swap`.
     ///
     /// # Errors
     ///
@@ -345,13 +345,13 @@ pub trait IpSets: Send {
     ///
     /// A temporary set is created and filled, swapped with the set, and destroyed. If filling it fails, it is destroyed and
     /// the set is unchanged. The temporary set has the options of the set, a hashsize for the number of entries, and the
-    /// name of the set, cut to at most 29 bytes, followed by `~` and a digit. It remains only if the process ends before it is
-    /// destroyed.
+    /// name of the set, cut to at most 29 bytes, followed by `~` and a digit. It remains if the process ends before it is
+    /// destroyed, or if destroying it fails; then the error is returned although the entries were replaced.
     ///
     /// # Errors
     ///
     /// `is_not_found`; the error of the first entry that fails: `is_full`, `is_invalid`, or `is_already_exists` if `entries`
-    /// has it twice.
+    /// contains an entry twice.
     fn replace(&mut self, set: &SetName, entries: &[Entry]) -> Result<(), Error> {
         let header = self.header(set)?;
         let temporary = create_temporary(self, &header.set, entries.len())?;
@@ -454,7 +454,7 @@ impl Client {
             .map_err(|error| Error::new(Action::Open, error, None))
     }
 
-    /// Uses this connection, whose protocol must be [`Protocol::Netfilter`], for example one to a script.
+    /// Uses this connection, whose protocol must be [`Protocol::Netfilter`], for example a scripted connection in a test.
     #[must_use]
     pub fn from_connection(connection: Connection) -> Self {
         Client {

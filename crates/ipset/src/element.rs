@@ -235,7 +235,7 @@ impl Element {
         self.networks(&mut |index, network| {
             if network.prefix_len() == 0 && !takes_prefix_0(set_type) {
                 let reason = format!(
-                    "{network}: the type does not support prefix length 0; a range is split into two networks of length 1"
+                    "{network}: the set type does not support prefix length 0; use an `EntryRange`, which is split into two networks of prefix length 1"
                 );
                 return Err(mismatch(set_type, index, reason));
             }
@@ -313,7 +313,7 @@ impl Element {
         match differing {
             Some(index) => {
                 let given = given.get(index).copied().unwrap_or(Dimension::Set);
-                mismatch(set_type, index, format!("the entry has {given} instead"))
+                mismatch(set_type, index, format!("found {given}"))
             }
             None => Mismatch {
                 set_type,

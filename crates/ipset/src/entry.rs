@@ -42,91 +42,91 @@ impl Entry {
         }
     }
 
-    /// Of `hash:ip` and `bitmap:ip`.
+    /// An entry of a `hash:ip` or `bitmap:ip` set.
     #[must_use]
     pub fn ip(ip: IpAddr) -> Self {
         Element::Ip(ip).into()
     }
 
-    /// Of `hash:ip,mac` and `bitmap:ip,mac`.
+    /// An entry of a `hash:ip,mac` or `bitmap:ip,mac` set.
     #[must_use]
     pub fn ip_mac(ip: IpAddr, mac: MacAddress) -> Self {
         Element::IpMac { ip, mac: Some(mac) }.into()
     }
 
-    /// Of `hash:ip,mark`.
+    /// An entry of a `hash:ip,mark` set.
     #[must_use]
     pub fn ip_mark(ip: IpAddr, mark: u32) -> Self {
         Element::IpMark { ip, mark }.into()
     }
 
-    /// Of `hash:ip,port`.
+    /// An entry of a `hash:ip,port` set.
     #[must_use]
     pub fn ip_port(ip: IpAddr, port: ProtocolPort) -> Self {
         Element::IpPort { ip, port }.into()
     }
 
-    /// Of `hash:ip,port,ip`.
+    /// An entry of a `hash:ip,port,ip` set.
     #[must_use]
     pub fn ip_port_ip(ip: IpAddr, port: ProtocolPort, second: IpAddr) -> Self {
         Element::IpPortIp { ip, port, second }.into()
     }
 
-    /// Of `hash:ip,port,net`.
+    /// An entry of a `hash:ip,port,net` set.
     #[must_use]
     pub fn ip_port_net(ip: IpAddr, port: ProtocolPort, net: Network) -> Self {
         Element::IpPortNet { ip, port, net }.into()
     }
 
-    /// Of `hash:mac`.
+    /// An entry of a `hash:mac` set.
     #[must_use]
     pub fn mac(mac: MacAddress) -> Self {
         Element::Mac(mac).into()
     }
 
-    /// Of `hash:net`.
+    /// An entry of a `hash:net` set.
     #[must_use]
     pub fn net(net: Network) -> Self {
         Element::Net(net).into()
     }
 
-    /// Of `hash:net,net`.
+    /// An entry of a `hash:net,net` set.
     #[must_use]
     pub fn net_net(net: Network, second: Network) -> Self {
         Element::NetNet { net, second }.into()
     }
 
-    /// Of `hash:net,port`.
+    /// An entry of a `hash:net,port` set.
     #[must_use]
     pub fn net_port(net: Network, port: ProtocolPort) -> Self {
         Element::NetPort { net, port }.into()
     }
 
-    /// Of `hash:net,port,net`.
+    /// An entry of a `hash:net,port,net` set.
     #[must_use]
     pub fn net_port_net(net: Network, port: ProtocolPort, second: Network) -> Self {
         Element::NetPortNet { net, port, second }.into()
     }
 
-    /// Of `hash:net,iface`.
+    /// An entry of a `hash:net,iface` set.
     #[must_use]
     pub fn net_iface(net: Network, interface: Interface) -> Self {
         Element::NetIface { net, interface }.into()
     }
 
-    /// Of `bitmap:port`.
+    /// An entry of a `bitmap:port` set.
     #[must_use]
     pub fn port(port: u16) -> Self {
         Element::Port(port).into()
     }
 
-    /// Of `list:set`.
+    /// An entry of a `list:set` set.
     #[must_use]
     pub fn set(name: SetName) -> Self {
         Element::Set(name).into()
     }
 
-    /// The dimensions, by which the entries of a set are distinguished.
+    /// The element. It identifies the entry in its set, except in `bitmap:ip,mac`, where the address alone does.
     #[must_use]
     pub fn element(&self) -> &Element {
         &self.element
@@ -143,7 +143,7 @@ impl Entry {
         self.options.as_deref().unwrap_or(&EntryOptions::NONE)
     }
 
-    /// With these options instead of its own. Values that are no option for the kernel are removed: mark `0x0/0x0`, class `0:0`,
+    /// With these options instead of its own. Values that the kernel treats as unset are removed: mark `0x0/0x0`, class `0:0`,
     /// queue 0, and an empty comment.
     #[must_use]
     pub fn with_options(mut self, options: EntryOptions) -> Self {
@@ -373,7 +373,7 @@ mod tests {
                 SetType::HashIpPortNet,
                 SetFamily::Inet
             ),
-            "dimension 3 (net): the entry has ip instead"
+            "dimension 3 (net): found ip"
         );
         assert_eq!(
             check(
@@ -390,7 +390,7 @@ mod tests {
                 .check(SetType::HashNet, SetFamily::Inet)
                 .unwrap_err()
                 .without_type(),
-            "dimension 1 (net): 0.0.0.0/0: the type does not support prefix length 0; a range is split into two networks of length 1"
+            "dimension 1 (net): 0.0.0.0/0: the set type does not support prefix length 0; use an `EntryRange`, which is split into two networks of prefix length 1"
         );
     }
 

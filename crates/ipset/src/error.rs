@@ -48,7 +48,7 @@ pub enum Error {
         unsupported: Box<Unsupported>,
     },
     /// The set or sets changed during every attempt to list them.
-    #[error("cannot {action}: it changed during each of {attempts} attempts")]
+    #[error("cannot {action}: changed by another process during all {attempts} attempts")]
     Changed {
         /// What was attempted.
         action: Box<Action>,

@@ -31,7 +31,7 @@ use crate::set_type::SetType;
 
 /// An invalid line of a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}")]
+#[error("line {line} is invalid")]
 #[non_exhaustive]
 pub struct NotationError {
     /// The number of the line, from 1.
@@ -464,46 +464,46 @@ add d b timeout 4
     fn errors_name_line_word_and_reason() {
         assert_eq!(
             error("create a hash:ip\nadd a x"),
-            "line 2: address \"x\" is neither an IPv4 nor an IPv6 address"
+            "line 2 is invalid: address \"x\" is neither an IPv4 nor an IPv6 address"
         );
         assert_eq!(
             error("add a 1.2.3.4"),
-            "line 1: set \"a\" has an unknown type, so its entries cannot be parsed"
+            "line 1 is invalid: set \"a\" has an unknown type, so its entries cannot be parsed"
         );
         assert_eq!(
             error("destroy"),
-            "line 1: command \"destroy\" requires the name of a set; changing all sets is not supported in text"
+            "line 1 is invalid: command \"destroy\" requires the name of a set; changing all sets is not supported in text"
         );
         assert_eq!(
             error(&format!("destroy {}", "x".repeat(32))),
             format!(
-                "line 1: set name {:?} has 32 bytes; the maximum is 31 (IPSET_MAXNAMELEN includes the NUL)",
+                "line 1 is invalid: set name {:?} has 32 bytes; the maximum is 31 (IPSET_MAXNAMELEN includes the NUL)",
                 "x".repeat(32)
             )
         );
         assert_eq!(
             error("make a"),
-            "line 1: command \"make\" is unknown; known: create, destroy, flush, rename, swap, add, del"
+            "line 1 is invalid: command \"make\" is unknown; known: create, destroy, flush, rename, swap, add, del"
         );
         assert_eq!(
             error("create a hash:vlan"),
-            "line 1: set type \"hash:vlan\" is unknown"
+            "line 1 is invalid: set type \"hash:vlan\" is unknown"
         );
         assert_eq!(
             error("create a hash:ip hashsize"),
-            "line 1: option \"hashsize\" requires a value"
+            "line 1 is invalid: option \"hashsize\" requires a value"
         );
         assert_eq!(
             error("create a hash:ip maxelem -1"),
-            "line 1: maxelem \"-1\" is not a number from 0 to 4294967295"
+            "line 1 is invalid: maxelem \"-1\" is not a number from 0 to 4294967295"
         );
         assert_eq!(
             error("create a bitmap:ip range ::/8"),
-            "line 1: range \"::/8\" is not a range of IPv4 addresses"
+            "line 1 is invalid: range \"::/8\" is not a range of IPv4 addresses"
         );
         assert_eq!(
             error("swap a b c"),
-            "line 1: word \"c\" is unexpected at the end of the line"
+            "line 1 is invalid: word \"c\" is unexpected at the end of the line"
         );
         let long = "x".repeat(32);
         assert!(error(&format!("flush {long}")).contains("the maximum is 31"));

@@ -15,7 +15,7 @@ pub enum Operation {
     Create {
         /// The set.
         set: Box<Set>,
-        /// If a set with this name exists. [`IfExists::Succeed`] still requires that type, family, `maxelem`, timeout,
+        /// What to do if a set with this name exists. [`IfExists::Succeed`] still requires that type, family, `maxelem`, timeout,
         /// extensions, masks, range and size are equal. `hashsize`, `bucketsize`, `initval` and `forceadd` may differ.
         if_exists: IfExists,
     },
@@ -23,7 +23,7 @@ pub enum Operation {
     Destroy {
         /// The set.
         set: SetName,
-        /// If the set does not exist.
+        /// What to do if the set does not exist.
         if_exists: IfExists,
     },
     /// Removes all entries of a set.
@@ -52,7 +52,7 @@ pub enum Operation {
         set: SetName,
         /// The entry.
         entry: Entry,
-        /// If the entry exists. [`IfExists::Succeed`] replaces its options; counters stay unless they are given.
+        /// What to do if the entry exists. [`IfExists::Succeed`] replaces its options; counters stay unless they are given.
         if_exists: IfExists,
     },
     /// Deletes an entry. Its options are not compared.
@@ -61,7 +61,7 @@ pub enum Operation {
         set: SetName,
         /// The entry.
         entry: Entry,
-        /// If the entry does not exist.
+        /// What to do if the entry does not exist.
         if_exists: IfExists,
     },
     /// Adds all entries of a range. If one of them is refused, the entries before it stay in the set.
@@ -84,7 +84,7 @@ pub enum Operation {
     },
 }
 
-/// The outcome of an operation without effect: the set or entry to create exists, or the one to delete does not exist.
+/// Whether an operation succeeds or fails if it has nothing to do: the set or entry to create exists, or the one to delete does not exist.
 #[doc(alias = "exist")]
 #[doc(alias = "NLM_F_EXCL")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,7 +169,7 @@ impl Operation {
         }
     }
 
-    /// The outcome without effect; [`IfExists::Fail`] for operations without this field.
+    /// Whether the operation succeeds or fails if it has nothing to do; [`IfExists::Fail`] for operations without this field.
     #[must_use]
     pub fn if_exists(&self) -> IfExists {
         match self {

@@ -12,6 +12,7 @@ use crate::service_names;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProtocolPort {
     /// The protocol; not 0.
+    #[doc(alias = "IPSET_ATTR_PROTO")]
     pub protocol: Protocol,
     /// The port, 0 to 65535. With ICMP: type << 8 | code. With a protocol without ports: 0.
     #[doc(alias = "IPSET_ATTR_PORT")]

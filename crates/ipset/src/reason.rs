@@ -15,7 +15,7 @@ use crate::uapi::*;
 pub enum Reason {
     /// No set has this name.
     NoSuchSet,
-    /// A set with this name exists, and differs from the set to create or must not exist.
+    /// A set with this name exists: with other options, or the caller required that it does not exist.
     SetExists,
     /// No set has the second name.
     NoSuchSecondSet,

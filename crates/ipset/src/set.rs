@@ -66,9 +66,9 @@ pub struct SetOptions {
 /// The range of a bitmap set: first and last value, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRange {
-    /// Of `bitmap:ip` and `bitmap:ip,mac`: at most 65 536 addresses, or blocks of the set's netmask.
+    /// The range of a `bitmap:ip` or `bitmap:ip,mac` set: at most 65 536 addresses, or blocks of the set's netmask.
     Addresses(Ipv4Addr, Ipv4Addr),
-    /// Of `bitmap:port`.
+    /// The range of a `bitmap:port` set.
     Ports(u16, u16),
 }
 

@@ -65,7 +65,7 @@ pub const IPSET_ATTR_TYPENAME: u16 = 3;
 pub const IPSET_ATTR_SETNAME2: u16 = IPSET_ATTR_TYPENAME;
 /// Revision of a type.
 pub const IPSET_ATTR_REVISION: u16 = 4;
-/// SetFamily of a set.
+/// Family of a set.
 pub const IPSET_ATTR_FAMILY: u16 = 5;
 /// Flags of a command.
 pub const IPSET_ATTR_FLAGS: u16 = 6;

@@ -91,7 +91,7 @@ fn a_set_that_changes_all_the_time_is_an_error() {
     let error = ports(&mut client(&listings)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot list a: it changed during each of 8 attempts"
+        "cannot list a: changed by another process during all 8 attempts"
     );
 }
 

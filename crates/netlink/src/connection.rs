@@ -205,7 +205,12 @@ impl Connection {
             while let Some(item) = dump.next_item() {
                 items.push(item?);
             }
-            Ok::<_, E>((items, !dump.was_interrupted))
+            let is_consistent = !dump.was_interrupted;
+            if !is_consistent {
+                // Not kept during the next attempt.
+                items = Vec::new();
+            }
+            Ok::<_, E>((items, is_consistent))
         })?;
         if listing.is_consistent {
             Ok(listing.value)

@@ -27,7 +27,8 @@ pub struct Response {
 /// is not counted, as in kube-proxy.
 #[derive(Clone, Debug)]
 pub struct Health {
-    limit: Duration,
+    /// `None`: a change may wait for any time.
+    limit: Option<Duration>,
     families: [FamilyHealth; 2],
 }
 
@@ -41,10 +42,11 @@ struct FamilyHealth {
 
 impl Health {
     /// No family has synced. `sync_period` is kube-proxy's `syncPeriod`, such as [`Intervals::max`](crate::Intervals::max).
+    /// 0: a change may wait for any time.
     #[must_use]
     pub fn new(sync_period: Duration) -> Self {
         Self {
-            limit: sync_period.saturating_mul(2),
+            limit: Some(sync_period.saturating_mul(2)).filter(|limit| !limit.is_zero()),
             families: [FamilyHealth::default(); 2],
         }
     }
@@ -75,7 +77,10 @@ impl Health {
         let waiting = family
             .pending
             .map(|pending| now.saturating_duration_since(pending));
-        waiting.is_none_or(|waiting| waiting < self.limit)
+        match (waiting, self.limit) {
+            (Some(waiting), Some(limit)) => waiting < limit,
+            _ => true,
+        }
     }
 
     /// The response to `GET /healthz`: 200 if the proxier is healthy and the node is eligible for traffic of load balancers. A node is not

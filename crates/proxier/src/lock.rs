@@ -1,10 +1,12 @@
 //! One writer for each network namespace.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 
 /// The right to program the kernel of a network namespace. It ends when this is dropped or the process ends, however it ends.
 ///
@@ -23,7 +25,8 @@ pub enum LockError {
     /// Another process has it, or this one a second time.
     #[error("network namespace is already programmed by {}", process(*.pid))]
     Held {
-        /// The process, as a number in this process's PID namespace. `None` if it is in another PID namespace, or ended just now.
+        /// The process, as a number in this process's PID namespace. `None` if it is in another PID namespace, ended just now,
+        /// or has been asked too often: its queue of connections is full.
         pid: Option<u32>,
     },
     /// The socket cannot be created.
@@ -55,17 +58,18 @@ impl Lock {
         let address = SocketAddr::from_abstract_name(Self::NAME).map_err(LockError::Io)?;
         match UnixListener::bind_addr(&address) {
             Ok(socket) => Ok(Self { _socket: socket }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(LockError::Held {
-                pid: holder(&address),
-            }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(LockError::Held { pid: holder() }),
             Err(error) => Err(LockError::Io(error)),
         }
     }
 }
 
-/// The process that listens at an address.
-fn holder(address: &SocketAddr) -> Option<u32> {
-    let stream = UnixStream::connect_addr(address).ok()?;
+/// The process that has the lock. Does not wait: the holder accepts no connection, and its queue may be full.
+fn holder() -> Option<u32> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let stream = socket(AddressFamily::Unix, SockType::Stream, flags, None).ok()?;
+    let address = UnixAddr::new_abstract(Lock::NAME.as_bytes()).ok()?;
+    connect(stream.as_raw_fd(), &address).ok()?;
     let pid = getsockopt(&stream, PeerCredentials).ok()?.pid();
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }

@@ -38,7 +38,7 @@ enum Command<M: DataPath> {
 
 /// Runs a [`Proxier`] on a thread, when its [`Schedule`] is due. Two syncs never overlap.
 ///
-/// Calls return at once; the thread handles them in order, all that are waiting before the next sync. Dropping the runner stops the thread
+/// Calls return at once; the thread handles them in order, up to 10 000 before a sync that is due. Dropping the runner stops the thread
 /// after the sync in progress, and leaves the kernel as it is.
 pub struct Runner<M: DataPath> {
     commands: Sender<Command<M>>,
@@ -141,6 +141,9 @@ impl<M: DataPath> Drop for Runner<M> {
     }
 }
 
+/// The maximum number of commands that are handled before a sync that is due.
+const COMMANDS_BEFORE_SYNC: u32 = 10_000;
+
 /// Handles commands and syncs until it is told to stop.
 fn run<M: DataPath>(
     mut proxier: Proxier<M>,
@@ -148,13 +151,21 @@ fn run<M: DataPath>(
     commands: &Receiver<Command<M>>,
     mut notify: impl FnMut(Notice<M>),
 ) -> Proxier<M> {
+    if proxier.services().has_synced() {
+        schedule.on_synced(Instant::now());
+    }
     while let Some(command) = receive(commands, next(&proxier, &schedule)) {
         let mut received = command;
+        let mut handled = 0;
         while let Some(command) = received {
             if matches!(command, Command::Stop) {
                 return proxier;
             }
             handle(command, &mut proxier, &mut schedule, &mut notify);
+            handled += 1;
+            if handled == COMMANDS_BEFORE_SYNC {
+                break;
+            }
             received = match commands.try_recv() {
                 Ok(command) => Some(command),
                 Err(TryRecvError::Empty) => None,
@@ -218,10 +229,12 @@ fn handle<M: DataPath>(
             Vec::new()
         }
         Command::SetConfig(config) => {
-            if let Err(error) = proxier.set_config(&config) {
-                notify(Notice::InvalidConfig(error));
+            // A new configuration makes the next sync read the whole kernel.
+            match proxier.set_config(&config) {
+                Ok(()) => schedule.on_kernel_change(now),
+                Err(error) => notify(Notice::InvalidConfig(error)),
             }
-            Vec::new()
+            return;
         }
         Command::Resync => {
             schedule.on_kernel_change(now);

@@ -41,7 +41,9 @@ fn a_foreign_virtual_server_at_an_address_that_is_bound_later_is_not_changed() {
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
     assert_eq!(
         events,
-        ["host: virtual server -t 10.96.0.1:9999 is foreign and stays, although 10.96.0.1 is a virtual IP"]
+        [
+            "host: 10.96.0.1 is a virtual IP, but virtual server -t 10.96.0.1:9999 on it is foreign; it is not changed"
+        ]
     );
     for _ in 0..2 {
         proxier.resync();

@@ -100,9 +100,11 @@ fn what_another_program_removed_is_restored_after_resync() {
     proxier.kernel_mut().ipvs.flush().unwrap();
     let (sender, notices) = mpsc::channel();
     let notify = move |notice| _ = sender.send(notice);
+    proxier.resync();
+    // The proxier has synced sources, so the first sync needs no command.
     let runner = Runner::start(proxier, Schedule::new(INTERVALS), notify).unwrap();
-    runner.resync();
     assert_eq!(synced(&notices), 2, "a virtual server and a real server");
+    drop(runner);
 }
 
 #[test]

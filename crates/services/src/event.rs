@@ -299,12 +299,12 @@ impl fmt::Display for Reason {
             }
             Reason::EndpointPortWithoutName { position } => write!(
                 f,
-                "ports[{position}].name: is missing; the port is ignored (an unnamed port has the name \"\")"
+                "ports[{position}].name: missing; the port is ignored (an unnamed port has the name \"\")"
             ),
             Reason::EndpointPortWithoutNumber { position } => {
                 write!(
                     f,
-                    "ports[{position}].port: is missing or 0; the port is ignored"
+                    "ports[{position}].port: missing or 0; the port is ignored"
                 )
             }
             Reason::EndpointFamilyMismatch { address, family } => {
@@ -327,7 +327,7 @@ impl fmt::Display for Reason {
                 write!(f, "health-check node port {port} is already used by {owner}; not served for this Service")
             }
             Reason::NoHealthCheckNodePort => {
-                f.write_str("spec.healthCheckNodePort: is 0, although type is LoadBalancer and externalTrafficPolicy is Local")
+                f.write_str("spec.healthCheckNodePort: 0 is not valid with type LoadBalancer and externalTrafficPolicy Local")
             }
             Reason::NoNodePortAddress(family) => {
                 write!(f, "no {family} address of this node accepts node ports; {family} node ports are not programmed")
@@ -342,7 +342,7 @@ impl fmt::Display for Reason {
             Reason::DuplicatePort(port) => {
                 write!(f, "spec.ports: {port} occurs more than once; the first one is used")
             }
-            Reason::OptionWithoutEffect { option, why } => write!(f, "{option}: has no effect: {why}"),
+            Reason::OptionWithoutEffect { option, why } => write!(f, "{option} has no effect: {why}"),
             Reason::OptionCaveat { option, consequence } => write!(f, "{option}: {consequence}"),
             Reason::DataPath { text, .. } => f.write_str(text),
         }

@@ -175,7 +175,7 @@ pub(super) fn entries_of_another_type_are_refused(sets: &mut Sets) {
         (web(1), "the entry has 2 dimensions; the type has 3"),
         (
             Entry::ip_port_ip(ip("10.0.0.1"), port, ip("10.0.0.2")),
-            "dimension 3 (net): the entry has ip instead",
+            "dimension 3 (net): found ip",
         ),
         (
             Entry::ip_port_net(ip("::1"), port, net),

@@ -125,8 +125,9 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
             } else {
                 "replies"
             };
-            let consequence =
-                format!("{replies} keep the address of the pod; use it only for traffic without replies");
+            let consequence = format!(
+                "the source address of {replies} stays that of the pod; use it only for traffic without replies"
+            );
             reasons.push(caveat("one-packet", consequence));
         } else {
             reasons.push(without_effect(
@@ -149,7 +150,7 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
 }
 
 /// What endpoints need where packets are not masqueraded.
-const ENDPOINTS_MUST: &str = "endpoints must have the virtual IPs on a link of their own, and their replies must not pass a node \
+const ENDPOINTS_MUST: &str = "every endpoint must have the virtual IPs on one of its own links, and its replies must not pass a node \
                               that serves these IPs";
 
 /// Schedulers that treat all weights but 0 alike.
@@ -298,11 +299,11 @@ mod tests {
         let reported = |given: &[(&str, &str)]| reported(given).join("; ");
         assert_eq!(
             reported(&[("scheduler-flags", "sh-port")]),
-            "kernlink.io/scheduler-flags: has no effect: scheduler rr has no flags"
+            "kernlink.io/scheduler-flags has no effect: scheduler rr has no flags"
         );
         assert_eq!(
             reported(&[("scheduler-flags", "mh-port"), ("scheduler", "sh")]),
-            "kernlink.io/scheduler-flags: has no effect: mh-port is not a flag of scheduler sh"
+            "kernlink.io/scheduler-flags has no effect: mh-port is not a flag of scheduler sh"
         );
         assert_eq!(
             reported(&[("scheduler-flags", "sh-port,sh-fallback"), ("scheduler", "sh")]),
@@ -310,11 +311,11 @@ mod tests {
         );
         assert_eq!(
             reported(&[("one-packet", "true")]),
-            "kernlink.io/one-packet: has no effect: the Service has no UDP port"
+            "kernlink.io/one-packet has no effect: the Service has no UDP port"
         );
         assert_eq!(
             reported(&[("forwarding-method", "tunnel")]),
-            "kernlink.io/forwarding-method: has no effect: the Service has no external or load-balancer IP"
+            "kernlink.io/forwarding-method has no effect: the Service has no external or load-balancer IP"
         );
         assert_eq!(reported(&[("forwarding-method", "masquerade")]), "");
     }
@@ -330,7 +331,7 @@ mod tests {
         let reasons = events(&service, &options, &IpvsOptions::default());
         assert_eq!(
             reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            ["kernlink.io/weights: has no effect: scheduler rr ignores weights other than 0"]
+            ["kernlink.io/weights has no effect: scheduler rr ignores weights other than 0"]
         );
     }
 

@@ -1,4 +1,4 @@
-//! Which kernel objects are owned. Decided here only, from what the kernel holds.
+//! Which kernel objects are owned. Decided here only, from what the kernel holds; in addition, a desired virtual server is owned.
 //!
 //! | object | owned if |
 //! | --- | --- |
@@ -16,7 +16,7 @@
 //!
 //! A virtual server with a firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
 //! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists:
-//! an owned node port at an address that the node loses is still deleted. A desired virtual server is owned.
+//! an owned node port at an address that the node loses is still deleted.
 
 use std::net::IpAddr;
 

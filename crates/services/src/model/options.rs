@@ -293,7 +293,7 @@ mod tests {
     fn an_affinity_mask_without_session_affinity_has_no_effect() {
         assert_eq!(
             read(&[("affinity-mask", "24")]).1,
-            ["kernlink.io/affinity-mask: has no effect: the Service has no session affinity"]
+            ["kernlink.io/affinity-mask has no effect: the Service has no session affinity"]
         );
     }
 }

@@ -31,8 +31,9 @@ impl State {
             let is_bound = AddressKey::host(address).is_ok_and(|key| self.addresses.is_desired(&key));
             let is_foreign = self.servers.observed(key).is_some_and(|known| !known.is_owned);
             if is_bound && is_foreign && self.reported_foreign.insert(*key) {
-                let text =
-                    format!("virtual server {key} is foreign and stays, although {address} is a virtual IP");
+                let text = format!(
+                    "{address} is a virtual IP, but virtual server {key} on it is foreign; it is not changed"
+                );
                 events.push(Event::host("ForeignVirtualServer", text));
             }
         }
