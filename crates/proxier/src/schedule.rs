@@ -151,12 +151,12 @@ impl Schedule {
         if !self.has_synced || self.current.is_some() {
             return None;
         }
-        let wanted = [self.change, self.resync, self.retry, self.periodic()];
-        let wanted = wanted.into_iter().flatten().min()?;
+        let requested = [self.change, self.resync, self.retry, self.periodic()];
+        let requested = requested.into_iter().flatten().min()?;
         let earliest = self
             .started
             .and_then(|started| started.checked_add(self.intervals.min));
-        [Some(wanted), earliest, self.blocked_until]
+        [Some(requested), earliest, self.blocked_until]
             .into_iter()
             .flatten()
             .max()
