@@ -37,7 +37,7 @@ pub enum Error {
     /// The kernel has no IPVS.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The caller lacks `CAP_NET_ADMIN` in the initial user namespace, which IPVS requires also for reading.
+    /// The caller lacks `CAP_NET_ADMIN` in the initial user namespace, which IPVS requires even for reading.
     #[error("not permitted to {attempt}; IPVS requires CAP_NET_ADMIN in the initial user namespace")]
     NotPermitted {
         /// What was attempted.

@@ -63,7 +63,8 @@ pub struct Rates {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ConnectionCounts {
-    /// Connections in an active state: for TCP `ESTABLISHED`, for other protocols none.
+    /// Connections in an active state: TCP `ESTABLISHED` and, in newer kernels, the states before it; SCTP `ESTABLISHED`. UDP
+    /// connections are never active.
     #[doc(alias = "IPVS_DEST_ATTR_ACTIVE_CONNS")]
     #[doc(alias = "ActiveConn")]
     pub active: u32,
