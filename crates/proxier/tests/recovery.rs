@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
-use kernlink_proxier::ipvs_mode::{Operation, Proxier};
+use kernlink_proxier::ipvs_mode::{Operation, Proxier, SetId};
 use kernlink_services::{Family, ObjectName, Port, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
-    bound, config, delete, endpoints, ipv4_config, kernel, key, load_balancer, proxier, service,
+    bound, config, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier, service,
     sync_until_nothing_waits, upsert, virtual_servers,
 };
 
@@ -78,6 +78,34 @@ fn an_address_is_bound_for_any_of_its_virtual_servers_that_exists() {
     faults.refuse("-A -t 10.96.0.1:443");
     let synced = proxier.sync(now + LATER).unwrap();
     assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.1/32"], "{synced}");
+}
+
+#[test]
+fn an_entry_and_an_address_whose_deletion_had_no_reply_are_added_again_when_the_service_returns() {
+    for lost in [
+        "del KUBE-CLUSTER-IP",
+        "del KUBE-IPVS-IPS",
+        "address delete 10.96.0.1",
+    ] {
+        let (kernel, faults) = Faults::of_kernel(kernel());
+        let mut proxier = proxier(ipv4_config(), kernel);
+        let now = Instant::now();
+        upsert(&mut proxier, service("web", "10.96.0.1"));
+        assert!(proxier.sync(now).unwrap().is_success());
+        faults.lose_reply(lost);
+        delete(&mut proxier, "web");
+        let synced = proxier.sync(now).unwrap();
+        assert_eq!(synced.counts().failed, 1, "{synced}");
+        faults.end();
+        // Before the retry is due.
+        upsert(&mut proxier, service("web", "10.96.0.1"));
+        let synced = proxier.sync(now).unwrap();
+        assert!(synced.is_success(), "{lost}: {synced}");
+        let kernel = proxier.kernel_mut();
+        assert_eq!(bound(kernel), ["10.96.0.1/32"], "{lost}");
+        assert_eq!(entries(kernel, SetId::ClusterIp), ["10.96.0.1,tcp:80"], "{lost}");
+        assert_eq!(entries(kernel, SetId::IpvsIps), ["10.96.0.1"], "{lost}");
+    }
 }
 
 #[test]
