@@ -386,7 +386,7 @@ pub struct Client {
 impl Client {
     /// Opens the table of the calling thread's network namespace. The kernel loads the module `ip_vs` if it is installed.
     ///
-    /// Opening requires no privilege; all other methods require `CAP_NET_ADMIN` in the initial user namespace.
+    /// Opening requires no privilege. All requests over netlink require `CAP_NET_ADMIN` in the initial user namespace.
     ///
     /// # Errors
     /// [`Error::is_unavailable`] if the kernel has no IPVS.

@@ -66,7 +66,9 @@ pub enum Operation {
         /// The real server.
         real_server: RealServer,
     },
-    /// Deletes a real server; fails if it or the virtual server does not exist. Its connections end.
+    /// Deletes a real server; fails if it or the virtual server does not exist. The kernel drops packets of its connections; with the
+    /// sysctl `net.ipv4.vs.expire_nodest_conn` the next packet also removes the connection. If the real server is added again before,
+    /// its connections continue.
     #[doc(alias = "IPVS_CMD_DEL_DEST")]
     DeleteRealServer {
         /// Its virtual server.

@@ -296,7 +296,8 @@ impl Persistence {
         self
     }
 
-    /// How long a persistence template is kept after its last connection.
+    /// How long a persistence template is kept after the latest new connection of its client. It does not expire while it has
+    /// connections.
     #[doc(alias = "IPVS_SVC_ATTR_TIMEOUT")]
     #[must_use]
     pub fn timeout(&self) -> Duration {
