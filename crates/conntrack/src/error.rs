@@ -156,7 +156,9 @@ pub enum InvalidOperation {
         timeout: Duration,
     },
     /// An invalid name of a helper.
-    #[error("invalid helper name; valid: 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) without NUL")]
+    #[error(
+        "invalid helper name; valid: 1 to 15 bytes without NUL (NF_CT_HELPER_NAME_LEN includes the terminating NUL)"
+    )]
     HelperName,
     /// Conditions of a filter have different families.
     #[error("filter: {field} is not an {family} network; all conditions must have one family")]

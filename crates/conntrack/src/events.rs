@@ -202,7 +202,7 @@ impl EventOptions {
                     event_filter::check(filter).map_err(invalid(filter))?;
                 }
                 let program = event_filter::compile(filters).map_err(|problem| Error::InvalidFilter {
-                    filter: format!("{} filters", filters.len()),
+                    filter: format!("list of {} filters", filters.len()),
                     problem,
                 })?;
                 Some(program)

@@ -202,7 +202,7 @@ pub enum Error {
         limit: usize,
     },
     /// There is no generic netlink family of this name, and the kernel could not load a module for it.
-    #[error("generic netlink family {name:?} does not exist and no module provides it")]
+    #[error("generic netlink family {name:?} does not exist, and the kernel loaded no module for it")]
     UnknownFamily {
         /// The requested name.
         name: Box<str>,

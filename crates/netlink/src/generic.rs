@@ -54,7 +54,7 @@ impl Family {
     /// Looks up a family by name. The kernel loads the family's module if necessary.
     ///
     /// # Errors
-    /// [`Error::UnknownFamily`] if the family does not exist and no module provides it.
+    /// [`Error::UnknownFamily`] if the family does not exist, and the kernel loaded no module for it.
     pub fn resolve(connection: &mut Connection, name: &str) -> Result<Self, Error> {
         let found = connection.request(
             GENL_ID_CTRL,

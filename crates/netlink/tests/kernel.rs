@@ -31,7 +31,7 @@ fn an_unknown_family_is_reported_with_its_name() {
     );
     assert_eq!(
         error.to_string(),
-        "generic netlink family \"kernlink-none\" does not exist and no module provides it"
+        "generic netlink family \"kernlink-none\" does not exist, and the kernel loaded no module for it"
     );
 }
 

@@ -85,7 +85,7 @@ fn invalid_operations_are_refused_with_a_reason(table: &mut Table) {
         ),
         (
             new(tuple).with_helper("a name that is too long"),
-            "invalid helper name; valid: 1 to 15 bytes (NF_CT_HELPER_NAME_LEN) without NUL",
+            "invalid helper name; valid: 1 to 15 bytes without NUL (NF_CT_HELPER_NAME_LEN includes the terminating NUL)",
         ),
         (
             new(tuple).with_source_nat(socket("[::1]:1").ip(), None),
