@@ -94,6 +94,11 @@ const RULES: &[Rule] = &[
         KERNEL_CRATES,
         "shared modules must not depend on kernel objects of a data path",
     ),
+    proxier(
+        &["crate::netfilter"],
+        &["crate::*_mode", "crate::plan", "crate::proxier", "crate::table"],
+        "what the data paths on iptables have in common must not depend on one of them, or on how plans are made",
+    ),
     // Inside IPVS mode.
     proxier(
         &["crate::ipvs_mode::observe|observed"],

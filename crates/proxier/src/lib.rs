@@ -7,6 +7,7 @@ pub mod error;
 pub mod health;
 pub mod ipvs_mode;
 pub mod lock;
+pub mod netfilter;
 pub mod plan;
 pub mod proxier;
 pub mod report;

@@ -1,16 +1,15 @@
 //! The configuration of IPVS mode.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use kernlink_dummylink::LinkName;
-use kernlink_iptables_restore::InterfacePattern;
 use kernlink_ipvs::Timeouts;
 
 use super::options::IpvsOptions;
 use crate::error::InvalidConfig;
+pub use crate::netfilter::{Conntrack, InvalidMasqueradeBit, LocalDetection, MasqueradeBit};
 use crate::schedule::Intervals;
 
 /// The configuration of IPVS mode. [`Config::new`] has kube-proxy's defaults.
@@ -129,82 +128,6 @@ impl Config {
 /// kube-proxy's name for the dummy link.
 pub(crate) const DEFAULT_DUMMY_LINK: &str = "kube-ipvs0";
 
-/// A bit of the packet mark, 0 to 31.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MasqueradeBit(u8);
-
-impl MasqueradeBit {
-    /// The bit with this number.
-    ///
-    /// # Errors
-    /// [`InvalidMasqueradeBit`] for numbers above 31: a packet mark has 32 bits.
-    pub fn new(bit: u8) -> Result<Self, InvalidMasqueradeBit> {
-        if bit < 32 {
-            Ok(Self(bit))
-        } else {
-            Err(InvalidMasqueradeBit { bit })
-        }
-    }
-
-    /// The mark with only this bit set.
-    #[must_use]
-    pub fn mark(self) -> u32 {
-        1 << self.0
-    }
-}
-
-impl Default for MasqueradeBit {
-    /// Bit 14, as in kube-proxy.
-    fn default() -> Self {
-        Self(14)
-    }
-}
-
-impl fmt::Display for MasqueradeBit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// The number of a bit that a packet mark does not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid masquerade bit {bit}; valid: 0 to 31")]
-pub struct InvalidMasqueradeBit {
-    /// The number.
-    pub bit: u8,
-}
-
-/// How traffic from pods of this node is recognised; other traffic to a cluster IP is masqueraded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LocalDetection {
-    /// By the network of all pods: the first one of each family. Without a network of a family, traffic of that family is not recognised.
-    ClusterCidr(Vec<IpNet>),
-    /// By the network of the pods of this node.
-    NodeCidr,
-    /// By the bridge that is the input interface.
-    BridgeInterface(InterfacePattern),
-    /// By the prefix of the name of the input interface; the pattern ends in `+`.
-    InterfacePrefix(InterfacePattern),
-}
-
-impl LocalDetection {
-    /// By the prefix of the name of the input interface.
-    ///
-    /// # Errors
-    /// If no interface name can begin with `prefix`.
-    pub fn interface_prefix(prefix: &str) -> Result<Self, kernlink_iptables_restore::Error> {
-        InterfacePattern::new(&format!("{prefix}+")).map(LocalDetection::InterfacePrefix)
-    }
-
-    /// By the bridge that is the input interface.
-    ///
-    /// # Errors
-    /// If no interface can have this name.
-    pub fn bridge_interface(name: &str) -> Result<Self, kernlink_iptables_restore::Error> {
-        InterfacePattern::new(name).map(LocalDetection::BridgeInterface)
-    }
-}
-
 /// How long IPVS keeps idle connections, in whole seconds: a fraction is discarded, as in kube-proxy. A value below one second keeps the
 /// kernel's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -233,39 +156,5 @@ impl IpvsTimeouts {
     #[must_use]
     pub fn is_unset(&self) -> bool {
         self.whole_seconds() == Self::default()
-    }
-}
-
-/// Limits and timeouts of connection tracking. Zero keeps the kernel's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conntrack {
-    /// Entries per processor.
-    pub max_per_core: u32,
-    /// The minimum number of entries in total; has no effect if `max_per_core` is 0.
-    pub min: u32,
-    /// How long an idle established TCP connection is kept.
-    pub tcp_established: Duration,
-    /// How long a TCP connection in CLOSE_WAIT is kept.
-    pub tcp_close_wait: Duration,
-    /// Whether packets outside the TCP window are accepted as packets of their connection.
-    pub tcp_be_liberal: bool,
-    /// How long a UDP flow without a reply is kept.
-    pub udp: Duration,
-    /// How long a UDP flow with packets in both directions is kept.
-    pub udp_stream: Duration,
-}
-
-impl Default for Conntrack {
-    /// kube-proxy's defaults.
-    fn default() -> Self {
-        Self {
-            max_per_core: 32_768,
-            min: 131_072,
-            tcp_established: Duration::from_secs(86_400),
-            tcp_close_wait: Duration::from_secs(3_600),
-            tcp_be_liberal: false,
-            udp: Duration::ZERO,
-            udp_stream: Duration::ZERO,
-        }
     }
 }

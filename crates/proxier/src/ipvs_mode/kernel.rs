@@ -6,11 +6,12 @@ use kernlink_dummylink::DummyLinks;
 use kernlink_ipset::IpSets;
 use kernlink_iptables_restore::Iptables;
 use kernlink_ipvs::Ipvs;
-use kernlink_netlink::Namespace;
 
-use super::error::{Error, SysctlError};
+use super::error::Error;
 use super::operation::Operation;
-use super::sysctls::Sysctl;
+#[cfg(feature = "fake")]
+pub use crate::netfilter::FakeSysctls;
+pub use crate::netfilter::{KernelSysctls, Sysctls};
 
 /// The kernel APIs of IPVS mode. Each can be replaced by the embedder.
 pub struct Kernel {
@@ -125,88 +126,5 @@ fn convert<E: Into<Error>>(outcomes: Vec<Result<(), E>>) -> impl Iterator<Item =
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel").finish_non_exhaustive()
-    }
-}
-
-/// Access to sysctls.
-pub trait Sysctls: Send {
-    /// Writes values in order and returns one outcome for each, in order.
-    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>>;
-
-    /// The value of a sysctl by [name](Sysctl::name), without white space around it; `None` if the kernel does not have the sysctl.
-    ///
-    /// # Errors
-    /// [`SysctlError`] if it exists and cannot be read.
-    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError>;
-}
-
-/// The sysctls of the running kernel, with the `net` sysctls of one network namespace.
-#[derive(Debug)]
-pub struct KernelSysctls {
-    namespace: Namespace,
-}
-
-impl KernelSysctls {
-    /// The sysctls of the calling thread's network namespace. They can be used from any thread.
-    ///
-    /// # Errors
-    /// If the namespace cannot be opened.
-    pub fn open() -> Result<Self, SysctlError> {
-        match Namespace::current() {
-            Ok(namespace) => Ok(Self { namespace }),
-            Err(error) => Err(SysctlError::namespace(error)),
-        }
-    }
-
-    fn path(name: &str) -> String {
-        if name.starts_with('/') {
-            name.to_owned()
-        } else {
-            format!("/proc/sys/{}", name.replace('.', "/"))
-        }
-    }
-}
-
-impl Sysctls for KernelSysctls {
-    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
-        let write = |sysctl: &Sysctl| {
-            std::fs::write(Self::path(&sysctl.name), &*sysctl.value)
-                .map_err(|error| SysctlError::new("write", &sysctl.name, &error))
-        };
-        let outcomes = self.namespace.run(|| sysctls.iter().map(write).collect());
-        outcomes.unwrap_or_else(|error| vec![Err(SysctlError::namespace(error)); sysctls.len()])
-    }
-
-    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
-        let read = || match std::fs::read_to_string(Self::path(name)) {
-            Ok(text) => Ok(Some(text.trim().to_owned())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(SysctlError::new("read", name, &error)),
-        };
-        self.namespace.run(read).map_err(SysctlError::namespace)?
-    }
-}
-
-/// The fake of [`Sysctls`]. A sysctl that was never written is 0.
-#[cfg(feature = "fake")]
-#[derive(Clone, Debug, Default)]
-pub struct FakeSysctls {
-    values: std::collections::BTreeMap<Box<str>, Box<str>>,
-}
-
-#[cfg(feature = "fake")]
-impl Sysctls for FakeSysctls {
-    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
-        for sysctl in sysctls {
-            self.values.insert(sysctl.name.clone(), sysctl.value.clone());
-        }
-        vec![Ok(()); sysctls.len()]
-    }
-
-    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
-        let value = self.values.get(name);
-        Ok(Some(
-            value.map_or_else(|| "0".to_owned(), |value| value.to_string()),
-        ))
     }
 }
