@@ -126,6 +126,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::apply",
     "crate::data_path",
     "crate::error",
+    "crate::first",
     "crate::plan",
     "crate::proxier",
     "crate::report",

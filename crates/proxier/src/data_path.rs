@@ -6,7 +6,7 @@
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use kernlink_services::{Changes, Config, Event, InterfaceAddress, Services};
+use kernlink_services::{Changes, Config, Event, InterfaceAddress, ObjectName, Services};
 
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
@@ -64,6 +64,12 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these
     /// addresses; without any there are no frontends for node ports.
     fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
+
+    /// The Services that the next sync programs completely before all others. Called after [`observe`](Self::observe); must be empty if
+    /// the kernel contains objects of the data path: a plan for a part of the Services removes what only the others need. Default: none.
+    fn first_services(_state: &Self::State) -> &[ObjectName] {
+        &[]
+    }
 
     /// Brings the desired objects up to date with changes of the Services. Returns new events. The first changes name everything. A
     /// frontend in `changes` may be new, changed, or gone; [`Services::frontend`] returns `None` for

@@ -3,6 +3,7 @@
 mod apply;
 pub mod data_path;
 pub mod error;
+mod first;
 #[cfg(feature = "health")]
 pub mod health;
 pub mod ipvs_mode;

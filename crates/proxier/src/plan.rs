@@ -70,6 +70,11 @@ impl StepId {
         StepId(index)
     }
 
+    /// The position of the same step if so many steps precede the plan.
+    pub(crate) fn after(self, steps: usize) -> Self {
+        StepId(self.0 + steps)
+    }
+
     /// The position, counted through all phases from 0.
     #[must_use]
     pub fn index(self) -> usize {
@@ -94,7 +99,8 @@ impl<M: DataPath> Default for Plan<M> {
 }
 
 impl<M: DataPath> Plan<M> {
-    /// The phases; each at most once, in their order.
+    /// The phases in the order of execution: each at most once, in their order. Only after a sync in two parts, the phases of the second
+    /// part follow those of the first ([`Proxier::sync`](crate::Proxier::sync)).
     #[must_use]
     pub fn phases(&self) -> &[Phase<M>] {
         &self.phases
@@ -116,6 +122,16 @@ impl<M: DataPath> Plan<M> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps == 0
+    }
+
+    /// Adds the phases of a plan that was executed after this one.
+    pub(crate) fn append(&mut self, mut second: Self) {
+        let steps = second.phases.iter_mut().flat_map(|phase| &mut phase.steps);
+        for need in steps.flat_map(|step| step.needs.iter_mut().chain(&mut step.needs_any)) {
+            *need = need.after(self.steps);
+        }
+        self.steps += second.steps;
+        self.phases.append(&mut second.phases);
     }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_services::{Change, Event, Kind, Services, SourceId};
+use kernlink_services::{Change, Changes, Event, Kind, Services, SourceId};
 
 use crate::apply;
 use crate::data_path::DataPath;
 use crate::error::{InvalidConfig, SyncError};
+use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
 use crate::retry::{Backoff, Retries};
@@ -127,12 +128,36 @@ impl<M: DataPath> Proxier<M> {
     /// Brings the kernel to the desired state. A failed operation is retried later, at its own time; all others are executed. A second sync
     /// without a change in between does nothing.
     ///
+    /// A sync that follows no [`plan`](Self::plan) and finds a kernel without objects of the data path executes two plans: one for
+    /// [`DataPath::first_services`], and one for the rest. [`Synced`] has both as one, the phases of the second after those of the first.
+    ///
     /// # Errors
     /// As [`plan`](Self::plan). Steps that fail are in the report.
     pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
-        self.prepare(now)?;
+        let (mut changes, is_listing) = self.read(now)?;
+        let first = if is_listing {
+            first::split(&self.services, M::first_services(&self.state), &mut changes)
+        } else {
+            None
+        };
+        let Some(first) = first else {
+            self.compile(&changes, is_listing)?;
+            let built = self.make_plan();
+            return Ok(self.execute(built, now));
+        };
+        self.compile(&first, is_listing)?;
         let built = self.make_plan();
-        Ok(self.execute(built, now))
+        let synced = self.execute(built, now);
+        if self.compile(&changes, false).is_err() {
+            // An object with an unknown outcome could not be read again. The next sync is due at once, reads the whole kernel, and
+            // returns the error if it persists.
+            return Ok(Synced {
+                next: Some(now),
+                ..synced
+            });
+        }
+        let built = self.make_plan();
+        Ok(synced.followed_by(self.execute(built, now)))
     }
 
     /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
@@ -152,6 +177,12 @@ impl<M: DataPath> Proxier<M> {
 
     /// Brings the observed and the desired state up to date.
     fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+        let (changes, is_listing) = self.read(now)?;
+        self.compile(&changes, is_listing)
+    }
+
+    /// Brings the observed state and the Services up to date. Returns the changes to compile, and whether the whole kernel was read.
+    fn read(&mut self, now: Instant) -> Result<(Changes, bool), SyncError<M::Error>> {
         if let Some(not_synced) = self.services.not_synced() {
             return Err(SyncError::NotSynced(not_synced));
         }
@@ -177,8 +208,12 @@ impl<M: DataPath> Proxier<M> {
         self.cost.resolved += updated.resolved;
         self.cost.map_entries += updated.map_entries;
         self.pending.extend(updated.events);
-        let changes = self.services.take_changes();
-        let events = M::compile(&mut self.state, &self.services, &changes);
+        Ok((self.services.take_changes(), is_listing))
+    }
+
+    /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
+    fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncError<M::Error>> {
+        let events = M::compile(&mut self.state, &self.services, changes);
         self.pending.extend(events);
         // A dependent may have failed itself, and have dependents of its own.
         loop {
@@ -300,7 +335,7 @@ impl<M: DataPath> Proxier<M> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Synced<M: DataPath> {
-    /// The plan that was executed.
+    /// The plan that was executed. After a sync in two parts, see [`Proxier::sync`], a phase may occur in each part.
     pub plan: Plan<M>,
     /// The outcome of each step.
     pub report: Report<M>,
@@ -314,6 +349,21 @@ pub struct Synced<M: DataPath> {
 }
 
 impl<M: DataPath> Synced<M> {
+    /// Both parts of a sync that executed two plans.
+    fn followed_by(mut self, second: Self) -> Self {
+        let steps = self.plan.len();
+        self.plan.append(second.plan);
+        self.report.append(second.report, steps);
+        self.events.extend(second.events);
+        Self {
+            plan: self.plan,
+            report: self.report,
+            events: self.events,
+            next: second.next,
+            waiting: second.waiting,
+        }
+    }
+
     /// Whether the kernel is in the desired state: no step failed, and no object waits for a retry.
     #[must_use]
     pub fn is_success(&self) -> bool {

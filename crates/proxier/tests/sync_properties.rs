@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Phase, Proxier};
-use kernlink_services::{Change, Kind, SourceId};
+use kernlink_services::{Change, Kind, ObjectName, SourceId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -104,6 +104,26 @@ proptest! {
         let observed = listed(proxier.kernel_mut());
         let owned: Vec<&String> = observed.iter().filter(|line| !foreign.contains(line.as_str())).collect();
         prop_assert_eq!(owned, desired.iter().collect::<Vec<_>>());
+        proxier.resync();
+        let plan = proxier.plan(now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+
+    #[test]
+    fn a_sync_that_programs_some_services_first_ends_in_the_same_state(
+        steps in vec(step(), 0..40),
+        first in vec(0..5_u8, 1..3),
+    ) {
+        let mut config = config();
+        config.first_services = first.iter().map(|n| ObjectName::new("ns", format!("s{n}"))).collect();
+        let mut proxier = Proxier::new(config, host()).unwrap();
+        apply(&mut proxier, &steps);
+        let synced = proxier.sync(now()).unwrap();
+        prop_assert!(synced.is_success(), "{}", synced);
+        let mut whole = self::proxier(host(), &steps);
+        let plan = whole.plan(now()).unwrap();
+        prop_assert!(whole.apply(&plan, now()).unwrap().is_success());
+        prop_assert_eq!(state(proxier.kernel_mut()), state(whole.kernel_mut()));
         proxier.resync();
         let plan = proxier.plan(now()).unwrap();
         prop_assert!(plan.is_empty(), "{}", plan);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_dummylink::LinkName;
 use kernlink_ipvs::Timeouts;
+use kernlink_services::ObjectName;
 
 use super::options::IpvsOptions;
 use crate::error::InvalidConfig;
@@ -34,6 +35,9 @@ pub struct Config {
     pub ipvs_timeouts: IpvsTimeouts,
     /// Limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
+    /// The Services without which a node or an agent cannot start. If the kernel is empty, as after a boot, they are served before all
+    /// other Services; empty: no Service is preferred. Default: `default/kubernetes` and `kube-system/kube-dns`.
+    pub first_services: Vec<ObjectName>,
     /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,
     /// The shortest time between two syncs, for the embedder's schedule; 0 is no limit. Default: 0.
@@ -58,6 +62,10 @@ impl Config {
             strict_arp: false,
             ipvs_timeouts: IpvsTimeouts::default(),
             conntrack: Conntrack::default(),
+            first_services: vec![
+                ObjectName::new("default", "kubernetes"),
+                ObjectName::new("kube-system", "kube-dns"),
+            ],
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::ZERO,
             dummy_link: DEFAULT_DUMMY_LINK.to_owned(),

@@ -21,7 +21,7 @@ mod state;
 pub mod sysctls;
 mod virtual_servers;
 
-use kernlink_services::{Changes, Event, InterfaceAddress, Services};
+use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
 pub use {
     kernlink_base::KernelRelease, kernlink_dummylink as dummylink, kernlink_ipset as ipset,
@@ -102,6 +102,14 @@ impl DataPath for IpvsMode {
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
         state.interface_addresses()
+    }
+
+    fn first_services(state: &State) -> &[ObjectName] {
+        if state.is_kernel_empty() {
+            &state.config().first_services
+        } else {
+            &[]
+        }
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {

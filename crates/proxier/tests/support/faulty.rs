@@ -23,6 +23,8 @@ struct Active {
     percent: u64,
     /// The state of the random numbers; never 0.
     seed: u64,
+    /// The commands in the order of execution, also those that fail.
+    executed: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,6 +64,11 @@ impl Faults {
         (active.percent, active.seed) = (percent, seed);
     }
 
+    /// The first lines of the commands since the last call, in the order of execution, also of those that failed.
+    pub(crate) fn take_executed(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap().executed)
+    }
+
     /// Ends all faults.
     pub(crate) fn end(&self) {
         *self.0.lock().unwrap() = Active::default();
@@ -69,6 +76,8 @@ impl Faults {
 
     fn of(&self, command: &str) -> Option<Fault> {
         let mut active = self.0.lock().unwrap();
+        let line = command.lines().next().unwrap_or_default().to_owned();
+        active.executed.push(line);
         if let Some((_, fault)) = active.commands.iter().find(|(text, _)| command.contains(text)) {
             return Some(*fault);
         }

@@ -188,6 +188,15 @@ impl State {
         self.config.services.families.iter().copied()
     }
 
+    /// Whether the kernel has no owned virtual server, no entry of an owned set and no address of the dummy link, as after a boot.
+    pub(super) fn is_kernel_empty(&self) -> bool {
+        let mut entries = self.entries.iter().flatten();
+        let mut servers = self.servers.iter_observed();
+        self.addresses.iter_observed().len() == 0
+            && entries.all(|table| table.iter_observed().len() == 0)
+            && !servers.any(|(_, server)| server.is_owned)
+    }
+
     /// Makes the chains of a family dirty.
     pub(super) fn set_rules_dirty(&mut self, family: Family) {
         self.chains[family.index()].is_dirty = true;

@@ -86,14 +86,16 @@ impl State {
                 self.set_rules_dirty(family);
             }
         }
-        if self.ports.is_empty() {
+        let is_new = self.ports.is_empty();
+        if changes.ports.len() > self.ports.len() {
             self.ports.reserve(changes.ports.len());
             self.servers.reserve(changes.ports.len());
             self.addresses.reserve(changes.ports.len());
         }
         let mut ids = changes.ports.clone();
         let mut named: Vec<&ObjectName> = changes.services.iter().collect();
-        if std::mem::take(&mut self.is_outdated) {
+        // The first changes name everything.
+        if std::mem::take(&mut self.is_outdated) && !is_new {
             ids.retain(|id| services.port(*id).is_none());
             ids.extend(services.ports().map(|(id, _)| id));
             named.extend(services.ports().map(|(_, port)| &port.key.name.service));
