@@ -9,6 +9,7 @@ pub mod generic;
 mod message;
 mod namespace;
 pub mod netfilter;
+pub mod nftables;
 #[cfg(feature = "fake")]
 mod script;
 mod socket_filter;
