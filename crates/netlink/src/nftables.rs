@@ -242,7 +242,10 @@ mod tests {
     fn a_notification_without_its_names_is_an_error() {
         for (hex, expected) in [
             ("14000000080a0000000000000000000002000007", "no name of a table"),
-            ("1c000000080a0000000000000000000002000007080001006e617400", "no name of a chain"),
+            (
+                "1c000000080a0000000000000000000002000007080001006e617400",
+                "no name of a chain",
+            ),
             ("140000000f0a0000000000000000000000000007", "no NFTA_GEN_ID"),
             ("12000000080a000000000000000000000200", "shorter than its header"),
         ] {

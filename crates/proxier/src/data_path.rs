@@ -61,6 +61,29 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
         keys: &[Self::Key],
     ) -> Result<(), Self::Error>;
 
+    /// Whether an object is recorded as existing. Only such objects are read by [`recheck`](Self::recheck). Default: all are.
+    fn is_observed(_state: &Self::State, _key: &Self::Key) -> bool {
+        true
+    }
+
+    /// Reads single objects again that another program may have removed or changed, and makes those dirty whose observed values differ
+    /// from the recorded ones. Returns whether one differs: the next sync reads the whole kernel then. The default reads them as
+    /// [`observe_keys`](Self::observe_keys), makes all dirty and returns false.
+    ///
+    /// # Errors
+    /// What could not be read.
+    fn recheck(
+        state: &mut Self::State,
+        kernel: &mut Self::Kernel,
+        keys: &[Self::Key],
+    ) -> Result<bool, Self::Error> {
+        Self::observe_keys(state, kernel, keys)?;
+        for key in keys {
+            Self::set_dirty(state, key);
+        }
+        Ok(false)
+    }
+
     /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these
     /// addresses; without any there are no frontends for node ports.
     fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;

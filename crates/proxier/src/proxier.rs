@@ -28,6 +28,8 @@ pub struct Proxier<M: DataPath> {
     retries: Retries<M::Key, M::Operation>,
     /// Whether the next sync reads the whole kernel.
     needs_listing: bool,
+    /// Objects that the next sync reads again because another program may have changed them.
+    recheck: BTreeSet<M::Key>,
     /// Events that no sync has returned.
     pending: BTreeSet<Event>,
     /// Events about the host that were returned and are still true.
@@ -70,6 +72,7 @@ impl<M: DataPath> Proxier<M> {
             kernel: KernelApis(kernel),
             retries: Retries::new(Backoff::default()),
             needs_listing: true,
+            recheck: BTreeSet::new(),
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
             cost: Cost::default(),
@@ -114,6 +117,18 @@ impl<M: DataPath> Proxier<M> {
     /// change, and at intervals.
     pub fn resync(&mut self) {
         self.needs_listing = true;
+    }
+
+    /// Makes the next plan or sync read these objects again, because another program may have removed or changed them. What differs is
+    /// repaired, and then the whole kernel is read: [`Synced::next`] is now.
+    ///
+    /// Objects that are not recorded as existing are ignored: only [`resync`](Self::resync) finds what another program added. Returns
+    /// whether there is anything to read.
+    pub fn recheck(&mut self, keys: impl IntoIterator<Item = M::Key>) -> bool {
+        let state = &self.state;
+        let observed = keys.into_iter().filter(|key| M::is_observed(state, key));
+        self.recheck.extend(observed);
+        !self.recheck.is_empty()
     }
 
     /// The plan that a sync would execute now. Consumes no events.
@@ -195,6 +210,7 @@ impl<M: DataPath> Proxier<M> {
             self.cost.listings += 1;
             let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
             self.needs_listing = false;
+            self.recheck.clear();
             let events: BTreeSet<Event> = events.into_iter().collect();
             self.pending.extend(events.difference(&self.host_events).cloned());
             self.host_events = events;
@@ -203,6 +219,7 @@ impl<M: DataPath> Proxier<M> {
                 .set_interface_addresses(M::interface_addresses(&self.state));
         } else {
             self.reread(&due)?;
+            self.read_rechecked()?;
         }
         let updated = self.services.update();
         self.cost.resolved += updated.resolved;
@@ -248,6 +265,22 @@ impl<M: DataPath> Proxier<M> {
             self.needs_listing = true;
             SyncError::Observe(error)
         })
+    }
+
+    /// Reads the objects again that another program may have changed.
+    fn read_rechecked(&mut self) -> Result<(), SyncError<M::Error>> {
+        let keys: Vec<M::Key> = std::mem::take(&mut self.recheck).into_iter().collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.cost.rereads += keys.len();
+        let rechecked = M::recheck(&mut self.state, &mut self.kernel.0, &keys);
+        // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
+        self.needs_listing |= rechecked != Ok(false);
+        rechecked.map_err(SyncError::Observe)?;
+        self.services
+            .set_interface_addresses(M::interface_addresses(&self.state));
+        Ok(())
     }
 
     fn make_plan(&mut self) -> Built<M> {
@@ -296,7 +329,11 @@ impl<M: DataPath> Proxier<M> {
             plan,
             report,
             events: std::mem::take(&mut self.pending).into_iter().collect(),
-            next: self.retries.next(),
+            next: if self.needs_listing {
+                Some(now)
+            } else {
+                self.retries.next()
+            },
             waiting: self.retries.len(),
         }
     }
@@ -341,8 +378,8 @@ pub struct Synced<M: DataPath> {
     pub report: Report<M>,
     /// New events since the last sync.
     pub events: Vec<Event>,
-    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due. `None`: nothing is to be
-    /// retried.
+    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, or now if a
+    /// [`recheck`](Proxier::recheck) found a difference. `None`: no time.
     pub next: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,

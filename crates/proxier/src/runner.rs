@@ -33,6 +33,7 @@ enum Command<M: DataPath> {
     RemoveSource(SourceId),
     SetConfig(Box<M::Config>),
     Resync,
+    Recheck(Vec<M::Key>),
     Stop,
 }
 
@@ -106,6 +107,12 @@ impl<M: DataPath> Runner<M> {
     /// Reads the whole kernel at the next sync, which is due now. Call it when another program changed the kernel.
     pub fn resync(&self) {
         self.send(Command::Resync);
+    }
+
+    /// Reads these objects again at the next sync, which is due now unless none is recorded as existing; see [`Proxier::recheck`]. Call it
+    /// when another program may have removed or changed them.
+    pub fn recheck(&self, keys: Vec<M::Key>) {
+        self.send(Command::Recheck(keys));
     }
 
     /// Whether the thread has ended although the runner was not stopped: it panicked.
@@ -238,6 +245,12 @@ fn handle<M: DataPath>(
         }
         Command::Resync => {
             schedule.on_kernel_change(now);
+            return;
+        }
+        Command::Recheck(keys) => {
+            if proxier.recheck(keys) {
+                schedule.on_change(now);
+            }
             return;
         }
         Command::Stop => return,

@@ -33,6 +33,8 @@ pub enum Key {
     RealServer(VirtualServerKey, RealServerKey),
     /// An address of the dummy link.
     Address(AddressKey),
+    /// The addresses of the interfaces of this node, without those of the dummy link. They are read, and not changed.
+    NodeAddresses,
 }
 
 impl fmt::Display for Key {
@@ -48,6 +50,7 @@ impl fmt::Display for Key {
             Key::VirtualServer(key) => write!(f, "virtual server {key}"),
             Key::RealServer(server, key) => write!(f, "real server {key} of {server}"),
             Key::Address(key) => write!(f, "address {key}"),
+            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod options;
 pub mod order;
 mod ownership;
 mod plan;
+mod recheck;
 pub mod rules;
 pub mod sets;
 mod state;
@@ -98,6 +99,14 @@ impl DataPath for IpvsMode {
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         observe::observe_keys(state, kernel, keys)
+    }
+
+    fn is_observed(state: &State, key: &Key) -> bool {
+        recheck::is_observed(state, key)
+    }
+
+    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<bool, Error> {
+        recheck::recheck(state, kernel, keys)
     }
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {

@@ -152,8 +152,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads objects again whose operations failed: virtual servers, tables, sysctls, timeouts, links, addresses, and set entries. A set is not
-/// read: creating it again is idempotent.
+/// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, and set entries. A set is not read: creating it
+/// again is idempotent. A virtual server that was not observed counts as one whose addition failed.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
@@ -182,6 +182,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             }
             Key::Address(key) => addresses.push(*key),
             Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
+            Key::NodeAddresses => state.interfaces = read_interfaces(state, kernel)?,
             Key::Set(..) => {}
         }
     }
@@ -226,6 +227,15 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         observe_rules(state, kernel, family);
     }
     Ok(())
+}
+
+/// Reads the addresses of the interfaces of this node, without those of the dummy links.
+fn read_interfaces(state: &State, kernel: &mut Kernel) -> Result<BTreeSet<InterfaceAddress>, Error> {
+    let addresses = kernel.links.list(Selection::All)?.into_iter();
+    Ok(addresses
+        .filter(|address| !state.is_dummy_link(&address.link))
+        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
+        .collect())
 }
 
 /// Reads entries of a set again.
@@ -343,9 +353,12 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     events
 }
 
-fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
+/// The tables with owned chains.
+pub(super) const TABLES: [RulesTable; 2] = [RulesTable::Nat, RulesTable::Filter];
+
+pub(super) fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
     let mut rules = Ruleset::new();
-    for table in [RulesTable::Nat, RulesTable::Filter] {
+    for table in TABLES {
         let request = Save::table(family, table).lenient();
         rules.merge(kernel.rules.save(&request)?);
     }

@@ -227,6 +227,7 @@ impl State {
             Key::Rules(family) | Key::Jump(family, _) => self.set_rules_dirty(*family),
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.set_dirty(*key),
             Key::Address(key) => self.addresses.set_dirty(*key),
+            Key::NodeAddresses => {}
         }
     }
 
@@ -241,6 +242,7 @@ impl State {
             Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.is_dirty(key),
             Key::Address(key) => self.addresses.is_dirty(key),
+            Key::NodeAddresses => false,
         }
     }
 

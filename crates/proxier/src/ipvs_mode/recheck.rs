@@ -1,0 +1,133 @@
+//! Reads single objects again that another program may have changed.
+
+use std::collections::{BTreeSet, HashSet};
+
+use kernlink_ipset::Entry;
+use kernlink_iptables_restore::{Ownership, diff_operations};
+use kernlink_ipvs::Timeouts;
+use kernlink_services::Family;
+
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::observe::{TABLES, observe_keys, read_rules};
+use super::rules;
+use super::sets::SetId;
+use super::state::{ObservedRealServer, ObservedRules, ObservedServer, State};
+
+/// Reads objects again and makes those dirty that differ from what is recorded. Returns whether one differs.
+///
+/// Sets are read with their entries. Tables that cannot be read do not count as different: the next listing reports and repairs them.
+pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<bool, Error> {
+    let mut is_changed = false;
+    let mut families: BTreeSet<Family> = BTreeSet::new();
+    let mut others: Vec<Key> = Vec::new();
+    for key in keys {
+        match key {
+            Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
+            Key::Set(family, set) => is_changed |= recheck_set(state, kernel, *family, *set)?,
+            other => others.push(other.clone()),
+        }
+    }
+    let before: Vec<Observed> = others.iter().map(|key| Observed::of(state, key)).collect();
+    observe_keys(state, kernel, &others)?;
+    for (key, before) in others.iter().zip(before) {
+        if Observed::of(state, key) != before {
+            state.set_dirty(key);
+            is_changed = true;
+        }
+    }
+    for family in families {
+        is_changed |= recheck_rules(state, kernel, family);
+    }
+    Ok(is_changed)
+}
+
+/// The observed value of an object.
+#[derive(PartialEq)]
+enum Observed {
+    Exists(bool),
+    Sysctl(Option<Box<str>>),
+    Timeouts(Option<Timeouts>),
+    Server(Option<ObservedServer>),
+    RealServer(Option<ObservedRealServer>),
+    /// An object that another way compares.
+    Elsewhere,
+}
+
+impl Observed {
+    fn of(state: &State, key: &Key) -> Self {
+        match key {
+            Key::Sysctl(name) => Observed::Sysctl(state.sysctls.observed(name).cloned()),
+            Key::Timeouts => Observed::Timeouts(state.timeouts.observed),
+            Key::VirtualServer(key) => Observed::Server(state.servers.observed(key).cloned()),
+            Key::RealServer(server, key) => {
+                let server = state.servers.observed(server);
+                Observed::RealServer(server.and_then(|server| server.real_server(key)))
+            }
+            Key::Link(_) | Key::Address(_) | Key::Entry(..) => Observed::Exists(is_observed(state, key)),
+            // A change of the addresses of the node changes Services, which make objects dirty.
+            Key::NodeAddresses | Key::Set(..) | Key::Rules(_) | Key::Jump(..) => Observed::Elsewhere,
+        }
+    }
+}
+
+/// Whether an object is recorded as existing. Rules and the addresses of the node always are.
+pub(super) fn is_observed(state: &State, key: &Key) -> bool {
+    match key {
+        Key::Sysctl(name) => state.sysctls.is_observed(name),
+        Key::Timeouts => state.timeouts.observed.is_some(),
+        Key::Link(name) => state.links.is_observed(name),
+        Key::Set(family, set) => state.sets.is_observed(&(*family, *set)),
+        Key::Entry(family, set, entry) => state.entries[family.index()][set.index()].is_observed(entry),
+        Key::VirtualServer(key) => state.servers.is_observed(key),
+        Key::RealServer(server, key) => {
+            let server = state.servers.observed(server);
+            server.is_some_and(|server| server.real_server(key).is_some())
+        }
+        Key::Address(key) => state.addresses.is_observed(key),
+        Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses => true,
+    }
+}
+
+/// Reads a set again with its entries.
+fn recheck_set(state: &mut State, kernel: &mut Kernel, family: Family, set: SetId) -> Result<bool, Error> {
+    let (definition, entries): (_, HashSet<Entry>) = match kernel.sets.list_set(&set.name(family)) {
+        Ok(contents) => (Some(contents.header.set), contents.entries.into_iter().collect()),
+        Err(error) if error.is_not_found() => (None, HashSet::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let key = (family, set);
+    let table = &mut state.entries[family.index()][set.index()];
+    let is_same = state.sets.observed(&key) == definition.as_ref()
+        && table.iter_observed().len() == entries.len()
+        && table.iter_observed().all(|(entry, ())| entries.contains(entry));
+    if !is_same {
+        table.observe_all(entries.into_iter().map(|entry| (entry, ())));
+        state.sets.observe(key, definition);
+        state.sets.set_dirty(key);
+    }
+    Ok(!is_same)
+}
+
+/// Reads the tables of a family again and compares the owned chains and jumps with those that were written.
+fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool {
+    let saved = match read_rules(kernel, family) {
+        Ok(saved) if !TABLES.iter().any(|table| saved.is_unreadable(*table)) => saved,
+        _ => return false,
+    };
+    let chains = &mut state.chains[family.index()];
+    let is_same = match &chains.observed {
+        ObservedRules::Written(written) if chains.is_in_place => {
+            let owned = Ownership::new().with_foreign_jumps();
+            diff_operations(&saved, &rules::desired(family, written), &owned).is_empty()
+        }
+        // A step failed since: the plan compares them anyway.
+        _ => false,
+    };
+    if !is_same {
+        chains.observed = ObservedRules::Saved(Box::new(saved));
+        state.set_rules_dirty(family);
+    }
+    !is_same
+}
