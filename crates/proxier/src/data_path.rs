@@ -6,7 +6,7 @@
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
-use kernlink_services::{Changes, Config, Event, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Config, Event, Family, InterfaceAddress, ObjectName, Services};
 
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
@@ -27,6 +27,8 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     type Phase: Copy + Debug + Display + Ord + Send;
     /// Why the kernel could not be read, or an operation failed.
     type Error: Clone + std::error::Error + PartialEq + Send + Sync + 'static;
+    /// The numbers of its desired objects, for [`Status`](crate::Status).
+    type Totals: Clone + Debug + Default + PartialEq + Send;
 
     /// Checks a configuration.
     ///
@@ -125,4 +127,22 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// Makes all objects clean, after a plan compared the dirty ones. Failed operations are retried from the records of
     /// [`Proxier`](crate::Proxier).
     fn clear_dirty(state: &mut Self::State);
+
+    /// What an object is, for counts of operations and failures.
+    fn class(key: &Self::Key) -> Class;
+
+    /// The numbers of the desired objects. Called after every sync: the cost must not depend on the number of Services.
+    fn totals(state: &Self::State) -> Self::Totals;
+}
+
+/// What a kernel object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Class {
+    /// The kind, in lower case with underscores: a label of metrics.
+    pub kind: &'static str,
+    /// The family that it is for. `None`: all families.
+    pub family: Option<Family>,
+    /// Whether all Services of the family depend on it, such as the rules. As long as an operation on such an object fails, the family
+    /// counts as not synced.
+    pub is_shared: bool,
 }

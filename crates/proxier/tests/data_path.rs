@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kernlink_dummylink::{AddressKey, DummyLinks, Error, Fake, LinkAddress, LinkName, Operation, Selection};
+use kernlink_proxier::data_path::Class;
 use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_proxier::table::Table;
 use kernlink_proxier::{DataPath, InvalidConfig, Proxier, Subject};
@@ -34,6 +35,7 @@ impl DataPath for AddressMode {
     type Operation = Operation;
     type Phase = &'static str;
     type Error = Error;
+    type Totals = usize;
     fn validate(_: &Config) -> Result<(), InvalidConfig> {
         Ok(())
     }
@@ -109,6 +111,17 @@ impl DataPath for AddressMode {
     }
     fn clear_dirty(addresses: &mut Addresses) {
         addresses.table.clear_dirty();
+    }
+    fn class(_: &AddressKey) -> Class {
+        let (kind, family) = ("address", None);
+        Class {
+            kind,
+            family,
+            is_shared: false,
+        }
+    }
+    fn totals(addresses: &Addresses) -> usize {
+        addresses.table.len()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The identity of a kernel object of IPVS mode of any kind.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_ipset::Entry;
@@ -8,6 +9,7 @@ use kernlink_ipvs::{RealServerKey, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::sets::SetId;
+use crate::data_path::Class;
 
 /// A kernel object of IPVS mode.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +37,30 @@ pub enum Key {
     Address(AddressKey),
     /// The addresses of the interfaces of this node, without those of the dummy link. They are read, and not changed.
     NodeAddresses,
+}
+
+impl Key {
+    /// What the object is. kube-proxy does not count a sync as successful if the link, a set or the rules could not be written.
+    pub(super) fn class(&self) -> Class {
+        let of_address = |address: IpAddr| Some(Family::of(address));
+        let (kind, family, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", None, false),
+            Key::Timeouts => ("timeouts", None, false),
+            Key::Link(_) => ("link", None, true),
+            Key::Set(family, _) => ("set", Some(*family), true),
+            Key::Entry(family, ..) => ("entry", Some(*family), false),
+            Key::Rules(family) => ("rules", Some(*family), true),
+            Key::Jump(family, _) => ("jump", Some(*family), true),
+            Key::VirtualServer(key) => ("virtual_server", key.address().and_then(of_address), false),
+            Key::RealServer(key, _) => ("real_server", key.address().and_then(of_address), false),
+            Key::Address(key) => ("address", of_address(key.address()), false),
+        };
+        Class {
+            kind,
+            family,
+            is_shared,
+        }
+    }
 }
 
 impl fmt::Display for Key {

@@ -20,6 +20,7 @@ pub mod rules;
 pub mod sets;
 mod state;
 pub mod sysctls;
+pub mod totals;
 mod virtual_servers;
 
 use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
@@ -41,7 +42,8 @@ pub use self::order::Phase;
 pub use self::sets::SetId;
 pub use self::state::{DesiredVirtualServer, HostFacts, State};
 pub use self::sysctls::Sysctl;
-use crate::data_path::DataPath;
+pub use self::totals::{FamilyTotals, Totals};
+use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
 
@@ -76,6 +78,7 @@ impl DataPath for IpvsMode {
     type Operation = Operation;
     type Phase = Phase;
     type Error = Error;
+    type Totals = Totals;
 
     fn validate(config: &Config) -> Result<(), InvalidConfig> {
         config.validate()
@@ -162,5 +165,13 @@ impl DataPath for IpvsMode {
 
     fn clear_dirty(state: &mut State) {
         state.clear_dirty();
+    }
+
+    fn class(key: &Key) -> Class {
+        key.class()
+    }
+
+    fn totals(state: &State) -> Totals {
+        state.totals()
     }
 }

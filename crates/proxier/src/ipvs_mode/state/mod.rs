@@ -26,6 +26,7 @@ use super::key::Key;
 use super::options::IpvsOptions;
 use super::sets::SetId;
 use super::sysctls;
+use super::totals::{Sums, Totals};
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -50,6 +51,8 @@ pub struct State {
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
+    /// The totals of the service ports, by family.
+    sums: [Sums; 2],
     /// The frontends that processes of this node must not reach, each with the number of its service ports.
     denied_to_node: [BTreeMap<FrontendKey, usize>; 2],
     /// Events about Services as a whole.
@@ -100,6 +103,7 @@ impl State {
             chains: std::array::from_fn(|_| Chains::default()),
             servers: Table::default(),
             ports: Vec::new(),
+            sums: std::array::from_fn(|_| Sums::default()),
             denied_to_node: std::array::from_fn(|_| BTreeMap::new()),
             service_events: NameMap::default(),
             is_outdated: false,
@@ -212,6 +216,30 @@ impl State {
             + self.sets.work()
             + self.servers.work()
             + entries.sum::<usize>()
+    }
+
+    /// The numbers of desired objects.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let of_family = |family: Family| {
+            let tables = &self.entries[family.index()];
+            let mut entries = [0; SetId::ALL.len()];
+            for set in SetId::ALL {
+                entries[set.index()] = tables[set.index()].len();
+            }
+            self.sums[family.index()].totals(entries)
+        };
+        let mut totals = Totals::default();
+        for family in Family::ALL {
+            totals.families[family.index()] = of_family(family);
+        }
+        let is_foreign = |key: &&VirtualServerKey| {
+            self.servers
+                .observed(key)
+                .is_some_and(|server| !server.is_owned)
+        };
+        totals.foreign_virtual_servers = self.foreign.iter().filter(is_foreign).count();
+        totals
     }
 
     /// Makes an object dirty.

@@ -6,13 +6,14 @@ use kernlink_dummylink::AddressKey;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::{
-    Changes, Event, Family, FrontendKey, ObjectName, ServicePortId, ServicePortKey, Services,
+    Changes, Event, Family, FrontendKey, ObjectName, ServicePort, ServicePortId, Services,
 };
 
 use super::{DesiredServer, State};
 use crate::ipvs_mode::compile::{Compiled, CompiledFrontend, compile};
 use crate::ipvs_mode::options;
 use crate::ipvs_mode::sets::SetId;
+use crate::ipvs_mode::totals::PortTotals;
 use crate::plan::Subject;
 
 /// The kernel objects that a service port needs.
@@ -24,6 +25,7 @@ pub(super) struct PortObjects {
     pub(super) frontends: Box<[PortFrontend]>,
     entries: Box<[(SetId, Entry)]>,
     pub(super) events: Box<[Event]>,
+    totals: PortTotals,
 }
 
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ pub(super) struct PortFrontend {
 }
 
 impl PortObjects {
-    fn of(family: Family, service: &ObjectName, compiled: &mut Compiled) -> Self {
+    fn of(port: &ServicePort, compiled: &mut Compiled) -> Self {
         let frontend = |frontend: &mut CompiledFrontend| PortFrontend {
             key: frontend.virtual_server.key,
             address: frontend.address,
@@ -43,8 +45,9 @@ impl PortObjects {
             denied_to_node: frontend.denied_to_node,
         };
         Self {
-            family: Some(family),
-            service: Some(service.clone()),
+            family: Some(port.key.family),
+            service: Some(port.key.name.service.clone()),
+            totals: PortTotals::of(port, compiled),
             frontends: compiled.frontends.iter_mut().map(frontend).collect(),
             entries: std::mem::take(&mut compiled.entries).into_boxed_slice(),
             events: std::mem::take(&mut compiled.events).into_boxed_slice(),
@@ -107,7 +110,7 @@ impl State {
             };
             let options = options::options(&port.options, &self.defaults);
             let compiled = compile(port, services.owned_frontends(id), &options);
-            self.replace_port(id, Some((&port.key, compiled)), &mut events);
+            self.replace_port(id, Some((port, compiled)), &mut events);
         }
         for name in named {
             let service = services.service(name);
@@ -140,7 +143,7 @@ impl State {
     fn replace_port(
         &mut self,
         id: ServicePortId,
-        compiled: Option<(&ServicePortKey, Compiled)>,
+        compiled: Option<(&ServicePort, Compiled)>,
         events: &mut Vec<Event>,
     ) {
         let index = id.index();
@@ -152,16 +155,19 @@ impl State {
         };
         let before = std::mem::take(place);
         let (now, servers) = match compiled {
-            Some((key, mut compiled)) => (
-                PortObjects::of(key.family, &key.name.service, &mut compiled),
-                compiled.frontends,
-            ),
+            Some((port, mut compiled)) => (PortObjects::of(port, &mut compiled), compiled.frontends),
             None => (PortObjects::default(), Vec::new()),
         };
         let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
         let subject = &subject;
         let new = now.events.iter().filter(|event| !before.events.contains(event));
         events.extend(new.cloned());
+        if let (Some(family), Some(service)) = (before.family, &before.service) {
+            self.sums[family.index()].remove(service, &before.totals);
+        }
+        if let (Some(family), Some(service)) = (now.family, &now.service) {
+            self.sums[family.index()].add(service, &now.totals);
+        }
         if before.family == now.family && before.service == now.service {
             self.update_references(id, &before, &now, servers, subject);
         } else {
