@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::model::{
     ExclusionReason, Frontend, HealthCheck, InterfaceAddress, Model, NodeFacts, ServicePort, ServicePortKey,
 };
-use crate::source::{Change, Kind, ObjectName, Service, SourceId};
+use crate::source::{Change, Kind, Node, ObjectName, Service, SourceId};
 
 /// The Services of a cluster, resolved for one node: every frontend with its owner and its endpoints.
 ///
@@ -158,6 +158,24 @@ impl Services {
     #[must_use]
     pub fn health_checks(&self, family: Family) -> Vec<&HealthCheck> {
         self.arbitration.health_checks(family)
+    }
+
+    /// The health-check node port with this number. `None` if no Service has it.
+    #[must_use]
+    pub fn health_check(&self, family: Family, port: u16) -> Option<&HealthCheck> {
+        self.arbitration.health_check(family, port)
+    }
+
+    /// This node as delivered by its source. `None` if its object does not exist, or was deleted.
+    #[must_use]
+    pub fn node(&self) -> Option<&Node> {
+        self.model.node()
+    }
+
+    /// The number of Services as delivered by their sources.
+    #[must_use]
+    pub fn number_of_services(&self) -> usize {
+        self.model.number_of_services()
     }
 
     /// A Service as delivered by its source. `None` if it does not exist.

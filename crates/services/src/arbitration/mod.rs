@@ -142,6 +142,11 @@ impl Arbitration {
         checks
     }
 
+    pub(crate) fn health_check(&self, family: Family, port: u16) -> Option<&HealthCheck> {
+        let candidates = self.health_checks[family.index()].get(&port)?;
+        self.ports.get(candidates.owner())?.health_check.as_ref()
+    }
+
     /// All events about service ports, sorted.
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut events: Vec<Event> = self

@@ -118,6 +118,16 @@ impl Model {
         self.services.iter().map(Arc::as_ref)
     }
 
+    pub(crate) fn number_of_services(&self) -> usize {
+        self.services.len()
+    }
+
+    /// This node, unless its object does not exist.
+    pub(crate) fn node(&self) -> Option<&Node> {
+        self.nodes
+            .get(&ObjectName::new("", Arc::clone(&self.config.node_name)))
+    }
+
     pub(crate) fn register_source(&mut self, source: SourceId, kind: Kind) {
         match kind {
             Kind::Service => self.services.register(source),

@@ -54,6 +54,10 @@ impl<T: Object> Objects<T> {
         self.versions.values().map(|versions| &versions.effective.1)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.versions.len()
+    }
+
     /// Adds a source that has not delivered its first full list.
     pub(super) fn register(&mut self, source: SourceId) {
         if !self.sources.iter().any(|(known, _)| *known == source) {

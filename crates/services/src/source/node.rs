@@ -18,6 +18,9 @@ pub struct Node {
     pub addresses: Vec<NodeAddress>,
     /// `spec.podCIDRs`, at most one of each family.
     pub pod_cidrs: Vec<IpNet>,
+    /// Whether `metadata.deletionTimestamp` is set, or `spec.taints` has the key `ToBeDeletedByClusterAutoscaler`. Load balancers should
+    /// not send traffic to such a node; the Services on it do not depend on it.
+    pub is_leaving: bool,
 }
 
 impl Node {
@@ -29,6 +32,7 @@ impl Node {
             zone: None,
             addresses: Vec::new(),
             pod_cidrs: Vec::new(),
+            is_leaving: false,
         }
     }
 
