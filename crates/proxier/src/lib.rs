@@ -2,6 +2,7 @@
 
 mod apply;
 pub mod data_path;
+pub mod durations;
 pub mod error;
 mod first;
 #[cfg(feature = "health")]
@@ -15,6 +16,7 @@ pub mod report;
 pub mod retry;
 pub mod runner;
 pub mod schedule;
+pub mod status;
 pub mod table;
 
 #[cfg(feature = "kubernetes")]
@@ -26,6 +28,7 @@ pub use kernlink_services::{
 };
 
 pub use self::data_path::DataPath;
+pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
 pub use self::ipvs_mode::{Config, IpvsMode, Kernel};
 pub use self::lock::Lock;
@@ -35,3 +38,4 @@ pub use self::report::{Counts, Outcome, Report};
 pub use self::retry::Backoff;
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
+pub use self::status::Status;

@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_services::{Change, Changes, Event, Kind, Services, SourceId};
+use kernlink_services::{Change, Changes, Event, Family, Kind, Services, SourceId};
 
 use crate::apply;
 use crate::data_path::DataPath;
+use crate::durations::{Durations, Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
 use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
@@ -35,6 +36,9 @@ pub struct Proxier<M: DataPath> {
     /// Events about the host that were returned and are still true.
     host_events: BTreeSet<Event>,
     cost: Cost,
+    /// Health-check node ports that changed, and that no sync has returned.
+    health_checks: BTreeSet<(Family, u16)>,
+    stopwatch: Stopwatch,
 }
 
 struct KernelApis<M: DataPath>(M::Kernel);
@@ -76,12 +80,19 @@ impl<M: DataPath> Proxier<M> {
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
             cost: Cost::default(),
+            health_checks: BTreeSet::new(),
+            stopwatch: Stopwatch::default(),
         })
     }
 
     /// Sets the delays between attempts of failed operations.
     pub fn set_backoff(&mut self, backoff: Backoff) {
         self.retries.set_backoff(backoff);
+    }
+
+    /// Sets the clock that measures the stages of a sync, such as [`Instant::now`]: [`Synced::durations`]. It is used for nothing else.
+    pub fn set_clock(&mut self, clock: fn() -> Instant) {
+        self.stopwatch.set_clock(clock);
     }
 
     /// Applies a change of a source. Returns new events about single objects; the next sync returns the events about conflicts, frontends
@@ -201,6 +212,7 @@ impl<M: DataPath> Proxier<M> {
         if let Some(not_synced) = self.services.not_synced() {
             return Err(SyncError::NotSynced(not_synced));
         }
+        self.stopwatch.start();
         let (due, dependents) = self.retries.take_due(now);
         for key in due.iter().chain(&dependents) {
             M::set_dirty(&mut self.state, key);
@@ -221,11 +233,14 @@ impl<M: DataPath> Proxier<M> {
             self.reread(&due)?;
             self.read_rechecked()?;
         }
+        self.stopwatch.end(Stage::Read);
         let updated = self.services.update();
         self.cost.resolved += updated.resolved;
         self.cost.map_entries += updated.map_entries;
         self.pending.extend(updated.events);
-        Ok((self.services.take_changes(), is_listing))
+        let changes = self.services.take_changes();
+        self.health_checks.extend(&changes.health_checks);
+        Ok((changes, is_listing))
     }
 
     /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
@@ -242,6 +257,7 @@ impl<M: DataPath> Proxier<M> {
                 M::set_dirty(&mut self.state, &key);
             }
         }
+        self.stopwatch.end(Stage::Compile);
         // Before another operation is planned for such a key, its object is read again.
         if !is_listing {
             let state = &self.state;
@@ -250,6 +266,7 @@ impl<M: DataPath> Proxier<M> {
                 M::set_dirty(&mut self.state, key);
             }
             self.reread(&unknown)?;
+            self.stopwatch.end(Stage::Read);
         }
         Ok(())
     }
@@ -286,7 +303,9 @@ impl<M: DataPath> Proxier<M> {
     fn make_plan(&mut self) -> Built<M> {
         let mut builder = PlanBuilder::new(&self.retries);
         M::plan(&mut self.state, &mut builder);
-        builder.finish()
+        let built = builder.finish();
+        self.stopwatch.end(Stage::Plan);
+        built
     }
 
     fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
@@ -325,6 +344,7 @@ impl<M: DataPath> Proxier<M> {
             self.retries.depend(&on, dependent);
         }
         M::clear_dirty(&mut self.state);
+        self.stopwatch.end(Stage::Apply);
         Synced {
             plan,
             report,
@@ -335,6 +355,8 @@ impl<M: DataPath> Proxier<M> {
                 self.retries.next()
             },
             waiting: self.retries.len(),
+            health_checks: std::mem::take(&mut self.health_checks),
+            durations: self.stopwatch.take(),
         }
     }
 
@@ -348,6 +370,11 @@ impl<M: DataPath> Proxier<M> {
     #[must_use]
     pub fn state(&self) -> &M::State {
         &self.state
+    }
+
+    /// The kernel objects whose operations failed and are retried, in no particular order. [`Synced::waiting`] is their number.
+    pub fn waiting(&self) -> impl Iterator<Item = &M::Key> {
+        self.retries.keys()
     }
 
     /// The counters of work since the proxier was made.
@@ -383,6 +410,11 @@ pub struct Synced<M: DataPath> {
     pub next: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,
+    /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
+    /// [`Services::health_check`] returns the present value. The first sync names all of them.
+    pub health_checks: BTreeSet<(Family, u16)>,
+    /// How long the stages took. All 0 without [`Proxier::set_clock`].
+    pub durations: Durations,
 }
 
 impl<M: DataPath> Synced<M> {
@@ -392,12 +424,15 @@ impl<M: DataPath> Synced<M> {
         self.plan.append(second.plan);
         self.report.append(second.report, steps);
         self.events.extend(second.events);
+        self.health_checks.extend(second.health_checks);
         Self {
             plan: self.plan,
             report: self.report,
             events: self.events,
             next: second.next,
             waiting: second.waiting,
+            health_checks: self.health_checks,
+            durations: self.durations.plus(second.durations),
         }
     }
 

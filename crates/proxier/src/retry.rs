@@ -213,6 +213,11 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         self.queue.first().map(|(due, _)| *due)
     }
 
+    /// The keys whose operations failed.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.records.keys()
+    }
+
     /// The number of keys whose operations failed.
     pub(crate) fn len(&self) -> usize {
         self.records.len()

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use kernlink_services::{Change, Event, Kind, SourceId};
+use kernlink_services::{Change, Event, Family, HealthCheck, Kind, SourceId};
 
 use crate::data_path::DataPath;
 use crate::error::{InvalidConfig, SyncError};
 use crate::proxier::{Proxier, Synced};
 use crate::schedule::{Due, Schedule};
+use crate::status::{Recorder, Status};
 
 /// What happened on the thread of a [`Runner`].
 #[derive(Debug)]
@@ -44,6 +46,23 @@ enum Command<M: DataPath> {
 pub struct Runner<M: DataPath> {
     commands: Sender<Command<M>>,
     thread: Option<JoinHandle<Proxier<M>>>,
+    recorder: Shared<M>,
+}
+
+/// The status, which callers read and write while a sync is in progress.
+struct Shared<M: DataPath>(Arc<Mutex<Recorder<M>>>);
+
+impl<M: DataPath> Clone for Shared<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M: DataPath> Shared<M> {
+    fn lock(&self) -> MutexGuard<'_, Recorder<M>> {
+        // A panic while it was locked leaves numbers that are too low at worst.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<M: DataPath> fmt::Debug for Runner<M> {
@@ -68,17 +87,22 @@ where
     /// # Errors
     /// If the system cannot start a thread.
     pub fn start(
-        proxier: Proxier<M>,
+        mut proxier: Proxier<M>,
         schedule: Schedule,
         notify: impl FnMut(Notice<M>) + Send + 'static,
     ) -> io::Result<Self> {
+        proxier.set_clock(Instant::now);
+        let families = proxier.services().config().families.iter().copied();
+        let recorder = Shared(Arc::new(Mutex::new(Recorder::new(families))));
+        let shared = recorder.clone();
         let (commands, received) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("kernlink-proxier".to_owned())
-            .spawn(move || run(proxier, schedule, &received, notify))?;
+            .spawn(move || run(proxier, schedule, &received, &shared, notify))?;
         Ok(Self {
             commands,
             thread: Some(thread),
+            recorder,
         })
     }
 }
@@ -86,6 +110,9 @@ where
 impl<M: DataPath> Runner<M> {
     /// Applies a change of a source, as [`Proxier::change`].
     pub fn change(&self, source: SourceId, change: Change) {
+        self.recorder
+            .lock()
+            .on_change(&change, Instant::now(), SystemTime::now());
         self.send(Command::Change(source, Box::new(change)));
     }
 
@@ -113,6 +140,19 @@ impl<M: DataPath> Runner<M> {
     /// when another program may have removed or changed them.
     pub fn recheck(&self, keys: Vec<M::Key>) {
         self.send(Command::Recheck(keys));
+    }
+
+    /// The present status. Does not wait for a sync in progress.
+    #[must_use]
+    pub fn status(&self) -> Status<M> {
+        self.recorder.lock().status().clone()
+    }
+
+    /// The health-check node port with this number, as of the last sync. `None` if no Service has it. Does not wait for a sync in
+    /// progress.
+    #[must_use]
+    pub fn health_check(&self, family: Family, port: u16) -> Option<HealthCheck> {
+        self.recorder.lock().health_check(family, port).cloned()
     }
 
     /// Whether the thread has ended although the runner was not stopped: it panicked.
@@ -156,6 +196,7 @@ fn run<M: DataPath>(
     mut proxier: Proxier<M>,
     mut schedule: Schedule,
     commands: &Receiver<Command<M>>,
+    recorder: &Shared<M>,
     mut notify: impl FnMut(Notice<M>),
 ) -> Proxier<M> {
     if proxier.services().has_synced() {
@@ -168,7 +209,7 @@ fn run<M: DataPath>(
             if matches!(command, Command::Stop) {
                 return proxier;
             }
-            handle(command, &mut proxier, &mut schedule, &mut notify);
+            handle(command, &mut proxier, &mut schedule, recorder, &mut notify);
             handled += 1;
             if handled == COMMANDS_BEFORE_SYNC {
                 break;
@@ -190,12 +231,15 @@ fn run<M: DataPath>(
         if due == Due::Resync {
             proxier.resync();
         }
+        recorder.lock().on_started();
         match proxier.sync(now) {
             Ok(synced) => {
+                recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
                 schedule.on_report(Instant::now(), synced.next);
                 notify(Notice::Synced(Box::new(synced)));
             }
             Err(error) => {
+                recorder.lock().on_error(&error, SystemTime::now());
                 schedule.on_error(Instant::now());
                 notify(Notice::Failed(error));
             }
@@ -225,6 +269,7 @@ fn handle<M: DataPath>(
     command: Command<M>,
     proxier: &mut Proxier<M>,
     schedule: &mut Schedule,
+    recorder: &Shared<M>,
     notify: &mut impl FnMut(Notice<M>),
 ) {
     let now = Instant::now();
@@ -257,6 +302,7 @@ fn handle<M: DataPath>(
     };
     schedule.on_change(now);
     if !events.is_empty() {
+        recorder.lock().on_events(&events, SystemTime::now());
         notify(Notice::Events(events));
     }
 }
