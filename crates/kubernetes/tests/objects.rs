@@ -163,6 +163,30 @@ fn lines(errors: &[FieldError]) -> Vec<String> {
 }
 
 #[test]
+fn a_node_that_is_deleted_or_removed_by_the_autoscaler_is_leaving() {
+    let is_leaving = |node: &core::Node| {
+        let converted = Converter::new().node(node);
+        assert_eq!(converted.errors, []);
+        converted.object.unwrap().is_leaving
+    };
+    assert!(!is_leaving(&node()));
+    let mut deleted = node();
+    deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+    assert!(deleted.metadata.deletion_timestamp.is_some());
+    assert!(is_leaving(&deleted));
+    let tainted = |key: &str| {
+        let mut node = node();
+        node.spec.as_mut().unwrap().taints = Some(vec![core::Taint {
+            key: key.to_owned(),
+            ..core::Taint::default()
+        }]);
+        is_leaving(&node)
+    };
+    assert!(tainted("ToBeDeletedByClusterAutoscaler"));
+    assert!(!tainted("node.kubernetes.io/unreachable"));
+}
+
+#[test]
 fn a_service_is_converted() {
     let converted = Converter::new().service(&service());
     assert_eq!(converted.errors, []);

@@ -14,7 +14,9 @@ pub(super) fn convert(object: &api::Node, names: &mut Names, errors: &mut FieldE
     let labels = metadata.labels.as_ref();
     node.zone = names.intern_some(labels.and_then(|labels| labels.get("topology.kubernetes.io/zone")));
     let taints = object.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let is_to_be_deleted = taints.into_iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
+    let is_to_be_deleted = taints
+        .into_iter()
+        .any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
     node.is_leaving = metadata.deletion_timestamp.is_some() || is_to_be_deleted;
     Some(node)
 }
