@@ -125,6 +125,7 @@ const RULES: &[Rule] = &[
 const SHARED_MODULES: &[&str] = &[
     "crate::apply",
     "crate::data_path",
+    "crate::durations",
     "crate::error",
     "crate::first",
     "crate::plan",
@@ -133,6 +134,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::retry",
     "crate::runner",
     "crate::schedule",
+    "crate::status",
     "crate::table",
 ];
 

@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_ipset::Entry;
 use kernlink_ipvs::ForwardingMethod;
-use kernlink_proxier::ipvs_mode::{Config, SetId};
+use kernlink_proxier::ipvs_mode::{Config, FamilyTotals, SetId};
 use kernlink_services::{
-    Change, Changes, EndpointSlice, Family, FrontendKey, Kind, Node, ObjectChange, ObjectName, Service,
+    Change, Changes, EndpointSlice, Family, FrontendKey, FrontendKind, Kind, Node, ObjectChange, ObjectName,
+    Service, TrafficPolicy,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -178,6 +179,38 @@ fn shuffled(steps: Vec<Step>, keys: &[u64], updates: u64) -> Vec<Step> {
         .collect()
 }
 
+/// The numbers of a family, counted anew.
+fn counted(desired: &Desired, family: Family) -> FamilyTotals {
+    let (services, state) = (&desired.services, &desired.state);
+    let mut totals = FamilyTotals::default();
+    let mut without_local: [BTreeSet<&ObjectName>; 2] = Default::default();
+    for (_, port) in services.ports().filter(|(_, port)| port.key.family == family) {
+        let endpoints = port.endpoints.cluster.iter().chain(&port.endpoints.local);
+        let endpoints: BTreeSet<_> = endpoints
+            .map(|endpoint| (endpoint.address, endpoint.port))
+            .collect();
+        totals.service_ports += 1;
+        totals.endpoints += endpoints.len();
+        let is_without_local = port.endpoints.has_any && port.endpoints.local.is_empty();
+        for frontend in port.frontends.iter().filter(|_| is_without_local) {
+            if frontend.policy == TrafficPolicy::Local {
+                let is_external = frontend.kind != FrontendKind::ClusterIp;
+                without_local[usize::from(is_external)].insert(&port.key.name.service);
+            }
+        }
+    }
+    for server in state.virtual_servers(family) {
+        totals.virtual_servers += 1;
+        totals.real_servers += server.real_servers.len();
+    }
+    totals.addresses = state.addresses(family).count();
+    for set in SetId::ALL {
+        totals.entries[set.index()] = state.entries(set, family).len();
+    }
+    [totals.no_local_internal, totals.no_local_external] = without_local.map(|names| names.len());
+    totals
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -193,6 +226,15 @@ proptest! {
         rebuilt.set_config(&config());
         rebuilt.update();
         prop_assert_eq!(differences(&updated, &rebuilt), "");
+    }
+
+    #[test]
+    fn the_numbers_of_objects_equal_those_counted_anew(steps in vec(step(), 1..40)) {
+        run(&steps, |desired, _| {
+            for family in Family::ALL {
+                assert_eq!(*desired.state.totals().family(family), counted(desired, family));
+            }
+        });
     }
 
     #[test]

@@ -8,7 +8,8 @@ use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel, Proxier};
 use kernlink_proxier::runner::{Notice, Runner};
 use kernlink_proxier::schedule::{Intervals, Schedule};
 use kernlink_proxier::services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Service, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
+    SourceId,
 };
 
 const SOURCE: SourceId = SourceId(0);
@@ -89,6 +90,25 @@ fn the_first_sync_waits_for_all_sources_and_changes_follow() {
             .sum::<usize>(),
         2
     );
+}
+
+#[test]
+fn the_status_counts_changes_when_they_are_delivered_and_syncs_when_they_end() {
+    let (runner, notices) = start();
+    runner.change(SOURCE, service());
+    let status = runner.status();
+    assert_eq!((status.changes[&Kind::Service].total, status.syncs), (1, 0));
+    assert!(status.pending_since().is_some() && status.last_success().is_none());
+    deliver(&runner);
+    synced(&notices);
+    let status = runner.status();
+    assert_eq!(status.changes[&Kind::Service].total, 2);
+    assert_eq!(status.changes[&Kind::EndpointSlice].total, 1);
+    assert!(status.last_success().is_some() && status.pending_since().is_none());
+    assert_eq!((status.syncs, status.services), (1, 1));
+    assert_eq!(status.totals.family(Family::Ipv4).real_servers, 1);
+    assert!(status.last_sync.unwrap().counts.done > 20);
+    assert_eq!(runner.health_check(Family::Ipv4, 32_001), None);
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::{Instant, SystemTime};
 use kernlink_base::ErrorChain;
 use kernlink_services::{Change, Event, Family, HealthCheck, Kind, ObjectChange};
 
-use super::{ChangeCounts, FamilyStatus, Histogram, LastSync, OperationCounts, RecentEvent, SYNC_SECONDS, Status};
+use super::{
+    ChangeCounts, FamilyStatus, Histogram, LastSync, OperationCounts, RecentEvent, SYNC_SECONDS, Status,
+};
 use crate::data_path::{Class, DataPath};
 use crate::error::SyncError;
 use crate::proxier::{Cost, Proxier, Synced};

@@ -233,11 +233,8 @@ impl State {
         for family in Family::ALL {
             totals.families[family.index()] = of_family(family);
         }
-        let is_foreign = |key: &&VirtualServerKey| {
-            self.servers
-                .observed(key)
-                .is_some_and(|server| !server.is_owned)
-        };
+        let is_foreign =
+            |key: &&VirtualServerKey| self.servers.observed(key).is_some_and(|server| !server.is_owned);
         totals.foreign_virtual_servers = self.foreign.iter().filter(is_foreign).count();
         totals
     }
