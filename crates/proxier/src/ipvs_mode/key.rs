@@ -53,6 +53,7 @@ impl Key {
             Key::Jump(family, _) => ("jump", Some(*family), true),
             Key::VirtualServer(key) => ("virtual_server", key.address().and_then(of_address), false),
             Key::RealServer(key, _) => ("real_server", key.address().and_then(of_address), false),
+            Key::NodeAddresses => ("node_addresses", None, false),
             Key::Address(key) => ("address", of_address(key.address()), false),
         };
         Class {
