@@ -58,6 +58,7 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("setpriv", "util-linux"),
     Program::new("sh", "dash"),
     Program::new("sleep", "coreutils"),
+    Program::new("strace", "strace"),
     Program::new("unshare", "util-linux"),
 ];
 
