@@ -1,24 +1,26 @@
-//! Traces a packet through desired sets, chains and virtual servers as the kernel does, and returns where it ends. So tests can check
-//! the effect on traffic independently of the rules that cause it.
+//! Traces a packet through sets, chains and virtual servers as the kernel does, and returns where it ends. So tests can check the effect on
+//! traffic independently of the rules that cause it. The objects are the desired ones, or those of the fake kernel.
 //!
 //! The order of the hooks is the kernel's. A packet from an interface passes nat PREROUTING, filter INPUT and IPVS, which forwards it
 //! through nat POSTROUTING. A packet of a local process passes nat OUTPUT, IPVS, filter OUTPUT and nat POSTROUTING. If no virtual server
 //! accepts it and the address is local, it comes back in at filter INPUT.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::collections::BTreeSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
+use kernlink_dummylink::Selection;
 use kernlink_ipset::{Element, Entry, Network as SetNetwork, Protocol as SetProtocol, ProtocolPort};
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, ConntrackState, IpvsMatch, SetDirection,
 };
 use kernlink_iptables_restore::targets::MarkTarget;
 use kernlink_iptables_restore::{
-    ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Table, Target,
+    Chain, ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Save, Table, Target,
 };
-use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, VirtualServerKey};
-use kernlink_proxier::ipvs_mode::{SetId, State, rules};
+use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, RealServer, VirtualServerKey};
+use kernlink_proxier::ipvs_mode::{Kernel, SetId, State, rules};
 use kernlink_services::{Family, Protocol};
 
 /// The first packet of a connection.
@@ -78,6 +80,16 @@ pub(crate) struct Served {
     masqueraded: bool,
 }
 
+impl Served {
+    /// Whether connections work this way if they work the other way. If the packet is masqueraded, the reply always returns through this
+    /// node, but only packets of the forwarding method masquerading may be.
+    pub(crate) fn works_if(&self, other: &Self) -> bool {
+        let is_masquerading = self.forwarding == ForwardingMethod::Masquerade;
+        (self.by, self.forwarding) == (other.by, other.forwarding)
+            && (self.masqueraded == other.masqueraded || (self.masqueraded && is_masquerading))
+    }
+}
+
 impl std::fmt::Display for Served {
     /// `10.244.1.21:8080 kept`, followed by the forwarding method unless it is masquerading.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,21 +138,59 @@ enum Verdict {
     Continue,
 }
 
-/// A node whose kernel is in a desired state.
-pub(crate) struct Tracer<'a> {
-    desired: &'a State,
-    /// The addresses of its links without the dummy link.
-    node: BTreeSet<IpAddr>,
+/// A node.
+pub(crate) struct Tracer {
+    /// The addresses of its links.
+    addresses: HashSet<IpAddr>,
+    servers: HashMap<VirtualServerKey, Vec<RealServer>>,
+    sets: HashMap<String, HashSet<Entry>>,
     rules: [Ruleset; 2],
 }
 
-impl<'a> Tracer<'a> {
-    pub(crate) fn new(desired: &'a State, node: impl IntoIterator<Item = IpAddr>) -> Self {
-        Self {
-            desired,
-            node: node.into_iter().collect(),
-            rules: Family::ALL.map(|family| desired.rules(family)),
+impl Tracer {
+    /// A node in the desired state, with these addresses in addition to those of the dummy link.
+    pub(crate) fn new(desired: &State, node: impl IntoIterator<Item = IpAddr>) -> Self {
+        let mut tracer = Self {
+            addresses: node.into_iter().collect(),
+            servers: HashMap::new(),
+            sets: HashMap::new(),
+            rules: Family::ALL.map(|family| with_jumps(desired.rules(family))),
+        };
+        for family in Family::ALL {
+            tracer.addresses.extend(desired.addresses(family));
+            for server in desired.virtual_servers(family) {
+                let real_servers = server.real_servers.to_vec();
+                tracer.servers.insert(server.virtual_server.key, real_servers);
+            }
+            for id in SetId::ALL {
+                let entries = desired.entries(id, family).cloned().collect();
+                tracer.sets.insert(id.text(family).to_owned(), entries);
+            }
         }
+        tracer
+    }
+
+    /// A node with the objects of a kernel.
+    pub(crate) fn of_kernel(kernel: &mut Kernel) -> Self {
+        let addresses = kernel.links.list(Selection::All).unwrap().into_iter();
+        let servers = kernel.ipvs.list_all().unwrap().into_iter();
+        let sets = kernel.sets.list().unwrap().into_iter();
+        let mut rules = |family| kernel.rules.save(&Save::all(family)).unwrap();
+        Self {
+            addresses: addresses.map(|address| address.address.key.address()).collect(),
+            servers: servers
+                .map(|(server, real_servers)| (server.key, real_servers))
+                .collect(),
+            sets: sets
+                .map(|set| (set.header.set.name.to_string(), set.entries.into_iter().collect()))
+                .collect(),
+            rules: Family::ALL.map(&mut rules),
+        }
+    }
+
+    /// The virtual servers.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &VirtualServerKey> {
+        self.servers.keys()
     }
 
     pub(crate) fn trace(&self, mut packet: Packet) -> End {
@@ -169,16 +219,12 @@ impl<'a> Tracer<'a> {
             packet.destination.port(),
             ipvs_protocol(packet.protocol),
         );
-        let Some(server) = self.desired.virtual_server(&key) else {
+        let Some(real_servers) = self.servers.get(&key) else {
             return self.without_server(packet);
         };
         packet.virtual_server = Some(key);
         let mut served = Vec::new();
-        for real_server in server
-            .real_servers
-            .iter()
-            .filter(|server| !server.weight.is_draining())
-        {
+        for real_server in real_servers.iter().filter(|server| !server.weight.is_draining()) {
             let mut packet = packet.clone();
             let by = SocketAddr::new(real_server.key.address, real_server.key.port);
             // Other methods do not change the packet. The outer packet of a tunnel has the same mark.
@@ -227,27 +273,17 @@ impl<'a> Tracer<'a> {
     }
 
     fn is_local(&self, address: IpAddr) -> bool {
-        address.is_loopback()
-            || self.node.contains(&address)
-            || self
-                .desired
-                .has_entry(SetId::IpvsIps, Family::of(address), &Entry::ip(address))
+        address.is_loopback() || self.addresses.contains(&address)
     }
 
-    /// Follows the jumps of a built-in chain. The last one inserted is the first rule.
+    /// Follows a built-in chain, whose policy is to accept.
     fn builtin(&self, table: Table, chain: &str, packet: &mut Packet) -> Verdict {
-        for jump in rules::jumps().into_iter().rev() {
-            if jump.table == table && jump.chain.as_str() == chain {
-                let Some(Target::Jump(to)) = jump.rule.target else {
-                    panic!("{:?}", jump.rule)
-                };
-                let verdict = self.chain(table, &to, packet);
-                if verdict != Verdict::Continue {
-                    return verdict;
-                }
-            }
+        let name = ChainName::new(chain).unwrap();
+        let rules = &self.rules[Family::of(packet.destination.ip()).index()];
+        if rules.chain(table, &name).is_none() {
+            return Verdict::Continue;
         }
-        Verdict::Continue
+        self.chain(table, &name, packet)
     }
 
     fn chain(&self, table: Table, name: &ChainName, packet: &mut Packet) -> Verdict {
@@ -270,6 +306,10 @@ impl<'a> Tracer<'a> {
                     match *change {
                         MarkTarget::Or(bits) => packet.mark |= bits,
                         MarkTarget::Xor(bits) => packet.mark ^= bits,
+                        // The kernel's form of both.
+                        MarkTarget::SetXmark(bits, mask) => {
+                            packet.mark = (packet.mark & !mask.unwrap_or(u32::MAX)) ^ bits;
+                        }
                         other => panic!("{other:?}"),
                     }
                     Verdict::Continue
@@ -332,7 +372,8 @@ impl<'a> Tracer<'a> {
         let id = SetId::ALL
             .into_iter()
             .find(|id| id.text(family) == name)
-            .unwrap_or_else(|| panic!("no set {name}"));
+            .unwrap_or_else(|| panic!("unknown set {name}"));
+        let entries = self.sets.get(name).unwrap_or_else(|| panic!("no set {name}"));
         let port = ProtocolPort::new(set_protocol(packet.protocol), packet.destination.port());
         let (source, destination) = (packet.source, packet.destination.ip());
         let entry = match (id.set_type().as_bytes(), directions) {
@@ -342,20 +383,32 @@ impl<'a> Tracer<'a> {
             (b"hash:ip,port", [S, D]) => Entry::ip_port(source, port),
             (b"hash:ip,port,ip", [D, D, S]) => Entry::ip_port_ip(destination, port, source),
             (b"hash:ip,port,net", [D, D, S]) => {
-                return self
-                    .desired
-                    .entries(id, family)
-                    .any(|entry| match entry.element() {
-                        Element::IpPortNet { ip, port: open, net } => {
-                            (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
-                        }
-                        other => panic!("{other:?}"),
-                    });
+                return entries.iter().any(|entry| match entry.element() {
+                    Element::IpPortNet { ip, port: open, net } => {
+                        (*ip, *open) == (destination, port) && SetNetwork::contains(net, source)
+                    }
+                    other => panic!("{other:?}"),
+                });
             }
             other => panic!("{other:?}"),
         };
-        self.desired.has_entry(id, family, &entry)
+        entries.contains(&entry)
     }
+}
+
+/// The rules with the jumps to them. The last one inserted into a chain is its first rule.
+fn with_jumps(mut rules: Ruleset) -> Ruleset {
+    let mut chains: HashMap<(Table, ChainName), Vec<_>> = HashMap::new();
+    for jump in rules::jumps() {
+        chains
+            .entry((jump.table, jump.chain))
+            .or_default()
+            .insert(0, jump.rule);
+    }
+    for ((table, chain), of_chain) in chains {
+        rules.table_mut(table).insert(chain, Chain::with_rules(of_chain));
+    }
+    rules
 }
 
 fn by_virtual_server(ipvs: &IpvsMatch, packet: &Packet) -> bool {

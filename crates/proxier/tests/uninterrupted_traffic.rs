@@ -1,0 +1,267 @@
+//! Traffic between the steps of plans for random clusters on the fake kernel: what works before and after a plan works all the time.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/host.rs"]
+mod host;
+mod support;
+#[path = "support/tracer.rs"]
+mod tracer;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
+use kernlink_proxier::ipvs_mode::config::LocalDetection;
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
+use kernlink_services::{
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName,
+    Protocol, Service, SourceId,
+};
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use crate::host::{host, now};
+use crate::support::clusters::service;
+use crate::tracer::{End, Packet, Tracer};
+
+fn config() -> Config {
+    let mut config = host::config();
+    let pods = ["10.244.0.0/16", "fd01::/16"].map(|net| net.parse().unwrap());
+    config.local_detection = LocalDetection::ClusterCidr(pods.into());
+    config
+}
+
+/// A cluster before and after changes.
+#[derive(Clone, Debug)]
+struct Clusters {
+    before: Vec<Change>,
+    after: Vec<Change>,
+}
+
+/// Services of which most stay, with some fields changed. Most have endpoints before and after.
+fn clusters() -> impl Strategy<Value = Clusters> {
+    let endpoints = || subsequence(vec![1_u8, 2, 3, 4], 0..=4);
+    let service = (
+        service(),
+        service(),
+        any::<[bool; 8]>(),
+        [endpoints(), endpoints()],
+        select(vec![
+            (true, true),
+            (true, true),
+            (true, true),
+            (true, true),
+            (true, false),
+            (false, true),
+        ]),
+        weighted(0.1, Just(())),
+    );
+    vec(service, 1..5).prop_map(|services| {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for (number, service) in (1..).zip(services) {
+            let (first, second, is_changed, endpoints, (exists, stays), not_ready) = service;
+            let first = named(first, number);
+            let second = changed(&first, named(second, number), is_changed);
+            for (changes, service, endpoints, exists) in [
+                (&mut before, first, &endpoints[0], exists),
+                (&mut after, second, &endpoints[1], stays),
+            ] {
+                if exists {
+                    changes.extend(slices(&service, endpoints, not_ready.is_none()));
+                    changes.push(Change::Services(ObjectChange::Upsert(service)));
+                }
+            }
+        }
+        Clusters { before, after }
+    })
+}
+
+/// The Service with a name and a cluster IP of its own. Services may conflict about their other addresses.
+fn named(mut service: Service, number: u8) -> Service {
+    service.name = ObjectName::new("ns", format!("s{number}"));
+    service.cluster_ip = format!("10.96.0.{number}");
+    service.cluster_ips = vec![service.cluster_ip.clone(), format!("fd00::{number}")];
+    service.ip_families = vec![Family::Ipv4, Family::Ipv6];
+    // At an address of the node an external IP could become a node port with the same number.
+    let is_elsewhere = |ip: &String| !["192.0.2.1", "203.0.113.2"].contains(&ip.as_str());
+    service.external_ips.retain(is_elsewhere);
+    service
+}
+
+/// A Service with some fields of another one.
+fn changed(service: &Service, other: Service, is_changed: [bool; 8]) -> Service {
+    let mut changed = service.clone();
+    let [
+        addresses,
+        ingress,
+        ranges,
+        ports,
+        internal,
+        external,
+        affinity,
+        annotations,
+    ] = is_changed;
+    if addresses {
+        changed.external_ips = other.external_ips;
+    }
+    if ingress {
+        changed.ingress = other.ingress;
+    }
+    if ranges {
+        changed.load_balancer_source_ranges = other.load_balancer_source_ranges;
+    }
+    if ports {
+        (changed.service_type, changed.ports) = (other.service_type, other.ports);
+    }
+    if internal {
+        changed.internal_traffic_policy = other.internal_traffic_policy;
+    }
+    if external {
+        changed.external_traffic_policy = other.external_traffic_policy;
+    }
+    if affinity {
+        changed.session_affinity = other.session_affinity;
+    }
+    if annotations {
+        changed.annotations = other.annotations;
+    }
+    changed
+}
+
+/// The slices of a Service, for each family and protocol. Endpoints 1 and 2 are on this node.
+fn slices(service: &Service, endpoints: &[u8], ready: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for (family, protocol) in Family::ALL
+        .into_iter()
+        .flat_map(|family| [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|protocol| (family, protocol)))
+    {
+        let name = format!("{}-{family}-{protocol}", service.name.name).to_lowercase();
+        let name = ObjectName::new("ns", name);
+        let mut slice = EndpointSlice::new(name, Arc::clone(&service.name.name), family);
+        for port in &service.ports {
+            let port = EndpointPort::new(Arc::clone(&port.name), 8_080).with_protocol(protocol);
+            slice = slice.with_port(port);
+        }
+        for &number in endpoints {
+            let address: IpAddr = match family {
+                Family::Ipv4 => [10, 244, 1, number].into(),
+                Family::Ipv6 => format!("fd01::{number}").parse().unwrap(),
+            };
+            let node = if number < 3 { "node-a" } else { "node-b" };
+            let conditions = Conditions {
+                ready,
+                serving: true,
+                terminating: !ready,
+            };
+            slice = slice.with_endpoint(Endpoint::new(address).with_node(node).with_conditions(conditions));
+        }
+        changes.push(Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    }
+    changes
+}
+
+/// A proxier with these objects, before its first sync.
+fn proxier(kernel: Kernel, changes: &[Change]) -> Proxier {
+    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    for change in changes {
+        proxier.change(SourceId(0), change.clone());
+    }
+    for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+        proxier.change(SourceId(0), Change::synced(kind));
+    }
+    proxier
+}
+
+/// The kernel after a sync with these objects.
+fn synced(changes: &[Change]) -> Kernel {
+    let mut proxier = proxier(host(), changes);
+    let synced = proxier.sync(now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    proxier.into_kernel()
+}
+
+/// The input interfaces and the IPv4 and IPv6 addresses of senders.
+const SENDERS: [(Option<&str>, &str, &str); 8] = [
+    // An endpoint on this node, which may be an endpoint of the Service itself.
+    (Some("veth0"), "10.244.1.1", "fd01::1"),
+    (Some("veth1"), "10.244.1.50", "fd01::50"),
+    // In some source ranges: a node, clients, another node.
+    (Some("eth0"), "192.0.2.66", "2001:db8:6::7"),
+    (Some("eth0"), "198.18.0.7", "2001:db8:5::4"),
+    (Some("eth0"), "10.1.2.4", "2001:db8:5::5"),
+    // In no source range but that of all addresses.
+    (Some("eth0"), "203.0.114.9", "2001:db8:9::9"),
+    (None, "127.0.0.1", "::1"),
+    (None, "192.0.2.1", "2001:db8::1"),
+];
+
+/// Packets of all senders, and of the node with the virtual IP as its source address, to a virtual server.
+fn packets(key: &VirtualServerKey) -> Vec<Packet> {
+    let (Some(address), Some(port), Some(protocol)) = (key.address(), key.port(), key.protocol()) else {
+        return Vec::new();
+    };
+    let protocol = match protocol {
+        IpvsProtocol::Tcp => Protocol::Tcp,
+        IpvsProtocol::Udp => Protocol::Udp,
+        IpvsProtocol::Sctp => Protocol::Sctp,
+        other => panic!("{other:?}"),
+    };
+    let senders = SENDERS.into_iter().map(|(input, v4, v6)| {
+        let source: IpAddr = if address.is_ipv4() { v4 } else { v6 }.parse().unwrap();
+        (input, source)
+    });
+    let destination = SocketAddr::new(address, port);
+    senders
+        .chain([(None, address)])
+        .map(|(input, source)| Packet::new(input, source, destination, protocol))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_packet_that_is_served_before_and_after_a_plan_is_served_between_any_two_steps(
+        clusters in clusters(),
+    ) {
+        let kernel = synced(&clusters.before);
+        let mut proxier = proxier(kernel, &clusters.after);
+        let plan = proxier.plan(now()).unwrap();
+        let mut kernel = proxier.into_kernel();
+        let mut tracers = vec![Tracer::of_kernel(&mut kernel)];
+        for (_, step) in plan.steps() {
+            kernel.execute(&step.operation).unwrap();
+            tracers.push(Tracer::of_kernel(&mut kernel));
+        }
+        let (first, last) = (&tracers[0], &tracers[tracers.len() - 1]);
+        let keys: BTreeSet<&VirtualServerKey> = first.servers().collect();
+        for packet in keys.into_iter().flat_map(packets) {
+            let (End::Served(before), End::Served(after)) = (first.trace(packet.clone()), last.trace(packet.clone()))
+            else {
+                continue;
+            };
+            for (done, tracer) in tracers.iter().enumerate() {
+                let works = match tracer.trace(packet.clone()) {
+                    End::Served(between) => between.iter().all(|served| {
+                        before.iter().chain(&after).any(|known| served.works_if(known))
+                    }),
+                    _ => false,
+                };
+                prop_assert!(
+                    works,
+                    "after {} steps {:?} ends at {}; before the plan at {}; after it at {}\n{}",
+                    done, packet, tracer.trace(packet.clone()), End::Served(before), End::Served(after), plan
+                );
+            }
+        }
+    }
+}
