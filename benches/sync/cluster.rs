@@ -1,0 +1,263 @@
+//! The cluster of the benchmark: Services with ten endpoints each, `default/kubernetes`, and `kube-system/kube-dns`.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
+use kernlink_proxier::services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Protocol, Service,
+    SourceId,
+};
+
+use crate::Result;
+
+pub(crate) const ENDPOINTS: u32 = 10;
+const SOURCE: SourceId = SourceId(0);
+/// The number of nodes that run endpoints. One in a hundred endpoints is on this node.
+const NODES: u32 = 100;
+
+/// The address of this node, and that of the API server.
+pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+pub(crate) const API_SERVER_PORT: u16 = 6_443;
+/// The cluster IP and port of `default/kubernetes`.
+pub(crate) const KUBERNETES: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 1), 443);
+
+/// A cluster with a number of Services in addition to the two of the system.
+pub(crate) struct Cluster {
+    /// The number of Services.
+    pub(crate) size: u32,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+}
+
+impl Cluster {
+    /// The objects of the cluster.
+    pub(crate) fn new(size: u32) -> Self {
+        let mut cluster = Self {
+            size,
+            services: Vec::new(),
+            slices: Vec::new(),
+        };
+        let dns = ObjectName::new("kube-system", "kube-dns");
+        let ports = |service: Service, port: u16| {
+            let port = Port::new("dns", port).with_protocol(Protocol::Udp);
+            let tcp = Port::new("dns-tcp", port.port);
+            service.with_port(port).with_port(tcp)
+        };
+        let endpoints = [pod(size * ENDPOINTS), pod(size * ENDPOINTS + 1)];
+        cluster.add(
+            ports(Service::new(dns.clone()).with_cluster_ip("10.96.0.10"), 53),
+            vec![
+                EndpointPort::new("dns", 53).with_protocol(Protocol::Udp),
+                EndpointPort::new("dns-tcp", 53),
+            ],
+            endpoints.into(),
+        );
+        for number in 0..size {
+            let name = ObjectName::new(NAMESPACE, format!("service-{number}"));
+            let address = Ipv4Addr::from_bits(0x0a61_0000 + number);
+            // The endpoints of a slice are not sorted.
+            let pods = (0..ENDPOINTS).map(|endpoint| pod(number * ENDPOINTS + endpoint * 7 % ENDPOINTS));
+            cluster.add(
+                Service::new(name)
+                    .with_cluster_ip(address.to_string())
+                    .with_port(Port::new("http", 80)),
+                vec![EndpointPort::new("http", 8_080)],
+                pods.collect(),
+            );
+        }
+        let (address, port) = KUBERNETES;
+        cluster.add(
+            Service::new(ObjectName::new("default", "kubernetes"))
+                .with_cluster_ip(address.to_string())
+                .with_port(Port::new("https", port)),
+            vec![EndpointPort::new("https", API_SERVER_PORT)],
+            vec![Endpoint::new(API_SERVER.into())],
+        );
+        cluster
+    }
+
+    /// Adds a Service and its slice.
+    fn add(&mut self, service: Service, ports: Vec<EndpointPort>, endpoints: Vec<Endpoint>) {
+        let name = ObjectName::new(
+            Arc::clone(&service.name.namespace),
+            format!("{}-abcde", service.name.name),
+        );
+        let mut slice = EndpointSlice::new(name, Arc::clone(&service.name.name), Family::Ipv4);
+        (slice.ports, slice.endpoints) = (ports, endpoints);
+        self.services.push(service);
+        self.slices.push(slice);
+    }
+
+    /// The time to parse manifests of the same objects.
+    pub(crate) fn parse_manifests(&self) -> Result<Duration> {
+        let text = self.manifests()?;
+        let start = Instant::now();
+        let objects = manifest::read("cluster", &text);
+        let time = start.elapsed();
+        if objects.services == self.services && objects.endpoint_slices == self.slices {
+            Ok(time)
+        } else {
+            Err("the parsed objects are not those of the cluster".into())
+        }
+    }
+
+    /// The objects as `kubectl` prints them, without the fields that the proxier does not use.
+    fn manifests(&self) -> Result<String> {
+        let mut text = String::new();
+        for (service, slice) in self.services.iter().zip(&self.slices) {
+            let ObjectName { namespace, name } = &service.name;
+            let address = &service.cluster_ip;
+            write!(
+                text,
+                "---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+  namespace: {namespace}
+spec:
+  type: ClusterIP
+  clusterIP: {address}
+  ports:
+"
+            )?;
+            for port in &service.ports {
+                let (name, protocol) = (&port.name, port.protocol);
+                writeln!(
+                    text,
+                    "  - name: {name}\n    port: {}\n    protocol: {protocol}",
+                    port.port
+                )?;
+            }
+            write!(
+                text,
+                "---
+addressType: IPv4
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  labels:
+    kubernetes.io/service-name: {name}
+  name: {}
+  namespace: {namespace}
+ports:
+",
+                slice.name.name
+            )?;
+            for port in &slice.ports {
+                let name = port.name.as_deref().unwrap_or_default();
+                writeln!(
+                    text,
+                    "- name: {name}\n  port: {}\n  protocol: {}",
+                    port.port, port.protocol
+                )?;
+            }
+            text.push_str("endpoints:\n");
+            for endpoint in &slice.endpoints {
+                write!(
+                    text,
+                    "- addresses:\n  - {}\n  conditions:\n    ready: true\n    serving: true\n    terminating: false\n",
+                    endpoint.address
+                )?;
+                for (field, value) in [("nodeName", &endpoint.node), ("zone", &endpoint.zone)] {
+                    if let Some(value) = value {
+                        writeln!(text, "  {field}: {value}")?;
+                    }
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    /// The number of virtual servers: one for each Service, one for `default/kubernetes`, and two for `kube-system/kube-dns`.
+    pub(crate) fn virtual_servers(&self) -> usize {
+        self.size as usize + 3
+    }
+
+    /// The number of virtual IPs.
+    pub(crate) fn virtual_ips(&self) -> usize {
+        self.size as usize + 2
+    }
+
+    /// A proxier with the complete model, before its first sync.
+    pub(crate) fn proxier(&self, kernel: Kernel) -> Result<Proxier> {
+        let mut proxier = Proxier::new(config()?, kernel)?;
+        for change in [
+            Change::Services(ObjectChange::ReplaceAll(self.services.clone())),
+            Change::Services(ObjectChange::Synced),
+            Change::EndpointSlices(ObjectChange::ReplaceAll(self.slices.clone())),
+            Change::EndpointSlices(ObjectChange::Synced),
+        ] {
+            proxier.change(SOURCE, change);
+        }
+        Ok(proxier)
+    }
+
+    /// For many Services with one cluster IP and one port: its endpoints without one, which is on this node or on another one, and all of
+    /// them.
+    pub(crate) fn changes(&self, place: Place) -> Vec<[EndpointSlice; 2]> {
+        let node: Arc<str> = NODE_NAME.into();
+        let mut changes = Vec::new();
+        for slice in &self.slices {
+            let is_here = |position: &usize| {
+                slice
+                    .endpoints
+                    .get(*position)
+                    .is_some_and(|endpoint| endpoint.node.as_ref() == Some(&node))
+            };
+            let position = match place {
+                Place::ThisNode => (0..slice.endpoints.len()).find(is_here),
+                Place::OtherNode => (0..slice.endpoints.len()).rfind(|position| !is_here(position)),
+            };
+            let is_of_system = *slice.name.namespace != *NAMESPACE;
+            if let Some(position) = position.filter(|_| !is_of_system) {
+                let mut without = slice.clone();
+                without.endpoints.remove(position);
+                changes.push([without, slice.clone()]);
+            }
+        }
+        changes
+    }
+}
+
+/// Where an endpoint is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    ThisNode,
+    OtherNode,
+}
+
+pub(crate) fn change(proxier: &mut Proxier, slice: EndpointSlice) {
+    proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
+}
+
+const NODE_NAME: &str = "node-0";
+/// The namespace of all Services but the two of the system.
+const NAMESPACE: &str = "shop";
+
+fn config() -> Result<Config> {
+    let mut config = Config::new(NODE_NAME);
+    // All namespaces share the sysctls of connection tracking.
+    config.conntrack = Conntrack {
+        max_per_core: 0,
+        tcp_established: Duration::ZERO,
+        tcp_close_wait: Duration::ZERO,
+        ..Conntrack::default()
+    };
+    config.local_detection = LocalDetection::ClusterCidr(vec!["11.0.0.0/8".parse()?]);
+    Ok(config)
+}
+
+/// An endpoint on one of the nodes; those of a Service are on different nodes.
+fn pod(number: u32) -> Endpoint {
+    let node = (number / ENDPOINTS + number) % NODES;
+    Endpoint::new(Ipv4Addr::from_bits(0x0b00_0000 + number).into())
+        .with_node(format!("node-{node}"))
+        .with_zone(format!("zone-{}", node % 3))
+}
