@@ -227,6 +227,16 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         }
     }
 
+    /// Whether any operation on `key` failed and its retry is not due, for operations that are costly to make again with other values.
+    /// If so, `key` is recorded as one that still needs an operation.
+    pub fn is_waiting(&mut self, key: &M::Key) -> bool {
+        let is_waiting = self.retries.waits(key);
+        if is_waiting {
+            self.needed.insert(key.clone());
+        }
+        is_waiting
+    }
+
     /// Adds a step. The step is left out if the same operation on `key` failed and its retry is not due, or if the step needs an object
     /// that waits for such a retry; it is then planned together with that retry.
     ///

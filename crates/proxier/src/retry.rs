@@ -161,6 +161,11 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             .is_some_and(|record| !record.is_due && record.operation == *operation)
     }
 
+    /// Whether any operation on a key failed and is not due yet.
+    pub(crate) fn waits(&self, key: &K) -> bool {
+        self.records.get(key).is_some_and(|record| !record.is_due)
+    }
+
     /// Removes the keys that fall due from the queue. Returns them, and the keys that depend on them.
     pub(crate) fn take_due(&mut self, now: Instant) -> (Vec<K>, Vec<K>) {
         let (mut due, mut dependents) = (Vec::new(), Vec::new());

@@ -92,6 +92,19 @@ impl Kernel {
                         _ => None,
                     },
                 )))),
+                Some(Operation::ReplaceSet(_)) => {
+                    let replacements = collect(run, |operation| match operation {
+                        Operation::ReplaceSet(replacement) => Some(replacement),
+                        _ => None,
+                    });
+                    let sets = &mut *self.sets;
+                    outcomes.extend(convert(
+                        replacements
+                            .into_iter()
+                            .map(|replacement| replacement.execute(sets))
+                            .collect(),
+                    ));
+                }
                 Some(Operation::Rules(_)) => outcomes.extend(convert(self.rules.execute(&collect(
                     run,
                     |operation| match operation {
@@ -115,7 +128,7 @@ impl Kernel {
     }
 }
 
-fn collect<T>(run: &[&Operation], take: impl Fn(&Operation) -> Option<T>) -> Vec<T> {
+fn collect<'a, T>(run: &[&'a Operation], take: impl Fn(&'a Operation) -> Option<T>) -> Vec<T> {
     run.iter().filter_map(|operation| take(operation)).collect()
 }
 

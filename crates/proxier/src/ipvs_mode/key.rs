@@ -23,6 +23,8 @@ pub enum Key {
     Link(LinkName),
     /// A set.
     Set(Family, SetId),
+    /// The temporary set that a process left which ended while it replaced a set.
+    TemporarySet(Family, SetId),
     /// An entry of a set.
     Entry(Family, SetId, Entry),
     /// The chains of a family.
@@ -71,6 +73,7 @@ impl fmt::Display for Key {
             Key::Timeouts => f.write_str("IPVS timeouts"),
             Key::Link(name) => write!(f, "link {name}"),
             Key::Set(family, set) => write!(f, "set {}", set.text(*family)),
+            Key::TemporarySet(family, set) => write!(f, "temporary set of {}", set.text(*family)),
             Key::Entry(family, set, entry) => write!(f, "entry {entry} of set {}", set.text(*family)),
             Key::Rules(family) => write!(f, "{family} rules"),
             Key::Jump(family, position) => write!(f, "{family} jump {position}"),

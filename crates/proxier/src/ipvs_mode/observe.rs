@@ -14,6 +14,7 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::ownership::{self, KernelFacts};
+use super::replacement;
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
@@ -28,6 +29,7 @@ struct Listed {
     /// The addresses in entries of frontend sets.
     frontend_addresses: HashSet<IpAddr>,
     sets: BTreeMap<(Family, SetId), (Set, HashSet<Entry>)>,
+    temporary_sets: BTreeSet<(Family, SetId)>,
 }
 
 impl KernelFacts for Listed {
@@ -84,6 +86,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
                 listed.frontend_addresses.extend(addresses);
             }
             listed.sets.insert(key, (contents.header.set, entries));
+        } else if let Some(key) = replacement::of_temporary(&header.set.name) {
+            listed.temporary_sets.insert(key);
         }
     }
     let snapshot = kernel.ipvs.snapshot()?;
@@ -138,6 +142,10 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         entries.insert(key, of_set);
     }
     state.sets.observe_all(sets);
+    let temporary_sets = listed.temporary_sets.into_iter();
+    state
+        .temporary_sets
+        .observe_all(temporary_sets.map(|key| (key, ())));
     for family in Family::ALL {
         for set in SetId::ALL {
             let of_set = entries.remove(&(family, set)).unwrap_or_default();
@@ -152,8 +160,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, and set entries. A set is not read: creating it
-/// again is idempotent. A virtual server that was not observed counts as one whose addition failed.
+/// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. A virtual server that was not observed counts as one whose addition failed.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
@@ -183,7 +190,16 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             Key::Address(key) => addresses.push(*key),
             Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
             Key::NodeAddresses => state.interfaces = read_interfaces(state, kernel)?,
-            Key::Set(..) => {}
+            // If the set does not exist, creating it again is idempotent. If it exists, its replacement may have been executed.
+            Key::Set(family, set) if state.sets.is_observed(&(*family, *set)) => {
+                let header = match kernel.sets.header(&set.name(*family)) {
+                    Ok(header) => Some(header.set),
+                    Err(error) if error.is_not_found() => None,
+                    Err(error) => return Err(error.into()),
+                };
+                state.sets.observe((*family, *set), header);
+            }
+            Key::Set(..) | Key::TemporarySet(..) => {}
         }
     }
     for ((family, set), entries) in entries {

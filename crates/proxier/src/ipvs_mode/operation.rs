@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::replacement::Replacement;
 use super::sysctls::Sysctl;
 
 /// A change of a kernel object.
@@ -14,6 +15,8 @@ pub enum Operation {
     Link(kernlink_dummylink::Operation),
     /// Changes a set or its entries.
     Set(kernlink_ipset::Operation),
+    /// Replaces a set by one with other parameters.
+    ReplaceSet(Box<Replacement>),
     /// Writes chains, rules or jumps of one family.
     Rules(Box<kernlink_iptables_restore::Operation>),
     /// Changes a virtual server or a real server.
@@ -26,6 +29,7 @@ pub(super) enum Api {
     Sysctl,
     Link,
     Set,
+    ReplaceSet,
     Rules,
     Ipvs,
 }
@@ -36,6 +40,7 @@ impl Operation {
             Operation::Sysctl(_) => Api::Sysctl,
             Operation::Link(_) => Api::Link,
             Operation::Set(_) => Api::Set,
+            Operation::ReplaceSet(_) => Api::ReplaceSet,
             Operation::Rules(_) => Api::Rules,
             Operation::Ipvs(_) => Api::Ipvs,
         }
@@ -60,6 +65,12 @@ impl From<kernlink_ipset::Operation> for Operation {
     }
 }
 
+impl From<Replacement> for Operation {
+    fn from(replacement: Replacement) -> Self {
+        Operation::ReplaceSet(Box::new(replacement))
+    }
+}
+
 impl From<kernlink_iptables_restore::Operation> for Operation {
     fn from(operation: kernlink_iptables_restore::Operation) -> Self {
         Operation::Rules(Box::new(operation))
@@ -73,7 +84,7 @@ impl From<kernlink_ipvs::Operation> for Operation {
 }
 
 impl fmt::Display for Operation {
-    /// The equivalent command. A restore is followed by its standard input.
+    /// The equivalent command. A restore of rules or of a set is followed by its standard input.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Sysctl(sysctl) if sysctl.name.starts_with('/') => {
@@ -82,6 +93,7 @@ impl fmt::Display for Operation {
             Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
             Operation::Link(operation) => write!(f, "ip {operation}"),
             Operation::Set(operation) => write!(f, "ipset {operation}"),
+            Operation::ReplaceSet(replacement) => write!(f, "ipset {replacement}"),
             Operation::Rules(operation) => operation.fmt(f),
             Operation::Ipvs(operation) => write!(f, "ipvsadm {operation}"),
         }

@@ -5,6 +5,7 @@
 //! | a link | it is a dummy link with the configured name |
 //! | an address | it is on that link, and is not an IPv6 link-local address |
 //! | a set, a chain | its name is one of those of kube-proxy's IPVS mode |
+//! | a temporary set | its name is that of such a set, cut to 30 bytes, and `~` |
 //! | a jump | it leads from a built-in chain to such a chain, with kube-proxy's comment |
 //! | a virtual server | its address, protocol and port are an entry of a frontend set |
 //! | | or its address is on the dummy link, and no frontend set has an entry with that address, outside the excluded networks |

@@ -67,7 +67,9 @@ impl Observed {
             }
             Key::Link(_) | Key::Address(_) | Key::Entry(..) => Observed::Exists(is_observed(state, key)),
             // A change of the addresses of the node changes Services, which make objects dirty.
-            Key::NodeAddresses | Key::Set(..) | Key::Rules(_) | Key::Jump(..) => Observed::Elsewhere,
+            Key::NodeAddresses | Key::Set(..) | Key::TemporarySet(..) | Key::Rules(_) | Key::Jump(..) => {
+                Observed::Elsewhere
+            }
         }
     }
 }
@@ -79,6 +81,7 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
         Key::Timeouts => state.timeouts.observed.is_some(),
         Key::Link(name) => state.links.is_observed(name),
         Key::Set(family, set) => state.sets.is_observed(&(*family, *set)),
+        Key::TemporarySet(family, set) => state.temporary_sets.is_observed(&(*family, *set)),
         Key::Entry(family, set, entry) => state.entries[family.index()][set.index()].is_observed(entry),
         Key::VirtualServer(key) => state.servers.is_observed(key),
         Key::RealServer(server, key) => {

@@ -13,6 +13,7 @@ use super::{EntryKey, Need, Planner};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::{Identified, identified};
+use crate::ipvs_mode::replacement::definition_for;
 use crate::ipvs_mode::sets::SetId;
 use crate::plan::{Needs, Subject};
 
@@ -28,7 +29,8 @@ impl Planner<'_, '_, '_> {
                 .observed
                 .is_none_or(|observed| !is_usable(observed, desired))
             {
-                let operation = Operation::ensure_set(desired.clone());
+                let entries = self.most_entries(family, id);
+                let operation = Operation::ensure_set(definition_for(desired, entries));
                 let key = Key::Set(family, id);
                 let need = self
                     .builder
@@ -241,8 +243,9 @@ fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
     }
 }
 
-/// Whether an observed set can be used as the desired one: it differs at most in its hash size.
-fn is_usable(observed: &Set, desired: &Set) -> bool {
+/// Whether an observed set can be used as the desired one: it differs at most in its hash size and in the number of entries that it can
+/// have. A set that is larger than that of kube-proxy is used as it is.
+pub(super) fn is_usable(observed: &Set, desired: &Set) -> bool {
     let (actual, required) = (&observed.options, &desired.options);
     observed.set_type == desired.set_type
         && observed.family == desired.family
@@ -266,9 +269,6 @@ fn is_usable(observed: &Set, desired: &Set) -> bool {
             required.skbinfo,
             required.forceadd,
         )
-        && required
-            .maxelem
-            .is_none_or(|desired| actual.maxelem == Some(desired))
 }
 
 /// The sets in the order in which entries are added to them: allowed sources before the entry that restricts a frontend to them, local

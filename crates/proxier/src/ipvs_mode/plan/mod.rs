@@ -2,6 +2,7 @@
 
 mod entries;
 mod links;
+mod replacement;
 mod rules;
 mod servers;
 mod sysctls;
@@ -53,6 +54,8 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.sysctls();
     planner.links();
     planner.sets();
+    planner.destroy_temporary_sets();
+    planner.replace_small_sets();
     planner.unbind_addresses();
     planner.find_late_entries();
     planner.add_entries();

@@ -46,6 +46,8 @@ pub struct State {
     pub(super) links: Table<LinkName, ()>,
     pub(super) addresses: Table<AddressKey, ()>,
     pub(super) sets: Table<(Family, SetId), Set>,
+    /// The temporary sets that a process left which ended while it replaced a set; never desired.
+    pub(super) temporary_sets: Table<(Family, SetId), ()>,
     pub(super) entries: [[Table<Entry, ()>; SetId::ALL.len()]; 2],
     pub(super) chains: [Chains; 2],
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
@@ -99,6 +101,7 @@ impl State {
             links: Table::default(),
             addresses: Table::default(),
             sets: Table::default(),
+            temporary_sets: Table::default(),
             entries: std::array::from_fn(|_| std::array::from_fn(|_| Table::default())),
             chains: std::array::from_fn(|_| Chains::default()),
             servers: Table::default(),
@@ -214,6 +217,7 @@ impl State {
             + self.links.work()
             + self.addresses.work()
             + self.sets.work()
+            + self.temporary_sets.work()
             + self.servers.work()
             + entries.sum::<usize>()
     }
@@ -246,6 +250,7 @@ impl State {
             Key::Timeouts => self.timeouts.is_dirty = true,
             Key::Link(name) => self.links.set_dirty(*name),
             Key::Set(family, set) => self.sets.set_dirty((*family, *set)),
+            Key::TemporarySet(family, set) => self.temporary_sets.set_dirty((*family, *set)),
             Key::Entry(family, set, entry) => {
                 self.entries[family.index()][set.index()].set_dirty(entry.clone());
             }
@@ -263,6 +268,7 @@ impl State {
             Key::Timeouts => self.timeouts.is_dirty,
             Key::Link(name) => self.links.is_dirty(name),
             Key::Set(family, set) => self.sets.is_dirty(&(*family, *set)),
+            Key::TemporarySet(family, set) => self.temporary_sets.is_dirty(&(*family, *set)),
             Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_dirty(entry),
             Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.is_dirty(key),
@@ -278,6 +284,7 @@ impl State {
         self.links.clear_dirty();
         self.addresses.clear_dirty();
         self.sets.clear_dirty();
+        self.temporary_sets.clear_dirty();
         self.entries.iter_mut().flatten().for_each(Table::clear_dirty);
         self.servers.clear_dirty();
         for family in Family::ALL {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{ObservedRules, ObservedServer, State};
 use crate::ipvs_mode::operation::Operation;
+use crate::ipvs_mode::replacement;
 use crate::ipvs_mode::sets::SetId;
 
 impl State {
@@ -16,6 +17,12 @@ impl State {
             }
             Operation::Link(operation) => self.record_link(operation),
             Operation::Set(operation) => self.record_set(operation),
+            Operation::ReplaceSet(replacement) => {
+                if let Some(key) = SetId::of_name(&replacement.set.name) {
+                    self.sets.observe(key, Some(replacement.set.clone()));
+                    self.temporary_sets.observe(key, None);
+                }
+            }
             Operation::Rules(operation) => {
                 let family = operation.family();
                 let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
@@ -57,6 +64,11 @@ impl State {
 
     fn record_set(&mut self, operation: &kernlink_ipset::Operation) {
         use kernlink_ipset::Operation;
+        if let Operation::Destroy { set, .. } = operation
+            && let Some(key) = replacement::of_temporary(set)
+        {
+            self.temporary_sets.observe(key, None);
+        }
         let Some((family, id)) = SetId::of_name(operation.set()) else {
             return;
         };
