@@ -50,6 +50,7 @@ impl Key {
             Key::Timeouts => ("timeouts", None, false),
             Key::Link(_) => ("link", None, true),
             Key::Set(family, _) => ("set", Some(*family), true),
+            Key::TemporarySet(family, _) => ("temporary_set", Some(*family), false),
             Key::Entry(family, ..) => ("entry", Some(*family), false),
             Key::Rules(family) => ("rules", Some(*family), true),
             Key::Jump(family, _) => ("jump", Some(*family), true),
