@@ -128,6 +128,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::durations",
     "crate::error",
     "crate::first",
+    "crate::metrics",
     "crate::plan",
     "crate::proxier",
     "crate::report",

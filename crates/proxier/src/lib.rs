@@ -9,6 +9,8 @@ mod first;
 pub mod health;
 pub mod ipvs_mode;
 pub mod lock;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod netfilter;
 pub mod plan;
 pub mod proxier;

@@ -11,82 +11,24 @@
 mod faulty;
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/recorded.rs"]
+mod recorded;
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_ipvs::VirtualServer;
-use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel, Proxier};
-use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{
-    Change, Family, Ingress, Kind, Node, ObjectChange, ObjectName, Service, ServiceType, TrafficPolicy,
+    Change, Family, Ingress, Kind, Node, ObjectChange, ObjectName, ServiceType, TrafficPolicy,
 };
 
 use crate::faulty::Faults;
-use crate::node::{SOURCE, config, endpoints, ipv4_config, kernel, key, load_balancer, service};
-
-/// A proxier with a recorder and a clock that the test moves.
-struct Recorded {
-    proxier: Proxier,
-    recorder: Recorder<IpvsMode>,
-    now: Instant,
-    time: SystemTime,
-}
-
-impl Recorded {
-    fn new(config: Config, kernel: Kernel) -> Self {
-        let families = config.services.families.clone();
-        let mut recorded = Self {
-            proxier: Proxier::new(config, kernel).unwrap(),
-            recorder: Recorder::new(families),
-            now: Instant::now(),
-            time: SystemTime::UNIX_EPOCH,
-        };
-        recorded.change(Change::synced(Kind::Service));
-        recorded.change(Change::synced(Kind::EndpointSlice));
-        recorded
-    }
-
-    /// Some time passes.
-    fn pass(&mut self, seconds: u64) {
-        self.now += Duration::from_secs(seconds);
-        self.time += Duration::from_secs(seconds);
-    }
-
-    fn change(&mut self, change: Change) {
-        self.recorder.on_change(&change, self.now, self.time);
-        let events = self.proxier.change(SOURCE, change);
-        self.recorder.on_events(&events, self.time);
-    }
-
-    fn upsert(&mut self, service: Service) {
-        self.change(Change::Services(ObjectChange::Upsert(service)));
-    }
-
-    fn sync(&mut self) {
-        self.recorder.on_started();
-        match self.proxier.sync(self.now) {
-            Ok(synced) => self.recorder.on_synced(&self.proxier, &synced, self.time),
-            Err(error) => self.recorder.on_error(&error, self.time),
-        }
-    }
-
-    fn status(&self) -> &Status<IpvsMode> {
-        self.recorder.status()
-    }
-}
+use crate::node::{SOURCE, config, endpoints, ipv4_config, kernel, key, service};
+use crate::recorded::{Recorded, local_load_balancer};
 
 fn at(seconds: u64) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-/// A load balancer with the external policy `Local` and a health-check node port.
-fn local_load_balancer() -> Service {
-    let mut service = load_balancer(&[]);
-    service.external_traffic_policy = TrafficPolicy::Local;
-    service.health_check_node_port = 32_001;
-    service
 }
 
 #[test]

@@ -9,6 +9,8 @@ pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod listing;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod observe;
 pub mod operation;
 pub mod options;
