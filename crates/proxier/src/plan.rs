@@ -290,6 +290,12 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         Need::Step(BuilderStep(self.steps.len() - 1))
     }
 
+    /// The steps added so far: what each is for, its operation, and the value by which a later step needs it.
+    pub fn steps(&self) -> impl Iterator<Item = (&Subject, &M::Operation, Need<M::Key>)> {
+        let steps = self.steps.iter().enumerate();
+        steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
+    }
+
     /// Puts the steps in the order of their phases.
     pub(crate) fn finish(self) -> Built<M> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();

@@ -18,6 +18,9 @@ pub enum Error {
     /// An error about the dummy link or addresses.
     #[error(transparent)]
     Link(#[from] kernlink_dummylink::Error),
+    /// An error about connection tracking.
+    #[error(transparent)]
+    Conntrack(#[from] kernlink_conntrack::Error),
     /// An error about sysctls.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),

@@ -1,12 +1,16 @@
 //! The kernel APIs that IPVS mode programs: one trait object for each kernel crate, and sysctls.
 
+mod conntrack;
+
 use std::fmt;
 
+use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_ipset::IpSets;
 use kernlink_iptables_restore::Iptables;
 use kernlink_ipvs::Ipvs;
 
+pub use self::conntrack::KernelConntrack;
 use super::error::Error;
 use super::operation::Operation;
 #[cfg(feature = "fake")]
@@ -23,6 +27,8 @@ pub struct Kernel {
     pub rules: Box<dyn Iptables>,
     /// The dummy link and addresses.
     pub links: Box<dyn DummyLinks>,
+    /// Tracked flows.
+    pub conntrack: Box<dyn Conntrack>,
     /// Sysctls.
     pub sysctls: Box<dyn Sysctls>,
 }
@@ -39,6 +45,7 @@ impl Kernel {
             sets: Box::new(kernlink_ipset::Client::open()?),
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open()?),
+            conntrack: Box::new(KernelConntrack::open()?),
             sysctls: Box::new(KernelSysctls::open()?),
         })
     }
@@ -52,6 +59,7 @@ impl Kernel {
             sets: Box::new(kernlink_ipset::Fake::new()),
             rules: Box::new(kernlink_iptables_restore::Fake::new()),
             links: Box::new(kernlink_dummylink::Fake::new()),
+            conntrack: Box::new(kernlink_conntrack::Fake::new()),
             sysctls: Box::new(FakeSysctls::default()),
         }
     }
@@ -98,12 +106,8 @@ impl Kernel {
                         _ => None,
                     });
                     let sets = &mut *self.sets;
-                    outcomes.extend(convert(
-                        replacements
-                            .into_iter()
-                            .map(|replacement| replacement.execute(sets))
-                            .collect(),
-                    ));
+                    let replaced = replacements.into_iter();
+                    outcomes.extend(convert(replaced.map(|replacement| replacement.execute(sets))));
                 }
                 Some(Operation::Rules(_)) => outcomes.extend(convert(self.rules.execute(&collect(
                     run,
@@ -119,6 +123,14 @@ impl Kernel {
                         _ => None,
                     },
                 )))),
+                Some(Operation::Flows(_)) => {
+                    let passes = collect(run, |operation| match operation {
+                        Operation::Flows(operation) => Some(operation),
+                        _ => None,
+                    });
+                    let conntrack = &mut *self.conntrack;
+                    outcomes.extend(convert(passes.iter().map(|pass| pass.execute(conntrack))));
+                }
                 None => {}
             }
             // Too few or too many outcomes of one API must not shift the outcomes of the next one.
@@ -132,7 +144,9 @@ fn collect<'a, T>(run: &[&'a Operation], take: impl Fn(&'a Operation) -> Option<
     run.iter().filter_map(|operation| take(operation)).collect()
 }
 
-fn convert<E: Into<Error>>(outcomes: Vec<Result<(), E>>) -> impl Iterator<Item = Result<(), Error>> {
+fn convert<E: Into<Error>>(
+    outcomes: impl IntoIterator<Item = Result<(), E>>,
+) -> impl Iterator<Item = Result<(), Error>> {
     outcomes.into_iter().map(|outcome| outcome.map_err(Into::into))
 }
 

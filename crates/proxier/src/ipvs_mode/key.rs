@@ -39,6 +39,8 @@ pub enum Key {
     Address(AddressKey),
     /// The addresses of the interfaces of this node, without those of the dummy link. They are read, and not changed.
     NodeAddresses,
+    /// The UDP flows of a family to owned frontends, in connection tracking.
+    Flows(Family),
 }
 
 impl Key {
@@ -58,6 +60,7 @@ impl Key {
             Key::RealServer(key, _) => ("real_server", key.address().and_then(of_address), false),
             Key::NodeAddresses => ("node_addresses", None, false),
             Key::Address(key) => ("address", of_address(key.address()), false),
+            Key::Flows(family) => ("flows", Some(*family), false),
         };
         Class {
             kind,
@@ -82,6 +85,7 @@ impl fmt::Display for Key {
             Key::RealServer(server, key) => write!(f, "real server {key} of {server}"),
             Key::Address(key) => write!(f, "address {key}"),
             Key::NodeAddresses => f.write_str("addresses of the node"),
+            Key::Flows(family) => write!(f, "{family} UDP flows"),
         }
     }
 }

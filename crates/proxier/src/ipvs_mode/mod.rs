@@ -3,6 +3,7 @@
 mod compile;
 pub mod config;
 pub mod error;
+pub mod flows;
 pub mod forwarding;
 pub mod kernel;
 pub mod key;
@@ -29,12 +30,14 @@ mod virtual_servers;
 use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
 pub use {
-    kernlink_base::KernelRelease, kernlink_dummylink as dummylink, kernlink_ipset as ipset,
-    kernlink_iptables_restore as iptables_restore, kernlink_ipvs as ipvs, kernlink_netlink as netlink,
+    kernlink_base::KernelRelease, kernlink_conntrack as conntrack, kernlink_dummylink as dummylink,
+    kernlink_ipset as ipset, kernlink_iptables_restore as iptables_restore, kernlink_ipvs as ipvs,
+    kernlink_netlink as netlink,
 };
 
 pub use self::config::Config;
 pub use self::error::Error;
+pub use self::flows::DeleteFlows;
 pub use self::forwarding::Forwarding;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
@@ -159,6 +162,8 @@ impl DataPath for IpvsMode {
             Error::Rules(error) => error.is_outcome_unknown(),
             Error::Link(error) => error.is_outcome_unknown(),
             Error::Sysctl(_) => false,
+            // A pass that may have been executed is repeated: it deletes what is still stale.
+            Error::Conntrack(_) => false,
             Error::OutcomeMissing => true,
         }
     }

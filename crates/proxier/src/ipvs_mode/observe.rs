@@ -1,5 +1,7 @@
 //! Reads the state of the kernel into the observed values of the tables.
 
+mod flows;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
@@ -125,6 +127,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         .filter(|(_, server)| !server.is_owned)
         .map(|(key, _)| *key)
         .collect();
+    state.compare_flows_of_all(&servers);
     state.servers.observe_all(servers);
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
@@ -153,6 +156,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             state.entries[family.index()][set.index()].observe_all(of_set);
         }
     }
+    events.extend(flows::observe_flows(state, kernel));
     events.extend(observe_sysctls(state, kernel));
     for family in state.managed.clone() {
         events.extend(observe_rules(state, kernel, family));
@@ -199,7 +203,8 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 };
                 state.sets.observe((*family, *set), header);
             }
-            Key::Set(..) | Key::TemporarySet(..) => {}
+            // Deleting stale flows again is idempotent.
+            Key::Set(..) | Key::TemporarySet(..) | Key::Flows(_) => {}
         }
     }
     for ((family, set), entries) in entries {
@@ -237,6 +242,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 })
             }
         };
+        state.compare_flows(&key, observed.as_ref());
         state.servers.observe(key, observed);
     }
     for family in families {

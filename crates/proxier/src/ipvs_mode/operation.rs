@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::flows::DeleteFlows;
 use super::replacement::Replacement;
 use super::sysctls::Sysctl;
 
@@ -21,6 +22,8 @@ pub enum Operation {
     Rules(Box<kernlink_iptables_restore::Operation>),
     /// Changes a virtual server or a real server.
     Ipvs(kernlink_ipvs::Operation),
+    /// Deletes stale UDP flows of one family.
+    Flows(DeleteFlows),
 }
 
 /// The kernel API that executes an operation.
@@ -32,6 +35,7 @@ pub(super) enum Api {
     ReplaceSet,
     Rules,
     Ipvs,
+    Flows,
 }
 
 impl Operation {
@@ -43,6 +47,7 @@ impl Operation {
             Operation::ReplaceSet(_) => Api::ReplaceSet,
             Operation::Rules(_) => Api::Rules,
             Operation::Ipvs(_) => Api::Ipvs,
+            Operation::Flows(_) => Api::Flows,
         }
     }
 }
@@ -83,8 +88,15 @@ impl From<kernlink_ipvs::Operation> for Operation {
     }
 }
 
+impl From<DeleteFlows> for Operation {
+    fn from(operation: DeleteFlows) -> Self {
+        Operation::Flows(operation)
+    }
+}
+
 impl fmt::Display for Operation {
-    /// The equivalent command. A restore of rules or of a set is followed by its standard input.
+    /// The equivalent command. A restore of rules or of a set is followed by its standard input. The deletion of flows has no equivalent
+    /// command and is a comment.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Sysctl(sysctl) if sysctl.name.starts_with('/') => {
@@ -96,6 +108,7 @@ impl fmt::Display for Operation {
             Operation::ReplaceSet(replacement) => write!(f, "ipset {replacement}"),
             Operation::Rules(operation) => operation.fmt(f),
             Operation::Ipvs(operation) => write!(f, "ipvsadm {operation}"),
+            Operation::Flows(operation) => operation.fmt(f),
         }
     }
 }

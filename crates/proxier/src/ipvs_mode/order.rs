@@ -42,6 +42,11 @@ pub enum Phase {
     AddLocalEntries,
     /// Virtual servers that are withdrawn, each with its real servers.
     RemoveVirtualServers,
+    /// Stale UDP flows, deleted after all changes of virtual servers, real servers and rules: the next packet of a client begins a new
+    /// flow. If that happened before, the flow would have the removed real server again, or the route and the masquerading of a time
+    /// without real servers, and the replies would be lost as long as the client sends. Before the entries: they name the frontends
+    /// whose flows are to be deleted, if the process ends here.
+    DeleteFlows,
     /// Withdrawn entries, removed after the virtual servers that they identify as owned. An entry that restricts a frontend to an
     /// allow-list is removed before the entries of the list; otherwise the packets of all its clients are dropped.
     RemoveEntries,
@@ -68,6 +73,7 @@ impl fmt::Display for Phase {
             Phase::RemoveRealServers => "remove real servers",
             Phase::AddLocalEntries => "add local-policy entries",
             Phase::RemoveVirtualServers => "remove virtual servers",
+            Phase::DeleteFlows => "delete stale flows",
             Phase::RemoveEntries => "remove entries",
             Phase::RemoveRules => "remove rules",
             Phase::RemoveLink => "remove link",

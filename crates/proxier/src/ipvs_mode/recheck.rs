@@ -67,14 +67,17 @@ impl Observed {
             }
             Key::Link(_) | Key::Address(_) | Key::Entry(..) => Observed::Exists(is_observed(state, key)),
             // A change of the addresses of the node changes Services, which make objects dirty.
-            Key::NodeAddresses | Key::Set(..) | Key::TemporarySet(..) | Key::Rules(_) | Key::Jump(..) => {
-                Observed::Elsewhere
-            }
+            Key::NodeAddresses
+            | Key::Set(..)
+            | Key::TemporarySet(..)
+            | Key::Rules(_)
+            | Key::Jump(..)
+            | Key::Flows(_) => Observed::Elsewhere,
         }
     }
 }
 
-/// Whether an object is recorded as existing. Rules and the addresses of the node always are.
+/// Whether an object is recorded as existing. Rules, the addresses of the node and flows always are.
 pub(super) fn is_observed(state: &State, key: &Key) -> bool {
     match key {
         Key::Sysctl(name) => state.sysctls.is_observed(name),
@@ -89,7 +92,7 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
             server.is_some_and(|server| server.real_server(key).is_some())
         }
         Key::Address(key) => state.addresses.is_observed(key),
-        Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses => true,
+        Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses | Key::Flows(_) => true,
     }
 }
 

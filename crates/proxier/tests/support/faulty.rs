@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::slice;
 use std::sync::{Arc, Mutex};
 
+use kernlink_conntrack as conntrack;
 use kernlink_dummylink as link;
 use kernlink_ipset as set;
 use kernlink_iptables_restore as rules;
@@ -114,6 +115,10 @@ impl Faults {
                 faults: faults(),
             }),
             rules: kernel.rules,
+            conntrack: Box::new(Faulty {
+                inner: kernel.conntrack,
+                faults: faults(),
+            }),
             sysctls: kernel.sysctls,
         }
     }
@@ -237,6 +242,29 @@ impl link::DummyLinks for Faulty<Box<dyn link::DummyLinks>> {
 
     fn list(&mut self, selection: link::Selection) -> Result<Vec<link::HostAddress>, link::Error> {
         self.inner.list(selection)
+    }
+}
+
+/// Listings fail, as the command `conntrack -L`, if they are refused or lost; deletions as the commands of single flows.
+impl conntrack::Conntrack for Faulty<Box<dyn conntrack::Conntrack>> {
+    fn execute(&mut self, operations: &[conntrack::Operation]) -> Vec<Result<(), conntrack::Error>> {
+        self.each(
+            operations,
+            |operation| conntrack::Error::custom(operation.to_string(), REFUSED),
+            || conntrack::Error::OutcomeMissing,
+            |flows, one| flows.execute(one),
+        )
+    }
+
+    fn flows<'a>(&'a mut self, filter: &conntrack::Filter) -> Result<conntrack::Flows<'a>, conntrack::Error> {
+        match self.faults.of(&format!("conntrack -L {filter}")) {
+            Some(_) => Err(conntrack::Error::custom("list flows", REFUSED)),
+            None => self.inner.flows(filter),
+        }
+    }
+
+    fn totals(&mut self) -> Result<conntrack::Totals, conntrack::Error> {
+        self.inner.totals()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Makes a plan: compares the dirty objects and adds the steps that change them.
 
 mod entries;
+mod flows;
 mod links;
 mod replacement;
 mod rules;
@@ -27,6 +28,7 @@ type EntryKey = (Family, SetId, Entry);
 
 /// Adds the steps for all dirty objects.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+    state.find_stale_flows();
     let rules = plan_rules(state);
     for (family, operations, interim) in &rules {
         let chains = &mut state.chains[family.index()];
@@ -68,6 +70,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.add_late_entries();
     planner.remove_virtual_servers();
     planner.remove_entries();
+    planner.delete_flows();
     planner.remove_rules();
     planner.remove_links();
 }

@@ -3,6 +3,7 @@
 mod chains;
 mod desired;
 mod events;
+mod flows;
 mod record;
 mod servers;
 mod service_ports;
@@ -19,6 +20,8 @@ use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
 pub(super) use self::chains::{Chains, Interim, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
+use self::flows::Flows;
+pub(super) use self::flows::{Reading, udp_address};
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::{Config, DEFAULT_DUMMY_LINK};
@@ -51,6 +54,7 @@ pub struct State {
     pub(super) entries: [[Table<Entry, ()>; SetId::ALL.len()]; 2],
     pub(super) chains: [Chains; 2],
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
+    pub(super) flows: Flows,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The totals of the service ports, by family.
@@ -105,6 +109,7 @@ impl State {
             entries: std::array::from_fn(|_| std::array::from_fn(|_| Table::default())),
             chains: std::array::from_fn(|_| Chains::default()),
             servers: Table::default(),
+            flows: Flows::default(),
             ports: Vec::new(),
             sums: std::array::from_fn(|_| Sums::default()),
             denied_to_node: std::array::from_fn(|_| BTreeMap::new()),
@@ -258,6 +263,7 @@ impl State {
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.set_dirty(*key),
             Key::Address(key) => self.addresses.set_dirty(*key),
             Key::NodeAddresses => {}
+            Key::Flows(family) => self.flows.set_dirty(*family),
         }
     }
 
@@ -274,6 +280,7 @@ impl State {
             Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.is_dirty(key),
             Key::Address(key) => self.addresses.is_dirty(key),
             Key::NodeAddresses => false,
+            Key::Flows(family) => self.flows.is_dirty(*family),
         }
     }
 
@@ -287,6 +294,7 @@ impl State {
         self.temporary_sets.clear_dirty();
         self.entries.iter_mut().flatten().for_each(Table::clear_dirty);
         self.servers.clear_dirty();
+        self.flows.clear_dirty();
         for family in Family::ALL {
             let chains = &mut self.chains[family.index()];
             if !std::mem::take(&mut chains.is_dirty) {

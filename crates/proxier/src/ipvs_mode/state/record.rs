@@ -42,7 +42,13 @@ impl State {
                     chains.observed = ObservedRules::Written(interim.unwrap_or(rules));
                 }
             }
-            Operation::Ipvs(operation) => self.record_ipvs(operation),
+            Operation::Ipvs(operation) => {
+                if let Some(address) = self.flows_changed_by(operation) {
+                    self.flows.add_pending(address);
+                }
+                self.record_ipvs(operation);
+            }
+            Operation::Flows(operation) => self.flows.remove_pending(operation),
         }
     }
 

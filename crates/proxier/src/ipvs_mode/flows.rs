@@ -1,0 +1,170 @@
+//! Stale UDP flows: which flows one pass over the table of connection tracking deletes.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use kernlink_conntrack::{Conntrack, Error, Protocol, StaleFilter};
+use kernlink_ipvs::{ForwardingMethod, RealServer, RealServerKey};
+use kernlink_services::Family;
+
+/// The zone of the flows that IPVS uses. Flows of other zones are foreign.
+pub(super) const ZONE: u16 = 0;
+
+/// Deletes the stale UDP flows to destinations of one family, in one pass over the table.
+///
+/// The kernel uses the address translation of the first packet of a flow for all of its packets. A flow to a removed endpoint, or one that
+/// began before the Service had endpoints, loses its packets or their replies as long as the client sends. After it is deleted, the next
+/// packet begins a new flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeleteFlows {
+    /// The family.
+    pub family: Family,
+    /// Sorted by address, each once; never empty.
+    pub destinations: Vec<FlowDestination>,
+}
+
+/// The address of a UDP frontend, and which flows to it are valid. All others of zone 0 are stale. Flows to other addresses, also with the
+/// same port, are never stale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowDestination {
+    /// The address and port that clients send to.
+    pub address: SocketAddr,
+    /// A flow is valid if its reply source is one of these real servers. Sorted by key.
+    pub real_servers: Arc<[RealServer]>,
+    /// Whether a flow without translation of the destination is valid: the frontend is withdrawn, or its packets are forwarded unchanged
+    /// (direct routing, tunnel).
+    pub admits_untranslated: bool,
+}
+
+impl DeleteFlows {
+    /// Lists the table once and deletes the stale flows. It is not an error if no flow is stale.
+    ///
+    /// # Errors
+    /// If the table cannot be listed; [`Error::Incomplete`] if a flow cannot be deleted.
+    pub fn execute(&self, conntrack: &mut (impl Conntrack + ?Sized)) -> Result<(), Error> {
+        conntrack.delete_stale(&self.filter())?.into_result()
+    }
+
+    /// The stale flows.
+    #[must_use]
+    pub fn filter(&self) -> StaleFilter {
+        let filter = StaleFilter::new().with_zone(ZONE);
+        self.destinations.iter().fold(filter, |filter, destination| {
+            filter.with_destination(Protocol::UDP, destination.address, destination.reply_sources())
+        })
+    }
+}
+
+impl FlowDestination {
+    /// The destination of a frontend with these real servers.
+    pub(super) fn served(address: SocketAddr, real_servers: Arc<[RealServer]>) -> Self {
+        let is_unchanged = |server: &RealServer| !matches!(server.forwarding, ForwardingMethod::Masquerade);
+        Self {
+            address,
+            admits_untranslated: real_servers.iter().any(is_unchanged),
+            real_servers,
+        }
+    }
+
+    /// The destination of a withdrawn frontend. A flow without translation began after the frontend was removed.
+    pub(super) fn withdrawn(address: SocketAddr) -> Self {
+        Self {
+            address,
+            real_servers: Arc::new([]),
+            admits_untranslated: true,
+        }
+    }
+
+    /// Whether a flow to this destination with this reply source is valid.
+    pub(super) fn admits(&self, reply_source: SocketAddr) -> bool {
+        let key = RealServerKey::new(reply_source.ip(), reply_source.port());
+        let is_untranslated = reply_source == self.address;
+        (is_untranslated && self.admits_untranslated)
+            || self
+                .real_servers
+                .binary_search_by_key(&key, |server| server.key)
+                .is_ok()
+    }
+
+    fn reply_sources(&self) -> impl Iterator<Item = SocketAddr> {
+        let servers = self.real_servers.iter().map(|server| server.key);
+        servers
+            .map(|key| SocketAddr::new(key.address, key.port))
+            .chain(self.admits_untranslated.then_some(self.address))
+    }
+}
+
+impl fmt::Display for DeleteFlows {
+    /// `conntrack` has no option for such a pass, so all lines are comments: the destinations, with the reply sources of valid flows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.destinations.len();
+        let plural = if count == 1 { "" } else { "s" };
+        write!(
+            f,
+            "# conntrack: delete the stale {} UDP flows to {count} destination{plural}",
+            self.family
+        )?;
+        for destination in &self.destinations {
+            write!(f, "\n#   {}, valid reply sources:", destination.address)?;
+            let mut separator = " ";
+            for source in destination.reply_sources() {
+                write!(f, "{separator}{source}")?;
+                separator = ", ";
+            }
+            if separator == " " {
+                f.write_str(" none")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(addresses: &[&str]) -> Arc<[RealServer]> {
+        let server = |address: &&str| RealServer::new(address.parse::<SocketAddr>().unwrap());
+        addresses.iter().map(server).collect()
+    }
+
+    #[test]
+    fn a_pass_prints_its_destinations_as_comments() {
+        let served = FlowDestination::served(
+            "10.96.0.10:53".parse().unwrap(),
+            servers(&["10.244.0.2:5353", "10.244.1.2:5353"]),
+        );
+        let empty = FlowDestination::served("10.96.0.11:53".parse().unwrap(), servers(&[]));
+        let pass = DeleteFlows {
+            family: Family::Ipv4,
+            destinations: vec![
+                served,
+                empty,
+                FlowDestination::withdrawn("192.0.2.1:30053".parse().unwrap()),
+            ],
+        };
+        assert_eq!(
+            pass.to_string(),
+            "# conntrack: delete the stale IPv4 UDP flows to 3 destinations\n\
+             #   10.96.0.10:53, valid reply sources: 10.244.0.2:5353, 10.244.1.2:5353\n\
+             #   10.96.0.11:53, valid reply sources: none\n\
+             #   192.0.2.1:30053, valid reply sources: 192.0.2.1:30053"
+        );
+    }
+
+    #[test]
+    fn untranslated_flows_are_valid_if_packets_are_forwarded_unchanged() {
+        let address = "203.0.113.1:53".parse().unwrap();
+        let mut direct = RealServer::new("10.244.0.2:53".parse::<SocketAddr>().unwrap());
+        let masqueraded = FlowDestination::served(address, Arc::new([direct.clone()]));
+        assert!(!masqueraded.admits(address));
+        direct.forwarding = ForwardingMethod::DirectRoute;
+        let unchanged = FlowDestination::served(address, Arc::new([direct]));
+        assert!(unchanged.admits(address));
+        assert!(unchanged.admits("10.244.0.2:53".parse().unwrap()));
+        assert!(!unchanged.admits("10.244.0.3:53".parse().unwrap()));
+    }
+}
