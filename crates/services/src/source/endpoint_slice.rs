@@ -8,7 +8,7 @@ use kernlink_base::Family;
 use super::{ObjectName, Protocol};
 
 /// A `discovery.k8s.io/v1` EndpointSlice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointSlice {
     /// Namespace and name.
     pub name: ObjectName,
@@ -54,7 +54,7 @@ impl EndpointSlice {
 }
 
 /// `addressType` of a slice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressType {
     /// Addresses of one family.
     Ip(Family),
@@ -63,7 +63,7 @@ pub enum AddressType {
 }
 
 /// A port of a slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EndpointPort {
     /// The name of the port of the Service; empty for a port without a name. `None` (absent in the object) belongs to no port, and is
     /// ignored.
@@ -94,7 +94,7 @@ impl EndpointPort {
 }
 
 /// An endpoint of a slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The first of `addresses`; Kubernetes does not use the others.
     pub address: IpAddr,
@@ -151,7 +151,7 @@ impl Endpoint {
 }
 
 /// `conditions` of an endpoint. A condition absent in the object has the value of [`Conditions::default`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conditions {
     /// Whether the endpoint accepts new connections. Default: true.
     pub ready: bool,
@@ -172,7 +172,7 @@ impl Default for Conditions {
 }
 
 /// `hints` of an endpoint.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Hints {
     /// `forZones`: the zones whose clients should use the endpoint.
     pub zones: Vec<Arc<str>>,

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::ObjectName;
 
 /// A `v1` Node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// The name; the namespace is empty.
     pub name: ObjectName,
@@ -62,7 +62,7 @@ impl Node {
 }
 
 /// An address of a Node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeAddress {
     /// The address.
     pub address: IpAddr,
@@ -71,7 +71,7 @@ pub struct NodeAddress {
 }
 
 /// The types of Node address that are IP addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeAddressType {
     /// `InternalIP`.
     Internal,

@@ -14,7 +14,7 @@ use super::ObjectName;
 /// invalid in events.
 ///
 /// `publishNotReadyAddresses` is missing, because Kubernetes applies it to the condition `ready` of EndpointSlices.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Service {
     /// Namespace and name.
     pub name: ObjectName,
@@ -90,7 +90,7 @@ impl Service {
 }
 
 /// `spec.type` of a Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServiceType {
     /// `ClusterIP`: reachable at the cluster IP.
     ClusterIp,
@@ -122,7 +122,7 @@ impl fmt::Display for TrafficPolicy {
 }
 
 /// `spec.sessionAffinity`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SessionAffinity {
     /// Each connection is balanced separately.
     #[default]
@@ -133,7 +133,7 @@ pub enum SessionAffinity {
 }
 
 /// A port of a Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Port {
     /// The name; empty for a port without a name.
     pub name: Arc<str>,
@@ -224,7 +224,7 @@ impl FromStr for Protocol {
 }
 
 /// An entry of `status.loadBalancer.ingress`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ingress {
     /// The address as written; empty if the load balancer has only a host name.
     pub ip: String,
@@ -233,7 +233,7 @@ pub struct Ingress {
 }
 
 /// `ipMode`: the destination address of packets that a load balancer sends to the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IngressMode {
     /// `VIP`: the address of the load balancer, which the node must serve.
     #[default]
