@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use kernlink_kubernetes::kube_proxy_config::{
-    DetectLocalMode, KubeProxyConfiguration, NodePortAddresses, read,
+    DetectLocalMode, KubeProxyConfiguration, NodePortAddresses, Override, OverrideValue, read, read_with,
 };
 
 const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: ipvs\n";
@@ -307,4 +307,35 @@ fn the_configurations_of_recorded_clusters_are_read() {
         }
     }
     assert_eq!(files, 19);
+}
+
+#[test]
+fn overrides_replace_fields_of_the_file_before_they_are_checked() {
+    let text = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: bad\nipvs: {scheduler: lc, tcpTimeout: 5s}\n";
+    let text_of = |text: &str| OverrideValue::Text(text.to_owned());
+    let set = |field, value| Override { field, value };
+    let config = read_with(
+        "c.yaml",
+        text,
+        &[
+            set("ipvs.scheduler", text_of("wrr")),
+            set("clusterCIDR", text_of("10.244.0.0/16")),
+            set("conntrack.min", OverrideValue::Number(7)),
+            set("iptables.masqueradeAll", OverrideValue::Bool(true)),
+            set("nodePortAddresses", OverrideValue::List(vec!["192.0.2.0/24".to_owned()])),
+        ],
+    )
+    .unwrap();
+    assert_eq!(config.ipvs.scheduler, "wrr");
+    assert_eq!(config.ipvs.tcp_timeout.as_secs(), 5, "other fields of the block stay");
+    assert_eq!((config.conntrack.min, config.cluster_cidr.len()), (7, 1));
+    assert!(config.iptables.masquerade_all);
+    assert_eq!(
+        config.node_port_addresses,
+        NodePortAddresses::Networks(vec!["192.0.2.0/24".parse().unwrap()])
+    );
+    let error = read_with("c.yaml", text, &[set("clusterCIDR.x", OverrideValue::Number(1))]).unwrap_err();
+    assert!(error.to_string().contains("clusterCIDR"), "{error}");
+    let error = read_with("c.yaml", "", &[set("mode", text_of("x"))]).unwrap_err();
+    assert!(error.to_string().contains("mode: must be"), "{error}");
 }

@@ -25,6 +25,7 @@
 //! [validation.go](https://github.com/kubernetes/kubernetes/blob/v1.36.3/pkg/proxy/apis/config/validation/validation.go).
 
 mod file;
+mod overrides;
 mod validation;
 
 use std::fmt::{self, Write};
@@ -34,6 +35,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_services::escape::EscapeWriter;
 
+pub use self::overrides::{Override, OverrideValue};
 use crate::error::FieldError;
 use crate::{deserialize, yaml};
 
@@ -301,6 +303,20 @@ impl std::error::Error for Error {}
 /// [`Error`] if the text is not YAML, if `apiVersion` or `kind` is not that of `KubeProxyConfiguration`, or if kube-proxy rejects the
 /// value of a field.
 pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
+    read_with(file, text, &[])
+}
+
+/// As [`read`], with other values in place of some fields, such as those of a command line. Values of the file that are replaced are not
+/// checked.
+///
+/// # Errors
+///
+/// As [`read`]; an invalid value of `overrides` is reported with the name of its field.
+pub fn read_with(
+    file: &str,
+    text: &str,
+    overrides: &[Override<'_>],
+) -> Result<KubeProxyConfiguration, Error> {
     let failed = |problems| Error {
         file: file.to_owned(),
         problems,
@@ -312,6 +328,9 @@ pub fn read(file: &str, text: &str) -> Result<KubeProxyConfiguration, Error> {
             return Err(failed(vec![FieldError { field, reason }]));
         }
     };
+    for replaced in overrides {
+        replaced.apply(&mut value);
+    }
     let (file, errors) = deserialize::from_value::<file::File>(&mut value);
     match file {
         Some(file) => validation::validate(&file, errors).map_err(failed),
