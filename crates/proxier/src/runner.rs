@@ -87,9 +87,21 @@ where
     /// # Errors
     /// If the system cannot start a thread.
     pub fn start(
+        proxier: Proxier<M>,
+        schedule: Schedule,
+        mut notify: impl FnMut(Notice<M>) + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_with(proxier, schedule, move |_, notice| notify(notice))
+    }
+
+    /// As [`start`](Self::start); `notify` can also read the proxier, such as the health-check node ports of its Services.
+    ///
+    /// # Errors
+    /// If the system cannot start a thread.
+    pub fn start_with(
         mut proxier: Proxier<M>,
         schedule: Schedule,
-        notify: impl FnMut(Notice<M>) + Send + 'static,
+        notify: impl FnMut(&Proxier<M>, Notice<M>) + Send + 'static,
     ) -> io::Result<Self> {
         proxier.set_clock(Instant::now);
         let families = proxier.services().config().families.iter().copied();
@@ -197,7 +209,7 @@ fn run<M: DataPath>(
     mut schedule: Schedule,
     commands: &Receiver<Command<M>>,
     recorder: &Shared<M>,
-    mut notify: impl FnMut(Notice<M>),
+    mut notify: impl FnMut(&Proxier<M>, Notice<M>),
 ) -> Proxier<M> {
     if proxier.services().has_synced() {
         schedule.on_synced(Instant::now());
@@ -236,12 +248,12 @@ fn run<M: DataPath>(
             Ok(synced) => {
                 recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
                 schedule.on_report(Instant::now(), synced.next);
-                notify(Notice::Synced(Box::new(synced)));
+                notify(&proxier, Notice::Synced(Box::new(synced)));
             }
             Err(error) => {
                 recorder.lock().on_error(&error, SystemTime::now());
                 schedule.on_error(Instant::now());
-                notify(Notice::Failed(error));
+                notify(&proxier, Notice::Failed(error));
             }
         }
     }
@@ -270,7 +282,7 @@ fn handle<M: DataPath>(
     proxier: &mut Proxier<M>,
     schedule: &mut Schedule,
     recorder: &Shared<M>,
-    notify: &mut impl FnMut(Notice<M>),
+    notify: &mut impl FnMut(&Proxier<M>, Notice<M>),
 ) {
     let now = Instant::now();
     let events = match command {
@@ -284,7 +296,7 @@ fn handle<M: DataPath>(
             // A new configuration makes the next sync read the whole kernel.
             match proxier.set_config(&config) {
                 Ok(()) => schedule.on_kernel_change(now),
-                Err(error) => notify(Notice::InvalidConfig(error)),
+                Err(error) => notify(proxier, Notice::InvalidConfig(error)),
             }
             return;
         }
@@ -303,6 +315,6 @@ fn handle<M: DataPath>(
     schedule.on_change(now);
     if !events.is_empty() {
         recorder.lock().on_events(&events, SystemTime::now());
-        notify(Notice::Events(events));
+        notify(proxier, Notice::Events(events));
     }
 }
