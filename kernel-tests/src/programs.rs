@@ -4,6 +4,7 @@
 //! programs. Tests, benchmarks and examples start programs with [`command`], which panics for a program that is not in the
 //! table; `cargo xtask check` fails for those that use [`Command::new`] instead.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A program and the package that contains it.
@@ -94,18 +95,31 @@ pub fn this_program() -> Command {
 #[track_caller]
 #[must_use]
 pub fn example(name: &str) -> Command {
+    let path = built(Path::new("examples").join(name));
+    let path = path.unwrap_or_else(|| {
+        panic!("the example {name} is not built: run `cargo build --package kernlink-examples --examples`")
+    });
+    Command::new(path)
+}
+
+/// A command that starts `kernlink-agent`, from the folder into which cargo built it next to the running test. Panics if it was not built.
+#[track_caller]
+#[must_use]
+pub fn agent() -> Command {
+    let path = built(PathBuf::from("kernlink-agent"));
+    let path = path.unwrap_or_else(|| {
+        panic!("kernlink-agent is not built: run `cargo build --package kernlink-agent --bins`")
+    });
+    Command::new(path)
+}
+
+/// A file in the folder into which cargo built the workspace. `None` if it does not exist.
+#[track_caller]
+fn built(file: PathBuf) -> Option<PathBuf> {
     let path = std::env::current_exe()
         .unwrap_or_else(|error| panic!("reading the path of the running program: {error}"));
-    let path = path
-        .ancestors()
-        .nth(2)
-        .map(|folder| folder.join("examples").join(name));
-    match path {
-        Some(path) if path.is_file() => Command::new(path),
-        _ => panic!(
-            "the example {name} is not built: run `cargo build --package kernlink-examples --examples`"
-        ),
-    }
+    let path = path.ancestors().nth(2).map(|folder| folder.join(file));
+    path.filter(|path| path.is_file())
 }
 
 #[cfg(test)]

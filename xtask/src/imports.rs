@@ -114,6 +114,18 @@ const RULES: &[Rule] = &[
         ],
         "ownership must not depend on how desired state and plans are computed",
     ),
+    // The agent.
+    Rule {
+        package: "crates/agent",
+        modules: &["crate::folder"],
+        must_not: &[
+            "kernlink_proxier",
+            "crate::agent|http|once|report|state",
+        ],
+        only_with: "crate::folder",
+        why: "a source must not depend on what its objects are used for",
+        ..RULE
+    },
     // Programs.
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),

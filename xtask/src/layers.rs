@@ -43,12 +43,14 @@ const LAYERS: &[Layer] = &[
             "kernlink-iptables-restore",
         ],
     ),
+    layer(AGENT, &[BASE, SERVICES, KUBERNETES, "kernlink-proxier"]),
 ];
 
 const BASE: &str = "kernlink-base";
 const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";
+const AGENT: &str = "kernlink-agent";
 
 /// A dependency of one member on another one.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +125,8 @@ mod tests {
         "kernlink-services",
         "kernlink-kubernetes",
         "kernlink-proxier",
+        "kernlink-agent",
+        "kernlink-examples",
         "kernlink-benches",
         "kernlink-kernel-tests",
     ];
@@ -154,6 +158,8 @@ mod tests {
             ("kernlink-proxier", "kernlink-services"),
             ("kernlink-proxier", "kernlink-kubernetes"),
             ("kernlink-proxier", "kernlink-ipvs"),
+            ("kernlink-agent", "kernlink-proxier"),
+            ("kernlink-examples", "kernlink-agent"),
             ("kernlink-benches", "kernlink-proxier"),
             ("kernlink-benches", "kernlink-kernel-tests"),
         ] {
@@ -174,6 +180,8 @@ mod tests {
             ("kernlink-services", "kernlink-kubernetes"),
             ("kernlink-services", "kernlink-proxier"),
             ("kernlink-kubernetes", "kernlink-proxier"),
+            ("kernlink-proxier", "kernlink-agent"),
+            ("kernlink-agent", "kernlink-examples"),
             ("kernlink-proxier", "kernlink-benches"),
             ("kernlink-proxier", "kernlink-kernel-tests"),
         ] {

@@ -54,6 +54,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Runs the tiers and prints the summary. False if a test failed, or a tier ran no test.
 pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) -> Result<bool> {
     require(tiers)?;
+    // `cargo test` builds the program of a package only for integration tests of the same package.
+    workspace.build(&["build", "--package", "kernlink-agent", "--bins"])?;
     let executables = workspace.build(&["test", "--workspace", "--all-features", "--no-run"])?;
     let (kernel, unit): (Vec<_>, Vec<_>) = executables
         .into_iter()
@@ -79,8 +81,9 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
 /// of their names.
 pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &vm::Options) -> Result<bool> {
     require(&[Tier::Vm])?;
-    // Some kernel tests run the examples.
+    // Some kernel tests run the examples and the agent.
     workspace.build(&["build", "--package", "kernlink-examples", "--examples"])?;
+    workspace.build(&["build", "--package", "kernlink-agent", "--bins"])?;
     let executables = workspace.build(&[
         "test",
         "--package",

@@ -1,0 +1,324 @@
+//! Keeps the kernel in step with the folder until a signal ends the process.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use kernlink_base::ErrorChain;
+use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
+use kernlink_proxier::runner::Notice;
+use kernlink_proxier::{Lock, Runner, Schedule};
+use kernlink_services::Change;
+
+use crate::exit::Exit;
+use crate::folder::{Folder, Reading, Watch};
+use crate::http::Servers;
+use crate::once::{KINDS, SOURCE};
+use crate::print;
+use crate::report;
+use crate::service_manager::{self, READY, STOPPING};
+use crate::settings::Settings;
+use crate::state::{self, State};
+
+/// What happens to an agent.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The folder was read.
+    Folder(Reading),
+    /// A sync ended, successful or not.
+    Synced,
+    /// The proxier stopped because of a defect.
+    RunnerEnded,
+    /// A signal with this name.
+    Signal(&'static str),
+    /// An address cannot be listened on, and `bindAddressHardFail` is set.
+    ServerFailed(String),
+}
+
+/// Runs until SIGTERM or SIGINT. The kernel stays as it is then.
+#[must_use]
+pub fn run(settings: Settings) -> Exit {
+    let _lock = match Lock::acquire() {
+        Ok(lock) => lock,
+        Err(error) => {
+            print::error(&error);
+            return Exit::Locked;
+        }
+    };
+    let (sender, messages) = mpsc::channel();
+    let state = Arc::new(Mutex::new(State::new(&settings.config)));
+    let servers = match Servers::start(&settings, Arc::clone(&state), sender.clone()) {
+        Ok(servers) => servers,
+        Err(error) => {
+            print::error(&error);
+            return Exit::Failure;
+        }
+    };
+    let folder = settings.folder.display().to_string();
+    tracing::info!(node = &*settings.config.services.node_name, folder, "started");
+    let to_self = sender.clone();
+    let watch = Watch::start(Folder::new(&settings.folder), move |reading| {
+        // It fails only when the agent ends.
+        let _ = to_self.send(Message::Folder(reading));
+    });
+    let watch = match watch {
+        Ok(watch) => watch,
+        Err(error) => {
+            print::error(&error);
+            return Exit::Failure;
+        }
+    };
+    let agent = Agent {
+        settings,
+        state,
+        sender,
+        servers,
+        changes: Vec::new(),
+        reading: Summary::default(),
+        is_announced: false,
+    };
+    let exit = agent.run(&messages);
+    service_manager::notify(STOPPING);
+    drop(watch);
+    tracing::info!("stopped; the kernel stays as it is");
+    exit
+}
+
+/// What the last reading of the folder found.
+#[derive(Default)]
+struct Summary {
+    problems: BTreeSet<String>,
+    is_complete: bool,
+    files: usize,
+}
+
+struct Agent {
+    settings: Settings,
+    state: Arc<Mutex<State>>,
+    sender: Sender<Message>,
+    servers: Servers,
+    /// Changes of the folder that the proxier has not received.
+    changes: Vec<Change>,
+    reading: Summary,
+    /// Whether the service manager was notified that the agent runs.
+    is_announced: bool,
+}
+
+/// The first delay between attempts to open the kernel APIs, which doubles.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay between these attempts.
+const MAX_DELAY: Duration = Duration::from_secs(60);
+
+impl Agent {
+    fn run(mut self, messages: &Receiver<Message>) -> Exit {
+        let runner = match self.start(messages) {
+            Ok(runner) => runner,
+            Err(exit) => return exit,
+        };
+        let exit = loop {
+            match messages.recv() {
+                Ok(Message::Synced) => self.announce("running"),
+                Ok(message) => match self.receive(message) {
+                    Some(exit) => break exit,
+                    None => self.deliver(&runner),
+                },
+                // Does not occur: this has a sender too.
+                Err(_) => break Exit::Failure,
+            }
+        };
+        match runner.stop() {
+            Ok(_) => exit,
+            Err(error) => {
+                print::error(&error);
+                Exit::Failure
+            }
+        }
+    }
+
+    /// Opens the kernel APIs, waits for the folder, and starts the thread of the proxier.
+    fn start(&mut self, messages: &Receiver<Message>) -> Result<Runner<IpvsMode>, Exit> {
+        let kernel = self.open_kernel(messages)?;
+        let mut proxier = self.proxier(kernel)?;
+        let mut reported = String::new();
+        loop {
+            for change in self.changes.drain(..) {
+                report::events(&proxier.change(SOURCE, change));
+            }
+            match self.may_start(&mut proxier) {
+                Ok(()) => break,
+                Err(Some(why)) if why != reported => {
+                    tracing::error!("nothing is synced: {why}");
+                    self.announce(&format!("nothing is synced: {why}"));
+                    reported = why;
+                }
+                Err(_) => {}
+            }
+            let message = messages.recv().map_err(|_| Exit::Failure)?;
+            if let Some(exit) = self.receive(message) {
+                return Err(exit);
+            }
+        }
+        for kind in KINDS {
+            report::events(&proxier.change(SOURCE, Change::synced(kind)));
+        }
+        let schedule = Schedule::new(self.settings.config.intervals());
+        let runner = Runner::start_with(proxier, schedule, self.listener());
+        runner.map_err(|error| {
+            print::error(&error);
+            Exit::Failure
+        })
+    }
+
+    /// Tries until the kernel APIs are available: modules may be loaded later.
+    fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
+        let mut delay = FIRST_DELAY;
+        loop {
+            match Kernel::open() {
+                Ok(kernel) => return Ok(kernel),
+                Err(error) => {
+                    let (text, seconds) = (ErrorChain(&error).to_string(), delay.as_secs());
+                    tracing::error!("the kernel cannot be used: {text}; tried again after {seconds} seconds");
+                    self.announce(&format!("the kernel cannot be used: {text}"));
+                }
+            }
+            let end = Instant::now() + delay;
+            delay = (delay * 2).min(MAX_DELAY);
+            loop {
+                match messages.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                    Ok(message) => {
+                        if let Some(exit) = self.receive(message) {
+                            return Err(exit);
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Exit::Failure),
+                }
+            }
+        }
+    }
+
+    fn proxier(&self, kernel: Kernel) -> Result<Proxier, Exit> {
+        Proxier::new(self.settings.config.clone(), kernel).map_err(|error| {
+            print::error(&error);
+            Exit::Usage
+        })
+    }
+
+    /// Whether a sync cannot delete a Service that is only unknown: the folder is complete, or the kernel has no virtual server. `None`
+    /// before the folder was read.
+    fn may_start(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
+        if self.reading.is_complete {
+            return Ok(());
+        }
+        if self.reading.files == 0 {
+            let is_read = !self.reading.problems.is_empty();
+            return Err(is_read.then(|| "there is no manifest".to_owned()));
+        }
+        match proxier.kernel_mut().ipvs.list_all() {
+            Ok(servers) if servers.is_empty() => {
+                tracing::warn!("some objects of the folder are not known; the others are programmed");
+                Ok(())
+            }
+            Ok(_) => Err(Some(
+                "some objects of the folder are not known, and virtual servers that may be theirs exist".to_owned(),
+            )),
+            Err(error) => Err(Some(format!(
+                "some objects of the folder are not known, and virtual servers cannot be listed: {}",
+                ErrorChain(&error)
+            ))),
+        }
+    }
+
+    /// Receives what the proxier does, on its thread.
+    fn listener(&self) -> impl FnMut(&Proxier, Notice<IpvsMode>) + Send + 'static {
+        let state = Arc::clone(&self.state);
+        let checks = self.servers.checks();
+        let config = self.settings.config.services.clone();
+        let sender = EndsRunner(self.sender.clone());
+        move |proxier, notice| {
+            match notice {
+                Notice::Events(events) => return report::events(&events),
+                Notice::Synced(synced) => {
+                    report::synced(&synced);
+                    checks.set(&config, proxier.services());
+                    if synced.is_success() {
+                        state::lock(&state).on_synced(SystemTime::now());
+                    }
+                }
+                Notice::Failed(error) => report::failed(&error),
+                Notice::InvalidConfig(error) => tracing::error!("{error}"),
+                _ => {}
+            }
+            // It fails only when the agent ends.
+            let _ = sender.0.send(Message::Synced);
+        }
+    }
+
+    /// Handles a message. `Some` if the agent has to end.
+    fn receive(&mut self, message: Message) -> Option<Exit> {
+        match message {
+            Message::Folder(reading) => self.read(reading),
+            Message::Synced => {}
+            Message::RunnerEnded => {
+                tracing::error!("the thread of the proxier ended");
+                return Some(Exit::Failure);
+            }
+            Message::Signal(name) => {
+                tracing::info!("{name}");
+                return Some(Exit::Success);
+            }
+            Message::ServerFailed(problem) => {
+                print::text(&problem);
+                return Some(Exit::Failure);
+            }
+        }
+        None
+    }
+
+    /// Reports new problems of the folder, and those that are solved.
+    fn read(&mut self, reading: Reading) {
+        for problem in reading.problems.difference(&self.reading.problems) {
+            tracing::error!("{problem}");
+        }
+        for problem in self.reading.problems.difference(&reading.problems) {
+            tracing::info!("solved: {problem}");
+        }
+        let (changes, files, objects) = (reading.changes.len(), reading.files, reading.objects);
+        tracing::debug!(changes, files, objects, "the folder was read");
+        self.reading = Summary {
+            problems: reading.problems,
+            is_complete: reading.is_complete,
+            files,
+        };
+        self.changes.extend(reading.changes);
+    }
+
+    /// Passes the changes of the folder on to the proxier.
+    fn deliver(&mut self, runner: &Runner<IpvsMode>) {
+        if !self.changes.is_empty() {
+            state::lock(&self.state).on_change(Instant::now());
+        }
+        for change in self.changes.drain(..) {
+            runner.change(SOURCE, change);
+        }
+        // The capacity that the first reading needed is not needed again.
+        self.changes.shrink_to_fit();
+    }
+
+    /// Notifies the service manager, once, that the agent runs, and of its state.
+    fn announce(&mut self, status: &str) {
+        if !std::mem::replace(&mut self.is_announced, true) {
+            service_manager::notify_status(READY, status);
+        }
+    }
+}
+
+/// Reports when the thread that owns it ends.
+struct EndsRunner(Sender<Message>);
+
+impl Drop for EndsRunner {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::RunnerEnded);
+    }
+}

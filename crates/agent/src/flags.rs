@@ -1,0 +1,390 @@
+//! The command line. Flags that kube-proxy has too have its names.
+
+mod kube_proxy;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use kernlink_kubernetes::kube_proxy_config::OverrideValue;
+use kernlink_services::Family;
+use kernlink_services::address::{parse_address, parse_net};
+use lexopt::{Arg, Parser, ValueExt};
+use tracing::Level;
+
+pub use self::kube_proxy::KubeProxyFlag;
+use crate::log::{self, Format};
+
+/// What `--help` prints.
+pub const USAGE: &str = "usage: kernlink-agent --watch DIR [--node-name NAME] [--config FILE] [OPTION]...
+
+Keeps the kernel in step with the Services, EndpointSlices and Nodes in the manifests of a folder.
+
+  --watch DIR                    the folder: its files *.yaml, *.yml and *.json, without hidden ones
+  --node-name NAME               this node, also --hostname-override; default: the host name
+  --config FILE                  a KubeProxyConfiguration; flags take precedence
+  --node-ip A[,A6]               the addresses of this node, the primary one first; default: those of its Node object
+  --pod-cidr C[,C6]              the networks of this node's pods; default: those of its Node object
+  --zone ZONE                    the zone of this node; default: that of its Node object
+  --ip-families LIST             ipv4, ipv6 or both; default: ipv4,ipv6
+
+What to do instead of running until SIGTERM or SIGINT:
+  --once                         sync once; exit status 1 if something failed
+  --dry-run                      print what a sync would do, as commands; change nothing
+  --print-config                 print the configuration in effect, as a KubeProxyConfiguration in JSON
+  --version, --help
+
+Servers, as IP:port; `none` for no server:
+  --healthz-bind-address A       /healthz and /livez; default: 0.0.0.0:10256
+  --metrics-bind-address A       /healthz, /proxyMode and /configz; default: 127.0.0.1:10249
+
+Log, on standard error:
+  --logging-format text|json     default: text
+  -v, --v N                      0 to 3: information; 4: debug output; 6: traces; default: 0
+
+As in kube-proxy, with the field of the configuration file that they replace:
+  --proxy-mode ipvs              mode
+  --bind-address A               bindAddress
+  --bind-address-hard-fail       bindAddressHardFail
+  --cluster-cidr C[,C6]          clusterCIDR
+  --detect-local-mode M          detectLocalMode: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+  --pod-bridge-interface NAME    detectLocal.bridgeInterface
+  --pod-interface-name-prefix P  detectLocal.interfaceNamePrefix
+  --nodeport-addresses LIST      nodePortAddresses: networks, or primary
+  --masquerade-all               iptables.masqueradeAll
+  --iptables-masquerade-bit N    iptables.masqueradeBit
+  --ipvs-scheduler NAME          ipvs.scheduler
+  --ipvs-sync-period D           ipvs.syncPeriod
+  --ipvs-min-sync-period D       ipvs.minSyncPeriod
+  --ipvs-exclude-cidrs LIST      ipvs.excludeCIDRs
+  --ipvs-strict-arp              ipvs.strictARP
+  --ipvs-tcp-timeout D           ipvs.tcpTimeout
+  --ipvs-tcpfin-timeout D        ipvs.tcpFinTimeout
+  --ipvs-udp-timeout D           ipvs.udpTimeout
+  --conntrack-max-per-core N     conntrack.maxPerCore
+  --conntrack-min N              conntrack.min
+  --conntrack-tcp-timeout-established D   conntrack.tcpEstablishedTimeout
+  --conntrack-tcp-timeout-close-wait D    conntrack.tcpCloseWaitTimeout
+  --conntrack-tcp-be-liberal     conntrack.tcpBeLiberal
+  --conntrack-udp-timeout D      conntrack.udpTimeout
+  --conntrack-udp-timeout-stream D        conntrack.udpStreamTimeout
+
+Exit status: 0 success, 1 failure, 2 invalid command line or configuration, 3 another process programs this network namespace.";
+
+/// A command line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flags {
+    /// What to do.
+    pub action: Action,
+    /// `--watch`: the folder of manifests.
+    pub watch: Option<PathBuf>,
+    /// `--config`: the configuration file.
+    pub config: Option<PathBuf>,
+    /// The fields of kube-proxy's configuration that flags replace, each flag at most once.
+    pub overrides: Vec<(&'static KubeProxyFlag, OverrideValue)>,
+    /// `--node-ip`.
+    pub node_ips: Vec<IpAddr>,
+    /// `--pod-cidr`.
+    pub pod_cidrs: Vec<IpNet>,
+    /// `--zone`.
+    pub zone: Option<String>,
+    /// `--ip-families`. Empty: both.
+    pub families: Vec<Family>,
+    /// Whether there is a server of `/healthz` and `/livez`. False: `--healthz-bind-address none`.
+    pub has_healthz: bool,
+    /// Whether there is a server of metrics. False: `--metrics-bind-address none`.
+    pub has_metrics: bool,
+    /// `--logging-format`.
+    pub log_format: Format,
+    /// The level of `--v`.
+    pub log_level: Level,
+}
+
+/// What the program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Keeps the kernel in step until a signal ends the program.
+    Run,
+    /// `--once`: syncs once.
+    Once,
+    /// `--dry-run`: prints the plan of a sync.
+    DryRun,
+    /// `--print-config`: prints the configuration in effect.
+    PrintConfig,
+    /// `--version`.
+    Version,
+    /// `--help`.
+    Help,
+}
+
+/// The command line is invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidFlags(String);
+
+impl fmt::Display for InvalidFlags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; see kernlink-agent --help", self.0)
+    }
+}
+
+impl std::error::Error for InvalidFlags {}
+
+impl Default for Flags {
+    /// An empty command line.
+    fn default() -> Self {
+        Self {
+            action: Action::Run,
+            watch: None,
+            config: None,
+            overrides: Vec::new(),
+            node_ips: Vec::new(),
+            pod_cidrs: Vec::new(),
+            zone: None,
+            families: Vec::new(),
+            has_healthz: true,
+            has_metrics: true,
+            log_format: Format::default(),
+            log_level: Level::INFO,
+        }
+    }
+}
+
+impl Flags {
+    /// Parses arguments, without the name of the program. If a flag occurs twice, the last one is used.
+    ///
+    /// # Errors
+    /// The first flag that does not exist, is not supported, or has an invalid value; flags that exclude each other.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, InvalidFlags> {
+        let mut flags = Self::default();
+        let mut parser = Parser::from_args(arguments);
+        let invalid = |error: lexopt::Error| InvalidFlags(error.to_string());
+        loop {
+            let name = match parser.next().map_err(invalid)? {
+                None => return Ok(flags),
+                Some(Arg::Long(name)) => name.to_owned(),
+                Some(Arg::Short('v')) => "v".to_owned(),
+                Some(Arg::Short('h')) => "help".to_owned(),
+                Some(other) => return Err(invalid(other.unexpected())),
+            };
+            flags.flag(&name, &mut parser)?;
+            // The other flags do not matter, and need not be complete.
+            if matches!(flags.action, Action::Help | Action::Version) {
+                return Ok(flags);
+            }
+        }
+    }
+
+    fn flag(&mut self, name: &str, parser: &mut Parser) -> Result<(), InvalidFlags> {
+        match name {
+            "help" => self.set_action(Action::Help),
+            "version" => self.set_action(Action::Version),
+            "once" => self.set_action(Action::Once),
+            "dry-run" => self.set_action(Action::DryRun),
+            "print-config" => self.set_action(Action::PrintConfig),
+            "watch" => {
+                self.watch = Some(path(name, parser)?);
+                Ok(())
+            }
+            "config" => {
+                self.config = Some(path(name, parser)?);
+                Ok(())
+            }
+            "node-ip" => {
+                self.node_ips = list(name, parser, "an IP address", parse_address)?;
+                Ok(())
+            }
+            "pod-cidr" => {
+                self.pod_cidrs = list(name, parser, "a network", parse_net)?;
+                Ok(())
+            }
+            "ip-families" => {
+                self.families = list(name, parser, "an address family; valid: ipv4, ipv6", family)?;
+                Ok(())
+            }
+            "zone" => {
+                self.zone = Some(text(name, parser)?);
+                Ok(())
+            }
+            "logging-format" => {
+                let value = text(name, parser)?;
+                self.log_format = Format::parse(&value)
+                    .ok_or_else(|| InvalidFlags(format!("--{name}: {value:?} is not valid; valid: text, json")))?;
+                Ok(())
+            }
+            "v" => {
+                let value = text(name, parser)?;
+                let verbosity = value
+                    .parse()
+                    .map_err(|_| InvalidFlags(format!("--{name}: {value:?} is not valid; valid: 0 to 255")))?;
+                self.log_level = log::level(verbosity);
+                Ok(())
+            }
+            name => self.kube_proxy_flag(name, parser),
+        }
+    }
+
+    fn kube_proxy_flag(&mut self, name: &str, parser: &mut Parser) -> Result<(), InvalidFlags> {
+        let Some(flag) = KubeProxyFlag::find(name) else {
+            return Err(InvalidFlags(match kube_proxy::why_unsupported(name) {
+                Some(why) => format!("--{name}: this flag of kube-proxy is not supported: {why}"),
+                None => format!("unknown flag --{name}"),
+            }));
+        };
+        let value = flag.value(parser)?;
+        let is_none = value == OverrideValue::Text("none".to_owned());
+        match flag.field {
+            "healthzBindAddress" => self.has_healthz = !is_none,
+            "metricsBindAddress" => self.has_metrics = !is_none,
+            _ => {}
+        }
+        self.overrides.retain(|(known, _)| known.field != flag.field);
+        if !is_none || !matches!(flag.field, "healthzBindAddress" | "metricsBindAddress") {
+            self.overrides.push((flag, value));
+        }
+        Ok(())
+    }
+
+    fn set_action(&mut self, action: Action) -> Result<(), InvalidFlags> {
+        let is_information = matches!(action, Action::Help | Action::Version);
+        if is_information || self.action == Action::Run || self.action == action {
+            self.action = action;
+            return Ok(());
+        }
+        Err(InvalidFlags(format!("{} and {action} exclude each other", self.action)))
+    }
+}
+
+impl fmt::Display for Action {
+    /// The flag.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Action::Run => "run",
+            Action::Once => "--once",
+            Action::DryRun => "--dry-run",
+            Action::PrintConfig => "--print-config",
+            Action::Version => "--version",
+            Action::Help => "--help",
+        })
+    }
+}
+
+fn path(name: &str, parser: &mut Parser) -> Result<PathBuf, InvalidFlags> {
+    let value = parser.value().map_err(|error| InvalidFlags(error.to_string()))?;
+    if value.is_empty() {
+        return Err(InvalidFlags(format!("--{name}: the path is empty")));
+    }
+    Ok(value.into())
+}
+
+fn text(name: &str, parser: &mut Parser) -> Result<String, InvalidFlags> {
+    let value = parser.value().and_then(|value| value.string());
+    value.map_err(|error| InvalidFlags(format!("--{name}: {error}")))
+}
+
+/// Values separated by commas.
+fn list<T>(
+    name: &str,
+    parser: &mut Parser,
+    expected: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, InvalidFlags> {
+    let value = text(name, parser)?;
+    let items = value.split(',').map(str::trim);
+    items
+        .map(|item| parse(item).ok_or_else(|| InvalidFlags(format!("--{name}: {item:?} is not {expected}"))))
+        .collect()
+}
+
+fn family(name: &str) -> Option<Family> {
+    match name.to_ascii_lowercase().as_str() {
+        "ipv4" => Some(Family::Ipv4),
+        "ipv6" => Some(Family::Ipv6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, String> {
+        Flags::parse(line.split_whitespace().map(OsString::from)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_of_kube_proxy_replace_fields() {
+        let flags = parse("--watch /m --ipvs-scheduler lc --ipvs-strict-arp --masquerade-all=false --conntrack-min 5 --nodeport-addresses 192.0.2.0/24,2001:db8::/64").unwrap();
+        assert_eq!(flags.watch, Some(PathBuf::from("/m")));
+        let set: Vec<_> = flags
+            .overrides
+            .iter()
+            .map(|(flag, value)| (flag.field, value.clone()))
+            .collect();
+        let nets = ["192.0.2.0/24", "2001:db8::/64"].map(str::to_owned).to_vec();
+        let expected = [
+            ("ipvs.scheduler", OverrideValue::Text("lc".to_owned())),
+            ("ipvs.strictARP", OverrideValue::Bool(true)),
+            ("iptables.masqueradeAll", OverrideValue::Bool(false)),
+            ("conntrack.min", OverrideValue::Number(5)),
+            ("nodePortAddresses", OverrideValue::List(nets)),
+        ];
+        assert_eq!(set, expected);
+    }
+
+    #[test]
+    fn the_last_of_two_equal_flags_is_used_and_node_name_is_another_name() {
+        let flags = parse("--hostname-override a --node-name b").unwrap();
+        assert_eq!(flags.overrides.len(), 1);
+        assert_eq!(flags.overrides[0].1, OverrideValue::Text("b".to_owned()));
+    }
+
+    #[test]
+    fn servers_can_be_switched_off_and_on() {
+        let flags = parse("--healthz-bind-address 127.0.0.1:1 --healthz-bind-address none").unwrap();
+        assert!(!flags.has_healthz && flags.has_metrics && flags.overrides.is_empty());
+        let flags = parse("--healthz-bind-address none --healthz-bind-address 127.0.0.1:1").unwrap();
+        assert!(flags.has_healthz && flags.overrides.len() == 1);
+    }
+
+    #[test]
+    fn invalid_command_lines_are_errors_that_name_the_flag() {
+        for (line, expected) in [
+            ("--wach /m", "unknown flag --wach"),
+            ("/m", "unexpected argument \"/m\""),
+            ("--kubeconfig f", "--kubeconfig: this flag of kube-proxy is not supported: "),
+            ("--once --dry-run", "--once and --dry-run exclude each other"),
+            ("--node-ip 1.2.3", "--node-ip: \"1.2.3\" is not an IP address"),
+            ("--ip-families ipv5", "--ip-families: \"ipv5\" is not an address family; valid: ipv4, ipv6"),
+            ("--logging-format xml", "--logging-format: \"xml\" is not valid; valid: text, json"),
+            ("--v many", "--v: \"many\" is not valid; valid: 0 to 255"),
+            ("--conntrack-min many", "--conntrack-min: \"many\" is not a whole number"),
+            ("--ipvs-strict-arp=perhaps", "--ipvs-strict-arp: \"perhaps\" is not valid; valid: true, false"),
+            ("--watch", "missing argument for option '--watch'"),
+            ("--once=1", "unexpected argument for option '--once'"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.starts_with(expected), "{line}: {error}");
+            assert!(error.ends_with("; see kernlink-agent --help"), "{error}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_need_nothing_else() {
+        assert_eq!(parse("--once --help --nonsense").unwrap().action, Action::Help);
+        assert_eq!(parse("--version").unwrap().action, Action::Version);
+    }
+
+    #[test]
+    fn the_usage_names_every_flag() {
+        for flag in kube_proxy::FLAGS {
+            let name = format!("--{}", flag.name);
+            let found = USAGE.match_indices(&name).any(|(at, _)| {
+                let next = USAGE[at + name.len()..].chars().next();
+                next.is_none_or(|next| next == ' ' || next == ';' || next == '\n')
+            });
+            assert!(found, "{name}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The flags that replace fields of kube-proxy's configuration file, and those of kube-proxy that are not supported.
+
+use kernlink_kubernetes::kube_proxy_config::OverrideValue;
+use lexopt::{Parser, ValueExt};
+
+use super::{InvalidFlags, text};
+
+/// A flag that replaces a field of kube-proxy's configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubeProxyFlag {
+    /// The name, without the dashes.
+    pub name: &'static str,
+    /// The path of the field, such as `ipvs.scheduler`.
+    pub field: &'static str,
+    form: Form,
+}
+
+/// How the value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Text,
+    /// Separated by commas.
+    List,
+    Number,
+    /// Without a value: true.
+    Bool,
+}
+
+const fn flag(name: &'static str, field: &'static str, form: Form) -> KubeProxyFlag {
+    KubeProxyFlag { name, field, form }
+}
+
+/// All such flags. The first one of a field is the one that errors name.
+pub(super) const FLAGS: &[KubeProxyFlag] = &[
+    flag("node-name", "hostnameOverride", Form::Text),
+    flag("hostname-override", "hostnameOverride", Form::Text),
+    flag("proxy-mode", "mode", Form::Text),
+    flag("bind-address", "bindAddress", Form::Text),
+    flag("bind-address-hard-fail", "bindAddressHardFail", Form::Bool),
+    flag("healthz-bind-address", "healthzBindAddress", Form::Text),
+    flag("metrics-bind-address", "metricsBindAddress", Form::Text),
+    flag("cluster-cidr", "clusterCIDR", Form::Text),
+    flag("detect-local-mode", "detectLocalMode", Form::Text),
+    flag("pod-bridge-interface", "detectLocal.bridgeInterface", Form::Text),
+    flag(
+        "pod-interface-name-prefix",
+        "detectLocal.interfaceNamePrefix",
+        Form::Text,
+    ),
+    flag("nodeport-addresses", "nodePortAddresses", Form::List),
+    flag("masquerade-all", "iptables.masqueradeAll", Form::Bool),
+    flag("iptables-masquerade-bit", "iptables.masqueradeBit", Form::Number),
+    flag("ipvs-scheduler", "ipvs.scheduler", Form::Text),
+    flag("ipvs-sync-period", "ipvs.syncPeriod", Form::Text),
+    flag("ipvs-min-sync-period", "ipvs.minSyncPeriod", Form::Text),
+    flag("ipvs-exclude-cidrs", "ipvs.excludeCIDRs", Form::List),
+    flag("ipvs-strict-arp", "ipvs.strictARP", Form::Bool),
+    flag("ipvs-tcp-timeout", "ipvs.tcpTimeout", Form::Text),
+    flag("ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", Form::Text),
+    flag("ipvs-udp-timeout", "ipvs.udpTimeout", Form::Text),
+    flag("conntrack-max-per-core", "conntrack.maxPerCore", Form::Number),
+    flag("conntrack-min", "conntrack.min", Form::Number),
+    flag(
+        "conntrack-tcp-timeout-established",
+        "conntrack.tcpEstablishedTimeout",
+        Form::Text,
+    ),
+    flag(
+        "conntrack-tcp-timeout-close-wait",
+        "conntrack.tcpCloseWaitTimeout",
+        Form::Text,
+    ),
+    flag("conntrack-tcp-be-liberal", "conntrack.tcpBeLiberal", Form::Bool),
+    flag("conntrack-udp-timeout", "conntrack.udpTimeout", Form::Text),
+    flag(
+        "conntrack-udp-timeout-stream",
+        "conntrack.udpStreamTimeout",
+        Form::Text,
+    ),
+];
+
+impl KubeProxyFlag {
+    /// The flag with this name.
+    pub(super) fn find(name: &str) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.name == name)
+    }
+
+    pub(super) fn value(&self, parser: &mut Parser) -> Result<OverrideValue, InvalidFlags> {
+        let invalid =
+            |value: &str, expected: &str| InvalidFlags(format!("--{}: {value:?} is {expected}", self.name));
+        match self.form {
+            Form::Text => text(self.name, parser).map(OverrideValue::Text),
+            Form::List => {
+                let value = text(self.name, parser)?;
+                let items = value.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Ok(OverrideValue::List(items.map(str::to_owned).collect()))
+            }
+            Form::Number => {
+                let value = text(self.name, parser)?;
+                let number = value.parse().map_err(|_| invalid(&value, "not a whole number"))?;
+                Ok(OverrideValue::Number(number))
+            }
+            Form::Bool => match parser.optional_value() {
+                None => Ok(OverrideValue::Bool(true)),
+                Some(value) => {
+                    let value = value
+                        .string()
+                        .map_err(|error| InvalidFlags(format!("--{}: {error}", self.name)))?;
+                    let bool = value
+                        .parse()
+                        .map_err(|_| invalid(&value, "not valid; valid: true, false"))?;
+                    Ok(OverrideValue::Bool(bool))
+                }
+            },
+        }
+    }
+}
+
+/// The flags of kube-proxy 1.36 that are not supported, with the reason.
+const UNSUPPORTED: &[(&str, &str)] = &[
+    ("kubeconfig", NO_API_SERVER),
+    ("master", NO_API_SERVER),
+    ("kube-api-content-type", NO_API_SERVER),
+    ("kube-api-qps", NO_API_SERVER),
+    ("kube-api-burst", NO_API_SERVER),
+    ("config-sync-period", NO_API_SERVER),
+    ("healthz-port", "use --healthz-bind-address"),
+    ("metrics-port", "use --metrics-bind-address"),
+    ("write-config-to", "use --print-config"),
+    ("init-only", "sysctls are written by the first sync; use --once"),
+    ("oom-score-adj", "the service manager sets it"),
+    ("profiling", "there is no profiling endpoint"),
+    ("feature-gates", "there are no feature gates"),
+    ("show-hidden-metrics-for-version", "there are no hidden metrics"),
+    ("iptables-sync-period", NO_IPTABLES_MODE),
+    ("iptables-min-sync-period", NO_IPTABLES_MODE),
+    ("iptables-localhost-nodeports", NO_IPTABLES_MODE),
+    ("vmodule", "use --v"),
+    ("log-flush-frequency", "the log is not buffered"),
+    ("log-text-split-stream", LOG),
+    ("log-text-info-buffer-size", LOG),
+    ("log-json-split-stream", LOG),
+    ("log-json-info-buffer-size", LOG),
+];
+
+const NO_API_SERVER: &str = "objects come from the folder of --watch, not from an API server";
+const NO_IPTABLES_MODE: &str = "it has no effect in IPVS mode";
+const LOG: &str = "the log is written to standard error";
+
+/// Why a flag of kube-proxy is not supported. `None` if kube-proxy does not have it.
+pub(super) fn why_unsupported(name: &str) -> Option<&'static str> {
+    let found = UNSUPPORTED.iter().find(|(unsupported, _)| *unsupported == name);
+    found.map(|(_, why)| *why)
+}

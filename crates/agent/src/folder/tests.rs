@@ -1,0 +1,317 @@
+//! A folder that changes.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use kernlink_services::ObjectChange;
+use tempfile::TempDir;
+
+use super::*;
+
+/// The manifest of a Service.
+fn service(name: &str, address: &str) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: {address}, ports: [{{port: 80}}]}}\n"
+    )
+}
+
+/// The changes as text, such as `+a 10.0.0.1` and `-a`.
+fn text(reading: &Reading) -> Vec<String> {
+    let changes = reading.changes.iter();
+    changes
+        .map(|change| match change {
+            Change::Services(ObjectChange::Upsert(service)) => {
+                format!("+{} {}", service.name.name, service.cluster_ip)
+            }
+            Change::Services(ObjectChange::Delete(name)) => format!("-{}", name.name),
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+fn problems(reading: &Reading) -> String {
+    reading.problems.iter().cloned().collect::<Vec<_>>().join("\n")
+}
+
+fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(dir.path().join(name), text).unwrap();
+    }
+    let folder = Folder::new(dir.path());
+    (dir, folder)
+}
+
+#[test]
+fn manifests_are_read_and_other_files_are_not() {
+    let (dir, mut folder) = folder(&[
+        ("b.yaml", &service("b", "10.0.0.2")),
+        ("a.yml", &service("a", "10.0.0.1")),
+        (
+            "c.json",
+            r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "c"}, "spec": {"clusterIP": "10.0.0.3"}}"#,
+        ),
+        (".d.yaml", &service("d", "10.0.0.4")),
+        ("e.yaml~", &service("e", "10.0.0.5")),
+        ("f.txt", "text"),
+    ]);
+    fs::create_dir(dir.path().join("g.yaml")).unwrap();
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["+a 10.0.0.1", "+b 10.0.0.2", "+c 10.0.0.3"]);
+    assert_eq!((reading.is_complete, reading.files, reading.objects), (true, 3, 3));
+    assert!(reading.problems.is_empty(), "{:?}", reading.problems);
+    // Nothing changed, and one changed.
+    assert!(folder.read().changes.is_empty());
+    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.20")).unwrap();
+    assert_eq!(text(&folder.read()), ["+b 10.0.0.20"]);
+    fs::remove_file(dir.path().join("a.yml")).unwrap();
+    assert_eq!(text(&folder.read()), ["-a"]);
+}
+
+#[test]
+fn a_broken_file_keeps_its_objects_and_is_reported_until_it_is_repaired() {
+    let (dir, mut folder) = folder(&[
+        ("a.yaml", &(service("a", "10.0.0.1") + &service("b", "10.0.0.2"))),
+        ("c.yaml", &service("c", "10.0.0.3")),
+    ]);
+    folder.read();
+    for broken in ["kind: [", "", " \n", "\u{0}", "apiVersion: v1\nkind: Serv"] {
+        fs::write(dir.path().join("a.yaml"), broken).unwrap();
+        fs::write(dir.path().join("c.yaml"), service("c", &format!("10.0.1.{}", broken.len() + 1))).unwrap();
+        let reading = folder.read();
+        assert_eq!(text(&reading).len(), 1, "{broken:?}: only `c` changed");
+        assert!(problems(&reading).starts_with("a.yaml: "), "{}", problems(&reading));
+        assert!(reading.is_complete, "all objects are known");
+        // It is still broken, and still reported.
+        assert!(!folder.read().problems.is_empty());
+    }
+    // `b` is deleted by the repaired file.
+    fs::write(dir.path().join("a.yaml"), service("a", "10.0.0.1")).unwrap();
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["-b"]);
+    assert!(reading.problems.is_empty());
+}
+
+#[test]
+fn a_file_that_is_not_utf_8_or_not_a_file_keeps_its_objects() {
+    let (dir, mut folder) = folder(&[("a.yaml", &service("a", "10.0.0.1"))]);
+    folder.read();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, b"kind: \xff\xfe").unwrap();
+    let reading = folder.read();
+    assert!(problems(&reading).starts_with("a.yaml: cannot be read: "), "{}", problems(&reading));
+    assert!(reading.changes.is_empty());
+    // A link to nothing, and a device that never ends.
+    for target in ["/nonexistent/file", "/dev/zero"] {
+        fs::remove_file(&path).unwrap();
+        symlink(target, &path).unwrap();
+        let reading = folder.read();
+        assert!(reading.changes.is_empty() && !reading.problems.is_empty(), "{target}");
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(text(&folder.read()), ["-a"]);
+}
+
+#[test]
+fn a_folder_is_complete_when_every_object_was_read_once() {
+    let (dir, mut folder) = folder(&[("a.yaml", &service("a", "10.0.0.1")), ("b.yaml", "kind: [")]);
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["+a 10.0.0.1"]);
+    assert!(!reading.is_complete);
+    // An invalid object with a name is unknown too.
+    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.2").replace("80", "99999")).unwrap();
+    assert!(!folder.read().is_complete);
+    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.2")).unwrap();
+    assert!(folder.read().is_complete);
+    fs::write(dir.path().join("b.yaml"), "kind: [").unwrap();
+    assert!(folder.read().is_complete, "`b` was read before");
+    fs::write(dir.path().join("c.yaml"), "kind: [").unwrap();
+    assert!(!folder.read().is_complete);
+    fs::remove_file(dir.path().join("c.yaml")).unwrap();
+    assert!(folder.read().is_complete);
+}
+
+#[test]
+fn a_folder_that_is_missing_or_empty_is_not_complete() {
+    let (dir, mut folder) = folder(&[]);
+    let reading = folder.read();
+    assert!(!reading.is_complete);
+    assert!(problems(&reading).ends_with(": the folder has no manifest"), "{}", problems(&reading));
+    let mut none = Folder::new(dir.path().join("none"));
+    let reading = none.read();
+    assert!(!reading.is_complete);
+    assert!(problems(&reading).contains("none: cannot be read: "), "{}", problems(&reading));
+    fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: List\nitems: []\n").unwrap();
+    assert!(folder.read().is_complete);
+}
+
+#[test]
+fn objects_stay_if_the_folder_is_removed_or_replaced_by_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("manifests");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a.yaml"), service("a", "10.0.0.1")).unwrap();
+    let mut folder = Folder::new(&path);
+    folder.read();
+    fs::rename(&path, dir.path().join("old")).unwrap();
+    let reading = folder.read();
+    assert!(reading.changes.is_empty() && !reading.problems.is_empty());
+    fs::create_dir(&path).unwrap();
+    let reading = folder.read();
+    assert!(reading.changes.is_empty());
+    assert!(problems(&reading).contains("was replaced by one without manifests"), "{}", problems(&reading));
+    // A manifest in the new folder is all there is.
+    fs::write(path.join("b.yaml"), service("b", "10.0.0.2")).unwrap();
+    assert_eq!(text(&folder.read()), ["-a", "+b 10.0.0.2"]);
+    // In the same folder the last file may be deleted.
+    fs::remove_file(path.join("b.yaml")).unwrap();
+    assert_eq!(text(&folder.read()), ["-b"]);
+}
+
+#[test]
+fn an_object_in_two_files_is_reported_and_follows_the_first_one() {
+    let (dir, mut folder) = folder(&[("a.yaml", &service("x", "10.0.0.1")), ("b.yaml", &service("x", "10.0.0.2"))]);
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["+x 10.0.0.1"]);
+    let expected = "Service default/x is in a.yaml and in b.yaml; that of a.yaml is used";
+    assert_eq!(problems(&reading), expected);
+    // One reading is enough, although `b.yaml` did not change.
+    fs::remove_file(dir.path().join("a.yaml")).unwrap();
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["+x 10.0.0.2"]);
+    assert!(reading.problems.is_empty());
+}
+
+/// A folder as kubelet mounts a ConfigMap: files are links to `..data/FILE`, and `..data` is a link that is replaced.
+struct ConfigMap {
+    dir: TempDir,
+    version: usize,
+}
+
+impl ConfigMap {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { dir, version: 0 }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn write(&mut self, files: &[(&str, &str)]) {
+        self.version += 1;
+        let version = format!("..version{}", self.version);
+        fs::create_dir(self.path().join(&version)).unwrap();
+        for (name, text) in files {
+            fs::write(self.path().join(&version).join(name), text).unwrap();
+        }
+        symlink(&version, self.path().join("..data_tmp")).unwrap();
+        fs::rename(self.path().join("..data_tmp"), self.path().join("..data")).unwrap();
+        for (name, _) in files {
+            let link = self.path().join(name);
+            if link.symlink_metadata().is_err() {
+                symlink(format!("..data/{name}"), link).unwrap();
+            }
+        }
+        let entries = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        for name in entries.filter(|name| !name.as_encoded_bytes().starts_with(b".")) {
+            if !files.iter().any(|(file, _)| name == *file) {
+                fs::remove_file(self.path().join(name)).unwrap();
+            }
+        }
+        if self.version > 1 {
+            let former = format!("..version{}", self.version - 1);
+            fs::remove_dir_all(self.path().join(former)).unwrap();
+        }
+    }
+}
+
+fn watch(path: &Path) -> (Watch, Receiver<Reading>) {
+    let (sender, readings) = mpsc::channel();
+    let watch = Watch::start(Folder::new(path), move |reading| _ = sender.send(reading)).unwrap();
+    (watch, readings)
+}
+
+/// Receives readings until the changes are these. The limit is longer than the slowest machine needs.
+#[track_caller]
+fn expect(readings: &Receiver<Reading>, expected: &[&str]) -> Reading {
+    let mut changes = Vec::new();
+    loop {
+        let reading = readings.recv_timeout(Duration::from_secs(300));
+        let reading = reading.unwrap_or_else(|error| panic!("{error}: {changes:?}"));
+        changes.extend(text(&reading));
+        changes.sort();
+        if changes == expected {
+            return reading;
+        }
+        assert!(changes.iter().all(|change| expected.contains(&&**change)), "{changes:?}");
+    }
+}
+
+#[test]
+fn a_watch_reports_written_renamed_and_deleted_files() {
+    let (dir, folder) = folder(&[("a.yaml", &service("a", "10.0.0.1"))]);
+    drop(folder);
+    let (_watch, readings) = watch(dir.path());
+    expect(&readings, &["+a 10.0.0.1"]);
+    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.2")).unwrap();
+    expect(&readings, &["+b 10.0.0.2"]);
+    fs::write(dir.path().join(".tmp"), service("a", "10.0.0.9")).unwrap();
+    fs::rename(dir.path().join(".tmp"), dir.path().join("a.yaml")).unwrap();
+    expect(&readings, &["+a 10.0.0.9"]);
+    fs::remove_file(dir.path().join("b.yaml")).unwrap();
+    expect(&readings, &["-b"]);
+    fs::write(dir.path().join("a.yaml"), "kind: [").unwrap();
+    assert!(!expect(&readings, &[]).problems.is_empty());
+}
+
+#[test]
+fn a_file_is_not_read_while_it_is_written() {
+    use std::io::Write;
+
+    let (dir, folder) = folder(&[("a.yaml", &(service("a", "10.0.0.1") + &service("b", "10.0.0.2")))]);
+    drop(folder);
+    let (_watch, readings) = watch(dir.path());
+    expect(&readings, &["+a 10.0.0.1", "+b 10.0.0.2"]);
+    // The half of the text that is written first is valid, and lacks `b`.
+    let mut file = fs::File::create(dir.path().join("a.yaml")).unwrap();
+    file.write_all(service("a", "10.0.0.3").as_bytes()).unwrap();
+    // Another change in the folder is seen meanwhile.
+    fs::write(dir.path().join("c.yaml"), service("c", "10.0.0.4")).unwrap();
+    expect(&readings, &["+c 10.0.0.4"]);
+    file.write_all(service("b", "10.0.0.2").as_bytes()).unwrap();
+    drop(file);
+    expect(&readings, &["+a 10.0.0.3"]);
+}
+
+#[test]
+fn the_files_of_a_config_map_change_together() {
+    let mut map = ConfigMap::new();
+    map.write(&[("a.yaml", &service("one", "10.0.0.1")), ("b.yaml", &service("two", "10.0.0.2"))]);
+    let (_watch, readings) = watch(map.path());
+    expect(&readings, &["+one 10.0.0.1", "+two 10.0.0.2"]);
+    // Services move between the files; neither is deleted on the way.
+    map.write(&[("a.yaml", &service("two", "10.0.0.2")), ("b.yaml", &service("one", "10.0.0.3"))]);
+    let mut delivered = Vec::new();
+    while !delivered.contains(&"+one 10.0.0.3".to_owned()) {
+        let reading = readings.recv_timeout(Duration::from_secs(300)).unwrap();
+        delivered.extend(text(&reading));
+    }
+    assert!(!delivered.iter().any(|change| change.starts_with('-')), "{delivered:?}");
+    map.write(&[("a.yaml", &service("two", "10.0.0.2"))]);
+    expect(&readings, &["-one"]);
+}
+
+#[test]
+fn a_folder_that_is_created_later_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("manifests");
+    let (_watch, readings) = watch(&path);
+    assert!(!readings.recv_timeout(Duration::from_secs(300)).unwrap().is_complete);
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("a.yaml"), service("a", "10.0.0.1")).unwrap();
+    assert!(expect(&readings, &["+a 10.0.0.1"]).is_complete);
+}

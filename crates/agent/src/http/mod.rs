@@ -1,0 +1,180 @@
+//! The servers of the agent, and the signals that end it. One thread serves all of them.
+//!
+//! | server | paths |
+//! | --- | --- |
+//! | health, `healthzBindAddress` | `/healthz`, `/livez` |
+//! | metrics, `metricsBindAddress` | `/healthz`, `/proxyMode`, `/configz` |
+//! | a health-check node port of a Service | every path |
+//!
+//! The answers are those of kube-proxy 1.36. A server that cannot listen tries again every 5 seconds; with `bindAddressHardFail` the agent
+//! ends instead if that is the health or the metrics server.
+
+mod checks;
+mod server;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::{Response, StatusCode};
+use kernlink_proxier::health;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+pub(crate) use self::checks::Checks;
+use self::server::{Routes, Server};
+use crate::agent::Message;
+use crate::print;
+use crate::settings::Settings;
+use crate::state::{self, State};
+
+/// The thread of all servers. Dropping it closes them.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    checks: Checks,
+    /// Closed to stop the thread.
+    stop: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The answer to a request.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+impl Servers {
+    /// Starts the thread. Signals are received from then on.
+    ///
+    /// # Errors
+    /// If the system has no resources for the thread.
+    pub(crate) fn start(
+        settings: &Settings,
+        state: Arc<Mutex<State>>,
+        sender: Sender<Message>,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let signals = {
+            let _context = runtime.enter();
+            [
+                ("SIGTERM", signal(SignalKind::terminate())?),
+                ("SIGINT", signal(SignalKind::interrupt())?),
+            ]
+        };
+        let (checks, listeners) = Checks::new(Arc::clone(&state));
+        let (stop, mut stopped) = watch::channel(());
+        let servers = servers(settings, &state, &sender);
+        let thread = thread::Builder::new().name("kernlink-http".to_owned()).spawn(move || {
+            start(&runtime, servers, signals, &sender);
+            runtime.spawn(checks::serve(listeners, state));
+            // It returns when the other end is dropped.
+            let _ = runtime.block_on(stopped.changed());
+        })?;
+        Ok(Self {
+            checks,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Sets the health-check node ports.
+    pub(crate) fn checks(&self) -> Checks {
+        self.checks.clone()
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by its hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start(runtime: &Runtime, servers: Vec<Server>, signals: [(&'static str, Signal); 2], sender: &Sender<Message>) {
+    for server in servers {
+        runtime.spawn(server.serve());
+    }
+    for (name, mut signal) in signals {
+        let sender = sender.clone();
+        runtime.spawn(async move {
+            while signal.recv().await.is_some() {
+                // It fails only when the agent ends.
+                let _ = sender.send(Message::Signal(name));
+            }
+        });
+    }
+}
+
+/// The health and the metrics server.
+fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Message>) -> Vec<Server> {
+    let state = Arc::clone(state);
+    let health: Routes = Arc::new(move |path| match path {
+        "/healthz" => answer(state::lock(&state).healthz()),
+        "/livez" => answer(state::lock(&state).livez()),
+        _ => not_found(),
+    });
+    let mode = settings.file.mode.clone();
+    let configuration = serde_json::json!({
+        "kubeproxy.config.k8s.io": print::configuration_value(&settings.file)
+    });
+    let configuration = configuration.to_string();
+    let metrics: Routes = Arc::new(move |path| match path {
+        "/healthz" => text("ok"),
+        "/proxyMode" => text(&mode),
+        "/configz" => with_type("application/json", &configuration),
+        _ => not_found(),
+    });
+    let server = |name, address: Option<SocketAddr>, routes| {
+        let server = Server::new(name, address?, routes);
+        Some(if settings.file.bind_address_hard_fail {
+            let sender = sender.clone();
+            server.on_failure(move |problem| _ = sender.send(Message::ServerFailed(problem)))
+        } else {
+            server
+        })
+    };
+    let servers = [
+        server("health server", settings.healthz, health),
+        server("metrics server", settings.metrics, metrics),
+    ];
+    servers.into_iter().flatten().collect()
+}
+
+/// A response of kube-proxy's health servers.
+fn answer(response: health::Response) -> Answer {
+    let mut answer = Response::new(Full::from(response.body));
+    *answer.status_mut() = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in response.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    answer
+}
+
+fn text(body: &str) -> Answer {
+    with_type("text/plain; charset=utf-8", body)
+}
+
+fn with_type(content_type: &'static str, body: &str) -> Answer {
+    let mut answer = Response::new(Full::from(body.to_owned()));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    answer
+}
+
+fn not_found() -> Answer {
+    let mut answer = text("404 page not found\n");
+    *answer.status_mut() = StatusCode::NOT_FOUND;
+    answer
+}
+
+#[cfg(test)]
+mod tests;

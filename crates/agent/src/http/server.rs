@@ -1,0 +1,151 @@
+//! A server on one address.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::Request;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::Answer;
+
+/// The answer to a path.
+pub(super) type Routes = Arc<dyn Fn(&str) -> Answer + Send + Sync>;
+
+/// A server on one address.
+pub(super) struct Server {
+    /// What it is, for the log.
+    name: String,
+    address: SocketAddr,
+    /// Whether an IPv6 socket accepts no IPv4 connections.
+    is_ipv6_only: bool,
+    /// The time between attempts to listen.
+    retry: Duration,
+    routes: Routes,
+    on_failure: Option<Box<dyn Fn(String) + Send + Sync>>,
+}
+
+/// The time between attempts to listen, as in kube-proxy.
+const RETRY: Duration = Duration::from_secs(5);
+/// The largest number of connections of a server; more are closed at once.
+const MAX_CONNECTIONS: usize = 128;
+/// The longest time until a request is complete, also of the next request on a connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time of a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// The connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+impl Server {
+    pub(super) fn new(name: impl Into<String>, address: SocketAddr, routes: Routes) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            is_ipv6_only: false,
+            retry: RETRY,
+            routes,
+            on_failure: None,
+        }
+    }
+
+    /// Does not accept IPv4 connections on an IPv6 address.
+    pub(super) fn ipv6_only(mut self) -> Self {
+        self.is_ipv6_only = true;
+        self
+    }
+
+    /// Tries to listen again after this time.
+    #[cfg(test)]
+    pub(super) fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_routes(self) -> Routes {
+        self.routes
+    }
+
+    /// Calls `on_failure` with the problem, instead of logging it, if the address cannot be listened on.
+    pub(super) fn on_failure(mut self, on_failure: impl Fn(String) + Send + Sync + 'static) -> Self {
+        self.on_failure = Some(Box::new(on_failure));
+        self
+    }
+
+    /// Serves until the future is dropped.
+    pub(super) async fn serve(self) {
+        let (name, address) = (&self.name, self.address);
+        let mut is_reported = false;
+        let listener = loop {
+            match listen(self.address, self.is_ipv6_only) {
+                Ok(listener) => break listener,
+                Err(error) if !is_reported => {
+                    is_reported = true;
+                    let problem = format!("{name}: cannot listen on {address}: {error}");
+                    match &self.on_failure {
+                        Some(on_failure) => on_failure(problem),
+                        None => tracing::error!("{problem}; tried again every {} seconds", self.retry.as_secs()),
+                    }
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(self.retry).await;
+        };
+        tracing::info!("{name}: listening on {address}");
+        accept(&listener, &self.routes).await;
+    }
+}
+
+/// Serves connections until the future is dropped.
+pub(super) async fn accept(listener: &TcpListener, routes: &Routes) {
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                // The client is gone already, or the process has no file descriptor left.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+                continue;
+            };
+            let routes = Arc::clone(routes);
+            tokio::spawn(async move {
+                // An error is one of the client, which is gone.
+                let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, routes)).await;
+                drop(permit);
+            });
+        }
+}
+
+async fn serve(stream: TcpStream, routes: Routes) -> Result<(), hyper::Error> {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = routes(request.uri().path());
+        async move { Ok::<_, Infallible>(answer) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+pub(super) fn listen(address: SocketAddr, is_ipv6_only: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a former process do not prevent listening.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(is_ipv6_only)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}

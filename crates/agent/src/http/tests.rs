@@ -1,0 +1,159 @@
+//! Requests over TCP. The expected answers were recorded from kube-proxy 1.36.3.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::num::NonZeroU16;
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+
+use kernlink_services::{HealthCheck, ObjectName};
+
+use super::*;
+use crate::flags::Flags;
+
+const ANY_PORT: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn settings(line: &str) -> Settings {
+    let line = format!("--watch /m --node-name n {line}");
+    let flags = Flags::parse(line.split_whitespace().map(OsString::from)).unwrap();
+    Settings::new(&flags).unwrap()
+}
+
+fn shared() -> Arc<Mutex<State>> {
+    Arc::new(Mutex::new(State::new(&settings("").config)))
+}
+
+/// The routes of the health and the metrics server.
+fn routes(state: &Arc<Mutex<State>>) -> [Routes; 2] {
+    let (sender, _messages) = mpsc::channel();
+    let servers = servers(&settings(""), state, &sender);
+    let routes: Vec<_> = servers.into_iter().map(Server::into_routes).collect();
+    routes.try_into().ok().unwrap()
+}
+
+/// Serves on a port that the kernel chooses, on a thread that ends with the test program.
+fn serve(routes: Routes) -> SocketAddr {
+    let (sender, address) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = server::listen(ANY_PORT.into(), false).unwrap();
+            sender.send(listener.local_addr().unwrap()).unwrap();
+            server::accept(&listener, &routes).await;
+        });
+    });
+    address.recv().unwrap()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The answer without the time.
+fn lines(answer: &str) -> Vec<&str> {
+    let lines = answer.split("\r\n");
+    let mut lines: Vec<_> = lines.filter(|line| !line.to_lowercase().starts_with("date: ")).collect();
+    // The order of headers has no meaning.
+    let end = lines.iter().position(|line| line.is_empty()).unwrap();
+    lines[1..end].sort_unstable();
+    lines
+}
+
+#[test]
+fn health_is_answered_as_by_kube_proxy() {
+    let state = shared();
+    let [health, _] = routes(&state);
+    let address = serve(health);
+    state::lock(&state).on_synced(SystemTime::now());
+    let answer = get(address, "/healthz");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("\r\ncontent-type: application/json\r\n"), "{answer}");
+    assert!(answer.contains("\r\nx-content-type-options: nosniff\r\n"), "{answer}");
+    assert!(answer.contains(r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#), "{answer}");
+    assert!(!get(address, "/livez").contains("nodeEligible"));
+    assert!(get(address, "/metrics").starts_with("HTTP/1.1 404 Not Found\r\n"));
+    // A change that waits for more than two periods.
+    state::lock(&state).on_change(Instant::now().checked_sub(Duration::from_secs(61)).unwrap());
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+}
+
+#[test]
+fn the_metrics_server_answers_mode_health_and_configuration() {
+    let [_, metrics] = routes(&shared());
+    let address = serve(metrics);
+    let mode = get(address, "/proxyMode");
+    let expected = [
+        "HTTP/1.1 200 OK",
+        "connection: close",
+        "content-length: 4",
+        "content-type: text/plain; charset=utf-8",
+        "x-content-type-options: nosniff",
+        "",
+        "ipvs",
+    ];
+    assert_eq!(lines(&mode), expected);
+    assert_eq!(lines(&get(address, "/healthz")).last(), Some(&"ok"));
+    let configuration = get(address, "/configz");
+    let (_, body) = configuration.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["kubeproxy.config.k8s.io"]["hostnameOverride"], "n");
+}
+
+#[test]
+fn a_health_check_node_port_answers_on_every_path_while_it_exists() {
+    let state = shared();
+    let port = NonZeroU16::new(32_001).unwrap();
+    let address: SocketAddr = "127.0.0.1:32001".parse().unwrap();
+    let routes = checks::routes(address, Arc::clone(&state));
+    let server = serve(routes);
+    let check = HealthCheck {
+        port,
+        service: ObjectName::new("default", "lb2"),
+        local_endpoints: 1,
+    };
+    state::lock(&state).set_checks([(address, check)].into());
+    let answer = get(server, "/any/path");
+    let expected = [
+        "HTTP/1.1 200 OK",
+        "connection: close",
+        "content-length: 114",
+        "content-type: application/json",
+        "x-content-type-options: nosniff",
+        "x-load-balancing-endpoint-weight: 1",
+        "",
+        "{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"lb2\"\n\t},\n\t\"localEndpoints\": 1,\n\t\"serviceProxyHealthy\": true\n}",
+    ];
+    assert_eq!(lines(&answer), expected);
+    state::lock(&state).set_checks([].into());
+    assert!(get(server, "/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn a_port_that_is_in_use_is_tried_again() {
+    let other = TcpListener::bind(ANY_PORT).unwrap();
+    let address = other.local_addr().unwrap();
+    let routes: Routes = Arc::new(|_| text("served"));
+    let (sender, problems) = mpsc::channel();
+    let server = Server::new("server", address, routes)
+        .retry(Duration::from_millis(10))
+        .on_failure(move |problem| _ = sender.send(problem));
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(server.serve());
+    });
+    let problem = problems.recv().unwrap();
+    assert!(problem.starts_with(&format!("server: cannot listen on {address}: ")), "{problem}");
+    drop(other);
+    let is_served = |_: &u32| {
+        thread::sleep(Duration::from_millis(10));
+        TcpStream::connect(address).is_ok()
+    };
+    assert!((0..30_000).any(|attempt| is_served(&attempt)));
+    assert!(get(address, "/").ends_with("\r\n\r\nserved"));
+    assert!(problems.try_recv().is_err(), "it is reported once");
+}

@@ -1,0 +1,69 @@
+//! The agent: what every program needs that keeps the kernel of a node in step with a source of Services.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`flags`], [`settings`] | the command line and kube-proxy's configuration file |
+//! | [`folder`] | the source: a folder of manifests |
+//! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
+//! | [`once`] | a single sync, or the plan of one |
+//! | [`http`] | health, and health-check node ports |
+//! | [`log`], [`service_manager`] | the log, and systemd |
+//!
+//! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
+
+pub mod agent;
+pub mod exit;
+pub mod flags;
+pub mod folder;
+pub mod http;
+pub mod log;
+pub mod once;
+pub mod print;
+mod report;
+pub mod service_manager;
+pub mod settings;
+mod state;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use self::exit::Exit;
+use self::flags::{Action, Flags};
+use self::settings::Settings;
+
+/// Runs the agent with the arguments of a command line, without the name of the program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let exit = match Flags::parse(arguments) {
+        Ok(flags) => run(&flags),
+        Err(error) => {
+            print::error(&error);
+            Exit::Usage
+        }
+    };
+    exit.into()
+}
+
+fn run(flags: &Flags) -> Exit {
+    match flags.action {
+        Action::Help => return print::line(flags::USAGE),
+        Action::Version => return print::line(&format!("kernlink-agent {}", env!("CARGO_PKG_VERSION"))),
+        _ => {}
+    }
+    log::start(flags.log_format, flags.log_level);
+    let settings = match Settings::new(flags) {
+        Ok(settings) => settings,
+        Err(error) => {
+            print::error(&error);
+            return Exit::Usage;
+        }
+    };
+    for warning in &settings.file.warnings {
+        tracing::warn!(field = warning.field, "{}", warning.reason);
+    }
+    match flags.action {
+        Action::PrintConfig => print::line(&print::configuration(&settings.file)),
+        Action::DryRun => once::dry_run(&settings),
+        Action::Once => once::once(&settings),
+        _ => agent::run(settings),
+    }
+}

@@ -1,0 +1,94 @@
+//! A single sync, and the plan of one.
+
+use std::time::Instant;
+
+use kernlink_proxier::Lock;
+use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
+use kernlink_services::{Kind, SourceId};
+
+use crate::exit::Exit;
+use crate::folder::Folder;
+use crate::print;
+use crate::report;
+use crate::settings::Settings;
+
+/// The source of the folder.
+pub(crate) const SOURCE: SourceId = SourceId(0);
+
+/// All kinds of objects that the folder delivers.
+pub(crate) const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+
+/// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing.
+#[must_use]
+pub fn dry_run(settings: &Settings) -> Exit {
+    let Some(mut proxier) = proxier(settings) else {
+        return Exit::Failure;
+    };
+    match proxier.plan(Instant::now()) {
+        Ok(plan) if plan.is_empty() => print::line("# nothing to do"),
+        Ok(plan) => print::line(plan.to_string().trim_end()),
+        Err(error) => {
+            print::error(&error);
+            Exit::Failure
+        }
+    }
+}
+
+/// `--once`: syncs once, and prints the report if something failed.
+#[must_use]
+pub fn once(settings: &Settings) -> Exit {
+    let _lock = match Lock::acquire() {
+        Ok(lock) => lock,
+        Err(error) => {
+            print::error(&error);
+            return Exit::Locked;
+        }
+    };
+    let Some(mut proxier) = proxier(settings) else {
+        return Exit::Failure;
+    };
+    match proxier.sync(Instant::now()) {
+        Ok(synced) => {
+            report::events(&synced.events);
+            let exit = print::line(&synced.to_string());
+            if synced.is_success() { exit } else { Exit::Failure }
+        }
+        Err(error) => {
+            print::error(&error);
+            Exit::Failure
+        }
+    }
+}
+
+/// A proxier with the objects of the folder. `None`, after it was reported, if the folder is not complete or the kernel cannot be used.
+fn proxier(settings: &Settings) -> Option<Proxier> {
+    let reading = Folder::new(&settings.folder).read();
+    for problem in &reading.problems {
+        tracing::error!("{problem}");
+    }
+    if !reading.is_complete {
+        tracing::error!("nothing is done: Services that are not known would be deleted");
+        return None;
+    }
+    let kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            print::error(&error);
+            return None;
+        }
+    };
+    let mut proxier = match Proxier::new(settings.config.clone(), kernel) {
+        Ok(proxier) => proxier,
+        Err(error) => {
+            print::error(&error);
+            return None;
+        }
+    };
+    for change in reading.changes {
+        report::events(&proxier.change(SOURCE, change));
+    }
+    for kind in KINDS {
+        report::events(&proxier.change(SOURCE, kernlink_services::Change::synced(kind)));
+    }
+    Some(proxier)
+}

@@ -1,0 +1,383 @@
+//! The program `kernlink-agent` in network namespaces of its own.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
+use kernlink_kernel_tests::{programs, requires, tools, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A folder of manifests, removed at the end.
+struct Manifests(PathBuf);
+
+impl Manifests {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "kernlink-agent-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Writes a file that becomes visible as a whole.
+    fn replace(&self, name: &str, text: &str) {
+        let temporary = self.0.join(format!(".{name}"));
+        fs::write(&temporary, text).unwrap();
+        fs::rename(temporary, self.0.join(name)).unwrap();
+    }
+}
+
+impl Drop for Manifests {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A Service on port 80 with an EndpointSlice whose endpoints are these pods, on port 8080.
+fn service(name: &str, address: &str, pods: &[u8]) -> String {
+    let endpoints: String = pods
+        .iter()
+        .map(|pod| format!("- addresses: [{}]\n  nodeName: node-a\n", Network::pod_ipv4(*pod)))
+        .collect();
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: {name}}}
+spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {name}-1, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: IPv4
+ports: [{{port: 8080, name: \"\"}}]
+endpoints:
+{endpoints}---
+"
+    )
+}
+
+/// `kernlink-agent` for a folder, with kube-proxy's defaults except for the connection table, which all namespaces share.
+fn command(manifests: &Path, arguments: &[&str]) -> Command {
+    let mut command = programs::agent();
+    command
+        .args(["--node-name", "node-a", "--watch"])
+        .arg(manifests)
+        .args(["--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s"])
+        .args(["--conntrack-tcp-timeout-close-wait", "0s", "--ipvs-sync-period", "10m"])
+        .args(arguments);
+    command
+}
+
+/// Runs the program in the namespace of the calling thread until it ends.
+fn run(manifests: &Path, arguments: &[&str]) -> Output {
+    command(manifests, arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// An agent that runs. It is killed at the end.
+struct Agent {
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Agent {
+    /// Starts an agent in the namespace of the calling thread.
+    fn start(manifests: &Path, arguments: &[&str]) -> Self {
+        let mut child = command(manifests, arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        let log = Arc::new(Mutex::new(String::new()));
+        let writer = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                *writer.lock().unwrap() += &format!("{line}\n");
+            }
+        });
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until the log has this text a number of times.
+    fn wait_for(&self, text: &str, times: usize) {
+        wait::until(|| match self.log() {
+            log if log.matches(text).count() >= times => Ok(()),
+            log => Err(format!("{text:?} is not {times} times in the log:\n{log}")),
+        });
+    }
+
+    fn stop(mut self) -> (ExitStatus, String) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(pid, Signal::SIGTERM).unwrap();
+        let status = self.child.wait().unwrap();
+        wait::until(|| match self.log() {
+            log if log.contains("stopped; ") => Ok(()),
+            log => Err(log),
+        });
+        (status, self.log())
+    }
+
+    /// The resident memory in KiB.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The pod that answers a new connection of the client.
+fn ask(client: &NetNs, address: &str) -> Result<String, String> {
+    let target: SocketAddr = format!("{address}:80").parse().unwrap();
+    let asked = Connection::open(client, Protocol::Tcp, target).and_then(|mut connection| connection.ask());
+    asked.map(|answer| answer.server).map_err(|error| error.to_string())
+}
+
+/// Waits until the virtual servers are these, as `ipvsadm -S -n` prints them.
+fn wait_for_servers(expected: &str) {
+    wait::until(|| match tools::ipvsadm_save() {
+        found if found == expected => Ok(()),
+        found => Err(found),
+    });
+}
+
+/// The listing of a virtual server with these pods.
+fn listing(address: &str, pods: &[u8]) -> String {
+    let servers = pods
+        .iter()
+        .map(|pod| format!("-a -t {address}:80 -r {}:8080 -m -w 1\n", Network::pod_ipv4(*pod)));
+    format!("-A -t {address}:80 -s rr\n{}", servers.collect::<String>())
+}
+
+#[test]
+fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
+    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    network.node.run(|| {
+        let agent = Agent::start(&manifests.0, &[]);
+        let both = listing("10.96.0.1", &[0]);
+        wait_for_servers(&both);
+        // The address is bound last.
+        agent.wait_for(" synced done=", 1);
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
+
+        // Another file, and a file that is replaced as a whole.
+        manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0, 1]));
+        wait_for_servers(&(listing("10.96.0.1", &[0]) + &listing("10.96.0.2", &[0, 1])));
+        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[1]));
+        agent.wait_for(" synced done=", 3);
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+
+        // A broken file keeps its objects, and does not affect others.
+        manifests.replace("b.yaml", "kind: [");
+        agent.wait_for("ERROR b.yaml: document 1 (line 1): ", 1);
+        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0, 1]));
+        let all = listing("10.96.0.1", &[0, 1]) + &listing("10.96.0.2", &[0, 1]);
+        wait_for_servers(&all);
+        manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0, 1]));
+        agent.wait_for("solved: b.yaml: ", 1);
+
+        // One writer.
+        let second = run(&manifests.0, &[]);
+        assert_eq!(second.status.code(), Some(3), "{}", text(&second));
+        let holder = format!("programmed by process {}", agent.child.id());
+        assert!(text(&second).contains(&holder), "{}", text(&second));
+        println!("resident memory of an agent with 2 Services: {} KiB", agent.resident());
+
+        // The end of the agent changes nothing.
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
+        assert_eq!(tools::ipvsadm_save(), all);
+        assert!(ask(&network.client, "10.96.0.2").is_ok());
+        let plan = run(&manifests.0, &["--dry-run"]);
+        assert_eq!(text(&plan), "# nothing to do\n");
+
+        // A file that is deleted while no agent runs.
+        fs::remove_file(manifests.0.join("b.yaml")).unwrap();
+        let once = run(&manifests.0, &["--once"]);
+        assert!(once.status.success(), "{}", text(&once));
+        assert_eq!(tools::ipvsadm_save(), listing("10.96.0.1", &[0, 1]));
+    });
+}
+
+#[test]
+fn objects_that_are_unknown_at_the_start_are_not_deleted() {
+    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    manifests.replace("b.yaml", "kind: [");
+    NetNs::new().run(|| {
+        // A kernel without virtual servers: what is known is programmed.
+        let agent = Agent::start(&manifests.0, &[]);
+        wait_for_servers(&listing("10.96.0.1", &[0]));
+        agent.wait_for("some objects of the folder are not known; the others are programmed", 1);
+        manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0]));
+        let both = listing("10.96.0.1", &[0]) + &listing("10.96.0.2", &[0]);
+        wait_for_servers(&both);
+        agent.stop();
+
+        // Now nothing is done until the file is repaired.
+        manifests.replace("b.yaml", "");
+        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[1]));
+        let agent = Agent::start(&manifests.0, &[]);
+        agent.wait_for("nothing is synced: some objects of the folder are not known", 1);
+        for option in ["--once", "--dry-run"] {
+            let output = run(&manifests.0, &[option]);
+            // The agent has the lock.
+            let expected = if option == "--once" { 3 } else { 1 };
+            assert_eq!(output.status.code(), Some(expected), "{}", text(&output));
+        }
+        assert_eq!(tools::ipvsadm_save(), both);
+        manifests.replace("b.yaml", &service("b", "10.96.0.2", &[1]));
+        wait_for_servers(&(listing("10.96.0.1", &[1]) + &listing("10.96.0.2", &[1])));
+    });
+}
+
+#[test]
+fn a_dry_run_prints_commands_and_changes_nothing() {
+    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    NetNs::new().run(|| {
+        let output = run(&manifests.0, &["--dry-run"]);
+        assert!(output.status.success(), "{}", text(&output));
+        for command in ["ip link replace kube-ipvs0 type dummy", "ipvsadm -A -t 10.96.0.1:80 -s rr"] {
+            assert!(text(&output).contains(command), "{}", text(&output));
+        }
+        assert_eq!(tools::ipvsadm_save(), "");
+        assert!(!tools::ip_addresses().contains("kube-ipvs0"));
+        assert_eq!(tools::ipset_save(), "");
+    });
+}
+
+/// The answer to `GET path`, from the namespace of the calling thread.
+fn get(address: &str, path: &str) -> Result<String, String> {
+    let ask = || {
+        let mut stream = TcpStream::connect(address)?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    };
+    ask().map_err(|error: std::io::Error| format!("{address}{path}: {error}"))
+}
+
+#[test]
+fn health_and_health_check_node_ports_are_answered() {
+    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    let network = Network::new(1);
+    let manifests = Manifests::new();
+    let balanced = |pods: &[u8]| {
+        let text = service("lb", "10.96.0.1", pods);
+        let spec = "type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 32001, clusterIP";
+        text.replace("spec: {clusterIP", &format!("spec: {{{spec}"))
+            .replace("{port: 80}", "{port: 80, nodePort: 30080}")
+    };
+    manifests.replace("a.yaml", &balanced(&[0]));
+    let node = Network::node_ipv4();
+    network.node.run(|| {
+        let agent = Agent::start(&manifests.0, &[]);
+        agent.wait_for(" synced done=", 1);
+        let healthz = network.client.run(|| get(&format!("{node}:10256"), "/healthz")).unwrap();
+        assert!(healthz.starts_with("HTTP/1.1 200 OK\r\n"), "{healthz}");
+        assert!(healthz.contains("\"status\":{\"IPv4\":"), "{healthz}");
+        assert!(get("[::1]:10256", "/healthz").is_err(), "0.0.0.0 is IPv4 only");
+        let mode = get("127.0.0.1:10249", "/proxyMode").unwrap();
+        assert!(mode.ends_with("\r\n\r\nipvs"), "{mode}");
+        assert!(network.client.run(|| get(&format!("{node}:10249"), "/proxyMode")).is_err());
+
+        let check = |expected: &str| {
+            wait::until(|| {
+                let ipv6 = get("[::1]:32001", "/").map(drop);
+                assert!(ipv6.is_err(), "the Service has no IPv6 address");
+                let answer = network.client.run(|| get(&format!("{node}:32001"), "/"))?;
+                if answer.contains(expected) { Ok(answer) } else { Err(answer) }
+            })
+        };
+        let answer = check("\"localEndpoints\": 1");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.to_lowercase().contains("x-load-balancing-endpoint-weight: 1\r\n"), "{answer}");
+        manifests.replace("a.yaml", &balanced(&[]));
+        let answer = check("\"localEndpoints\": 0");
+        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        // The Service is gone, and its port is closed.
+        manifests.replace("a.yaml", &service("a", "10.96.0.2", &[0]));
+        wait::until(|| match get(&format!("{}:32001", Ipv4Addr::LOCALHOST), "/") {
+            Err(_) => Ok(()),
+            Ok(answer) => Err(answer),
+        });
+        // An agent without servers.
+        drop(agent);
+        let none = ["--healthz-bind-address", "none", "--metrics-bind-address", "none"];
+        let agent = Agent::start(&manifests.0, &none);
+        agent.wait_for("started", 1);
+        let (_, log) = agent.stop();
+        assert!(!log.contains("listening"), "{log}");
+    });
+}
+
+/// Needs no feature of the kernel: what is invalid is found before the kernel is used.
+#[test]
+fn invalid_arguments_and_configurations_end_the_program() {
+    let manifests = Manifests::new();
+    for (arguments, expected) in [
+        (&["--kubeconfig", "f"][..], "--kubeconfig: this flag of kube-proxy is not supported: "),
+        (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
+        (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
+        (&["--proxy-mode", "iptables"], "--proxy-mode: \"iptables\" is not supported; supported: ipvs"),
+    ] {
+        let output = run(&manifests.0, arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+        assert!(text(&output).contains(expected), "{}", text(&output));
+    }
+    let printed = run(&manifests.0, &["--print-config", "--ipvs-scheduler", "lc"]);
+    assert!(printed.status.success() && text(&printed).contains("\"scheduler\": \"lc\""), "{}", text(&printed));
+}
+
+/// Needs no IPVS: on a kernel without it the agent waits.
+#[test]
+fn an_agent_is_ended_by_a_signal_also_before_it_can_use_the_kernel() {
+    let manifests = Manifests::new();
+    NetNs::new().run(|| {
+        let agent = Agent::start(&manifests.0, &["--logging-format", "json"]);
+        agent.wait_for(": the folder has no manifest\"", 1);
+        agent.wait_for("health server: listening on 0.0.0.0:10256", 1);
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
+        assert!(log.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{log}");
+    });
+}
