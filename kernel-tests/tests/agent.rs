@@ -81,8 +81,18 @@ fn command(manifests: &Path, arguments: &[&str]) -> Command {
     command
         .args(["--node-name", "node-a", "--watch"])
         .arg(manifests)
-        .args(["--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s"])
-        .args(["--conntrack-tcp-timeout-close-wait", "0s", "--ipvs-sync-period", "10m"])
+        .args([
+            "--conntrack-max-per-core",
+            "0",
+            "--conntrack-tcp-timeout-established",
+            "0s",
+        ])
+        .args([
+            "--conntrack-tcp-timeout-close-wait",
+            "0s",
+            "--ipvs-sync-period",
+            "10m",
+        ])
         .args(arguments);
     command
 }
@@ -146,7 +156,10 @@ impl Agent {
     /// The resident memory in KiB.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
@@ -162,7 +175,9 @@ impl Drop for Agent {
 fn ask(client: &NetNs, address: &str) -> Result<String, String> {
     let target: SocketAddr = format!("{address}:80").parse().unwrap();
     let asked = Connection::open(client, Protocol::Tcp, target).and_then(|mut connection| connection.ask());
-    asked.map(|answer| answer.server).map_err(|error| error.to_string())
+    asked
+        .map(|answer| answer.server)
+        .map_err(|error| error.to_string())
 }
 
 /// Waits until the virtual servers are these, as `ipvsadm -S -n` prints them.
@@ -183,7 +198,12 @@ fn listing(address: &str, pods: &[u8]) -> String {
 
 #[test]
 fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
-    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let manifests = Manifests::new();
@@ -217,7 +237,10 @@ fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
         assert_eq!(second.status.code(), Some(3), "{}", text(&second));
         let holder = format!("programmed by process {}", agent.child.id());
         assert!(text(&second).contains(&holder), "{}", text(&second));
-        println!("resident memory of an agent with 2 Services: {} KiB", agent.resident());
+        println!(
+            "resident memory of an agent with 2 Services: {} KiB",
+            agent.resident()
+        );
 
         // The end of the agent changes nothing.
         let (status, log) = agent.stop();
@@ -237,7 +260,12 @@ fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
 
 #[test]
 fn objects_that_are_unknown_at_the_start_are_not_deleted() {
-    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     manifests.replace("b.yaml", "kind: [");
@@ -245,7 +273,10 @@ fn objects_that_are_unknown_at_the_start_are_not_deleted() {
         // A kernel without virtual servers: what is known is programmed.
         let agent = Agent::start(&manifests.0, &[]);
         wait_for_servers(&listing("10.96.0.1", &[0]));
-        agent.wait_for("some objects of the folder are not known; the others are programmed", 1);
+        agent.wait_for(
+            "some objects of the folder are not known; the others are programmed",
+            1,
+        );
         manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0]));
         let both = listing("10.96.0.1", &[0]) + &listing("10.96.0.2", &[0]);
         wait_for_servers(&both);
@@ -270,13 +301,21 @@ fn objects_that_are_unknown_at_the_start_are_not_deleted() {
 
 #[test]
 fn a_dry_run_prints_commands_and_changes_nothing() {
-    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     NetNs::new().run(|| {
         let output = run(&manifests.0, &["--dry-run"]);
         assert!(output.status.success(), "{}", text(&output));
-        for command in ["ip link replace kube-ipvs0 type dummy", "ipvsadm -A -t 10.96.0.1:80 -s rr"] {
+        for command in [
+            "ip link replace kube-ipvs0 type dummy",
+            "ipvsadm -A -t 10.96.0.1:80 -s rr",
+        ] {
             assert!(text(&output).contains(command), "{}", text(&output));
         }
         assert_eq!(tools::ipvsadm_save(), "");
@@ -289,7 +328,10 @@ fn a_dry_run_prints_commands_and_changes_nothing() {
 fn get(address: &str, path: &str) -> Result<String, String> {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
+        )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).map(|_| answer)
     };
@@ -298,7 +340,12 @@ fn get(address: &str, path: &str) -> Result<String, String> {
 
 #[test]
 fn health_and_health_check_node_ports_are_answered() {
-    requires!(Feature::Ipvs, Feature::DummyLink, Feature::IpSet, Feature::Iptables);
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
     let network = Network::new(1);
     let manifests = Manifests::new();
     let balanced = |pods: &[u8]| {
@@ -312,28 +359,48 @@ fn health_and_health_check_node_ports_are_answered() {
     network.node.run(|| {
         let agent = Agent::start(&manifests.0, &[]);
         agent.wait_for(" synced done=", 1);
-        let healthz = network.client.run(|| get(&format!("{node}:10256"), "/healthz")).unwrap();
+        let healthz = network
+            .client
+            .run(|| get(&format!("{node}:10256"), "/healthz"))
+            .unwrap();
         assert!(healthz.starts_with("HTTP/1.1 200 OK\r\n"), "{healthz}");
         assert!(healthz.contains("\"status\":{\"IPv4\":"), "{healthz}");
         assert!(get("[::1]:10256", "/healthz").is_err(), "0.0.0.0 is IPv4 only");
         let mode = get("127.0.0.1:10249", "/proxyMode").unwrap();
         assert!(mode.ends_with("\r\n\r\nipvs"), "{mode}");
-        assert!(network.client.run(|| get(&format!("{node}:10249"), "/proxyMode")).is_err());
+        assert!(
+            network
+                .client
+                .run(|| get(&format!("{node}:10249"), "/proxyMode"))
+                .is_err()
+        );
 
         let check = |expected: &str| {
             wait::until(|| {
                 let ipv6 = get("[::1]:32001", "/").map(drop);
                 assert!(ipv6.is_err(), "the Service has no IPv6 address");
                 let answer = network.client.run(|| get(&format!("{node}:32001"), "/"))?;
-                if answer.contains(expected) { Ok(answer) } else { Err(answer) }
+                if answer.contains(expected) {
+                    Ok(answer)
+                } else {
+                    Err(answer)
+                }
             })
         };
         let answer = check("\"localEndpoints\": 1");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.to_lowercase().contains("x-load-balancing-endpoint-weight: 1\r\n"), "{answer}");
+        assert!(
+            answer
+                .to_lowercase()
+                .contains("x-load-balancing-endpoint-weight: 1\r\n"),
+            "{answer}"
+        );
         manifests.replace("a.yaml", &balanced(&[]));
         let answer = check("\"localEndpoints\": 0");
-        assert!(answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
+            "{answer}"
+        );
         // The Service is gone, and its port is closed.
         manifests.replace("a.yaml", &service("a", "10.96.0.2", &[0]));
         wait::until(|| match get(&format!("{}:32001", Ipv4Addr::LOCALHOST), "/") {
@@ -355,17 +422,27 @@ fn health_and_health_check_node_ports_are_answered() {
 fn invalid_arguments_and_configurations_end_the_program() {
     let manifests = Manifests::new();
     for (arguments, expected) in [
-        (&["--kubeconfig", "f"][..], "--kubeconfig: this flag of kube-proxy is not supported: "),
+        (
+            &["--kubeconfig", "f"][..],
+            "--kubeconfig: this flag of kube-proxy is not supported: ",
+        ),
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
         (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
-        (&["--proxy-mode", "iptables"], "--proxy-mode: \"iptables\" is not supported; supported: ipvs"),
+        (
+            &["--proxy-mode", "iptables"],
+            "--proxy-mode: \"iptables\" is not supported; supported: ipvs",
+        ),
     ] {
         let output = run(&manifests.0, arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains(expected), "{}", text(&output));
     }
     let printed = run(&manifests.0, &["--print-config", "--ipvs-scheduler", "lc"]);
-    assert!(printed.status.success() && text(&printed).contains("\"scheduler\": \"lc\""), "{}", text(&printed));
+    assert!(
+        printed.status.success() && text(&printed).contains("\"scheduler\": \"lc\""),
+        "{}",
+        text(&printed)
+    );
 }
 
 /// Needs no IPVS: on a kernel without it the agent waits.
@@ -378,6 +455,10 @@ fn an_agent_is_ended_by_a_signal_also_before_it_can_use_the_kernel() {
         agent.wait_for("health server: listening on 0.0.0.0:10256", 1);
         let (status, log) = agent.stop();
         assert!(status.success(), "{log}");
-        assert!(log.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{log}");
+        assert!(
+            log.lines()
+                .all(|line| line.starts_with('{') && line.ends_with('}')),
+            "{log}"
+        );
     });
 }

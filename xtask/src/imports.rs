@@ -118,10 +118,7 @@ const RULES: &[Rule] = &[
     Rule {
         package: "crates/agent",
         modules: &["crate::folder"],
-        must_not: &[
-            "kernlink_proxier",
-            "crate::agent|http|once|report|state",
-        ],
+        must_not: &["kernlink_proxier", "crate::agent|http|once|report|state"],
         only_with: "crate::folder",
         why: "a source must not depend on what its objects are used for",
         ..RULE

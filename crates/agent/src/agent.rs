@@ -221,7 +221,8 @@ impl Agent {
                 Ok(())
             }
             Ok(_) => Err(Some(
-                "some objects of the folder are not known, and virtual servers that may be theirs exist".to_owned(),
+                "some objects of the folder are not known, and virtual servers that may be theirs exist"
+                    .to_owned(),
             )),
             Err(error) => Err(Some(format!(
                 "some objects of the folder are not known, and virtual servers cannot be listed: {}",

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
-use kernlink_services::Family;
 use kernlink_services::address::{parse_address, parse_net};
+use kernlink_services::{Family, ObjectName};
 use lexopt::{Arg, Parser, ValueExt};
 use tracing::Level;
 
@@ -29,6 +29,8 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes in the mani
   --pod-cidr C[,C6]              the networks of this node's pods; default: those of its Node object
   --zone ZONE                    the zone of this node; default: that of its Node object
   --ip-families LIST             ipv4, ipv6 or both; default: ipv4,ipv6
+  --first-services LIST          Services (NAMESPACE/NAME) that are programmed before all others on an empty kernel;
+                                 default: default/kubernetes,kube-system/kube-dns
 
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
@@ -92,6 +94,8 @@ pub struct Flags {
     pub zone: Option<String>,
     /// `--ip-families`. Empty: both.
     pub families: Vec<Family>,
+    /// `--first-services`. `None`: the default.
+    pub first_services: Option<Vec<ObjectName>>,
     /// Whether there is a server of `/healthz` and `/livez`. False: `--healthz-bind-address none`.
     pub has_healthz: bool,
     /// Whether there is a server of metrics. False: `--metrics-bind-address none`.
@@ -143,6 +147,7 @@ impl Default for Flags {
             pod_cidrs: Vec::new(),
             zone: None,
             families: Vec::new(),
+            first_services: None,
             has_healthz: true,
             has_metrics: true,
             log_format: Format::default(),
@@ -203,21 +208,26 @@ impl Flags {
                 self.families = list(name, parser, "an address family; valid: ipv4, ipv6", family)?;
                 Ok(())
             }
+            "first-services" => {
+                self.first_services = Some(list(name, parser, "NAMESPACE/NAME", object_name)?);
+                Ok(())
+            }
             "zone" => {
                 self.zone = Some(text(name, parser)?);
                 Ok(())
             }
             "logging-format" => {
                 let value = text(name, parser)?;
-                self.log_format = Format::parse(&value)
-                    .ok_or_else(|| InvalidFlags(format!("--{name}: {value:?} is not valid; valid: text, json")))?;
+                self.log_format = Format::parse(&value).ok_or_else(|| {
+                    InvalidFlags(format!("--{name}: {value:?} is not valid; valid: text, json"))
+                })?;
                 Ok(())
             }
             "v" => {
                 let value = text(name, parser)?;
-                let verbosity = value
-                    .parse()
-                    .map_err(|_| InvalidFlags(format!("--{name}: {value:?} is not valid; valid: 0 to 255")))?;
+                let verbosity = value.parse().map_err(|_| {
+                    InvalidFlags(format!("--{name}: {value:?} is not valid; valid: 0 to 255"))
+                })?;
                 self.log_level = log::level(verbosity);
                 Ok(())
             }
@@ -252,7 +262,10 @@ impl Flags {
             self.action = action;
             return Ok(());
         }
-        Err(InvalidFlags(format!("{} and {action} exclude each other", self.action)))
+        Err(InvalidFlags(format!(
+            "{} and {action} exclude each other",
+            self.action
+        )))
     }
 }
 
@@ -291,10 +304,17 @@ fn list<T>(
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Vec<T>, InvalidFlags> {
     let value = text(name, parser)?;
-    let items = value.split(',').map(str::trim);
+    // An empty text is an empty list.
+    let items = value.split(',').map(str::trim).filter(|_| !value.is_empty());
     items
         .map(|item| parse(item).ok_or_else(|| InvalidFlags(format!("--{name}: {item:?} is not {expected}"))))
         .collect()
+}
+
+fn object_name(text: &str) -> Option<ObjectName> {
+    let (namespace, name) = text.split_once('/')?;
+    let is_name = |part: &str| !part.is_empty() && !part.contains('/');
+    (is_name(namespace) && is_name(name)).then(|| ObjectName::new(namespace, name))
 }
 
 fn family(name: &str) -> Option<Family> {
@@ -353,14 +373,33 @@ mod tests {
         for (line, expected) in [
             ("--wach /m", "unknown flag --wach"),
             ("/m", "unexpected argument \"/m\""),
-            ("--kubeconfig f", "--kubeconfig: this flag of kube-proxy is not supported: "),
+            (
+                "--kubeconfig f",
+                "--kubeconfig: this flag of kube-proxy is not supported: ",
+            ),
             ("--once --dry-run", "--once and --dry-run exclude each other"),
             ("--node-ip 1.2.3", "--node-ip: \"1.2.3\" is not an IP address"),
-            ("--ip-families ipv5", "--ip-families: \"ipv5\" is not an address family; valid: ipv4, ipv6"),
-            ("--logging-format xml", "--logging-format: \"xml\" is not valid; valid: text, json"),
+            (
+                "--ip-families ipv5",
+                "--ip-families: \"ipv5\" is not an address family; valid: ipv4, ipv6",
+            ),
+            (
+                "--first-services dns",
+                "--first-services: \"dns\" is not NAMESPACE/NAME",
+            ),
+            (
+                "--logging-format xml",
+                "--logging-format: \"xml\" is not valid; valid: text, json",
+            ),
             ("--v many", "--v: \"many\" is not valid; valid: 0 to 255"),
-            ("--conntrack-min many", "--conntrack-min: \"many\" is not a whole number"),
-            ("--ipvs-strict-arp=perhaps", "--ipvs-strict-arp: \"perhaps\" is not valid; valid: true, false"),
+            (
+                "--conntrack-min many",
+                "--conntrack-min: \"many\" is not a whole number",
+            ),
+            (
+                "--ipvs-strict-arp=perhaps",
+                "--ipvs-strict-arp: \"perhaps\" is not valid; valid: true, false",
+            ),
             ("--watch", "missing argument for option '--watch'"),
             ("--once=1", "unexpected argument for option '--once'"),
         ] {

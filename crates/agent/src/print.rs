@@ -101,8 +101,11 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
 fn duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
-    let unit = units.iter().find(|(size, _)| nanos % size == 0);
-    unit.map_or_else(|| format!("{nanos}ns"), |(size, unit)| format!("{}{unit}", nanos / size))
+    let unit = units.iter().find(|(size, _)| nanos.is_multiple_of(*size));
+    unit.map_or_else(
+        || format!("{nanos}ns"),
+        |(size, unit)| format!("{}{unit}", nanos / size),
+    )
 }
 
 #[cfg(test)]
@@ -136,8 +139,13 @@ conntrack: {maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s}
         };
         let config = read(text);
         assert_eq!(read(&configuration(&config)), config);
-        for rest in ["nodePortAddresses: [primary]", "clusterCIDR: 10.0.0.0/8,fd00::/8", "detectLocalMode: NodeCIDR"] {
-            let text = format!("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}");
+        for rest in [
+            "nodePortAddresses: [primary]",
+            "clusterCIDR: 10.0.0.0/8,fd00::/8",
+            "detectLocalMode: NodeCIDR",
+        ] {
+            let text =
+                format!("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}");
             let config = read(&text);
             assert_eq!(read(&configuration(&config)), config, "{rest}");
         }

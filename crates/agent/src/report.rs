@@ -36,7 +36,13 @@ pub(crate) fn synced(synced: &Synced) {
     if synced.is_success() {
         tracing::info!(done, "synced");
     } else {
-        tracing::warn!(done, failed, skipped, waiting, "synced in part; what failed is retried");
+        tracing::warn!(
+            done,
+            failed,
+            skipped,
+            waiting,
+            "synced in part; what failed is retried"
+        );
     }
 }
 

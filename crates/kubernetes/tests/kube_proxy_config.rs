@@ -322,12 +322,19 @@ fn overrides_replace_fields_of_the_file_before_they_are_checked() {
             set("clusterCIDR", text_of("10.244.0.0/16")),
             set("conntrack.min", OverrideValue::Number(7)),
             set("iptables.masqueradeAll", OverrideValue::Bool(true)),
-            set("nodePortAddresses", OverrideValue::List(vec!["192.0.2.0/24".to_owned()])),
+            set(
+                "nodePortAddresses",
+                OverrideValue::List(vec!["192.0.2.0/24".to_owned()]),
+            ),
         ],
     )
     .unwrap();
     assert_eq!(config.ipvs.scheduler, "wrr");
-    assert_eq!(config.ipvs.tcp_timeout.as_secs(), 5, "other fields of the block stay");
+    assert_eq!(
+        config.ipvs.tcp_timeout.as_secs(),
+        5,
+        "other fields of the block stay"
+    );
     assert_eq!((config.conntrack.min, config.cluster_cidr.len()), (7, 1));
     assert!(config.iptables.masquerade_all);
     assert_eq!(

@@ -46,7 +46,8 @@ impl Stamp {
 /// Whether a file with this name is read.
 pub(super) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension();
-    let is_known = extension.is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
+    let is_known =
+        extension.is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json");
     is_known && !name.as_encoded_bytes().starts_with(b".")
 }
 
@@ -66,7 +67,8 @@ pub(super) fn read(path: &Path, name: &str) -> (Option<Stamp>, Result<Objects, S
     match text(path) {
         Ok((stamp, text)) if text.trim().is_empty() => {
             // More likely truncated or not written yet.
-            let problem = "the file is empty; its objects stay as they were (to remove them, delete the file)";
+            let problem =
+                "the file is empty; its objects stay as they were (to remove them, delete the file)";
             (Some(stamp), Err(problem.to_owned()))
         }
         Ok((stamp, text)) => (Some(stamp), Ok(manifest::read(name, &text))),

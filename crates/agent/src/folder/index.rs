@@ -139,7 +139,10 @@ impl Index {
     /// Whether a file has an object.
     pub(super) fn has(&self, file: &FileName, kind: Kind, name: &ObjectName) -> bool {
         let keys = self.files.get(file);
-        keys.is_some_and(|keys| keys.binary_search_by(|key| (key.0, &key.1).cmp(&(kind, name))).is_ok())
+        keys.is_some_and(|keys| {
+            keys.binary_search_by(|key| (key.0, &key.1).cmp(&(kind, name)))
+                .is_ok()
+        })
     }
 
     /// The number of objects.
@@ -154,7 +157,9 @@ impl Index {
             let (kind, name) = key;
             let others: Vec<&str> = files.iter().map(|file| &**file).collect();
             let others = others.join(", ");
-            Some(format!("{kind} {name} is in {used} and in {others}; that of {used} is used"))
+            Some(format!(
+                "{kind} {name} is in {used} and in {others}; that of {used} is used"
+            ))
         })
     }
 }
@@ -182,8 +187,9 @@ impl OfFile<'_> {
             let key = (kind, name(&object).clone());
             if !self.keys.insert(key.clone()) {
                 let name = &key.1;
-                self.repeated
-                    .push(format!("{kind} {name} occurs more than once; the last version is used"));
+                self.repeated.push(format!(
+                    "{kind} {name} occurs more than once; the last version is used"
+                ));
                 continue;
             }
             let hash = self.index.hasher.hash_one(&object);
@@ -270,14 +276,21 @@ mod tests {
         assert_eq!(set(&mut index, "f", services(&first)).len(), 3);
         assert!(set(&mut index, "f", services(&first)).is_empty());
         let second = [("a", "10.0.0.1"), ("b", "10.0.0.9"), ("d", "10.0.0.4")];
-        assert_eq!(set(&mut index, "f", services(&second)), ["+b 10.0.0.9", "-c", "+d 10.0.0.4"]);
+        assert_eq!(
+            set(&mut index, "f", services(&second)),
+            ["+b 10.0.0.9", "-c", "+d 10.0.0.4"]
+        );
         assert_eq!(index.len(), 3);
     }
 
     #[test]
     fn an_object_that_could_not_be_read_stays() {
         let mut index = Index::default();
-        set(&mut index, "f", services(&[("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")]));
+        set(
+            &mut index,
+            "f",
+            services(&[("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")]),
+        );
         // `b` has a name and no valid port, `c` is gone.
         let broken = read(
             "f",
@@ -293,17 +306,29 @@ mod tests {
     #[test]
     fn the_first_file_by_name_wins_regardless_of_the_order_of_reading() {
         let mut index = Index::default();
-        assert_eq!(set(&mut index, "b", services(&[("x", "10.0.0.2")])), ["+x 10.0.0.2"]);
+        assert_eq!(
+            set(&mut index, "b", services(&[("x", "10.0.0.2")])),
+            ["+x 10.0.0.2"]
+        );
         assert!(set(&mut index, "c", services(&[("x", "10.0.0.3")])).is_empty());
-        assert_eq!(set(&mut index, "a", services(&[("x", "10.0.0.1")])), ["+x 10.0.0.1"]);
+        assert_eq!(
+            set(&mut index, "a", services(&[("x", "10.0.0.1")])),
+            ["+x 10.0.0.1"]
+        );
         let duplicates: Vec<_> = index.duplicates().collect();
-        assert_eq!(duplicates, ["Service default/x is in a and in b, c; that of a is used"]);
+        assert_eq!(
+            duplicates,
+            ["Service default/x is in a and in b, c; that of a is used"]
+        );
         // The file that has it next is read again; until then the former version stays.
         let mut difference = Difference::default();
         index.remove_file(&"a".into(), &mut difference);
         assert_eq!(difference.reread, [FileName::from("b")].into());
         assert!(text(difference).is_empty());
-        assert_eq!(set(&mut index, "b", services(&[("x", "10.0.0.2")])), ["+x 10.0.0.2"]);
+        assert_eq!(
+            set(&mut index, "b", services(&[("x", "10.0.0.2")])),
+            ["+x 10.0.0.2"]
+        );
         assert_eq!(set(&mut index, "c", services(&[])), Vec::<String>::new());
         assert_eq!(index.duplicates().count(), 0);
         assert_eq!(set(&mut index, "b", services(&[])), ["-x"]);
@@ -337,7 +362,10 @@ mod tests {
             services(&[("x", "10.0.0.1"), ("x", "10.0.0.2")]),
             &mut difference,
         );
-        assert_eq!(repeated, ["Service default/x occurs more than once; the last version is used"]);
+        assert_eq!(
+            repeated,
+            ["Service default/x occurs more than once; the last version is used"]
+        );
         assert_eq!(text(difference), ["+x 10.0.0.2"]);
     }
 }

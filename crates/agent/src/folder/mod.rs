@@ -164,7 +164,8 @@ impl Folder {
 
     fn stamp(&self) -> Result<Stamp, String> {
         let metadata = fs::metadata(&self.path);
-        let metadata = metadata.map_err(|error| format!("{}: cannot be read: {error}", self.path.display()))?;
+        let metadata =
+            metadata.map_err(|error| format!("{}: cannot be read: {error}", self.path.display()))?;
         Ok(Stamp::of(&metadata))
     }
 

@@ -61,7 +61,10 @@ fn manifests_are_read_and_other_files_are_not() {
     fs::create_dir(dir.path().join("g.yaml")).unwrap();
     let reading = folder.read();
     assert_eq!(text(&reading), ["+a 10.0.0.1", "+b 10.0.0.2", "+c 10.0.0.3"]);
-    assert_eq!((reading.is_complete, reading.files, reading.objects), (true, 3, 3));
+    assert_eq!(
+        (reading.is_complete, reading.files, reading.objects),
+        (true, 3, 3)
+    );
     assert!(reading.problems.is_empty(), "{:?}", reading.problems);
     // Nothing changed, and one changed.
     assert!(folder.read().changes.is_empty());
@@ -80,10 +83,18 @@ fn a_broken_file_keeps_its_objects_and_is_reported_until_it_is_repaired() {
     folder.read();
     for broken in ["kind: [", "", " \n", "\u{0}", "apiVersion: v1\nkind: Serv"] {
         fs::write(dir.path().join("a.yaml"), broken).unwrap();
-        fs::write(dir.path().join("c.yaml"), service("c", &format!("10.0.1.{}", broken.len() + 1))).unwrap();
+        fs::write(
+            dir.path().join("c.yaml"),
+            service("c", &format!("10.0.1.{}", broken.len() + 1)),
+        )
+        .unwrap();
         let reading = folder.read();
         assert_eq!(text(&reading).len(), 1, "{broken:?}: only `c` changed");
-        assert!(problems(&reading).starts_with("a.yaml: "), "{}", problems(&reading));
+        assert!(
+            problems(&reading).starts_with("a.yaml: "),
+            "{}",
+            problems(&reading)
+        );
         assert!(reading.is_complete, "all objects are known");
         // It is still broken, and still reported.
         assert!(!folder.read().problems.is_empty());
@@ -102,14 +113,21 @@ fn a_file_that_is_not_utf_8_or_not_a_file_keeps_its_objects() {
     let path = dir.path().join("a.yaml");
     fs::write(&path, b"kind: \xff\xfe").unwrap();
     let reading = folder.read();
-    assert!(problems(&reading).starts_with("a.yaml: cannot be read: "), "{}", problems(&reading));
+    assert!(
+        problems(&reading).starts_with("a.yaml: cannot be read: "),
+        "{}",
+        problems(&reading)
+    );
     assert!(reading.changes.is_empty());
     // A link to nothing, and a device that never ends.
     for target in ["/nonexistent/file", "/dev/zero"] {
         fs::remove_file(&path).unwrap();
         symlink(target, &path).unwrap();
         let reading = folder.read();
-        assert!(reading.changes.is_empty() && !reading.problems.is_empty(), "{target}");
+        assert!(
+            reading.changes.is_empty() && !reading.problems.is_empty(),
+            "{target}"
+        );
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(text(&folder.read()), ["-a"]);
@@ -122,7 +140,11 @@ fn a_folder_is_complete_when_every_object_was_read_once() {
     assert_eq!(text(&reading), ["+a 10.0.0.1"]);
     assert!(!reading.is_complete);
     // An invalid object with a name is unknown too.
-    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.2").replace("80", "99999")).unwrap();
+    fs::write(
+        dir.path().join("b.yaml"),
+        service("b", "10.0.0.2").replace("80", "99999"),
+    )
+    .unwrap();
     assert!(!folder.read().is_complete);
     fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.2")).unwrap();
     assert!(folder.read().is_complete);
@@ -139,12 +161,24 @@ fn a_folder_that_is_missing_or_empty_is_not_complete() {
     let (dir, mut folder) = folder(&[]);
     let reading = folder.read();
     assert!(!reading.is_complete);
-    assert!(problems(&reading).ends_with(": the folder has no manifest"), "{}", problems(&reading));
+    assert!(
+        problems(&reading).ends_with(": the folder has no manifest"),
+        "{}",
+        problems(&reading)
+    );
     let mut none = Folder::new(dir.path().join("none"));
     let reading = none.read();
     assert!(!reading.is_complete);
-    assert!(problems(&reading).contains("none: cannot be read: "), "{}", problems(&reading));
-    fs::write(dir.path().join("a.yaml"), "apiVersion: v1\nkind: List\nitems: []\n").unwrap();
+    assert!(
+        problems(&reading).contains("none: cannot be read: "),
+        "{}",
+        problems(&reading)
+    );
+    fs::write(
+        dir.path().join("a.yaml"),
+        "apiVersion: v1\nkind: List\nitems: []\n",
+    )
+    .unwrap();
     assert!(folder.read().is_complete);
 }
 
@@ -162,7 +196,11 @@ fn objects_stay_if_the_folder_is_removed_or_replaced_by_an_empty_one() {
     fs::create_dir(&path).unwrap();
     let reading = folder.read();
     assert!(reading.changes.is_empty());
-    assert!(problems(&reading).contains("was replaced by one without manifests"), "{}", problems(&reading));
+    assert!(
+        problems(&reading).contains("was replaced by one without manifests"),
+        "{}",
+        problems(&reading)
+    );
     // A manifest in the new folder is all there is.
     fs::write(path.join("b.yaml"), service("b", "10.0.0.2")).unwrap();
     assert_eq!(text(&folder.read()), ["-a", "+b 10.0.0.2"]);
@@ -173,7 +211,10 @@ fn objects_stay_if_the_folder_is_removed_or_replaced_by_an_empty_one() {
 
 #[test]
 fn an_object_in_two_files_is_reported_and_follows_the_first_one() {
-    let (dir, mut folder) = folder(&[("a.yaml", &service("x", "10.0.0.1")), ("b.yaml", &service("x", "10.0.0.2"))]);
+    let (dir, mut folder) = folder(&[
+        ("a.yaml", &service("x", "10.0.0.1")),
+        ("b.yaml", &service("x", "10.0.0.2")),
+    ]);
     let reading = folder.read();
     assert_eq!(text(&reading), ["+x 10.0.0.1"]);
     let expected = "Service default/x is in a.yaml and in b.yaml; that of a.yaml is used";
@@ -216,7 +257,9 @@ impl ConfigMap {
                 symlink(format!("..data/{name}"), link).unwrap();
             }
         }
-        let entries = fs::read_dir(self.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let entries = fs::read_dir(self.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
         for name in entries.filter(|name| !name.as_encoded_bytes().starts_with(b".")) {
             if !files.iter().any(|(file, _)| name == *file) {
                 fs::remove_file(self.path().join(name)).unwrap();
@@ -247,7 +290,10 @@ fn expect(readings: &Receiver<Reading>, expected: &[&str]) -> Reading {
         if changes == expected {
             return reading;
         }
-        assert!(changes.iter().all(|change| expected.contains(&&**change)), "{changes:?}");
+        assert!(
+            changes.iter().all(|change| expected.contains(&&**change)),
+            "{changes:?}"
+        );
     }
 }
 
@@ -290,17 +336,26 @@ fn a_file_is_not_read_while_it_is_written() {
 #[test]
 fn the_files_of_a_config_map_change_together() {
     let mut map = ConfigMap::new();
-    map.write(&[("a.yaml", &service("one", "10.0.0.1")), ("b.yaml", &service("two", "10.0.0.2"))]);
+    map.write(&[
+        ("a.yaml", &service("one", "10.0.0.1")),
+        ("b.yaml", &service("two", "10.0.0.2")),
+    ]);
     let (_watch, readings) = watch(map.path());
     expect(&readings, &["+one 10.0.0.1", "+two 10.0.0.2"]);
     // Services move between the files; neither is deleted on the way.
-    map.write(&[("a.yaml", &service("two", "10.0.0.2")), ("b.yaml", &service("one", "10.0.0.3"))]);
+    map.write(&[
+        ("a.yaml", &service("two", "10.0.0.2")),
+        ("b.yaml", &service("one", "10.0.0.3")),
+    ]);
     let mut delivered = Vec::new();
     while !delivered.contains(&"+one 10.0.0.3".to_owned()) {
         let reading = readings.recv_timeout(Duration::from_secs(300)).unwrap();
         delivered.extend(text(&reading));
     }
-    assert!(!delivered.iter().any(|change| change.starts_with('-')), "{delivered:?}");
+    assert!(
+        !delivered.iter().any(|change| change.starts_with('-')),
+        "{delivered:?}"
+    );
     map.write(&[("a.yaml", &service("two", "10.0.0.2"))]);
     expect(&readings, &["-one"]);
 }
@@ -310,7 +365,12 @@ fn a_folder_that_is_created_later_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("manifests");
     let (_watch, readings) = watch(&path);
-    assert!(!readings.recv_timeout(Duration::from_secs(300)).unwrap().is_complete);
+    assert!(
+        !readings
+            .recv_timeout(Duration::from_secs(300))
+            .unwrap()
+            .is_complete
+    );
     fs::create_dir(&path).unwrap();
     fs::write(path.join("a.yaml"), service("a", "10.0.0.1")).unwrap();
     assert!(expect(&readings, &["+a 10.0.0.1"]).is_complete);

@@ -182,7 +182,8 @@ impl Events {
                 end = latest.min(now + QUIET);
             }
             if now >= end {
-                self.busy.retain(|_, since| now.duration_since(*since) < MAX_WRITE);
+                self.busy
+                    .retain(|_, since| now.duration_since(*since) < MAX_WRITE);
                 return true;
             }
         }
@@ -191,7 +192,11 @@ impl Events {
     /// Receives the events that are waiting, and returns whether there was one.
     fn receive(&mut self, path: &Path, now: Instant) -> bool {
         let mut is_changed = false;
-        while let Some(events) = self.inotify.as_ref().and_then(|inotify| inotify.read_events().ok()) {
+        while let Some(events) = self
+            .inotify
+            .as_ref()
+            .and_then(|inotify| inotify.read_events().ok())
+        {
             if events.is_empty() {
                 break;
             }

@@ -50,7 +50,12 @@ impl Checks {
         }
         let listeners: Listeners = checks
             .iter()
-            .map(|(address, check)| (*address, format!("health-check node port of Service {}", check.service)))
+            .map(|(address, check)| {
+                (
+                    *address,
+                    format!("health-check node port of Service {}", check.service),
+                )
+            })
             .collect();
         state::lock(&self.state).set_checks(checks);
         self.listeners.send_if_modified(|known| {
@@ -70,7 +75,10 @@ fn addresses(configured: &NodePortAddresses, family: Family, accepting: &[IpAddr
     };
     let mut addresses = accepting.to_vec();
     if let NodePortAddresses::Networks(nets) = configured {
-        let mut nets = nets.iter().filter(|net| Family::of(net.addr()) == family).peekable();
+        let mut nets = nets
+            .iter()
+            .filter(|net| Family::of(net.addr()) == family)
+            .peekable();
         if nets.peek().is_none() || nets.clone().any(|net| net.prefix_len() == 0) {
             return vec![any];
         }
@@ -135,14 +143,26 @@ mod tests {
 
     #[test]
     fn ports_are_served_on_the_addresses_of_node_ports() {
-        let nets = |nets: &[&str]| NodePortAddresses::Networks(nets.iter().map(|net| net.parse().unwrap()).collect());
+        let nets = |nets: &[&str]| {
+            NodePortAddresses::Networks(nets.iter().map(|net| net.parse().unwrap()).collect())
+        };
         let own = ["192.0.2.1", "192.0.2.2"];
         assert_eq!(texts(&NodePortAddresses::All, Family::Ipv4, &own), ["0.0.0.0"]);
         assert_eq!(texts(&NodePortAddresses::All, Family::Ipv6, &[]), ["::"]);
-        assert_eq!(texts(&NodePortAddresses::Primary, Family::Ipv4, &own[..1]), ["192.0.2.1"]);
+        assert_eq!(
+            texts(&NodePortAddresses::Primary, Family::Ipv4, &own[..1]),
+            ["192.0.2.1"]
+        );
         let configured = nets(&["192.0.2.0/24", "127.0.0.0/8"]);
-        assert_eq!(texts(&configured, Family::Ipv4, &own), ["192.0.2.1", "192.0.2.2", "127.0.0.1"]);
-        assert_eq!(texts(&configured, Family::Ipv6, &["2001:db8::1"]), ["::"], "no IPv6 network");
+        assert_eq!(
+            texts(&configured, Family::Ipv4, &own),
+            ["192.0.2.1", "192.0.2.2", "127.0.0.1"]
+        );
+        assert_eq!(
+            texts(&configured, Family::Ipv6, &["2001:db8::1"]),
+            ["::"],
+            "no IPv6 network"
+        );
         assert_eq!(texts(&nets(&["0.0.0.0/0"]), Family::Ipv4, &own), ["0.0.0.0"]);
         assert!(texts(&nets(&["198.51.100.0/24"]), Family::Ipv4, &[]).is_empty());
     }

@@ -67,12 +67,14 @@ impl Servers {
         let (checks, listeners) = Checks::new(Arc::clone(&state));
         let (stop, mut stopped) = watch::channel(());
         let servers = servers(settings, &state, &sender);
-        let thread = thread::Builder::new().name("kernlink-http".to_owned()).spawn(move || {
-            start(&runtime, servers, signals, &sender);
-            runtime.spawn(checks::serve(listeners, state));
-            // It returns when the other end is dropped.
-            let _ = runtime.block_on(stopped.changed());
-        })?;
+        let thread = thread::Builder::new()
+            .name("kernlink-http".to_owned())
+            .spawn(move || {
+                start(&runtime, servers, signals, &sender);
+                runtime.spawn(checks::serve(listeners, state));
+                // It returns when the other end is dropped.
+                let _ = runtime.block_on(stopped.changed());
+            })?;
         Ok(Self {
             checks,
             stop: Some(stop),
@@ -96,7 +98,12 @@ impl Drop for Servers {
     }
 }
 
-fn start(runtime: &Runtime, servers: Vec<Server>, signals: [(&'static str, Signal); 2], sender: &Sender<Message>) {
+fn start(
+    runtime: &Runtime,
+    servers: Vec<Server>,
+    signals: [(&'static str, Signal); 2],
+    sender: &Sender<Message>,
+) {
     for server in servers {
         runtime.spawn(server.serve());
     }

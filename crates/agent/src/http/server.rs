@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
@@ -92,7 +92,9 @@ impl Server {
                     let problem = format!("{name}: cannot listen on {address}: {error}");
                     match &self.on_failure {
                         Some(on_failure) => on_failure(problem),
-                        None => tracing::error!("{problem}; tried again every {} seconds", self.retry.as_secs()),
+                        None => {
+                            tracing::error!("{problem}; tried again every {} seconds", self.retry.as_secs())
+                        }
                     }
                 }
                 Err(_) => {}
@@ -106,23 +108,23 @@ impl Server {
 
 /// Serves connections until the future is dropped.
 pub(super) async fn accept(listener: &TcpListener, routes: &Routes) {
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            let Ok((stream, _)) = listener.accept().await else {
-                // The client is gone already, or the process has no file descriptor left.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-                continue;
-            };
-            let routes = Arc::clone(routes);
-            tokio::spawn(async move {
-                // An error is one of the client, which is gone.
-                let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, routes)).await;
-                drop(permit);
-            });
-        }
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            // The client is gone already, or the process has no file descriptor left.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
+            continue;
+        };
+        let routes = Arc::clone(routes);
+        tokio::spawn(async move {
+            // An error is one of the client, which is gone.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, routes)).await;
+            drop(permit);
+        });
+    }
 }
 
 async fn serve(stream: TcpStream, routes: Routes) -> Result<(), hyper::Error> {

@@ -48,7 +48,11 @@ fn serve(routes: Routes) -> SocketAddr {
 
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -57,7 +61,9 @@ fn get(address: SocketAddr, path: &str) -> String {
 /// The answer without the time.
 fn lines(answer: &str) -> Vec<&str> {
     let lines = answer.split("\r\n");
-    let mut lines: Vec<_> = lines.filter(|line| !line.to_lowercase().starts_with("date: ")).collect();
+    let mut lines: Vec<_> = lines
+        .filter(|line| !line.to_lowercase().starts_with("date: "))
+        .collect();
     // The order of headers has no meaning.
     let end = lines.iter().position(|line| line.is_empty()).unwrap();
     lines[1..end].sort_unstable();
@@ -72,9 +78,18 @@ fn health_is_answered_as_by_kube_proxy() {
     state::lock(&state).on_synced(SystemTime::now());
     let answer = get(address, "/healthz");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("\r\ncontent-type: application/json\r\n"), "{answer}");
-    assert!(answer.contains("\r\nx-content-type-options: nosniff\r\n"), "{answer}");
-    assert!(answer.contains(r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#), "{answer}");
+    assert!(
+        answer.contains("\r\ncontent-type: application/json\r\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("\r\nx-content-type-options: nosniff\r\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains(r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#),
+        "{answer}"
+    );
     assert!(!get(address, "/livez").contains("nodeEligible"));
     assert!(get(address, "/metrics").starts_with("HTTP/1.1 404 Not Found\r\n"));
     // A change that waits for more than two periods.
@@ -147,7 +162,10 @@ fn a_port_that_is_in_use_is_tried_again() {
         runtime.block_on(server.serve());
     });
     let problem = problems.recv().unwrap();
-    assert!(problem.starts_with(&format!("server: cannot listen on {address}: ")), "{problem}");
+    assert!(
+        problem.starts_with(&format!("server: cannot listen on {address}: ")),
+        "{problem}"
+    );
     drop(other);
     let is_served = |_: &u32| {
         thread::sleep(Duration::from_millis(10));
