@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Lock, Runner, Schedule};
-use kernlink_services::Change;
+use kernlink_services::{Change, Kind};
 
 use crate::exit::Exit;
 use crate::folder::{Folder, Reading, Watch};
 use crate::http::Servers;
-use crate::once::{KINDS, SOURCE};
+use crate::once::{self, SOURCE};
 use crate::print;
 use crate::report;
 use crate::service_manager::{self, READY, STOPPING};
@@ -47,7 +47,7 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     let (sender, messages) = mpsc::channel();
-    let state = Arc::new(Mutex::new(State::new(&settings.config)));
+    let state = Arc::new(Mutex::new(State::new(settings.config.sync_period)));
     let servers = match Servers::start(&settings, Arc::clone(&state), sender.clone()) {
         Ok(servers) => servers,
         Err(error) => {
@@ -76,6 +76,7 @@ pub fn run(settings: Settings) -> Exit {
         servers,
         changes: Vec::new(),
         reading: Summary::default(),
+        has_nodes: false,
         is_announced: false,
     };
     let exit = agent.run(&messages);
@@ -101,6 +102,8 @@ struct Agent {
     /// Changes of the folder that the proxier has not received.
     changes: Vec<Change>,
     reading: Summary,
+    /// Whether the folder had a Node object.
+    has_nodes: bool,
     /// Whether the service manager was notified that the agent runs.
     is_announced: bool,
 }
@@ -112,37 +115,38 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 
 impl Agent {
     fn run(mut self, messages: &Receiver<Message>) -> Exit {
-        let runner = match self.start(messages) {
-            Ok(runner) => runner,
-            Err(exit) => return exit,
-        };
+        if let Err(exit) = self.start(messages) {
+            return exit;
+        }
         let exit = loop {
             match messages.recv() {
-                Ok(Message::Synced) => self.announce("running"),
                 Ok(message) => match self.receive(message) {
                     Some(exit) => break exit,
-                    None => self.deliver(&runner),
+                    None => self.deliver(),
                 },
                 // Does not occur: this has a sender too.
                 Err(_) => break Exit::Failure,
             }
         };
-        match runner.stop() {
-            Ok(_) => exit,
-            Err(error) => {
+        // The thread of the proxier may wait for the state.
+        let runner = state::lock(&self.state).runner.take();
+        match runner.map(Runner::stop) {
+            Some(Err(error)) => {
                 print::error(&error);
                 Exit::Failure
             }
+            _ => exit,
         }
     }
 
     /// Opens the kernel APIs, waits for the folder, and starts the thread of the proxier.
-    fn start(&mut self, messages: &Receiver<Message>) -> Result<Runner<IpvsMode>, Exit> {
+    fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
         let kernel = self.open_kernel(messages)?;
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
         loop {
             for change in self.changes.drain(..) {
+                self.has_nodes |= change.kind() == Kind::Node;
                 report::events(&proxier.change(SOURCE, change));
             }
             match self.may_start(&mut proxier) {
@@ -150,6 +154,8 @@ impl Agent {
                 Err(Some(why)) if why != reported => {
                     tracing::error!("nothing is synced: {why}");
                     self.announce(&format!("nothing is synced: {why}"));
+                    // What a former process programmed is still served.
+                    state::lock(&self.state).is_serving = true;
                     reported = why;
                 }
                 Err(_) => {}
@@ -159,15 +165,22 @@ impl Agent {
                 return Err(exit);
             }
         }
-        for kind in KINDS {
-            report::events(&proxier.change(SOURCE, Change::synced(kind)));
+        for change in once::synced(self.has_nodes) {
+            report::events(&proxier.change(SOURCE, change));
         }
         let schedule = Schedule::new(self.settings.config.intervals());
-        let runner = Runner::start_with(proxier, schedule, self.listener());
-        runner.map_err(|error| {
-            print::error(&error);
-            Exit::Failure
-        })
+        let listener = self.listener();
+        let mut state = state::lock(&self.state);
+        match Runner::start_with(proxier, schedule, listener) {
+            Ok(runner) => {
+                state.runner = Some(runner);
+                Ok(())
+            }
+            Err(error) => {
+                print::error(&error);
+                Err(Exit::Failure)
+            }
+        }
     }
 
     /// Tries until the kernel APIs are available: modules may be loaded later.
@@ -243,9 +256,7 @@ impl Agent {
                 Notice::Synced(synced) => {
                     report::synced(&synced);
                     checks.set(&config, proxier.services());
-                    if synced.is_success() {
-                        state::lock(&state).on_synced(SystemTime::now());
-                    }
+                    state::lock(&state).is_serving = true;
                 }
                 Notice::Failed(error) => report::failed(&error),
                 Notice::InvalidConfig(error) => tracing::error!("{error}"),
@@ -260,7 +271,7 @@ impl Agent {
     fn receive(&mut self, message: Message) -> Option<Exit> {
         match message {
             Message::Folder(reading) => self.read(reading),
-            Message::Synced => {}
+            Message::Synced => self.announce("running"),
             Message::RunnerEnded => {
                 tracing::error!("the thread of the proxier ended");
                 return Some(Exit::Failure);
@@ -296,12 +307,17 @@ impl Agent {
     }
 
     /// Passes the changes of the folder on to the proxier.
-    fn deliver(&mut self, runner: &Runner<IpvsMode>) {
-        if !self.changes.is_empty() {
-            state::lock(&self.state).on_change(Instant::now());
-        }
+    fn deliver(&mut self) {
+        let state = state::lock(&self.state);
+        let Some(runner) = &state.runner else {
+            return;
+        };
         for change in self.changes.drain(..) {
+            let is_first_node = change.kind() == Kind::Node && !std::mem::replace(&mut self.has_nodes, true);
             runner.change(SOURCE, change);
+            if is_first_node {
+                runner.change(SOURCE, Change::synced(Kind::Node));
+            }
         }
         // The capacity that the first reading needed is not needed again.
         self.changes.shrink_to_fit();

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kernlink_proxier::Lock;
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
-use kernlink_services::{Kind, SourceId};
+use kernlink_services::{Change, Kind, SourceId};
 
 use crate::exit::Exit;
 use crate::folder::Folder;
@@ -15,8 +15,15 @@ use crate::settings::Settings;
 /// The source of the folder.
 pub(crate) const SOURCE: SourceId = SourceId(0);
 
-/// All kinds of objects that the folder delivers.
-pub(crate) const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+/// The changes after the first full list. Without a Node object the source is not one of Nodes: then the facts of the node come from the
+/// command line, and the node is eligible for traffic of load balancers.
+pub(crate) fn synced(has_nodes: bool) -> impl Iterator<Item = Change> {
+    let kinds = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+    let kinds = kinds
+        .into_iter()
+        .filter(move |kind| has_nodes || *kind != Kind::Node);
+    kinds.map(Change::synced)
+}
 
 /// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing.
 #[must_use]
@@ -84,11 +91,9 @@ fn proxier(settings: &Settings) -> Option<Proxier> {
             return None;
         }
     };
-    for change in reading.changes {
+    let has_nodes = reading.changes.iter().any(|change| change.kind() == Kind::Node);
+    for change in reading.changes.into_iter().chain(synced(has_nodes)) {
         report::events(&proxier.change(SOURCE, change));
-    }
-    for kind in KINDS {
-        report::events(&proxier.change(SOURCE, kernlink_services::Change::synced(kind)));
     }
     Some(proxier)
 }

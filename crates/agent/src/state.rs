@@ -1,21 +1,25 @@
-//! What the servers answer, shared between the threads.
+//! What the threads of the agent share.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use kernlink_proxier::Runner;
 use kernlink_proxier::health::{Health, Response, service_health};
-use kernlink_proxier::ipvs_mode::Config;
-use kernlink_services::{Family, HealthCheck};
+use kernlink_proxier::ipvs_mode::IpvsMode;
+use kernlink_services::HealthCheck;
 
-/// The health of the agent.
+/// What the servers answer from.
 #[derive(Debug)]
 pub(crate) struct State {
-    health: Health,
-    families: Vec<Family>,
+    sync_period: Duration,
+    /// `None` before the first sync may begin, and when the agent ends.
+    pub(crate) runner: Option<Runner<IpvsMode>>,
+    /// Whether the kernel has what a sync made, of this process or of a former one.
+    pub(crate) is_serving: bool,
     /// The health-check node ports by the address that is listened on.
-    checks: BTreeMap<SocketAddr, HealthCheck>,
+    pub(crate) checks: BTreeMap<SocketAddr, HealthCheck>,
 }
 
 /// Access to the state. A thread that panicked leaves it valid, since each change of it is a single one.
@@ -23,48 +27,40 @@ pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A node whose objects come from a folder is always eligible for traffic of load balancers: no autoscaler adds a taint to a file.
-const IS_NODE_ELIGIBLE: bool = true;
-
 impl State {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(sync_period: Duration) -> Self {
         Self {
-            health: Health::new(config.sync_period),
-            families: config.services.families.iter().copied().collect(),
+            sync_period,
+            runner: None,
+            is_serving: false,
             checks: BTreeMap::new(),
         }
     }
 
-    /// A change waits for a sync.
-    pub(crate) fn on_change(&mut self, now: Instant) {
-        for family in &self.families {
-            self.health.on_change(*family, now);
-        }
-    }
-
-    /// A sync succeeded.
-    pub(crate) fn on_synced(&mut self, time: SystemTime) {
-        for family in &self.families {
-            self.health.on_synced(*family, time);
-        }
-    }
-
-    pub(crate) fn set_checks(&mut self, checks: BTreeMap<SocketAddr, HealthCheck>) {
-        self.checks = checks;
-    }
-
+    /// The node is eligible for traffic of load balancers if its kernel was programmed, unless its Node object excludes it. A folder need
+    /// not have Node objects.
     pub(crate) fn healthz(&self) -> Response {
-        self.health
-            .healthz(Instant::now(), SystemTime::now(), IS_NODE_ELIGIBLE)
+        let status = self.runner.as_ref().map(Runner::status);
+        let is_excluded = status.is_some_and(|status| status.is_node_eligible == Some(false));
+        let is_eligible = self.is_serving && !is_excluded;
+        self.health()
+            .healthz(Instant::now(), SystemTime::now(), is_eligible)
     }
 
     pub(crate) fn livez(&self) -> Response {
-        self.health.livez(Instant::now(), SystemTime::now())
+        self.health().livez(Instant::now(), SystemTime::now())
     }
 
     /// The answer of a health-check node port. `None` if there is no such port any more.
     pub(crate) fn check(&self, address: SocketAddr) -> Option<Response> {
         let check = self.checks.get(&address)?;
-        Some(service_health(check, self.health.is_healthy(Instant::now())))
+        Some(service_health(check, self.health().is_healthy(Instant::now())))
+    }
+
+    fn health(&self) -> Health {
+        match &self.runner {
+            Some(runner) => runner.status().health(self.sync_period),
+            None => Health::new(self.sync_period),
+        }
     }
 }

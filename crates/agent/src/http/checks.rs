@@ -57,7 +57,7 @@ impl Checks {
                 )
             })
             .collect();
-        state::lock(&self.state).set_checks(checks);
+        state::lock(&self.state).checks = checks;
         self.listeners.send_if_modified(|known| {
             let is_changed = *known != listeners;
             *known = listeners;

@@ -5,12 +5,16 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
-use kernlink_services::{HealthCheck, ObjectName};
+use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
+use kernlink_proxier::runner::Notice;
+use kernlink_proxier::{Intervals, Runner, Schedule};
+use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
 
 use super::*;
 use crate::flags::Flags;
+use crate::once;
 
 const ANY_PORT: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -21,7 +25,7 @@ fn settings(line: &str) -> Settings {
 }
 
 fn shared() -> Arc<Mutex<State>> {
-    Arc::new(Mutex::new(State::new(&settings("").config)))
+    Arc::new(Mutex::new(State::new(settings("").config.sync_period)))
 }
 
 /// The routes of the health and the metrics server.
@@ -70,12 +74,31 @@ fn lines(answer: &str) -> Vec<&str> {
     lines
 }
 
+/// A runner on fakes, after its first sync.
+fn runner(changes: Vec<Change>) -> Runner<IpvsMode> {
+    let proxier = Proxier::new(settings("").config, Kernel::fake()).unwrap();
+    let (sender, notices) = mpsc::channel();
+    let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
+        _ = sender.send(notice);
+    });
+    let runner = runner.unwrap();
+    for change in changes {
+        runner.change(SourceId(0), change);
+    }
+    while !matches!(notices.recv().unwrap(), Notice::Synced(_)) {}
+    runner
+}
+
 #[test]
 fn health_is_answered_as_by_kube_proxy() {
     let state = shared();
     let [health, _] = routes(&state);
     let address = serve(health);
-    state::lock(&state).on_synced(SystemTime::now());
+    // The kernel was not programmed yet.
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+    assert!(get(address, "/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+    state::lock(&state).is_serving = true;
+    state::lock(&state).runner = Some(runner(once::synced(false).collect()));
     let answer = get(address, "/healthz");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(
@@ -86,15 +109,27 @@ fn health_is_answered_as_by_kube_proxy() {
         answer.contains("\r\nx-content-type-options: nosniff\r\n"),
         "{answer}"
     );
-    assert!(
-        answer.contains(r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#),
-        "{answer}"
-    );
+    let body = r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#;
+    assert!(answer.contains(body), "{answer}");
     assert!(!get(address, "/livez").contains("nodeEligible"));
     assert!(get(address, "/metrics").starts_with("HTTP/1.1 404 Not Found\r\n"));
-    // A change that waits for more than two periods.
-    state::lock(&state).on_change(Instant::now().checked_sub(Duration::from_secs(61)).unwrap());
-    assert!(get(address, "/healthz").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+}
+
+#[test]
+fn a_node_that_is_leaving_is_not_eligible() {
+    for (is_leaving, status) in [(false, "200 OK"), (true, "503 Service Unavailable")] {
+        let mut node = Node::new("n");
+        node.is_leaving = is_leaving;
+        let mut changes = vec![Change::Nodes(ObjectChange::Upsert(node))];
+        changes.extend(once::synced(true));
+        let state = shared();
+        state::lock(&state).is_serving = true;
+        state::lock(&state).runner = Some(runner(changes));
+        let [health, _] = routes(&state);
+        let address = serve(health);
+        assert!(get(address, "/healthz").starts_with(&format!("HTTP/1.1 {status}\r\n")));
+        assert!(get(address, "/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
 }
 
 #[test]
@@ -131,7 +166,7 @@ fn a_health_check_node_port_answers_on_every_path_while_it_exists() {
         service: ObjectName::new("default", "lb2"),
         local_endpoints: 1,
     };
-    state::lock(&state).set_checks([(address, check)].into());
+    state::lock(&state).checks = [(address, check)].into();
     let answer = get(server, "/any/path");
     let expected = [
         "HTTP/1.1 200 OK",
@@ -144,7 +179,7 @@ fn a_health_check_node_port_answers_on_every_path_while_it_exists() {
         "{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"lb2\"\n\t},\n\t\"localEndpoints\": 1,\n\t\"serviceProxyHealthy\": true\n}",
     ];
     assert_eq!(lines(&answer), expected);
-    state::lock(&state).set_checks([].into());
+    state::lock(&state).checks.clear();
     assert!(get(server, "/").starts_with("HTTP/1.1 404 "));
 }
 
