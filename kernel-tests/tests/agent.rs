@@ -220,8 +220,10 @@ fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
         manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0, 1]));
         wait_for_servers(&(listing("10.96.0.1", &[0]) + &listing("10.96.0.2", &[0, 1])));
         manifests.replace("a.yaml", &service("a", "10.96.0.1", &[1]));
-        agent.wait_for(" synced done=", 3);
-        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+        wait::until(|| match ask(&network.client, "10.96.0.1")?.as_str() {
+            "pod1" => Ok(()),
+            other => Err(other.to_owned()),
+        });
 
         // A broken file keeps its objects, and does not affect others.
         manifests.replace("b.yaml", "kind: [");

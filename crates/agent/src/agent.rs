@@ -312,15 +312,16 @@ impl Agent {
         let Some(runner) = &state.runner else {
             return;
         };
-        for change in self.changes.drain(..) {
-            let is_first_node = change.kind() == Kind::Node && !std::mem::replace(&mut self.has_nodes, true);
-            runner.change(SOURCE, change);
-            if is_first_node {
-                runner.change(SOURCE, Change::synced(Kind::Node));
-            }
+        let mut changes = std::mem::take(&mut self.changes);
+        if changes.is_empty() {
+            return;
         }
-        // The capacity that the first reading needed is not needed again.
-        self.changes.shrink_to_fit();
+        let is_node = |change: &Change| change.kind() == Kind::Node;
+        if !self.has_nodes && changes.iter().any(is_node) {
+            self.has_nodes = true;
+            changes.push(Change::synced(Kind::Node));
+        }
+        runner.change_all(SOURCE, changes);
     }
 
     /// Notifies the service manager, once, that the agent runs, and of its state.

@@ -31,6 +31,7 @@ pub enum Notice<M: DataPath> {
 
 enum Command<M: DataPath> {
     Change(SourceId, Box<Change>),
+    Changes(SourceId, Vec<Change>),
     RegisterSource(SourceId, Kind),
     RemoveSource(SourceId),
     SetConfig(Box<M::Config>),
@@ -126,6 +127,18 @@ impl<M: DataPath> Runner<M> {
             .lock()
             .on_change(&change, Instant::now(), SystemTime::now());
         self.send(Command::Change(source, Box::new(change)));
+    }
+
+    /// Applies changes that belong together: no sync begins between them.
+    pub fn change_all(&self, source: SourceId, changes: Vec<Change>) {
+        {
+            let (now, time) = (Instant::now(), SystemTime::now());
+            let mut recorder = self.recorder.lock();
+            changes
+                .iter()
+                .for_each(|change| recorder.on_change(change, now, time));
+        }
+        self.send(Command::Changes(source, changes));
     }
 
     /// Declares that a source delivers a kind of object, as [`Proxier::register_source`].
@@ -287,6 +300,12 @@ fn handle<M: DataPath>(
     let now = Instant::now();
     let events = match command {
         Command::Change(source, change) => proxier.change(source, *change),
+        Command::Changes(source, changes) => {
+            let changes = changes.into_iter();
+            changes
+                .flat_map(|change| proxier.change(source, change))
+                .collect()
+        }
         Command::RemoveSource(source) => proxier.remove_source(source),
         Command::RegisterSource(source, kind) => {
             proxier.register_source(source, kind);

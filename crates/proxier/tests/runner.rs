@@ -156,3 +156,25 @@ fn dropping_the_runner_ends_its_thread() {
     while notices.recv_timeout(LIMIT).is_ok() {}
     assert_eq!(notices.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected);
 }
+
+#[test]
+fn no_sync_begins_between_changes_that_belong_together() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    synced(&notices);
+    // If a sync came between the changes, it would have steps of its own.
+    for endpoints in 2..50 {
+        let other = Service::new(ObjectName::new("shop", "other"));
+        let other = other
+            .with_cluster_ip("10.96.12.81")
+            .with_port(Port::new("http", 80));
+        let together = vec![
+            Change::Services(ObjectChange::Upsert(other)),
+            slice(endpoints),
+            Change::Services(ObjectChange::Delete(ObjectName::new("shop", "other"))),
+        ];
+        runner.change_all(SOURCE, together);
+        // The real server of the new endpoint.
+        assert_eq!(synced(&notices), 1, "{endpoints} endpoints");
+    }
+}
