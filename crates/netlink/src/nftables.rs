@@ -49,6 +49,18 @@ pub struct Change {
     pub chain: Option<Box<str>>,
 }
 
+impl Change {
+    /// A change of a table, or of a chain in it.
+    #[must_use]
+    pub fn new(family: u8, table: &str, chain: Option<&str>) -> Self {
+        Self {
+            family,
+            table: table.into(),
+            chain: chain.map(Into::into),
+        }
+    }
+}
+
 /// A generation of the rules of a network namespace. Each transaction that is executed makes a new one; reading does not.
 #[doc(alias = "NFT_MSG_NEWGEN")]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +72,18 @@ pub struct Generation {
     pub pid: Option<u32>,
     /// The name of its thread, at most 15 bytes. `None` before Linux 4.15.
     pub name: Option<Box<str>>,
+}
+
+impl Generation {
+    /// A generation without a process.
+    #[must_use]
+    pub fn new(id: u32) -> Self {
+        Self {
+            id,
+            pid: None,
+            name: None,
+        }
+    }
 }
 
 /// Subscribes to the notifications of nf_tables in the calling thread's network namespace. `timeout` is that of
@@ -130,11 +154,7 @@ fn decode_change(
 }
 
 fn decode_generation(message: Message<'_>) -> Result<Option<Notification>, Error> {
-    let mut generation = Generation {
-        id: 0,
-        pid: None,
-        name: None,
-    };
+    let mut generation = Generation::new(0);
     let mut has_id = false;
     for attribute in message.attributes(netfilter::HEADER_LENGTH)? {
         let attribute = attribute?;
@@ -178,11 +198,7 @@ mod tests {
     }
 
     fn change(family: u8, table: &str, chain: Option<&str>) -> Notification {
-        Notification::Change(Change {
-            family,
-            table: table.into(),
-            chain: chain.map(Into::into),
-        })
+        Notification::Change(Change::new(family, table, chain))
     }
 
     #[test]
@@ -227,11 +243,7 @@ mod tests {
         );
         // Before Linux 4.15 there is only the number.
         let old = "1c0000000f0a00000200000000000000000000020800010000000102";
-        let expected = Generation {
-            id: 0x102,
-            pid: None,
-            name: None,
-        };
+        let expected = Generation::new(0x102);
         assert_eq!(
             decoded(&bytes(old)),
             [Ok(Some(Notification::Generation(expected)))]

@@ -26,6 +26,7 @@ mod state;
 pub mod sysctls;
 pub mod totals;
 mod virtual_servers;
+pub mod watch;
 
 use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
