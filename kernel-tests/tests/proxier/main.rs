@@ -37,3 +37,4 @@ mod scenario;
 mod scenarios;
 mod support;
 mod sync;
+mod watch;

@@ -101,9 +101,10 @@ impl Changes {
     pub(super) fn start(&mut self, snapshot: &Snapshot) {
         let own = snapshot.links.iter().find(|link| link.name == self.link);
         self.index = own.map(|link| link.index);
-        let of_node = snapshot.addresses.iter().filter(|address| {
-            !self.is_own(address) && is_relevant(address.address.key.address())
-        });
+        let of_node = snapshot
+            .addresses
+            .iter()
+            .filter(|address| !self.is_own(address) && is_relevant(address.address.key.address()));
         self.node = of_node.map(node_address).collect();
     }
 
@@ -127,11 +128,11 @@ impl Changes {
                 self.index = None;
                 self.resync.request(now);
             }
-            LinkEvent::AddressDeleted(address) if self.is_own(address) => {
-                if is_relevant(address.address.key.address()) {
-                    self.removed.insert(address.address.key);
-                    self.addresses.request(now);
-                }
+            LinkEvent::AddressDeleted(address)
+                if self.is_own(address) && is_relevant(address.address.key.address()) =>
+            {
+                self.removed.insert(address.address.key);
+                self.addresses.request(now);
             }
             // An address that is added there is bound by this process, or found by the next listing.
             LinkEvent::AddressChanged(address) if self.is_own(address) => {}

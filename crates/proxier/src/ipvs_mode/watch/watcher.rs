@@ -82,7 +82,10 @@ impl Watcher {
             changes: Changes::new(link, options),
             links: Source::default(),
             rules: Source::default(),
-            needs_rules: options.rules.values().any(|source| *source == RulesSource::Events),
+            needs_rules: options
+                .rules
+                .values()
+                .any(|source| *source == RulesSource::Events),
             reported: Vec::new(),
             errors: Vec::new(),
             notify,
@@ -195,16 +198,25 @@ impl<N: FnMut(WatchEvent)> Sources<N> {
     /// Waits for an event or the next time. Returns whether the watcher was stopped.
     fn wait(&self, stopped: &UnixStream) -> Result<bool, WatchError> {
         let times = [self.changes.next(), self.links.reopen, self.rules.reopen];
-        let timeout = times.into_iter().flatten().min().map_or(PollTimeout::NONE, |time| {
-            let left = time.saturating_duration_since(Instant::now());
-            // The next millisecond: not a moment before the time.
-            let left = left.saturating_add(Duration::from_micros(999));
-            PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
-        });
+        let timeout = times
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(PollTimeout::NONE, |time| {
+                let left = time.saturating_duration_since(Instant::now());
+                // The next millisecond: not a moment before the time.
+                let left = left.saturating_add(Duration::from_micros(999));
+                PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX)
+            });
         let mut files = vec![PollFd::new(stopped.as_fd(), PollFlags::POLLIN)];
         let links = self.links.events.as_ref().map(AsFd::as_fd);
         let rules = self.rules.events.as_ref().map(AsFd::as_fd);
-        files.extend([links, rules].into_iter().flatten().map(|file| PollFd::new(file, PollFlags::POLLIN)));
+        files.extend(
+            [links, rules]
+                .into_iter()
+                .flatten()
+                .map(|file| PollFd::new(file, PollFlags::POLLIN)),
+        );
         match poll(&mut files, timeout) {
             Ok(_) => Ok(files.first().is_some_and(|stopped| stopped.any() == Some(true))),
             Err(Errno::EINTR) => Ok(false),
@@ -279,7 +291,8 @@ impl<N: FnMut(WatchEvent)> Sources<N> {
             match self.open_links() {
                 Ok(()) => {
                     self.changes.request_resync(now);
-                    self.reported.retain(|error| !matches!(error, WatchError::Links(_)));
+                    self.reported
+                        .retain(|error| !matches!(error, WatchError::Links(_)));
                 }
                 Err(error) => {
                     self.links.fail(now);
@@ -311,7 +324,8 @@ impl<N: FnMut(WatchEvent)> Sources<N> {
             Ok(events) => {
                 self.rules.events = Some(events);
                 self.changes.set_rules_events(true, now);
-                self.reported.retain(|error| !matches!(error, WatchError::Rules(_)));
+                self.reported
+                    .retain(|error| !matches!(error, WatchError::Rules(_)));
             }
             Err(error) => self.fail_rules(error, now),
         }

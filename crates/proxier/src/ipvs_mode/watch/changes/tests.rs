@@ -105,8 +105,14 @@ fn a_removed_or_renamed_link_needs_a_full_listing_instead_of_its_addresses() {
 fn only_new_and_lost_addresses_of_the_node_are_read() {
     let changed = |index, of, text| LinkEvent::AddressChanged(address(index, of, text));
     let deleted = |index, of, text| LinkEvent::AddressDeleted(address(index, of, text));
-    assert_eq!(after(&[changed(3, "eth1", "192.0.2.3")]), recheck([Key::NodeAddresses]));
-    assert_eq!(after(&[deleted(2, "eth0", "192.0.2.1")]), recheck([Key::NodeAddresses]));
+    assert_eq!(
+        after(&[changed(3, "eth1", "192.0.2.3")]),
+        recheck([Key::NodeAddresses])
+    );
+    assert_eq!(
+        after(&[deleted(2, "eth0", "192.0.2.1")]),
+        recheck([Key::NodeAddresses])
+    );
     for event in [
         // A new lifetime.
         changed(2, "eth0", "192.0.2.1"),
