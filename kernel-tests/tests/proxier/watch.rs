@@ -126,7 +126,11 @@ impl Running {
 
 /// Prints a measured time, also if the test passes: libtest captures the output of macros only.
 fn report(what: &str, time: Duration) {
-    let _ = writeln!(std::io::stderr(), "{what}: repaired after {} ms", time.as_millis());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{what}: repaired after {} ms",
+        time.as_millis()
+    );
 }
 
 /// Runs the lines of a script, each a command of one of the standard tools.
