@@ -3,7 +3,7 @@
 //! | annotation | value |
 //! |---|---|
 //! | `weights` | the weights of endpoints: `zone=NAME:WEIGHT` and `node=NAME:WEIGHT`, separated by commas; 0 to 65535 |
-//! | `drain-timeout` | the longest time that a removed endpoint keeps its connections: `30s`, `5m` |
+//! | `drain-timeout` | the longest time that a removed endpoint keeps its connections, in whole seconds: `30s`, `5m`; `0`: it loses them at once; `none`: until they have ended |
 //! | `affinity-mask` | the prefix length of a client's address for session affinity: IPv4, then IPv6: `24,64` |
 //!
 //! The annotations of a data path ([`DATA_PATH_ANNOTATIONS`]) are copied to [`Options::data_path`] and not interpreted here.
@@ -28,6 +28,15 @@ pub const DATA_PATH_ANNOTATIONS: [&str; 4] =
 /// The annotations, without the prefix, that are interpreted here.
 const ANNOTATIONS: [&str; 3] = ["affinity-mask", "drain-timeout", "weights"];
 
+/// The greatest [`Options::drain_timeout`], 2 147 483 seconds or about 24 days: the longest timeout of an entry in a set of the kernel.
+pub const MAX_DRAIN_TIMEOUT: Duration = Duration::from_secs(2_147_483);
+
+/// Whether a value is valid for [`Options::drain_timeout`].
+#[must_use]
+pub fn is_drain_timeout(timeout: Duration) -> bool {
+    timeout.subsec_nanos() == 0 && timeout <= MAX_DRAIN_TIMEOUT
+}
+
 /// All annotations without the prefix, sorted and separated by commas.
 pub(crate) fn known_annotations() -> String {
     let mut names = [&ANNOTATIONS[..], &DATA_PATH_ANNOTATIONS].concat();
@@ -40,7 +49,8 @@ pub(crate) fn known_annotations() -> String {
 pub struct Options {
     /// The weights of endpoints for new connections.
     pub weights: Weights,
-    /// The longest time that a removed endpoint keeps its connections. `None`: the data path decides.
+    /// The longest time that a removed endpoint keeps its connections: 0, or whole seconds up to [`MAX_DRAIN_TIMEOUT`]. 0: it loses them
+    /// at once. `None`, the default: it keeps them until they have ended.
     pub drain_timeout: Option<Duration>,
     /// The part of an address that identifies a client for session affinity.
     pub affinity_mask: AffinityMask,
@@ -198,15 +208,23 @@ pub fn annotation_field(name: &str) -> String {
 fn set(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     match name {
         "weights" => options.weights = Weights::parse(value)?,
-        "drain-timeout" => match parse_go_duration(value) {
-            Some(GoDuration::NonNegative(timeout)) => options.drain_timeout = Some(timeout),
-            Some(GoDuration::Negative) => return Err("must not be negative".to_owned()),
-            None => return Err("not a duration such as 30s or 5m".to_owned()),
-        },
+        "drain-timeout" => options.drain_timeout = drain_timeout(value)?,
         "affinity-mask" => options.affinity_mask = AffinityMask::parse(value)?,
         _ => _ = options.data_path.insert(name.into(), value.into()),
     }
     Ok(())
+}
+
+fn drain_timeout(value: &str) -> Result<Option<Duration>, String> {
+    if value == "none" {
+        return Ok(None);
+    }
+    match parse_go_duration(value) {
+        Some(GoDuration::NonNegative(timeout)) if is_drain_timeout(timeout) => Ok(Some(timeout)),
+        Some(GoDuration::NonNegative(_)) => Err("must be 0 or whole seconds from 1s to 2147483s".to_owned()),
+        Some(GoDuration::Negative) => Err("must not be negative".to_owned()),
+        None => Err("not a duration such as 30s or 5m, and not none".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -254,7 +272,21 @@ mod tests {
             ("weights", "rack=a:1", "\"rack\" is neither zone nor node"),
             ("weights", "zone=a:1,zone=a:2", "zone a occurs more than once"),
             ("drain-timeout", "-1s", "must not be negative"),
-            ("drain-timeout", "soon", "not a duration such as 30s or 5m"),
+            (
+                "drain-timeout",
+                "soon",
+                "not a duration such as 30s or 5m, and not none",
+            ),
+            (
+                "drain-timeout",
+                "1.5s",
+                "must be 0 or whole seconds from 1s to 2147483s",
+            ),
+            (
+                "drain-timeout",
+                "2147484s",
+                "must be 0 or whole seconds from 1s to 2147483s",
+            ),
             (
                 "affinity-mask",
                 "33",
@@ -274,6 +306,19 @@ mod tests {
             );
             assert_eq!(options, Options::default());
         }
+    }
+
+    #[test]
+    fn a_drain_timeout_is_a_number_of_seconds_or_none() {
+        let timeout = |value| {
+            let mut defaults = Options::default();
+            defaults.drain_timeout = Some(Duration::from_secs(7));
+            set(&mut defaults, "drain-timeout", value).map(|()| defaults.drain_timeout)
+        };
+        assert_eq!(timeout("0"), Ok(Some(Duration::ZERO)));
+        assert_eq!(timeout("1m30s"), Ok(Some(Duration::from_secs(90))));
+        assert_eq!(timeout("2147483s"), Ok(Some(MAX_DRAIN_TIMEOUT)));
+        assert_eq!(timeout("none"), Ok(None));
     }
 
     #[test]
