@@ -5,6 +5,7 @@
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
+use std::time::Instant;
 
 use kernlink_services::{Changes, Config, Event, Family, InterfaceAddress, ObjectName, Services};
 
@@ -53,7 +54,7 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// What prevents a plan.
     fn observe(state: &mut Self::State, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
 
-    /// Reads single objects again before their failed operations are retried. Objects whose operations are idempotent need not be read.
+    /// Reads single objects again: before their failed operations are retried, and when they are [`due`](Self::due). Objects whose operations are idempotent need not be read.
     ///
     /// # Errors
     /// What could not be read.
@@ -84,6 +85,24 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
             Self::set_dirty(state, key);
         }
         Ok(false)
+    }
+
+    /// Sets the time of the plan or sync that begins, before anything else is done for it.
+    fn set_time(_state: &mut Self::State, _now: Instant) {}
+
+    /// The objects that must be read again at a time although no operation on them failed. They are made dirty.
+    fn due(_state: &Self::State, _now: Instant) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// The earliest time at which [`due`](Self::due) returns an object, after a sync.
+    fn next(_state: &Self::State) -> Option<Instant> {
+        None
+    }
+
+    /// The number of endpoints that were removed and are still in the kernel until their connections end.
+    fn draining(_state: &Self::State) -> usize {
+        0
     }
 
     /// The addresses of this node's interfaces as last read, without those that the data path bound. Node ports are served at these

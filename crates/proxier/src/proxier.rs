@@ -20,7 +20,7 @@ use crate::retry::{Backoff, Retries};
 ///
 /// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and at the time that the last sync returned in
 /// [`Synced::next`]. The first sync, and the first one after [`resync`](Self::resync), reads the whole kernel; any other reads only single
-/// objects whose operations failed. The cost of a sync depends on what changed, not on the number of Services.
+/// objects whose operations failed, or that have removed endpoints with connections. The cost of a sync depends on what changed, not on the number of Services.
 #[derive(Debug)]
 pub struct Proxier<M: DataPath> {
     services: Services,
@@ -213,7 +213,11 @@ impl<M: DataPath> Proxier<M> {
             return Err(SyncError::NotSynced(not_synced));
         }
         self.stopwatch.start();
-        let (due, dependents) = self.retries.take_due(now);
+        M::set_time(&mut self.state, now);
+        let (mut due, dependents) = self.retries.take_due(now);
+        if !self.needs_listing {
+            due.extend(M::due(&self.state, now));
+        }
         for key in due.iter().chain(&dependents) {
             M::set_dirty(&mut self.state, key);
         }
@@ -352,8 +356,9 @@ impl<M: DataPath> Proxier<M> {
             next: if self.needs_listing {
                 Some(now)
             } else {
-                self.retries.next()
+                [self.retries.next(), M::next(&self.state)].into_iter().flatten().min()
             },
+            draining: M::draining(&self.state),
             waiting: self.retries.len(),
             health_checks: std::mem::take(&mut self.health_checks),
             durations: self.stopwatch.take(),
@@ -405,9 +410,11 @@ pub struct Synced<M: DataPath> {
     pub report: Report<M>,
     /// New events since the last sync.
     pub events: Vec<Event>,
-    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, or now if a
-    /// [`recheck`](Proxier::recheck) found a difference. `None`: no time.
+    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, when an object with removed
+    /// endpoints is to be read again, or now if a [`recheck`](Proxier::recheck) found a difference. `None`: no time.
     pub next: Option<Instant>,
+    /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
+    pub draining: usize,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
@@ -430,6 +437,7 @@ impl<M: DataPath> Synced<M> {
             report: self.report,
             events: self.events,
             next: second.next,
+            draining: second.draining,
             waiting: second.waiting,
             health_checks: self.health_checks,
             durations: self.durations.plus(second.durations),

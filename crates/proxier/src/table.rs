@@ -159,9 +159,10 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         self.is_all_dirty = true;
     }
 
-    /// Makes a key dirty: the next plan compares it.
+    /// Makes a key dirty: the next plan compares it, also if it is neither desired nor observed.
     pub fn set_dirty(&mut self, key: K) {
-        if !self.is_all_dirty {
+        let is_known = self.desired.contains_key(&key) || self.observed.contains_key(&key);
+        if !self.is_all_dirty || !is_known {
             self.dirty.insert(key);
         }
     }
@@ -185,7 +186,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// The dirty keys, sorted.
+    /// The dirty keys, in no particular order; some may occur twice.
+    pub fn dirty_keys(&self) -> impl Iterator<Item = &K> {
+        let known = self.desired.keys().chain(self.observed.keys());
+        self.dirty.iter().chain(known.filter(|_| self.is_all_dirty))
+    }
+
+    /// The dirty keys with their values, sorted.
     #[must_use]
     pub fn differences(&self) -> Vec<Difference<'_, K, D, O>> {
         let mut dirty: Vec<&K> = self.dirty.iter().collect();

@@ -24,7 +24,7 @@ use kernlink_services::{Change, ObjectChange, ObjectName, Port, ServiceType, Tra
 use crate::faulty::Faults;
 use crate::node::{
     SOURCE, bound, config, endpoints, entries, kernel, key, load_balancer, position, proxier, real_servers,
-    service, upsert, virtual_servers,
+    service, sync_until_nothing_waits, upsert, virtual_servers,
 };
 
 #[test]
@@ -172,11 +172,11 @@ fn traffic_is_masqueraded_while_a_virtual_server_has_remote_endpoints() {
     assert!(synced.is_success(), "{synced}");
     for (remote, local) in [
         (
-            "-d -t 203.0.113.1:80 -r 10.244.0.1:8080",
+            "-e -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 0",
             "add KUBE-LOAD-BALANCER-LOCAL",
         ),
         (
-            "-d -t 192.0.2.1:30080 -r 10.244.0.1:8080",
+            "-e -t 192.0.2.1:30080 -r 10.244.0.1:8080 -m -w 0",
             "add KUBE-NODE-PORT-LOCAL-TCP",
         ),
     ] {
@@ -193,11 +193,11 @@ fn traffic_is_masqueraded_while_a_virtual_server_has_remote_endpoints() {
     for (local, remote) in [
         (
             "del KUBE-LOAD-BALANCER-LOCAL",
-            "-a -t 203.0.113.1:80 -r 10.244.0.1:8080",
+            "-e -t 203.0.113.1:80 -r 10.244.0.1:8080 -m -w 1",
         ),
         (
             "del KUBE-NODE-PORT-LOCAL-TCP",
-            "-a -t 192.0.2.1:30080 -r 10.244.0.1:8080",
+            "-e -t 192.0.2.1:30080 -r 10.244.0.1:8080 -m -w 1",
         ),
     ] {
         assert!(
@@ -293,17 +293,18 @@ fn real_servers_are_kept_until_one_of_their_replacements_is_in_place() {
         real_servers(proxier.kernel_mut(), &server),
         ["10.244.0.1:8080", "10.244.0.2:8080"]
     );
+    assert_eq!(synced.draining, 0);
     // One replacement that the kernel accepts is enough.
     endpoints(&mut proxier, "web", &[3, 4, 5]);
-    let synced = proxier.sync(Instant::now()).unwrap();
-    assert_eq!(
-        real_servers(proxier.kernel_mut(), &server),
-        ["10.244.0.5:8080"],
-        "{synced}"
-    );
-    // A Service without endpoints loses all real servers in one sync.
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(synced.draining, 2, "{synced}");
+    // The real servers without connections are deleted at the next reading.
+    proxier.sync(now + Duration::from_secs(5)).unwrap();
+    assert_eq!(real_servers(proxier.kernel_mut(), &server), ["10.244.0.5:8080"]);
+    // All real servers of a Service without endpoints drain.
     endpoints(&mut proxier, "web", &[]);
-    proxier.sync(Instant::now()).unwrap();
+    sync_until_nothing_waits(&mut proxier, now);
     assert_eq!(real_servers(proxier.kernel_mut(), &server), [""; 0]);
 }
 

@@ -5,10 +5,13 @@ use std::time::Instant;
 
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
-use kernlink_proxier::ipvs_mode::Proxier;
+use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
 
 use crate::clusters::WEB_PORTS;
-use crate::support::{assert_in_desired_state, load_balancer, proxier, replace_objects, slices, sync};
+use crate::support::{
+    assert_in_desired_state_while_draining, draining_config, load_balancer, proxier_with, replace_objects, slices,
+    sync,
+};
 
 const INGRESS: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];
 const EXTERNAL: [&str; 2] = ["203.0.113.20", "2001:db8:ff::20"];
@@ -52,7 +55,8 @@ fn change(network: &Network, proxier: &mut Proxier, manifests: &str) {
     proxier.resync();
     let rest = sync(proxier);
     assert!(rest.plan.is_empty(), "{}", rest.plan);
-    assert_in_desired_state(proxier);
+    // The connections of the endpoint that left are still in the kernel.
+    assert_in_desired_state_while_draining(proxier);
 }
 
 #[test]
@@ -64,7 +68,8 @@ fn every_connection_succeeds_while_the_external_traffic_policy_changes() {
     let ways = "route add blackhole 192.0.2.2/32\nroute add blackhole 2001:db8:1::2/128\n";
     network.pods[1].run(|| tools::ip_batch(ways));
     let _on_node = network.node.enter();
-    let mut proxier = proxier(&manifests("Cluster"));
+    let kernel = Kernel::open().unwrap();
+    let mut proxier = proxier_with(draining_config(), kernel, &manifests("Cluster"));
     sync(&mut proxier);
     assert_eq!(ask_everywhere(&network, "at first"), ["pod0", "pod1"]);
     change(&network, &mut proxier, &manifests("Local"));

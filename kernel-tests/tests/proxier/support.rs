@@ -76,9 +76,16 @@ fn pod_v6(number: u8) -> IpAddr {
     Network::pod_ipv6(number).into()
 }
 
+/// [`draining_config`] with removed endpoints deleted at once, for tests that are not about draining: one sync reaches the desired state.
+pub(crate) fn config() -> Config {
+    let mut config = draining_config();
+    config.services.defaults.drain_timeout = Some(Duration::ZERO);
+    config
+}
+
 /// kube-proxy's defaults for `node-a` of a cluster with the pods of [`Network`], without sysctls of connection tracking: all namespaces
 /// share them.
-pub(crate) fn config() -> Config {
+pub(crate) fn draining_config() -> Config {
     let mut config = Config::new("node-a");
     config.conntrack = Conntrack {
         max_per_core: 0,
@@ -98,7 +105,12 @@ pub(crate) fn proxier(manifests: &str) -> Proxier {
 
 /// A proxier with these manifests on kernel APIs.
 pub(crate) fn proxier_on(kernel: Kernel, manifests: &str) -> Proxier {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    proxier_with(config(), kernel, manifests)
+}
+
+/// A proxier with these manifests on kernel APIs.
+pub(crate) fn proxier_with(config: Config, kernel: Kernel, manifests: &str) -> Proxier {
+    let mut proxier = Proxier::new(config, kernel).unwrap();
     replace_objects(&mut proxier, manifests);
     proxier
 }
@@ -275,8 +287,19 @@ pub(crate) fn assert_same(actual: &State, expected: &State, what: &str) {
 
 /// Panics unless the owned objects, as the standard tools list them, are in the desired state of the proxier.
 pub(crate) fn assert_in_desired_state(proxier: &Proxier) {
+    assert_is_desired(proxier, &state());
+}
+
+/// The same without the real servers that have weight 0.
+pub(crate) fn assert_in_desired_state_while_draining(proxier: &Proxier) {
+    let mut actual = state();
+    let servers = actual.get_mut("ipvs").unwrap();
+    servers.retain(|line| !line.ends_with(" -w 0"));
+    assert_is_desired(proxier, &actual);
+}
+
+fn assert_is_desired(proxier: &Proxier, actual: &State) {
     let desired = desired(proxier);
-    let actual = state();
     let listed = |section: &str| actual.get(section).cloned().unwrap_or_default();
     assert_eq!(listed("ipvs"), sorted(&desired.ipvs), "ipvsadm -Sn");
     assert_eq!(listed("ipset"), sorted(&desired.ipset), "ipset save");
@@ -291,7 +314,7 @@ pub(crate) fn assert_in_desired_state(proxier: &Proxier) {
         load_rules(&desired.iptables, &desired.ip6tables, &desired.jumps);
         rules(SAVE)
     });
-    assert_same(&rules_of(&actual), &elsewhere, "iptables-save and ip6tables-save");
+    assert_same(&rules_of(actual), &elsewhere, "iptables-save and ip6tables-save");
 }
 
 /// Loads listings into the kernel by the standard tools.

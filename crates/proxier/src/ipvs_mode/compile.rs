@@ -10,6 +10,7 @@ use kernlink_services::{
     Event, Family, Frontend, FrontendKey, FrontendKind, Reason, ServicePort, ServicePortName, TrafficPolicy,
 };
 
+use super::drain::Drain;
 use super::forwarding::Forwarding;
 use super::options::IpvsOptions;
 use super::sets::{self, SetId};
@@ -34,6 +35,7 @@ pub(super) struct CompiledFrontend {
     pub(super) virtual_server: VirtualServer,
     /// Sorted by key.
     pub(super) real_servers: Arc<[RealServer]>,
+    pub(super) drain: Drain,
     /// The address to bind.
     pub(super) address: Option<IpAddr>,
     pub(super) entries: Vec<(SetId, Entry)>,
@@ -115,10 +117,12 @@ fn compile_frontend(
     let address = bind.then_some(frontend.address);
     let mut entries = sets::of_frontend(frontend, forwarding);
     entries.extend(address.map(|address| (SetId::IpvsIps, Entry::ip(address))));
+    let virtual_server = virtual_servers::virtual_server(port, frontend, options);
     CompiledFrontend {
         policy: frontend.policy,
         forwarding,
-        virtual_server: virtual_servers::virtual_server(port, frontend, options),
+        drain: Drain::of(&virtual_server, port.options.drain_timeout),
+        virtual_server,
         real_servers: real_servers.of(port, frontend.policy, forwarding),
         address,
         entries,

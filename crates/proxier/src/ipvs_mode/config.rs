@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use kernlink_dummylink::LinkName;
 use kernlink_ipvs::Timeouts;
 use kernlink_services::ObjectName;
+use kernlink_services::model::options::is_drain_timeout;
 
 use super::options::IpvsOptions;
 use crate::error::InvalidConfig;
@@ -98,6 +99,14 @@ impl Config {
             problems.push((
                 "services.families",
                 "no address family; valid: IPv4, IPv6 or both".to_owned(),
+            ));
+        }
+        if let Some(timeout) = self.services.defaults.drain_timeout
+            && !is_drain_timeout(timeout)
+        {
+            problems.push((
+                "services.defaults.drain_timeout",
+                format!("{timeout:?} is invalid; valid: none, 0, or whole seconds from 1s to 2147483s"),
             ));
         }
         let limit = u64::from(Timeouts::MAX_SECONDS);

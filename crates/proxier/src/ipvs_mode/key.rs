@@ -8,6 +8,7 @@ use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServerKey, VirtualServerKey};
 use kernlink_services::Family;
 
+use super::drain;
 use super::sets::SetId;
 use crate::data_path::Class;
 
@@ -35,6 +36,10 @@ pub enum Key {
     VirtualServer(VirtualServerKey),
     /// A real server of a virtual server.
     RealServer(VirtualServerKey, RealServerKey),
+    /// The set of the deadlines of a family, `KERNLINK-DRAIN`.
+    DrainSet(Family),
+    /// The deadline of the draining real servers of a virtual server at an address.
+    Deadline(VirtualServerKey, IpAddr),
     /// An address of the dummy link.
     Address(AddressKey),
     /// The addresses of the interfaces of this node, without those of the dummy link. They are read, and not changed.
@@ -83,6 +88,8 @@ impl fmt::Display for Key {
             Key::Jump(family, position) => write!(f, "{family} jump {position}"),
             Key::VirtualServer(key) => write!(f, "virtual server {key}"),
             Key::RealServer(server, key) => write!(f, "real server {key} of {server}"),
+            Key::DrainSet(family) => write!(f, "set {}", drain::set_name(*family)),
+            Key::Deadline(server, address) => write!(f, "deadline of {address} of {server}"),
             Key::Address(key) => write!(f, "address {key}"),
             Key::NodeAddresses => f.write_str("addresses of the node"),
             Key::Flows(family) => write!(f, "{family} UDP flows"),

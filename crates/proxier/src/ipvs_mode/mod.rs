@@ -2,6 +2,7 @@
 
 mod compile;
 pub mod config;
+mod drain;
 pub mod error;
 pub mod flows;
 pub mod forwarding;
@@ -27,6 +28,8 @@ pub mod sysctls;
 pub mod totals;
 mod virtual_servers;
 pub mod watch;
+
+use std::time::Instant;
 
 use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
@@ -134,6 +137,22 @@ impl DataPath for IpvsMode {
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
         state.compile(services, changes)
+    }
+
+    fn set_time(state: &mut State, now: Instant) {
+        state.drains.set_time(now);
+    }
+
+    fn due(state: &State, now: Instant) -> Vec<Key> {
+        state.drains.due(now)
+    }
+
+    fn next(state: &State) -> Option<Instant> {
+        state.drains.next()
+    }
+
+    fn draining(state: &State) -> usize {
+        state.drains.len()
     }
 
     fn set_dirty(state: &mut State, key: &Key) {

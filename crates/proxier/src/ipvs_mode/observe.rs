@@ -12,6 +12,7 @@ use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
+use super::drain;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
@@ -32,6 +33,8 @@ struct Listed {
     frontend_addresses: HashSet<IpAddr>,
     sets: BTreeMap<(Family, SetId), (Set, HashSet<Entry>)>,
     temporary_sets: BTreeSet<(Family, SetId)>,
+    /// The sets of deadlines.
+    drain_sets: Vec<(Family, Set, Vec<Entry>)>,
 }
 
 impl KernelFacts for Listed {
@@ -90,6 +93,11 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             listed.sets.insert(key, (contents.header.set, entries));
         } else if let Some(key) = replacement::of_temporary(&header.set.name) {
             listed.temporary_sets.insert(key);
+        } else if let Some(family) = drain::family_of_set(&header.set.name) {
+            let contents = kernel.sets.list_set(&header.set.name)?;
+            listed
+                .drain_sets
+                .push((family, contents.header.set, contents.entries));
         }
     }
     let snapshot = kernel.ipvs.snapshot()?;
@@ -100,6 +108,12 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     }
     let timeouts = kernel.ipvs.timeouts()?;
     // Errors from here on do not prevent a plan.
+    let with_weight_0 = snapshot.virtual_servers.iter().map(|entry| {
+        let of_weight_0 = entry.real_servers.iter().filter(|real| real.weight.is_draining());
+        let idle = of_weight_0.map(|real| (real.key, real.total_connections() == 0));
+        (entry.virtual_server.server.key, idle.collect())
+    });
+    state.drains.observe_all(with_weight_0);
     let exclude_cidrs = &state.config().exclude_cidrs;
     let servers: Vec<(VirtualServerKey, ObservedServer)> = snapshot
         .virtual_servers
@@ -129,6 +143,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         .collect();
     state.compare_flows_of_all(&servers);
     state.servers.observe_all(servers);
+    state.drains.observe_sets(listed.drain_sets);
+    state.set_deadlines_dirty();
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
     if let Some(link) = link {
@@ -164,7 +180,8 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. A virtual server that was not observed counts as one whose addition failed.
+/// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. Deadlines are
+/// not read: adding them again is idempotent. A virtual server that was not observed counts as one whose addition failed.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
@@ -203,8 +220,8 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 };
                 state.sets.observe((*family, *set), header);
             }
-            // Deleting stale flows again is idempotent.
-            Key::Set(..) | Key::TemporarySet(..) | Key::Flows(_) => {}
+            // Adding deadlines and deleting stale flows again is idempotent.
+            Key::Set(..) | Key::TemporarySet(..) | Key::DrainSet(_) | Key::Deadline(..) | Key::Flows(_) => {}
         }
     }
     for ((family, set), entries) in entries {
@@ -226,9 +243,11 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         let observed = match status {
             None => None,
             Some(status) => {
-                let mut real_servers: Vec<(RealServerKey, ObservedRealServer)> = kernel
-                    .ipvs
-                    .list_real_servers(&key)?
+                let listed = kernel.ipvs.list_real_servers(&key)?;
+                let of_weight_0 = listed.iter().filter(|real| real.server.weight.is_draining());
+                let idle = of_weight_0.map(|real| (real.server.key, real.connections.total() == 0));
+                state.drains.observe(key, idle);
+                let mut real_servers: Vec<(RealServerKey, ObservedRealServer)> = listed
                     .iter()
                     .map(|status| (status.server.key, (&status.server).into()))
                     .collect();

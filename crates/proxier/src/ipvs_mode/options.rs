@@ -9,11 +9,13 @@
 //! | `forwarding-method` | `masquerade`; `direct` or `tunnel` for external and load-balancer IPs, see [`Forwarding`] |
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernlink_ipvs::{Scheduler, SchedulerFlags};
 use kernlink_services::model::options::{ANNOTATION_PREFIX as PREFIX, annotation_field};
 use kernlink_services::{Options, Protocol, Reason, Service, ServiceType};
 
+use super::drain::refuses_at_weight_0;
 use super::forwarding::Forwarding;
 
 /// The options of a Service in IPVS mode.
@@ -110,6 +112,24 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
                 format!("{word} is not a flag of scheduler {scheduler}"),
             ));
         }
+    }
+    let has_limit = service
+        .annotations
+        .contains_key(&format!("{PREFIX}drain-timeout"))
+        && annotations.drain_timeout != Some(Duration::ZERO);
+    let flags = options.scheduler_flags.unwrap_or_default();
+    if has_limit && !service.ports.iter().any(|port| port.protocol == Protocol::Tcp) {
+        reasons.push(without_effect(
+            "drain-timeout",
+            "the Service has no TCP port".to_owned(),
+        ));
+    } else if has_limit && refuses_at_weight_0(scheduler, flags) {
+        reasons.push(without_effect(
+            "drain-timeout",
+            format!(
+                "scheduler {scheduler} refuses connections while a real server drains, so removed endpoints are deleted at once"
+            ),
+        ));
     }
     let has_weights = service.annotations.contains_key(&format!("{PREFIX}weights"));
     if has_weights && annotations.weights.has_weight_above_one() && IGNORE_WEIGHTS.contains(&scheduler) {
@@ -318,6 +338,37 @@ mod tests {
             "kernlink.io/forwarding-method has no effect: the Service has no external or load-balancer IP"
         );
         assert_eq!(reported(&[("forwarding-method", "masquerade")]), "");
+    }
+
+    #[test]
+    fn a_drain_timeout_has_no_effect_where_real_servers_are_deleted_at_once() {
+        let reported = |given: &[(&str, &str)], port: Port, timeout: u64| {
+            let mut service = Service::new(ObjectName::new("shop", "web")).with_port(port);
+            let text = format!("{timeout}s");
+            service.annotations.insert(format!("{PREFIX}drain-timeout"), text);
+            let mut options = annotations(given);
+            options.drain_timeout = Some(Duration::from_secs(timeout));
+            let reasons = events(&service, &options, &IpvsOptions::default());
+            reasons.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let mut udp = Port::new("dns", 53);
+        udp.protocol = Protocol::Udp;
+        let web = || Port::new("http", 80);
+        assert_eq!(
+            reported(&[], udp, 30),
+            ["kernlink.io/drain-timeout has no effect: the Service has no TCP port"]
+        );
+        assert_eq!(
+            reported(&[("scheduler", "mh")], web(), 30),
+            [
+                "kernlink.io/drain-timeout has no effect: scheduler mh refuses connections while a real server drains, so removed endpoints \
+              are deleted at once"
+            ]
+        );
+        let with_fallback = [("scheduler", "mh"), ("scheduler-flags", "mh-fallback")];
+        assert_eq!(reported(&with_fallback, web(), 30), [""; 0]);
+        assert_eq!(reported(&[("scheduler", "sh")], web(), 0), [""; 0]);
+        assert_eq!(reported(&[], web(), 30), [""; 0]);
     }
 
     #[test]

@@ -35,7 +35,11 @@ pub enum Phase {
     RealServers,
     /// Addresses: after this phase clients reach the frontend.
     BindAddresses,
-    /// Real servers that are withdrawn.
+    /// Deadlines of real servers that begin to drain, added before their weight becomes 0. Otherwise, if the process ends between the two,
+    /// the next one starts the limit again.
+    AddDeadlines,
+    /// Real servers that are withdrawn: their weight becomes 0, or they are deleted. After the additions, so that a virtual server always
+    /// has a real server that accepts connections.
     RemoveRealServers,
     /// Entries of local-policy sets for frontends that had remote real servers, added after these are removed. Otherwise traffic to them
     /// is no longer masqueraded, and its connections hang.
@@ -47,6 +51,9 @@ pub enum Phase {
     /// without real servers, and the replies would be lost as long as the client sends. Before the entries: they name the frontends
     /// whose flows are to be deleted, if the process ends here.
     DeleteFlows,
+    /// Deadlines of real servers that no longer drain, removed after these are deleted or have their weight again. A deadline that stayed
+    /// would be taken for that of a real server with the same address that drains later.
+    RemoveDeadlines,
     /// Withdrawn entries, removed after the virtual servers that they identify as owned. An entry that restricts a frontend to an
     /// allow-list is removed before the entries of the list; otherwise the packets of all its clients are dropped.
     RemoveEntries,
@@ -70,10 +77,12 @@ impl fmt::Display for Phase {
             Phase::RemoveLocalEntries => "remove local-policy entries",
             Phase::RealServers => "real servers",
             Phase::BindAddresses => "bind addresses",
+            Phase::AddDeadlines => "add deadlines",
             Phase::RemoveRealServers => "remove real servers",
             Phase::AddLocalEntries => "add local-policy entries",
             Phase::RemoveVirtualServers => "remove virtual servers",
             Phase::DeleteFlows => "delete stale flows",
+            Phase::RemoveDeadlines => "remove deadlines",
             Phase::RemoveEntries => "remove entries",
             Phase::RemoveRules => "remove rules",
             Phase::RemoveLink => "remove link",

@@ -73,6 +73,8 @@ impl Observed {
             | Key::Rules(_)
             | Key::Jump(..)
             | Key::Flows(_) => Observed::Elsewhere,
+            // The next listing reads them.
+            Key::DrainSet(_) | Key::Deadline(..) => Observed::Elsewhere,
         }
     }
 }
@@ -92,6 +94,8 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
             server.is_some_and(|server| server.real_server(key).is_some())
         }
         Key::Address(key) => state.addresses.is_observed(key),
+        Key::DrainSet(family) => state.drains.set(*family).is_some(),
+        Key::Deadline(server, address) => state.drains.deadline(server, *address).is_some(),
         Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses | Key::Flows(_) => true,
     }
 }

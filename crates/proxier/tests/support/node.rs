@@ -8,7 +8,7 @@ use kernlink_dummylink::{Fake, LinkAddress, LinkName, Selection};
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Plan, Proxier, SetId, Synced};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Port, Service,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Port, Protocol, Service,
     ServiceType, SourceId,
 };
 
@@ -76,16 +76,29 @@ pub(crate) fn load_balancer(ranges: &[&str]) -> Service {
 
 /// Sets the endpoints of a Service, by last octet; those from 200 on are on this node.
 pub(crate) fn endpoints(proxier: &mut Proxier, service: &str, endpoints: &[u8]) {
-    let slice = EndpointSlice::new(
-        ObjectName::new("ns", format!("{service}-1")),
-        service,
-        Family::Ipv4,
-    )
-    .with_port(EndpointPort::new("http", 8080));
-    let slice = endpoints.iter().fold(slice, |slice, &last| {
+    deliver(proxier, slice(service, endpoints), Protocol::Tcp);
+}
+
+/// The slice of a Service with endpoints at port 8080.
+pub(crate) fn slice(service: &str, endpoints: &[u8]) -> EndpointSlice {
+    slice_at(&format!("{service}-1"), service, endpoints, 8080)
+}
+
+/// A slice with this name and endpoints at this port.
+pub(crate) fn slice_at(name: &str, service: &str, endpoints: &[u8], port: u16) -> EndpointSlice {
+    let slice = EndpointSlice::new(ObjectName::new("ns", name), service, Family::Ipv4)
+        .with_port(EndpointPort::new("http", port));
+    endpoints.iter().fold(slice, |slice, &last| {
         let node = if last >= 200 { "node-a" } else { "node-b" };
         slice.with_endpoint(Endpoint::new([10, 244, 0, last].into()).with_node(node))
-    });
+    })
+}
+
+/// Delivers a slice whose ports have this protocol.
+pub(crate) fn deliver(proxier: &mut Proxier, mut slice: EndpointSlice, protocol: Protocol) {
+    for port in &mut slice.ports {
+        port.protocol = protocol;
+    }
     proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
 }
 

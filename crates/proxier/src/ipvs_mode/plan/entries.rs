@@ -8,7 +8,6 @@ use kernlink_ipset::{Element, Entry, IfExists, Operation, ProtocolPort, Set};
 use kernlink_ipvs::Protocol;
 use kernlink_services::Family;
 
-use super::servers::real_server;
 use super::{EntryKey, Need, Planner};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
@@ -59,9 +58,14 @@ impl Planner<'_, '_, '_> {
             let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
                 continue;
             };
-            let changes = observed.real_servers.iter().any(|(key, observed)| {
-                real_server(desired, key).is_none_or(|desired| !observed.agrees_with(desired))
-            });
+            // A real server that drains already has no new connections.
+            let changes = observed
+                .real_servers
+                .iter()
+                .any(|(key, observed)| match desired.real_server(key) {
+                    Some(desired) => !observed.agrees_with(desired),
+                    None => !observed.is_draining(),
+                });
             let Some(family) = difference.key.address().map(Family::of).filter(|_| changes) else {
                 continue;
             };

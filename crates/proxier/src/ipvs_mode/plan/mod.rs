@@ -1,5 +1,6 @@
 //! Makes a plan: compares the dirty objects and adds the steps that change them.
 
+mod drains;
 mod entries;
 mod flows;
 mod links;
@@ -8,7 +9,7 @@ mod rules;
 mod servers;
 mod sysctls;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use kernlink_ipset::{Entry, ProtocolPort};
@@ -50,6 +51,9 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         added: HashMap::new(),
         unbound: HashMap::new(),
         deleted: HashMap::new(),
+        drain_sets: HashMap::new(),
+        deleted_real: HashMap::new(),
+        kept_deadlines: HashSet::new(),
         link: None,
         bound: Vec::new(),
     };
@@ -69,6 +73,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.remove_real_servers();
     planner.add_late_entries();
     planner.remove_virtual_servers();
+    planner.remove_deadlines();
     planner.remove_entries();
     planner.delete_flows();
     planner.remove_rules();
@@ -95,10 +100,15 @@ struct Planner<'a, 'b, 'c> {
     rules: BTreeMap<Family, Vec<Need>>,
     /// The additions of virtual servers.
     new_servers: HashMap<VirtualServerKey, Need>,
-    /// The additions of real servers, by virtual server.
+    /// The additions of real servers, and the updates of those that had weight 0, by virtual server.
     added: HashMap<VirtualServerKey, Vec<Need>>,
     unbound: HashMap<IpAddr, Need>,
     deleted: HashMap<VirtualServerKey, Need>,
+    drain_sets: HashMap<Family, Need>,
+    /// The deletions of real servers, by virtual server and address.
+    deleted_real: HashMap<(VirtualServerKey, IpAddr), Vec<Need>>,
+    /// The addresses of virtual servers with real servers that drain with a limit after the plan.
+    kept_deadlines: HashSet<(VirtualServerKey, IpAddr)>,
     link: Option<Need>,
     bound: Vec<Need>,
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kernlink_ipset::{Entry, ProtocolPort};
-use kernlink_ipvs::{Operation, Protocol, RealServer, RealServerKey, VirtualServerKey};
+use kernlink_ipvs::{Operation, Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{EntryKey, Need, Planner, ServerDifference};
@@ -12,9 +12,6 @@ use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::sets::SetId;
 use crate::ipvs_mode::state::DesiredServer;
 use crate::plan::Needs;
-
-/// The maximum number of new real servers that the removal of an old one needs one of.
-const MOST_ALTERNATIVES: usize = 16;
 
 impl Planner<'_, '_, '_> {
     pub(super) fn virtual_servers(&mut self) {
@@ -104,9 +101,11 @@ impl Planner<'_, '_, '_> {
                     operation,
                     needs,
                 );
-                if observed.is_none() {
-                    added.entry(key).or_default().push(need);
-                } else {
+                // It accepts connections after this step, and did not before.
+                if observed.is_none_or(|observed| observed.is_draining()) {
+                    added.entry(key).or_default().push(need.clone());
+                }
+                if observed.is_some() {
                     for entry in self.late_of(difference) {
                         late.entry(entry).or_default().push(need.clone());
                     }
@@ -163,7 +162,7 @@ impl Planner<'_, '_, '_> {
     }
 
     /// The late entries of a virtual server.
-    fn late_of(&self, difference: &ServerDifference<'_>) -> Vec<EntryKey> {
+    pub(super) fn late_of(&self, difference: &ServerDifference<'_>) -> Vec<EntryKey> {
         let family = difference.key.address().map(Family::of);
         let (Some(desired), Some(family)) = (difference.desired, family) else {
             return Vec::new();
@@ -173,50 +172,6 @@ impl Planner<'_, '_, '_> {
             .map(|(set, entry)| (family, *set, entry.clone()))
             .filter(|entry| self.late.contains_key(entry))
             .collect()
-    }
-
-    pub(super) fn remove_real_servers(&mut self) {
-        let mut late: HashMap<EntryKey, Vec<Need>> = HashMap::new();
-        for difference in &self.servers {
-            let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
-                continue;
-            };
-            let key = *difference.key;
-            let stays = |(known, _): &(_, _)| real_server(desired, known).is_some();
-            // While no desired real server is in place, the others are kept until a new one is.
-            let added = self
-                .added
-                .get(&key)
-                .filter(|_| !observed.real_servers.iter().any(stays));
-            let waits = !desired.real_servers.is_empty() && !observed.real_servers.iter().any(stays);
-            let any: Vec<Need> = match added {
-                // A limited number, so that the size of a plan does not grow with the square of the number of real servers. If all
-                // of these are refused, the old real servers are removed after a retry.
-                Some(added) => added.iter().take(MOST_ALTERNATIVES).cloned().collect(),
-                None if waits => continue,
-                None => Vec::new(),
-            };
-            let late_entries = self.late_of(difference);
-            for (server, _) in observed.real_servers.iter().filter(|known| !stays(known)) {
-                let operation = Operation::DeleteRealServer {
-                    virtual_server: key,
-                    real_server: *server,
-                };
-                let need = self.builder.push(
-                    Phase::RemoveRealServers,
-                    Key::RealServer(key, *server),
-                    difference.subject.clone(),
-                    operation,
-                    Needs::none().and_any(any.iter().cloned()),
-                );
-                for entry in &late_entries {
-                    late.entry(entry.clone()).or_default().push(need.clone());
-                }
-            }
-        }
-        for (entry, needs) in late {
-            self.late.entry(entry).or_default().extend(needs);
-        }
     }
 
     pub(super) fn remove_virtual_servers(&mut self) {
@@ -242,9 +197,4 @@ impl Planner<'_, '_, '_> {
         }
         self.deleted = deleted;
     }
-}
-
-pub(super) fn real_server<'a>(server: &'a DesiredServer, key: &RealServerKey) -> Option<&'a RealServer> {
-    let found = server.real_servers.binary_search_by_key(key, |server| server.key);
-    server.real_servers.get(found.ok()?)
 }

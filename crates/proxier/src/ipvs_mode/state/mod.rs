@@ -2,6 +2,7 @@
 
 mod chains;
 mod desired;
+mod drains;
 mod events;
 mod flows;
 mod record;
@@ -20,6 +21,7 @@ use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
 pub(super) use self::chains::{Chains, Interim, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
+pub(super) use self::drains::Drains;
 use self::flows::Flows;
 pub(super) use self::flows::{Reading, udp_address};
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
@@ -55,6 +57,7 @@ pub struct State {
     pub(super) chains: [Chains; 2],
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     pub(super) flows: Flows,
+    pub(super) drains: Drains,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The totals of the service ports, by family.
@@ -110,6 +113,7 @@ impl State {
             chains: std::array::from_fn(|_| Chains::default()),
             servers: Table::default(),
             flows: Flows::default(),
+            drains: Drains::default(),
             ports: Vec::new(),
             sums: std::array::from_fn(|_| Sums::default()),
             denied_to_node: std::array::from_fn(|_| BTreeMap::new()),
@@ -260,7 +264,11 @@ impl State {
                 self.entries[family.index()][set.index()].set_dirty(entry.clone());
             }
             Key::Rules(family) | Key::Jump(family, _) => self.set_rules_dirty(*family),
-            Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.set_dirty(*key),
+            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
+                self.servers.set_dirty(*key);
+            }
+            // It is created with the first deadline that needs it.
+            Key::DrainSet(_) => {}
             Key::Address(key) => self.addresses.set_dirty(*key),
             Key::NodeAddresses => {}
             Key::Flows(family) => self.flows.set_dirty(*family),
@@ -277,7 +285,10 @@ impl State {
             Key::TemporarySet(family, set) => self.temporary_sets.is_dirty(&(*family, *set)),
             Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_dirty(entry),
             Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
-            Key::VirtualServer(key) | Key::RealServer(key, _) => self.servers.is_dirty(key),
+            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
+                self.servers.is_dirty(key)
+            }
+            Key::DrainSet(_) => false,
             Key::Address(key) => self.addresses.is_dirty(key),
             Key::NodeAddresses => false,
             Key::Flows(family) => self.flows.is_dirty(*family),
@@ -293,6 +304,7 @@ impl State {
         self.sets.clear_dirty();
         self.temporary_sets.clear_dirty();
         self.entries.iter_mut().flatten().for_each(Table::clear_dirty);
+        self.finish_drains();
         self.servers.clear_dirty();
         self.flows.clear_dirty();
         for family in Family::ALL {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{ObservedRules, ObservedServer, State};
+use crate::ipvs_mode::drain;
 use crate::ipvs_mode::operation::Operation;
 use crate::ipvs_mode::replacement;
 use crate::ipvs_mode::sets::SetId;
@@ -76,6 +77,9 @@ impl State {
             self.temporary_sets.observe(key, None);
         }
         let Some((family, id)) = SetId::of_name(operation.set()) else {
+            if let Some(family) = drain::family_of_set(operation.set()) {
+                self.drains.record(family, operation);
+            }
             return;
         };
         let entries = &mut self.entries[family.index()][id.index()];

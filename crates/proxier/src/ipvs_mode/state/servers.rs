@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use kernlink_ipvs::{ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight};
+use kernlink_ipvs::{
+    ForwardingMethod, ForwardingSummary, RealServer, RealServerKey, RealServerSummary, VirtualServer, Weight,
+};
 use kernlink_services::ServicePortId;
+
+use crate::ipvs_mode::drain::Drain;
 
 /// The desired value of a virtual server.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,8 +15,17 @@ pub(in crate::ipvs_mode) struct DesiredServer {
     pub(in crate::ipvs_mode) virtual_server: VirtualServer,
     /// Sorted by key, each once.
     pub(in crate::ipvs_mode) real_servers: Arc<[RealServer]>,
+    /// How real servers leave that are withdrawn.
+    pub(in crate::ipvs_mode) drain: Drain,
     /// The service port that owns it, and the position of the frontend there.
     pub(super) owner: (ServicePortId, u32),
+}
+
+impl DesiredServer {
+    pub(in crate::ipvs_mode) fn real_server(&self, key: &RealServerKey) -> Option<&RealServer> {
+        let found = self.real_servers.binary_search_by_key(key, |server| server.key);
+        self.real_servers.get(found.ok()?)
+    }
 }
 
 /// The observed value of a virtual server.
@@ -35,6 +48,24 @@ impl ObservedRealServer {
     /// Whether the listed attributes have the desired values. Thresholds and tunnel attributes are not listed.
     pub(in crate::ipvs_mode) fn agrees_with(self, desired: &RealServer) -> bool {
         self == Self::from(desired)
+    }
+
+    /// Whether it has weight 0.
+    pub(in crate::ipvs_mode) fn is_draining(self) -> bool {
+        self.weight.is_draining()
+    }
+
+    /// The same real server with weight 0. A tunnel has the attributes that all tunnels of this data path have.
+    pub(in crate::ipvs_mode) fn draining(self, key: RealServerKey) -> RealServer {
+        let forwarding = match self.forwarding {
+            ForwardingSummary::Local => ForwardingMethod::Local,
+            ForwardingSummary::Tunnel => ForwardingMethod::Tunnel,
+            ForwardingSummary::DirectRoute => ForwardingMethod::DirectRoute,
+            _ => ForwardingMethod::Masquerade,
+        };
+        RealServer::new(key)
+            .with_forwarding(forwarding)
+            .with_weight(Weight::DRAINING)
     }
 }
 

@@ -198,6 +198,7 @@ impl State {
             let desired = DesiredServer {
                 virtual_server: frontend.virtual_server,
                 real_servers: frontend.real_servers,
+                drain: frontend.drain,
                 owner: (id, u32::try_from(position).unwrap_or(u32::MAX)),
             };
             if old.binary_search(&key).is_ok() {
