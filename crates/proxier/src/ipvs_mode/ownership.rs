@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | a link | it is a dummy link with the configured name |
 //! | an address | it is on that link, and is not an IPv6 link-local address |
-//! | a set, a chain | its name is one of those of kube-proxy's IPVS mode |
+//! | a set, a chain | its name is one of those of kube-proxy's IPVS mode, or the set has one of the names `KERNLINK-DRAIN` and `KERNLINK-6-DRAIN` |
 //! | a temporary set | its name is that of such a set, cut to 30 bytes, and `~` |
 //! | a jump | it leads from a built-in chain to such a chain, with kube-proxy's comment |
 //! | a virtual server | its address, protocol and port are an entry of a frontend set |
