@@ -356,7 +356,10 @@ impl<M: DataPath> Proxier<M> {
             next: if self.needs_listing {
                 Some(now)
             } else {
-                [self.retries.next(), M::next(&self.state)].into_iter().flatten().min()
+                [self.retries.next(), M::next(&self.state)]
+                    .into_iter()
+                    .flatten()
+                    .min()
             },
             draining: M::draining(&self.state),
             waiting: self.retries.len(),

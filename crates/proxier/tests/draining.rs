@@ -26,7 +26,9 @@ use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, Synced};
 use kernlink_services::{Port, Protocol, Service};
 
 use crate::faulty::Faults;
-use crate::node::{delete, endpoints, ipv4_config, kernel, key, position, proxier, real_servers, service, upsert};
+use crate::node::{
+    delete, endpoints, ipv4_config, kernel, key, position, proxier, real_servers, service, upsert,
+};
 use crate::shared_ipvs::SharedIpvs;
 
 /// How often virtual servers with draining real servers are read.
@@ -124,7 +126,10 @@ fn an_endpoint_that_leaves_keeps_its_connections_until_they_end() {
     }
     ipvs.connect(&web(), &pod(1), 0);
     let synced = proxier.sync(now + INTERVAL * 4).unwrap();
-    assert_eq!(commands(&synced), ["ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.1:8080"]);
+    assert_eq!(
+        commands(&synced),
+        ["ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.1:8080"]
+    );
     assert_eq!((synced.draining, synced.next), (0, None));
     assert_eq!(deadlines(&mut proxier), None, "no set without a limit");
 }
@@ -201,7 +206,10 @@ fn with_a_limit_of_0_or_a_scheduler_that_refuses_at_weight_0_real_servers_are_de
         endpoints(&mut proxier, "web", &[2]);
         assert!(proxier.sync(now).unwrap().is_success());
         let executed = ipvs.executed();
-        assert!(executed.len() == 1 && executed[0].starts_with(command), "{executed:?}");
+        assert!(
+            executed.len() == 1 && executed[0].starts_with(command),
+            "{executed:?}"
+        );
     }
 }
 
@@ -347,7 +355,11 @@ fn real_servers_at_one_address_share_the_later_deadline() {
     ipvs.connect(&web(), &second, 1);
     endpoints(&mut proxier, "web", &[2]);
     assert!(proxier.sync(now).unwrap().is_success());
-    node::deliver(&mut proxier, node::slice_at("web-2", "web", &[], 9090), Protocol::Tcp);
+    node::deliver(
+        &mut proxier,
+        node::slice_at("web-2", "web", &[], 9090),
+        Protocol::Tcp,
+    );
     let synced = proxier.sync(now + seconds(59)).unwrap();
     assert_eq!(synced.draining, 2);
     let synced = proxier.sync(now + seconds(60)).unwrap();
@@ -359,7 +371,11 @@ fn real_servers_at_one_address_share_the_later_deadline() {
     node::deliver(&mut proxier, extra(9090), Protocol::Tcp);
     assert!(proxier.sync(now).unwrap().is_success());
     ipvs.connect(&web(), &second, 1);
-    node::deliver(&mut proxier, node::slice_at("web-2", "web", &[], 9090), Protocol::Tcp);
+    node::deliver(
+        &mut proxier,
+        node::slice_at("web-2", "web", &[], 9090),
+        Protocol::Tcp,
+    );
     endpoints(&mut proxier, "web", &[2]);
     assert!(proxier.sync(now).unwrap().is_success());
     ipvs.connect(&web(), &second, 0);
@@ -455,7 +471,9 @@ fn a_desired_real_server_with_weight_0_does_not_drain() {
     let mut proxier = proxier(ipv4_config(), kernel);
     let mut weighted = with_limit("30s");
     let annotation = "kernlink.io/weights".to_owned();
-    weighted.annotations.insert(annotation, "node=node-b:0".to_owned());
+    weighted
+        .annotations
+        .insert(annotation, "node=node-b:0".to_owned());
     upsert(&mut proxier, weighted);
     endpoints(&mut proxier, "web", &[1, 200]);
     let synced = proxier.sync(now).unwrap();
@@ -505,8 +523,16 @@ fn a_draining_real_server_is_no_replacement_for_one_that_leaves() {
     ipvs.fake().refuse(refused, Errno::ENOMEM);
     endpoints(&mut proxier, "web", &[3]);
     let synced = proxier.sync(now).unwrap();
-    assert_eq!((synced.counts().failed, synced.counts().skipped), (1, 1), "{synced}");
-    assert_eq!(ipvs.executed(), [""; 0], "the second endpoint still accepts connections");
+    assert_eq!(
+        (synced.counts().failed, synced.counts().skipped),
+        (1, 1),
+        "{synced}"
+    );
+    assert_eq!(
+        ipvs.executed(),
+        [""; 0],
+        "the second endpoint still accepts connections"
+    );
     assert_eq!(synced.draining, 1);
     // The first endpoint returns, which replaces the second one.
     endpoints(&mut proxier, "web", &[1, 3]);
@@ -535,7 +561,11 @@ fn one_that_leaves_is_kept_until_the_weight_of_one_that_returns_is_set() {
     ipvs.fake().refuse(refused, Errno::ENOMEM);
     endpoints(&mut proxier, "web", &[1]);
     let synced = proxier.sync(now).unwrap();
-    assert_eq!((synced.counts().failed, synced.counts().skipped), (1, 1), "{synced}");
+    assert_eq!(
+        (synced.counts().failed, synced.counts().skipped),
+        (1, 1),
+        "{synced}"
+    );
     assert_eq!(ipvs.executed(), [""; 0]);
     ipvs.fake().refuse_nothing();
     let synced = proxier.sync(now + seconds(600)).unwrap();
@@ -578,7 +608,10 @@ fn virtual_servers_that_drain_are_read_together() {
     let (kernel, ipvs) = shared_kernel();
     let mut proxier = proxier(ipv4_config(), kernel);
     for number in 1..=4 {
-        upsert(&mut proxier, service(&format!("s{number}"), &format!("10.96.0.{number}")));
+        upsert(
+            &mut proxier,
+            service(&format!("s{number}"), &format!("10.96.0.{number}")),
+        );
         endpoints(&mut proxier, &format!("s{number}"), &[1, 2]);
     }
     assert!(proxier.sync(now).unwrap().is_success());

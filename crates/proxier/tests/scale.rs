@@ -288,7 +288,12 @@ fn a_refused_real_server_among_ten_thousand_services_affects_no_other_object() {
     // then and is deleted.
     let synced = proxier.sync(due).unwrap();
     assert_eq!((synced.counts().done, synced.counts().failed), (1, 1), "{synced}");
-    assert!(synced.plan.to_string().contains("-d -t 10.96.0.0:80 -r 11.0.0.9:8080"));
+    assert!(
+        synced
+            .plan
+            .to_string()
+            .contains("-d -t 10.96.0.0:80 -r 11.0.0.9:8080")
+    );
     assert_eq!(proxier.cost().rereads, 1);
     assert_eq!(proxier.cost().listings, 1);
     assert!(synced.next.unwrap() > due);

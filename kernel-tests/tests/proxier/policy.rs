@@ -9,8 +9,8 @@ use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
 
 use crate::clusters::WEB_PORTS;
 use crate::support::{
-    assert_in_desired_state_while_draining, draining_config, load_balancer, proxier_with, replace_objects, slices,
-    sync,
+    assert_in_desired_state_while_draining, draining_config, load_balancer, proxier_with, replace_objects,
+    slices, sync,
 };
 
 const INGRESS: [&str; 2] = ["203.0.113.10", "2001:db8:ff::10"];

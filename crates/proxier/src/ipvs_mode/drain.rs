@@ -114,7 +114,10 @@ mod tests {
             assert_eq!(of_entry(&entry), Some((key, address)));
             let family = Family::of(address);
             assert_eq!(family_of_set(&set_name(family)), Some(family));
-            assert_eq!(entry.element().check(SetType::HashIpPortIp, family.into()), Ok(()));
+            assert_eq!(
+                entry.element().check(SetType::HashIpPortIp, family.into()),
+                Ok(())
+            );
         }
     }
 

@@ -8,8 +8,8 @@ use kernlink_dummylink::{Fake, LinkAddress, LinkName, Selection};
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Plan, Proxier, SetId, Synced};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Port, Protocol, Service,
-    ServiceType, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, ObjectChange, ObjectName, Port, Protocol,
+    Service, ServiceType, SourceId,
 };
 
 pub(crate) const SOURCE: SourceId = SourceId(0);

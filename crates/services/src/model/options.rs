@@ -311,9 +311,11 @@ mod tests {
     #[test]
     fn a_drain_timeout_is_a_number_of_seconds_or_none() {
         let timeout = |value| {
-            let mut defaults = Options::default();
-            defaults.drain_timeout = Some(Duration::from_secs(7));
-            set(&mut defaults, "drain-timeout", value).map(|()| defaults.drain_timeout)
+            let mut options = Options {
+                drain_timeout: Some(Duration::from_secs(7)),
+                ..Options::default()
+            };
+            set(&mut options, "drain-timeout", value).map(|()| options.drain_timeout)
         };
         assert_eq!(timeout("0"), Ok(Some(Duration::ZERO)));
         assert_eq!(timeout("1m30s"), Ok(Some(Duration::from_secs(90))));

@@ -68,7 +68,12 @@ impl Planner<'_, '_, '_> {
         let waits = !desired.real_servers.is_empty() && !in_place && added.is_none();
         // A limited number, so that the size of a plan does not grow with the square of the number of real servers. If all of these are
         // refused, the old real servers are removed after a retry.
-        let any: Vec<Need> = added.into_iter().flatten().take(MOST_ALTERNATIVES).cloned().collect();
+        let any: Vec<Need> = added
+            .into_iter()
+            .flatten()
+            .take(MOST_ALTERNATIVES)
+            .cloned()
+            .collect();
         let late_entries = self.late_of(difference);
         let limit = match desired.drain {
             Drain::Connections { limit } => limit,

@@ -59,13 +59,14 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             // A real server that drains already has no new connections.
-            let changes = observed
-                .real_servers
-                .iter()
-                .any(|(key, observed)| match desired.real_server(key) {
-                    Some(desired) => !observed.agrees_with(desired),
-                    None => !observed.is_draining(),
-                });
+            let changes =
+                observed
+                    .real_servers
+                    .iter()
+                    .any(|(key, observed)| match desired.real_server(key) {
+                        Some(desired) => !observed.agrees_with(desired),
+                        None => !observed.is_draining(),
+                    });
             let Some(family) = difference.key.address().map(Family::of).filter(|_| changes) else {
                 continue;
             };
