@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use kernlink_dummylink::{Client, DummyLink, DummyLinks, LinkAddress, LinkName, Selection};
 use kernlink_iptables_restore::{Error, Fake, Family, Iptables, Operation, Restore, Ruleset, Save};
@@ -99,9 +100,11 @@ fn form(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The configuration without the limits of connection tracking, which all namespaces share.
+/// The configuration without the limits of connection tracking, which all namespaces share. Removed endpoints are deleted at once, so that
+/// one sync reaches the desired state.
 fn config(scenario: &Scenario) -> Config {
     let mut config = scenario.config();
+    config.services.defaults.drain_timeout = Some(Duration::ZERO);
     config.conntrack.max_per_core = 0;
     config
 }

@@ -64,6 +64,8 @@ impl Key {
             Key::VirtualServer(key) => ("virtual_server", key.address().and_then(of_address), false),
             Key::RealServer(key, _) => ("real_server", key.address().and_then(of_address), false),
             Key::NodeAddresses => ("node_addresses", None, false),
+            Key::DrainSet(family) => ("drain_set", Some(*family), false),
+            Key::Deadline(_, address) => ("deadline", of_address(*address), false),
             Key::Address(key) => ("address", of_address(key.address()), false),
             Key::Flows(family) => ("flows", Some(*family), false),
         };
