@@ -37,4 +37,5 @@ mod scenario;
 mod scenarios;
 mod support;
 mod sync;
+mod udp;
 mod watch;
