@@ -114,6 +114,15 @@ const RULES: &[Rule] = &[
         ],
         "ownership must not depend on how desired state and plans are computed",
     ),
+    proxier(
+        &["crate::ipvs_mode::watch::changes|pace"],
+        &[
+            "crate::ipvs_mode::watch::watcher",
+            "crate::ipvs_mode::kernel|observe|recheck|state",
+            "std::thread",
+        ],
+        "what events require is decided from the events and the time alone",
+    ),
     // The agent.
     Rule {
         package: "crates/agent",
@@ -297,31 +306,36 @@ mod tests {
 
     /// The violations in a proxier in which one module has this text.
     fn proxier_with(module: &str, text: &str) -> Vec<String> {
-        let modules = [
-            "apply",
-            "data_path",
-            "error",
-            "plan",
-            "proxier",
-            "report",
-            "retry",
-            "runner",
-            "schedule",
-            "table",
-            "ipvs_mode/compile",
-            "ipvs_mode/observe",
-            "ipvs_mode/ownership",
-            "ipvs_mode/order",
-            "ipvs_mode/client",
-            "test_mode/client",
-        ];
-        let root = "pub mod apply; pub mod data_path; pub mod error; pub mod plan; pub mod proxier; pub mod report; pub mod retry; \
-                    pub mod runner; pub mod schedule; pub mod table; pub mod ipvs_mode { pub mod compile; pub mod observe; pub mod ownership; pub mod order; \
-                    pub mod client; } pub mod test_mode { pub mod client; } pub use ipvs_mode::compile::Compiled;";
+        let mut modules: Vec<String> = SHARED_MODULES
+            .iter()
+            .filter_map(|path| Some(path.strip_prefix("crate::")?.replace("::", "/")))
+            .collect();
+        let shared: String = modules.iter().map(|name| format!("pub mod {name}; ")).collect();
+        modules.extend(
+            [
+                "netfilter",
+                "ipvs_mode/compile",
+                "ipvs_mode/observe",
+                "ipvs_mode/ownership",
+                "ipvs_mode/order",
+                "ipvs_mode/client",
+                "ipvs_mode/kernel",
+                "ipvs_mode/watch/changes",
+                "ipvs_mode/watch/pace",
+                "ipvs_mode/watch/watcher",
+                "test_mode/client",
+            ]
+            .map(str::to_owned),
+        );
+        let root = format!(
+            "{shared} pub mod netfilter; pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; \
+             pub mod kernel; pub mod watch {{ pub mod changes; pub mod pace; pub mod watcher; }} }} \
+             pub mod test_mode {{ pub mod client; }} pub use ipvs_mode::compile::Compiled;"
+        );
+        assert!(modules.iter().any(|name| name == module));
         let names: Vec<_> = modules.iter().map(|name| format!("src/{name}.rs")).collect();
-        assert!(modules.contains(&module));
-        let mut files = vec![("src/lib.rs", root)];
-        files.extend(names.iter().zip(modules).map(|(name, this)| {
+        let mut files = vec![("src/lib.rs", root.as_str())];
+        files.extend(names.iter().zip(&modules).map(|(name, this)| {
             let text = if this == module { text } else { "" };
             (name.as_str(), text)
         }));
@@ -399,6 +413,21 @@ mod tests {
             &found,
             &[
                 "src/ipvs_mode/observe.rs:1, 3: crate::ipvs_mode::observe names crate::ipvs_mode::compile: the",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_events_require_must_not_depend_on_the_kernel() {
+        let found = proxier_with(
+            "ipvs_mode/watch/changes",
+            "use super::watcher;\nuse crate::ipvs_mode::kernel;",
+        );
+        assert_violations(
+            &found,
+            &[
+                "src/ipvs_mode/watch/changes.rs:2: crate::ipvs_mode::watch::changes names crate::ipvs_mode::kernel: what events",
+                "src/ipvs_mode/watch/changes.rs:1: crate::ipvs_mode::watch::changes names crate::ipvs_mode::watch::watcher: what events",
             ],
         );
     }
