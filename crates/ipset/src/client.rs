@@ -3,9 +3,10 @@
 mod batch;
 mod listing;
 mod messages;
+mod remembered;
 mod retry;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol, flags};
 
@@ -429,6 +430,8 @@ pub struct Client {
     pub(crate) connection: Connection,
     pub(crate) batch: Batch,
     revisions: HashMap<(SetType, SetFamily), Option<Revisions>>,
+    /// The types of sets by name; `None` if the client does not remember them.
+    remembered: Option<BTreeMap<SetName, (SetType, SetFamily)>>,
 }
 
 impl Client {
@@ -461,7 +464,19 @@ impl Client {
             connection,
             batch: Batch::new(),
             revisions: HashMap::new(),
+            remembered: None,
         }
+    }
+
+    /// Remembers the types of sets, so that a change of entries is one request: otherwise the type of each set is requested before its
+    /// entries change. For callers whose sets no other program replaces by sets of another type. A set that a rule refers to cannot be
+    /// replaced like this: the kernel refuses to destroy it, and to swap it with a set of another type.
+    ///
+    /// The types are forgotten after every failed operation and every operation on sets as a whole, and read again by every listing.
+    #[must_use]
+    pub fn with_remembered_types(mut self) -> Self {
+        self.remembered = Some(BTreeMap::new());
+        self
     }
 
     /// One set with its entries, listed once: faster than [`IpSets::list_set`], but inconsistent if the set changes at the same
@@ -612,6 +627,7 @@ impl IpSets for Client {
     }
 
     fn destroy_all(&mut self) -> Result<(), Error> {
+        self.forget_types();
         self.retry_while_listed(None, |client| {
             client.request_for_all(IPSET_CMD_DESTROY, Action::DestroyAll)
         })

@@ -28,7 +28,7 @@ pub(crate) enum OnFailure {
 const MAX_MESSAGES: usize = 128;
 
 /// Type and family of each set that was requested, or why they could not be read.
-type Types = BTreeMap<SetName, Result<(SetType, SetFamily), Error>>;
+pub(super) type Types = BTreeMap<SetName, Result<(SetType, SetFamily), Error>>;
 
 /// The execution of a list of operations.
 pub(super) struct Run<'o> {
@@ -82,10 +82,16 @@ impl Client {
         if run.is_unanswered {
             run.finish_unanswered();
         }
-        run.outcomes
+        let Run { outcomes, types, .. } = run;
+        if outcomes.iter().all(Result::is_ok) && operations.iter().all(is_about_entries) {
+            self.remember_types(types);
+        } else {
+            self.forget_types();
+        }
+        outcomes
     }
 
-    /// Requests, once, the types of all sets whose entries change and, if the order of operations can matter, of all sets that
+    /// The types, remembered or requested once, of all sets whose entries change and, if the order of operations can matter, of all sets that
     /// are flushed or destroyed.
     fn types_for(&mut self, operations: &[Operation]) -> Types {
         let mut names = BTreeSet::new();
@@ -99,9 +105,12 @@ impl Client {
                 names.insert(*operation.set());
             }
         }
+        let mut types = self.remembered_types(&names);
+        names.retain(|name| !types.contains_key(name));
         let names: Vec<SetName> = names.into_iter().collect();
-        let types = self.types_of(&names);
-        names.into_iter().zip(types).collect()
+        let requested = self.types_of(&names);
+        types.extend(names.into_iter().zip(requested));
+        types
     }
 
     /// Writes the next messages into the batch: from `next` up to an operation that has to wait for their outcome. Returns the

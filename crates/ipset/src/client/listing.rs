@@ -56,7 +56,10 @@ impl Client {
             |message| merge(&mut sets, &message).map(|()| None::<()>),
         );
         match result {
-            Ok(_) => Ok(sets),
+            Ok(_) => {
+                self.remember_listed(name, &sets);
+                Ok(sets)
+            }
             Err(error) => Err(Error::new(
                 name.map_or(Action::ListAll, |name| Action::List(*name)),
                 error,

@@ -42,7 +42,8 @@ impl Kernel {
     pub fn open() -> Result<Self, Error> {
         Ok(Self {
             ipvs: Box::new(kernlink_ipvs::Client::open()?),
-            sets: Box::new(kernlink_ipset::Client::open()?),
+            // No other program can replace the sets, because rules refer to them.
+            sets: Box::new(kernlink_ipset::Client::open()?.with_remembered_types()),
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open()?),
             conntrack: Box::new(KernelConntrack::open()?),
