@@ -1,6 +1,6 @@
 //! `iptables-restore`.
 
-use super::Client;
+use super::{Client, tool_message};
 use crate::error::Error;
 use crate::restore::{Restore, RestoreMode};
 use crate::runner::Completion;
@@ -30,21 +30,49 @@ impl Client {
     }
 
     /// Runs `iptables-restore` once with `text` as its input.
+    ///
+    /// Its version is not read before: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
+    /// fails before it changes anything. Only then, and for a selected variant, whose tools may have two names, the version is read.
     pub(super) fn start_restore(
         &mut self,
         restore: &Restore,
         text: &str,
         mode: Mode,
     ) -> Result<Completion, Error> {
-        let version = self.version(restore.family)?;
-        let mut arguments = Vec::new();
-        let mut lock = None;
-        if version.restore_supports_wait() {
-            arguments.extend(["--wait".into(), self.wait_seconds()]);
-        } else {
-            let path = self.lock_path().to_owned();
-            lock = Some(self.runner.lock(&path, self.wait)?);
+        if self.variant.is_none() && !self.versions.contains_key(&restore.family) {
+            let completion = self.start_restore_with_wait(restore, text, mode)?;
+            if !tool_message::is_unknown_option(&completion) {
+                return Ok(completion);
+            }
         }
+        if self.version(restore.family)?.restore_supports_wait() {
+            return self.start_restore_with_wait(restore, text, mode);
+        }
+        let path = self.lock_path().to_owned();
+        let lock = self.runner.lock(&path, self.wait)?;
+        let completion = self.start_restore_with(Vec::new(), restore, text, mode);
+        drop(lock);
+        completion
+    }
+
+    fn start_restore_with_wait(
+        &mut self,
+        restore: &Restore,
+        text: &str,
+        mode: Mode,
+    ) -> Result<Completion, Error> {
+        // In two arguments: see `start_restore`.
+        let wait = vec!["--wait".into(), self.wait_seconds()];
+        self.start_restore_with(wait, restore, text, mode)
+    }
+
+    fn start_restore_with(
+        &mut self,
+        mut arguments: Vec<String>,
+        restore: &Restore,
+        text: &str,
+        mode: Mode,
+    ) -> Result<Completion, Error> {
         if restore.mode == RestoreMode::Keep {
             arguments.push("--noflush".into());
         }
@@ -53,8 +81,6 @@ impl Client {
             arguments.push("--test".into());
         }
         let program = self.program(restore.family, "restore");
-        let completion = self.start(&program, arguments, text.into(), self.wait);
-        drop(lock);
-        completion
+        self.start(&program, arguments, text.into(), self.wait)
     }
 }

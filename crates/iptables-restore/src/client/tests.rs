@@ -16,6 +16,7 @@ struct Script(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     version: &'static str,
+    version_queries: usize,
     only_short_names: bool,
     /// Standard error of a failed save.
     save_stderr: &'static str,
@@ -45,12 +46,18 @@ impl Runner for Script {
                 text: String::new(),
             });
         }
+        let old = state.version.contains("v1.6.1") && invocation.program.ends_with("-restore");
         if invocation.arguments == ["--version"] {
-            let old = state.version.contains("v1.6.1");
-            if old && invocation.program.ends_with("-restore") {
+            state.version_queries += 1;
+            if old {
                 return completion(2, "", "iptables-restore: unrecognized option '--version'");
             }
             return completion(0, state.version, "");
+        }
+        if old && invocation.arguments.contains(&"--wait".into()) {
+            let text =
+                "iptables-restore: unrecognized option '--wait'\nCan't open 5: No such file or directory\n";
+            return completion(1, "", text);
         }
         let save = invocation.program.ends_with("-save");
         state.invocations.push(invocation);
@@ -143,6 +150,15 @@ fn a_restore_is_one_process_with_the_options_of_its_version() {
     assert_eq!(state.invocations[0].timeout, Duration::from_secs(125));
     assert_eq!(state.invocations[3].environment["XTABLES_LOCKFILE"], "/x/lock");
     assert!(state.locked.is_empty());
+}
+
+#[test]
+fn a_restore_does_not_read_the_version_of_the_tool() {
+    let (script, mut command) = script(NFT, &[]);
+    command.restore(&restore(Table::Nat)).unwrap();
+    command.restore(&restore(Table::Nat)).unwrap();
+    let state = script.0.lock().unwrap();
+    assert_eq!((state.version_queries, state.invocations.len()), (0, 2));
 }
 
 #[test]

@@ -53,6 +53,11 @@ pub(super) fn is_locked(text: &str) -> bool {
     text.contains("holding the xtables lock") || text.contains("xtables lock; still")
 }
 
+/// Whether the tool failed because it does not support an option.
+pub(super) fn is_unknown_option(completion: &Completion) -> bool {
+    completion.status != Some(0) && text(completion).contains("unrecognized option")
+}
+
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(before)?;
     rest.split_once(after).map(|(inner, _)| inner)
