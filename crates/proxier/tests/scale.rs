@@ -6,6 +6,9 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/counted.rs"]
+mod counted;
+
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -17,6 +20,8 @@ use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, Kind, Node, ObjectChange, ObjectName,
     Port, Service, ServiceType, SourceId, TrafficPolicy,
 };
+
+use crate::counted::Counter;
 
 const SOURCE: SourceId = SourceId(0);
 
@@ -183,6 +188,24 @@ fn the_cost_of_a_change_is_the_same_at_every_size() {
         for (first, other) in small.iter().zip(of_size(size)) {
             assert_eq!(*first, other, "at {size} Services");
         }
+    }
+}
+
+#[test]
+fn the_change_of_an_endpoint_is_at_most_two_messages_and_starts_no_process() {
+    let counter = Counter::default();
+    let mut proxier = filled(counter.count(kernel(&["192.0.2.1"])), 1_000);
+    proxier.sync(Instant::now()).unwrap();
+    assert!(counter.take().processes > 0);
+    // The Services 0 and 4 have only a cluster IP, and an endpoint on this node, the last one.
+    for (number, endpoints) in [(0, 9), (4, 9), (4, 8), (4, 9), (0, 10), (4, 10)] {
+        let change = ObjectChange::Upsert(slice(number, endpoints));
+        proxier.change(SOURCE, Change::EndpointSlices(change));
+        let synced = proxier.sync(Instant::now()).unwrap();
+        assert!(synced.is_success() && !synced.plan.is_empty(), "{synced}");
+        let calls = counter.take();
+        assert!(calls.operations <= 2, "{calls:?}\n{}", synced.plan);
+        assert_eq!((calls.processes, calls.readings), (0, 0), "{}", synced.plan);
     }
 }
 
