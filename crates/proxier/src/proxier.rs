@@ -465,6 +465,9 @@ impl<M: DataPath> fmt::Display for Synced<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.counts())?;
         for ((id, step), outcome) in self.plan.steps().zip(self.report.outcomes()) {
+            if matches!(outcome, Outcome::Done) {
+                continue;
+            }
             let operation = step.operation.to_string();
             let operation = operation.lines().next().unwrap_or_default();
             match outcome {
