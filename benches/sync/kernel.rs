@@ -8,6 +8,7 @@ use kernlink_proxier::ipvs_mode::kernel::{KernelSysctls, Sysctls};
 use kernlink_proxier::ipvs_mode::{Kernel, Sysctl};
 
 use crate::Result;
+use crate::tools::Tools;
 
 /// What was done other than over netlink, in order. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -24,12 +25,12 @@ impl Record {
     /// The kernel in the calling thread's network namespace.
     pub(crate) fn open_kernel(&self) -> Result<Kernel> {
         let mut kernel = Kernel::open()?;
-        kernel.rules = Box::new(kernlink_iptables_restore::Client::with_runner(Box::new(
-            Recorded {
-                inner: LocalRunner::new(),
-                record: self.clone(),
-            },
-        )));
+        let tools = Tools::in_memory()?;
+        let runner = Recorded {
+            inner: tools.runner(),
+            record: self.clone(),
+        };
+        kernel.rules = Box::new(tools.client(Box::new(runner)));
         kernel.sysctls = Box::new(Recorded {
             inner: KernelSysctls::open()?,
             record: self.clone(),

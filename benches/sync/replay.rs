@@ -3,12 +3,13 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::{Invocation, LocalRunner, Runner};
+use kernlink_iptables_restore::{Invocation, Runner};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::Result;
 use crate::kernel::Entry;
+use crate::tools::Tools;
 use crate::trace::{Event, Trace, messages};
 
 /// The size of the buffer of `kernlink_netlink::Connection`. The kernel chooses the size of the datagrams of a dump by it.
@@ -122,6 +123,7 @@ impl Replay {
             .iter()
             .map(|(_, protocol)| open(*protocol))
             .collect::<Result<_>>()?;
+        let mut runner = Tools::in_memory()?.runner();
         let mut buffer = vec![0; BUFFER];
         let start = Instant::now();
         for step in &self.steps {
@@ -132,7 +134,7 @@ impl Replay {
                     while !ends(read(socket, &mut buffer)?, *last) {}
                 }
                 Step::Process(invocation) => {
-                    let completion = LocalRunner::new().run(invocation.clone())?;
+                    let completion = runner.run(invocation.clone())?;
                     if completion.status != Some(0) {
                         let errors = String::from_utf8_lossy(&completion.stderr).into_owned();
                         return Err(format!("{}: {errors}", invocation.program).into());
