@@ -155,6 +155,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::schedule",
     "crate::status",
     "crate::table",
+    "crate::undone",
 ];
 
 const KERNEL_CRATES: &[&str] = &[

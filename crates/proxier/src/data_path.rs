@@ -70,8 +70,8 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     }
 
     /// Reads single objects again that another program may have removed or changed, and makes those dirty whose observed values differ
-    /// from the recorded ones. Returns whether one differs: the next sync reads the whole kernel then. The default reads them as
-    /// [`observe_keys`](Self::observe_keys), makes all dirty and returns false.
+    /// from the recorded ones. Returns those that differ: the next sync reads the whole kernel if there are any. The default reads them as
+    /// [`observe_keys`](Self::observe_keys), makes all dirty and returns none.
     ///
     /// # Errors
     /// What could not be read.
@@ -79,12 +79,18 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
         state: &mut Self::State,
         kernel: &mut Self::Kernel,
         keys: &[Self::Key],
-    ) -> Result<bool, Self::Error> {
+    ) -> Result<Vec<Self::Key>, Self::Error> {
         Self::observe_keys(state, kernel, keys)?;
         for key in keys {
             Self::set_dirty(state, key);
         }
-        Ok(false)
+        Ok(Vec::new())
+    }
+
+    /// The object that a step with this key repairs, if the last [`observe`](Self::observe) found it changed or removed by another program:
+    /// its observed value was not the recorded one. Called after a plan was made, before [`clear_dirty`](Self::clear_dirty). Default: none.
+    fn undone(_state: &Self::State, _key: &Self::Key) -> Option<Self::Key> {
+        None
     }
 
     /// Sets the time of the plan or sync that begins, before anything else is done for it.

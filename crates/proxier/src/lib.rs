@@ -20,6 +20,7 @@ pub mod runner;
 pub mod schedule;
 pub mod status;
 pub mod table;
+mod undone;
 
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;

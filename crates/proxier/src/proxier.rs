@@ -15,6 +15,7 @@ use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
 use crate::retry::{Backoff, Retries};
+use crate::undone::Undone;
 
 /// Keeps the kernel in the state that the Services need, through one data path.
 ///
@@ -39,6 +40,12 @@ pub struct Proxier<M: DataPath> {
     /// Health-check node ports that changed, and that no sync has returned.
     health_checks: BTreeSet<(Family, u16)>,
     stopwatch: Stopwatch,
+    /// What other programs changed back.
+    undone: Undone<M::Key>,
+    /// The objects that the recheck before the next plan found changed.
+    found: Vec<M::Key>,
+    /// Whether the recorded values were those in the kernel before it was read last: a difference is a change by another program.
+    is_comparable: bool,
 }
 
 struct KernelApis<M: DataPath>(M::Kernel);
@@ -82,6 +89,9 @@ impl<M: DataPath> Proxier<M> {
             cost: Cost::default(),
             health_checks: BTreeSet::new(),
             stopwatch: Stopwatch::default(),
+            undone: Undone::new(),
+            found: Vec::new(),
+            is_comparable: false,
         })
     }
 
@@ -121,6 +131,7 @@ impl<M: DataPath> Proxier<M> {
         M::set_config(&mut self.state, config);
         self.services.set_config(M::services_config(config).clone());
         self.needs_listing = true;
+        self.is_comparable = false;
         Ok(())
     }
 
@@ -131,7 +142,8 @@ impl<M: DataPath> Proxier<M> {
     }
 
     /// Makes the next plan or sync read these objects again, because another program may have removed or changed them. What differs is
-    /// repaired, and then the whole kernel is read: [`Synced::next`] is now.
+    /// repaired, and then the whole kernel is read: [`Synced::next`] is now. Before [`Synced::no_listing_before`] they are not read; a later
+    /// sync reads them.
     ///
     /// Objects that are not recorded as existing are ignored: only [`resync`](Self::resync) finds what another program added. Returns
     /// whether there is anything to read.
@@ -235,7 +247,7 @@ impl<M: DataPath> Proxier<M> {
                 .set_interface_addresses(M::interface_addresses(&self.state));
         } else {
             self.reread(&due)?;
-            self.read_rechecked()?;
+            self.read_rechecked(now)?;
         }
         self.stopwatch.end(Stage::Read);
         let updated = self.services.update();
@@ -284,12 +296,16 @@ impl<M: DataPath> Proxier<M> {
         M::observe_keys(&mut self.state, &mut self.kernel.0, keys).map_err(|error| {
             // Their observed values are unknown now.
             self.needs_listing = true;
+            self.is_comparable = false;
             SyncError::Observe(error)
         })
     }
 
     /// Reads the objects again that another program may have changed.
-    fn read_rechecked(&mut self) -> Result<(), SyncError<M::Error>> {
+    fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+        if self.undone.no_listing_before(now).is_some() {
+            return Ok(());
+        }
         let keys: Vec<M::Key> = std::mem::take(&mut self.recheck).into_iter().collect();
         if keys.is_empty() {
             return Ok(());
@@ -297,8 +313,9 @@ impl<M: DataPath> Proxier<M> {
         self.cost.rereads += keys.len();
         let rechecked = M::recheck(&mut self.state, &mut self.kernel.0, &keys);
         // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
-        self.needs_listing |= rechecked != Ok(false);
-        rechecked.map_err(SyncError::Observe)?;
+        self.needs_listing |= rechecked.as_ref().map_or(true, |changed| !changed.is_empty());
+        self.is_comparable &= rechecked.is_ok();
+        self.found.extend(rechecked.map_err(SyncError::Observe)?);
         self.services
             .set_interface_addresses(M::interface_addresses(&self.state));
         Ok(())
@@ -318,6 +335,7 @@ impl<M: DataPath> Proxier<M> {
             waiting,
             needed,
         } = built;
+        self.find_undone(&plan, now);
         // A failed operation that is no longer desired needs no retry: its key was compared, and there is nothing to do.
         let state = &self.state;
         self.retries
@@ -348,7 +366,10 @@ impl<M: DataPath> Proxier<M> {
             self.retries.depend(&on, dependent);
         }
         M::clear_dirty(&mut self.state);
+        self.is_comparable = true;
         self.stopwatch.end(Stage::Apply);
+        let no_listing_before = self.undone.no_listing_before(now);
+        let recheck = no_listing_before.filter(|_| !self.recheck.is_empty());
         Synced {
             plan,
             report,
@@ -356,16 +377,30 @@ impl<M: DataPath> Proxier<M> {
             next: if self.needs_listing {
                 Some(now)
             } else {
-                [self.retries.next(), M::next(&self.state)]
+                [self.retries.next(), M::next(&self.state), recheck]
                     .into_iter()
                     .flatten()
                     .min()
             },
             draining: M::draining(&self.state),
+            no_listing_before,
             waiting: self.retries.len(),
             health_checks: std::mem::take(&mut self.health_checks),
             durations: self.stopwatch.take(),
         }
+    }
+
+    /// Counts the objects that a listing or a recheck found changed by another program.
+    fn find_undone(&mut self, plan: &Plan<M>, now: Instant) {
+        let mut found = std::mem::take(&mut self.found);
+        if self.is_comparable {
+            let steps = plan.steps().map(|(_, step)| step);
+            // An operation that failed may have been executed all the same.
+            let intact = steps.filter(|step| !self.retries.has_failed(&step.key));
+            found.extend(intact.filter_map(|step| M::undone(&self.state, &step.key)));
+        }
+        let event = self.undone.found(found, now);
+        self.pending.extend(event);
     }
 
     /// The Services, and what each means on this node. Up to date after a plan or sync.
@@ -418,6 +453,10 @@ pub struct Synced<M: DataPath> {
     pub next: Option<Instant>,
     /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
     pub draining: usize,
+    /// Another program changed back what was written, three times in a row at least, see [`events`](Self::events): the whole kernel should
+    /// not be read for such changes before this time. [`Schedule::delay_listing`](crate::Schedule::delay_listing) takes it. `None`: no such
+    /// time.
+    pub no_listing_before: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
@@ -441,6 +480,7 @@ impl<M: DataPath> Synced<M> {
             events: self.events,
             next: second.next,
             draining: second.draining,
+            no_listing_before: second.no_listing_before,
             waiting: second.waiting,
             health_checks: self.health_checks,
             durations: self.durations.plus(second.durations),

@@ -156,7 +156,8 @@ impl<M: DataPath> Runner<M> {
         self.send(Command::SetConfig(Box::new(config)));
     }
 
-    /// Reads the whole kernel at the next sync, which is due now. Call it when another program changed the kernel.
+    /// Reads the whole kernel at the next sync, which is due now, or at [`Synced::no_listing_before`]. Call it when another program changed
+    /// the kernel.
     pub fn resync(&self) {
         self.send(Command::Resync);
     }
@@ -260,6 +261,7 @@ fn run<M: DataPath>(
         match proxier.sync(now) {
             Ok(synced) => {
                 recorder.lock().on_synced(&proxier, &synced, SystemTime::now());
+                schedule.delay_listing(synced.no_listing_before);
                 schedule.on_report(Instant::now(), synced.next);
                 notify(&proxier, Notice::Synced(Box::new(synced)));
             }
@@ -314,7 +316,7 @@ fn handle<M: DataPath>(
         Command::SetConfig(config) => {
             // A new configuration makes the next sync read the whole kernel.
             match proxier.set_config(&config) {
-                Ok(()) => schedule.on_kernel_change(now),
+                Ok(()) => schedule.on_change(now),
                 Err(error) => notify(proxier, Notice::InvalidConfig(error)),
             }
             return;

@@ -73,6 +73,8 @@ pub struct Schedule {
     errors: u32,
     /// After such an error, when to try again.
     blocked_until: Option<Instant>,
+    /// The time before which the whole kernel is not read.
+    no_listing_before: Option<Instant>,
 }
 
 impl Schedule {
@@ -91,6 +93,7 @@ impl Schedule {
             current: None,
             errors: 0,
             blocked_until: None,
+            no_listing_before: None,
         }
     }
 
@@ -120,6 +123,13 @@ impl Schedule {
         self.change.get_or_insert(now);
     }
 
+    /// Delays readings of the whole kernel, at intervals and after changes by other programs, until a time. `None`: no delay. Changes of
+    /// objects and retries are not delayed. Call it after each sync with
+    /// [`Synced::no_listing_before`](crate::Synced::no_listing_before), before [`on_report`](Self::on_report).
+    pub fn delay_listing(&mut self, until: Option<Instant>) {
+        self.no_listing_before = until;
+    }
+
     /// The kernel was changed by another program, or may have been.
     pub fn on_kernel_change(&mut self, now: Instant) {
         self.resync.get_or_insert(now);
@@ -140,6 +150,7 @@ impl Schedule {
         self.current = None;
         self.errors = self.errors.saturating_add(1);
         self.resync.get_or_insert(now);
+        self.no_listing_before = None;
         let delay = self.backoff.delay(self.errors, u64::MAX);
         self.blocked_until = now.checked_add(delay);
     }
@@ -151,7 +162,7 @@ impl Schedule {
         if !self.has_synced || self.current.is_some() {
             return None;
         }
-        let requested = [self.change, self.resync, self.retry, self.periodic()];
+        let requested = [self.change, self.listing(), self.retry];
         let requested = requested.into_iter().flatten().min()?;
         let earliest = self
             .started
@@ -167,14 +178,22 @@ impl Schedule {
         if self.next()? > now {
             return None;
         }
-        let is_resync = self.resync.is_some() || self.periodic().is_some_and(|time| time <= now);
+        let is_resync = self.listing().is_some_and(|time| time <= now);
         let due = if is_resync { Due::Resync } else { Due::Sync };
         self.change = None;
-        self.resync = None;
+        if is_resync {
+            self.resync = None;
+        }
         self.retry = None;
         self.started = Some(now);
         self.current = Some(due);
         Some(due)
+    }
+
+    /// When the whole kernel is read again.
+    fn listing(&self) -> Option<Instant> {
+        let requested = [self.resync, self.periodic()].into_iter().flatten().min()?;
+        Some(requested.max(self.no_listing_before.unwrap_or(requested)))
     }
 
     /// When the whole kernel is read again without a request.
@@ -293,6 +312,35 @@ mod tests {
         assert_eq!(schedule.take(start + seconds(9)), Some(Due::Sync));
         schedule.on_report(start + seconds(9), None);
         assert_eq!(schedule.next(), Some(start + seconds(30)));
+    }
+
+    #[test]
+    fn readings_of_the_whole_kernel_can_be_delayed_and_changes_are_not() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        schedule.delay_listing(Some(start + seconds(60)));
+        assert_eq!(schedule.next(), Some(start + seconds(60)));
+        // Another program changed the kernel: that waits. A change of an object does not.
+        schedule.on_kernel_change(start + seconds(10));
+        assert_eq!(schedule.next(), Some(start + seconds(60)));
+        schedule.on_change(start + seconds(20));
+        assert_eq!(schedule.take(start + seconds(20)), Some(Due::Sync));
+        schedule.delay_listing(Some(start + seconds(60)));
+        schedule.on_report(start + seconds(20), Some(start + seconds(40)));
+        assert_eq!(schedule.take(start + seconds(40)), Some(Due::Sync), "a retry");
+        schedule.on_report(start + seconds(40), None);
+        // The request is not lost.
+        assert_eq!(schedule.take(start + seconds(59)), None);
+        assert_eq!(schedule.take(start + seconds(60)), Some(Due::Resync));
+        schedule.delay_listing(None);
+        schedule.on_report(start + seconds(60), None);
+        assert_eq!(schedule.next(), Some(start + seconds(90)));
+        // After an error the kernel is read in any case.
+        schedule.delay_listing(Some(start + seconds(1_000)));
+        schedule.on_change(start + seconds(70));
+        assert_eq!(schedule.take(start + seconds(70)), Some(Due::Sync));
+        schedule.on_error(start + seconds(70));
+        assert_eq!(schedule.take(start + seconds(71)), Some(Due::Resync));
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Table<K, D, O = D> {
     dirty: Set<K>,
     /// Whether every desired or observed key is dirty.
     is_all_dirty: bool,
+    /// The keys whose observed values were not the recorded ones, when all were replaced last.
+    changed: Set<K>,
     /// The subjects that dirty keys had before they were withdrawn.
     withdrawn: Map<K, Subject>,
     /// The number of map entries that were looked up to change them.
@@ -58,6 +60,7 @@ impl<K, D, O> Default for Table<K, D, O> {
             observed: Map::default(),
             dirty: Set::default(),
             is_all_dirty: true,
+            changed: Set::default(),
             withdrawn: Map::default(),
             work: 0,
         }
@@ -145,13 +148,37 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     }
 
     /// Replaces all observed values. Every key becomes dirty, also those that were observed and no longer are.
-    pub fn observe_all(&mut self, observed: impl IntoIterator<Item = (K, O)>) {
+    pub fn observe_all(&mut self, observed: impl IntoIterator<Item = (K, O)>)
+    where
+        O: PartialEq,
+    {
         let before = std::mem::take(&mut self.observed);
         self.observed.extend(observed);
-        let gone = before.into_keys();
-        self.dirty
-            .extend(gone.filter(|key| !self.observed.contains_key(key)));
+        self.changed.clear();
+        let mut kept = 0;
+        for (key, value) in &before {
+            let now = self.observed.get(key);
+            kept += usize::from(now.is_some());
+            if now != Some(value) {
+                self.changed.insert(key.clone());
+            }
+            if now.is_none() {
+                self.dirty.insert(key.clone());
+            }
+        }
+        // At the first listing all keys are new.
+        if !before.is_empty() && self.observed.len() > kept {
+            let new = self.observed.keys().filter(|key| !before.contains_key(key));
+            self.changed.extend(new.cloned());
+        }
         self.set_all_dirty();
+    }
+
+    /// Whether the last [`observe_all`](Self::observe_all) found another value than the recorded one. False again after
+    /// [`clear_dirty`](Self::clear_dirty).
+    #[must_use]
+    pub fn is_changed(&self, key: &K) -> bool {
+        self.changed.contains(key)
     }
 
     /// Makes every desired or observed key dirty.
@@ -176,6 +203,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// Makes all keys clean, after a plan compared them.
     pub fn clear_dirty(&mut self) {
         self.is_all_dirty = false;
+        self.changed = Set::default();
         // Release the memory of a large set.
         if self.dirty.capacity() > 64 {
             self.dirty = Set::default();
@@ -365,5 +393,24 @@ mod tests {
         table.clear_dirty();
         assert_eq!(dirty(&table), []);
         assert!(!table.is_dirty(&3));
+    }
+
+    #[test]
+    fn a_listing_shows_which_values_are_not_the_recorded_ones() {
+        let mut table: Table<u8, char> = Table::default();
+        let changed =
+            |table: &Table<u8, char>| (0..6).filter(|key| table.is_changed(key)).collect::<Vec<u8>>();
+        table.observe_all([(1, 'a'), (2, 'b'), (3, 'c')]);
+        assert_eq!(changed(&table), [0; 0], "at first all values are new");
+        table.clear_dirty();
+        // What was recorded in between is not a difference.
+        table.observe(4, Some('d'));
+        table.observe(3, None);
+        table.observe_all([(1, 'a'), (2, 'x'), (4, 'd'), (5, 'e')]);
+        assert_eq!(changed(&table), [2, 5]);
+        table.observe_all([(1, 'a'), (5, 'e')]);
+        assert_eq!(changed(&table), [2, 4]);
+        table.clear_dirty();
+        assert_eq!(changed(&table), [0; 0]);
     }
 }

@@ -119,8 +119,12 @@ impl DataPath for IpvsMode {
         recheck::is_observed(state, key)
     }
 
-    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<bool, Error> {
+    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
         recheck::recheck(state, kernel, keys)
+    }
+
+    fn undone(state: &State, key: &Key) -> Option<Key> {
+        state.undone(key)
     }
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {

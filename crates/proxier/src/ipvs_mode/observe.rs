@@ -389,7 +389,11 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
             ObservedRules::Unreadable(error)
         }
     };
-    state.chains[family.index()].observed = observed;
+    let chains = &mut state.chains[family.index()];
+    let before = std::mem::replace(&mut chains.observed, observed);
+    if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
+        chains.before = Some(before);
+    }
     state.set_rules_dirty(family);
     events
 }

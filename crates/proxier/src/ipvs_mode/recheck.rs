@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use kernlink_ipset::Entry;
-use kernlink_iptables_restore::{Ownership, diff_operations};
+use kernlink_iptables_restore::{Ownership, Ruleset, diff_operations};
 use kernlink_ipvs::Timeouts;
 use kernlink_services::Family;
 
@@ -15,17 +15,21 @@ use super::rules;
 use super::sets::SetId;
 use super::state::{ObservedRealServer, ObservedRules, ObservedServer, State};
 
-/// Reads objects again and makes those dirty that differ from what is recorded. Returns whether one differs.
+/// Reads objects again and makes those dirty that differ from what is recorded. Returns those.
 ///
 /// Sets are read with their entries. Tables that cannot be read do not count as different: the next listing reports and repairs them.
-pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<bool, Error> {
-    let mut is_changed = false;
+pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+    let mut changed = Vec::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     let mut others: Vec<Key> = Vec::new();
     for key in keys {
         match key {
             Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
-            Key::Set(family, set) => is_changed |= recheck_set(state, kernel, *family, *set)?,
+            Key::Set(family, set) => {
+                if recheck_set(state, kernel, *family, *set)? {
+                    changed.push(key.clone());
+                }
+            }
             other => others.push(other.clone()),
         }
     }
@@ -34,13 +38,15 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
     for (key, before) in others.iter().zip(before) {
         if Observed::of(state, key) != before {
             state.set_dirty(key);
-            is_changed = true;
+            changed.push(key.clone());
         }
     }
     for family in families {
-        is_changed |= recheck_rules(state, kernel, family);
+        if recheck_rules(state, kernel, family) {
+            changed.push(Key::Rules(family));
+        }
     }
-    Ok(is_changed)
+    Ok(changed)
 }
 
 /// The observed value of an object.
@@ -128,10 +134,7 @@ fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
     };
     let chains = &mut state.chains[family.index()];
     let is_same = match &chains.observed {
-        ObservedRules::Written(written) if chains.is_in_place => {
-            let owned = Ownership::new().with_foreign_jumps();
-            diff_operations(&saved, &rules::desired(family, written), &owned).is_empty()
-        }
+        ObservedRules::Written(written) if chains.is_in_place => is_as_written(family, &saved, written),
         // A step failed since: the plan compares them anyway.
         _ => false,
     };
@@ -140,4 +143,10 @@ fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
         state.set_rules_dirty(family);
     }
     !is_same
+}
+
+/// Whether tables contain the owned chains and the jumps as they were written.
+pub(super) fn is_as_written(family: Family, saved: &Ruleset, written: &Ruleset) -> bool {
+    let owned = Ownership::new().with_foreign_jumps();
+    diff_operations(saved, &rules::desired(family, written), &owned).is_empty()
 }

@@ -21,6 +21,8 @@ pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) pending: Option<usize>,
     /// The rules that the last plan writes first, if they differ from the desired ones.
     pub(in crate::ipvs_mode) interim: Option<Interim>,
+    /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
+    pub(in crate::ipvs_mode) before: Option<Box<Ruleset>>,
 }
 
 /// Chains that still have the rules of sets that become empty, and the operation that removes these rules.

@@ -8,6 +8,7 @@ mod flows;
 mod record;
 mod servers;
 mod service_ports;
+mod undone;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -309,6 +310,7 @@ impl State {
         self.flows.clear_dirty();
         for family in Family::ALL {
             let chains = &mut self.chains[family.index()];
+            chains.before = None;
             if !std::mem::take(&mut chains.is_dirty) {
                 continue;
             }
