@@ -47,7 +47,13 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     let (sender, messages) = mpsc::channel();
-    let state = Arc::new(Mutex::new(State::new(settings.config.sync_period)));
+    let state = match State::new(&settings.config) {
+        Ok(state) => Arc::new(Mutex::new(state)),
+        Err(error) => {
+            print::error(&error);
+            return Exit::Failure;
+        }
+    };
     let servers = match Servers::start(&settings, Arc::clone(&state), sender.clone()) {
         Ok(servers) => servers,
         Err(error) => {

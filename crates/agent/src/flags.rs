@@ -40,7 +40,7 @@ What to do instead of running until SIGTERM or SIGINT:
 
 Servers, as IP:port; `none` for no server:
   --healthz-bind-address A       /healthz and /livez; default: 0.0.0.0:10256
-  --metrics-bind-address A       /healthz, /proxyMode and /configz; default: 127.0.0.1:10249
+  --metrics-bind-address A       /metrics, /healthz, /proxyMode, /configz; default: 127.0.0.1:10249
 
 Log, on standard error:
   --logging-format text|json     default: text

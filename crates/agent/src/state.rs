@@ -7,13 +7,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_proxier::Runner;
 use kernlink_proxier::health::{Health, Response, service_health};
-use kernlink_proxier::ipvs_mode::IpvsMode;
-use kernlink_services::HealthCheck;
+use kernlink_proxier::ipvs_mode::{Config, IpvsMode};
+use kernlink_proxier::metrics::{Metrics, prometheus};
+use kernlink_proxier::status::{Recorder, Status};
+use kernlink_services::{Family, HealthCheck};
 
 /// What the servers answer from.
 #[derive(Debug)]
 pub(crate) struct State {
     sync_period: Duration,
+    families: Vec<Family>,
+    metrics: Metrics,
     /// `None` before the first sync may begin, and when the agent ends.
     pub(crate) runner: Option<Runner<IpvsMode>>,
     /// Whether the kernel has what a sync made, of this process or of a former one.
@@ -28,27 +32,39 @@ pub(crate) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    pub(crate) fn new(sync_period: Duration) -> Self {
-        Self {
-            sync_period,
+    /// # Errors
+    /// None in practice, see [`Metrics::new`].
+    pub(crate) fn new(config: &Config) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            sync_period: config.sync_period,
+            families: config.services.families.iter().copied().collect(),
+            metrics: Metrics::new()?,
             runner: None,
             is_serving: false,
             checks: BTreeMap::new(),
-        }
+        })
     }
 
     /// The node is eligible for traffic of load balancers if its kernel was programmed, unless its Node object excludes it. A folder need
     /// not have Node objects.
     pub(crate) fn healthz(&self) -> Response {
-        let status = self.runner.as_ref().map(Runner::status);
-        let is_excluded = status.is_some_and(|status| status.is_node_eligible == Some(false));
-        let is_eligible = self.is_serving && !is_excluded;
-        self.health()
-            .healthz(Instant::now(), SystemTime::now(), is_eligible)
+        let is_eligible = self.is_serving && self.status().is_node_eligible != Some(false);
+        let response = self
+            .health()
+            .healthz(Instant::now(), SystemTime::now(), is_eligible);
+        self.metrics.on_healthz(response.status);
+        response
     }
 
     pub(crate) fn livez(&self) -> Response {
-        self.health().livez(Instant::now(), SystemTime::now())
+        let response = self.health().livez(Instant::now(), SystemTime::now());
+        self.metrics.on_livez(response.status);
+        response
+    }
+
+    /// The page of metrics.
+    pub(crate) fn metrics(&self) -> Result<String, prometheus::Error> {
+        self.metrics.encode(&self.status())
     }
 
     /// The answer of a health-check node port. `None` if there is no such port any more.
@@ -58,9 +74,13 @@ impl State {
     }
 
     fn health(&self) -> Health {
+        self.status().health(self.sync_period)
+    }
+
+    fn status(&self) -> Status<IpvsMode> {
         match &self.runner {
-            Some(runner) => runner.status().health(self.sync_period),
-            None => Health::new(self.sync_period),
+            Some(runner) => runner.status(),
+            None => Recorder::new(self.families.iter().copied()).status().clone(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! | server | paths |
 //! | --- | --- |
 //! | health, `healthzBindAddress` | `/healthz`, `/livez` |
-//! | metrics, `metricsBindAddress` | `/healthz`, `/proxyMode`, `/configz` |
+//! | metrics, `metricsBindAddress` | `/metrics`, `/healthz`, `/proxyMode`, `/configz` |
 //! | a health-check node port of a Service | every path |
 //!
 //! The answers are those of kube-proxy 1.36. A server that cannot listen tries again every 5 seconds; with `bindAddressHardFail` the agent
@@ -22,7 +22,7 @@ use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use kernlink_proxier::health;
+use kernlink_proxier::{health, metrics};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -120,18 +120,23 @@ fn start(
 
 /// The health and the metrics server.
 fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Message>) -> Vec<Server> {
-    let state = Arc::clone(state);
+    let of_health = Arc::clone(state);
     let health: Routes = Arc::new(move |path| match path {
-        "/healthz" => answer(state::lock(&state).healthz()),
-        "/livez" => answer(state::lock(&state).livez()),
+        "/healthz" => answer(state::lock(&of_health).healthz()),
+        "/livez" => answer(state::lock(&of_health).livez()),
         _ => not_found(),
     });
+    let of_metrics = Arc::clone(state);
     let mode = settings.file.mode.clone();
     let configuration = serde_json::json!({
         "kubeproxy.config.k8s.io": print::configuration_value(&settings.file)
     });
     let configuration = configuration.to_string();
-    let metrics: Routes = Arc::new(move |path| match path {
+    let page: Routes = Arc::new(move |path| match path {
+        "/metrics" => match state::lock(&of_metrics).metrics() {
+            Ok(page) => with_type(metrics::CONTENT_TYPE, &page),
+            Err(error) => with_status(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
         "/healthz" => text("ok"),
         "/proxyMode" => text(&mode),
         "/configz" => with_type("application/json", &configuration),
@@ -148,7 +153,7 @@ fn servers(settings: &Settings, state: &Arc<Mutex<State>>, sender: &Sender<Messa
     };
     let servers = [
         server("health server", settings.healthz, health),
-        server("metrics server", settings.metrics, metrics),
+        server("metrics server", settings.metrics, page),
     ];
     servers.into_iter().flatten().collect()
 }
@@ -178,8 +183,12 @@ fn with_type(content_type: &'static str, body: &str) -> Answer {
 }
 
 fn not_found() -> Answer {
-    let mut answer = text("404 page not found\n");
-    *answer.status_mut() = StatusCode::NOT_FOUND;
+    with_status(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+fn with_status(status: StatusCode, body: &str) -> Answer {
+    let mut answer = text(body);
+    *answer.status_mut() = status;
     answer
 }
 

@@ -25,7 +25,7 @@ fn settings(line: &str) -> Settings {
 }
 
 fn shared() -> Arc<Mutex<State>> {
-    Arc::new(Mutex::new(State::new(settings("").config.sync_period)))
+    Arc::new(Mutex::new(State::new(&settings("").config).unwrap()))
 }
 
 /// The routes of the health and the metrics server.
@@ -152,6 +152,25 @@ fn the_metrics_server_answers_mode_health_and_configuration() {
     let (_, body) = configuration.split_once("\r\n\r\n").unwrap();
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!(body["kubeproxy.config.k8s.io"]["hostnameOverride"], "n");
+}
+
+#[test]
+fn metrics_are_those_of_the_runner_and_count_answers() {
+    let state = shared();
+    let [health, metrics] = routes(&state);
+    let (health, metrics) = (serve(health), serve(metrics));
+    // Before the first sync.
+    get(health, "/healthz");
+    let page = get(metrics, "/metrics");
+    assert!(page.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{page}");
+    assert!(page.contains("\nkubeproxy_proxy_healthz_total{code=\"503\"} 1\n"), "{page}");
+    state::lock(&state).is_serving = true;
+    state::lock(&state).runner = Some(runner(once::synced(false).collect()));
+    get(health, "/healthz");
+    let page = get(metrics, "/metrics");
+    assert!(page.contains("\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n"), "{page}");
+    let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n";
+    assert!(page.contains(syncs), "{page}");
 }
 
 #[test]
