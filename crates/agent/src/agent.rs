@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::ipvs_mode::watch::Watcher;
 use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Lock, Runner, Schedule};
@@ -14,6 +15,7 @@ use kernlink_services::{Change, Kind};
 use crate::exit::Exit;
 use crate::folder::{Folder, Reading, Watch};
 use crate::http::Servers;
+use crate::kernel_events;
 use crate::once::{self, SOURCE};
 use crate::print;
 use crate::report;
@@ -82,6 +84,7 @@ pub fn run(settings: Settings) -> Exit {
         servers,
         changes: Vec::new(),
         reading: Summary::default(),
+        watcher: None,
         has_nodes: false,
         is_announced: false,
     };
@@ -108,6 +111,8 @@ struct Agent {
     /// Changes of the folder that the proxier has not received.
     changes: Vec<Change>,
     reading: Summary,
+    /// Receives the kernel's events while the runner exists.
+    watcher: Option<Watcher>,
     /// Whether the folder had a Node object.
     has_nodes: bool,
     /// Whether the service manager was notified that the agent runs.
@@ -134,6 +139,7 @@ impl Agent {
                 Err(_) => break Exit::Failure,
             }
         };
+        self.watcher = None;
         // The thread of the proxier may wait for the state.
         let runner = state::lock(&self.state).runner.take();
         match runner.map(Runner::stop) {
@@ -176,6 +182,8 @@ impl Agent {
         }
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener();
+        // Before the first sync, so that no change is missed.
+        self.watcher = kernel_events::watch(&self.settings.config, &self.state);
         let mut state = state::lock(&self.state);
         match Runner::start_with(proxier, schedule, listener) {
             Ok(runner) => {

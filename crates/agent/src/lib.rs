@@ -16,6 +16,7 @@ pub mod exit;
 pub mod flags;
 pub mod folder;
 pub mod http;
+mod kernel_events;
 pub mod log;
 pub mod once;
 pub mod print;

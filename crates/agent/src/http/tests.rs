@@ -162,13 +162,22 @@ fn metrics_are_those_of_the_runner_and_count_answers() {
     // Before the first sync.
     get(health, "/healthz");
     let page = get(metrics, "/metrics");
-    assert!(page.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{page}");
-    assert!(page.contains("\nkubeproxy_proxy_healthz_total{code=\"503\"} 1\n"), "{page}");
+    assert!(
+        page.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+        "{page}"
+    );
+    assert!(
+        page.contains("\nkubeproxy_proxy_healthz_total{code=\"503\"} 1\n"),
+        "{page}"
+    );
     state::lock(&state).is_serving = true;
     state::lock(&state).runner = Some(runner(once::synced(false).collect()));
     get(health, "/healthz");
     let page = get(metrics, "/metrics");
-    assert!(page.contains("\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n"), "{page}");
+    assert!(
+        page.contains("\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n"),
+        "{page}"
+    );
     let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n";
     assert!(page.contains(syncs), "{page}");
 }

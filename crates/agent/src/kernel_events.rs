@@ -1,0 +1,37 @@
+//! Changes of kernel objects by other programs.
+
+use std::sync::{Arc, Mutex};
+
+use kernlink_base::ErrorChain;
+use kernlink_proxier::ipvs_mode::Config;
+use kernlink_proxier::ipvs_mode::watch::{WatchEvent, WatchOptions, Watcher};
+
+use crate::state::{self, State};
+
+/// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be
+/// received: changes are then found by the periodic readings.
+pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
+    let options = WatchOptions::detect(config.services.families.iter().copied());
+    let state = Arc::clone(state);
+    let watcher = Watcher::start(config, &options, move |event| {
+        let state = state::lock(&state);
+        // The first sync reads everything.
+        let Some(runner) = &state.runner else {
+            return;
+        };
+        match event {
+            WatchEvent::Recheck(keys) => runner.recheck(keys),
+            WatchEvent::Resync => runner.resync(),
+            WatchEvent::Failed(error) => tracing::warn!("{}; tried again", ErrorChain(&error)),
+            _ => {}
+        }
+    });
+    match watcher {
+        Ok(watcher) => Some(watcher),
+        Err(error) => {
+            let error = ErrorChain(&error).to_string();
+            tracing::error!("changes by other programs are found by periodic readings only: {error}");
+            None
+        }
+    }
+}
