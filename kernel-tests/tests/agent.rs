@@ -225,6 +225,10 @@ fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
             other => Err(other.to_owned()),
         });
 
+        // What another program removes is repaired, although the period is ten minutes.
+        tools::ip(&["link", "delete", "kube-ipvs0"]);
+        wait::until(|| ask(&network.client, "10.96.0.1"));
+
         // A broken file keeps its objects, and does not affect others.
         manifests.replace("b.yaml", "kind: [");
         agent.wait_for("ERROR b.yaml: document 1 (line 1): ", 1);
@@ -326,6 +330,38 @@ fn a_dry_run_prints_commands_and_changes_nothing() {
     });
 }
 
+/// The capabilities in `dist/kernlink-agent.service`.
+#[test]
+fn an_agent_needs_two_capabilities() {
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    NetNs::new().run(|| {
+        let agent = command(&manifests.0, &["--once"]);
+        let output = programs::command("setpriv")
+            .args(["--bounding-set", "-all,+net_admin,+net_raw", "--no-new-privs"])
+            .arg(agent.get_program())
+            .args(agent.get_args())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        assert_eq!(tools::ipvsadm_save(), listing("10.96.0.1", &[0]));
+        // With one less, the agent cannot use the kernel.
+        let output = programs::command("setpriv")
+            .args(["--bounding-set", "-all,+net_raw", "--no-new-privs"])
+            .arg(agent.get_program())
+            .args(agent.get_args())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    });
+}
+
 /// The answer to `GET path`, from the namespace of the calling thread.
 fn get(address: &str, path: &str) -> Result<String, String> {
     let ask = || {
@@ -368,6 +404,9 @@ fn health_and_health_check_node_ports_are_answered() {
         assert!(healthz.starts_with("HTTP/1.1 200 OK\r\n"), "{healthz}");
         assert!(healthz.contains("\"status\":{\"IPv4\":"), "{healthz}");
         assert!(get("[::1]:10256", "/healthz").is_err(), "0.0.0.0 is IPv4 only");
+        let metrics = get("127.0.0.1:10249", "/metrics").unwrap();
+        let answered = "\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n";
+        assert!(metrics.contains(answered), "{metrics}");
         let mode = get("127.0.0.1:10249", "/proxyMode").unwrap();
         assert!(mode.ends_with("\r\n\r\nipvs"), "{mode}");
         assert!(
