@@ -38,6 +38,9 @@ pub struct NodeFacts {
     pod_cidrs: [Option<IpNet>; 2],
     interface_addresses: BTreeSet<IpAddr>,
     node_port_addresses: [Vec<IpAddr>; 2],
+    loopback_node_port_addresses: [Vec<IpAddr>; 2],
+    /// Whether every address of a family accepts node ports.
+    accepts_all_node_ports: [bool; 2],
     primary: Option<Family>,
     /// Whether an address of the node is known, from the configuration or the Node object.
     is_known: bool,
@@ -69,8 +72,7 @@ impl NodeFacts {
             .filter(|address| is_node_address(*address))
             .collect();
         for family in Family::ALL {
-            this.node_port_addresses[family.index()] =
-                this.find_node_port_addresses(config, family, interfaces);
+            this.find_node_port_addresses(config, family, interfaces);
         }
         this
     }
@@ -95,12 +97,7 @@ impl NodeFacts {
         }
     }
 
-    fn find_node_port_addresses(
-        &self,
-        config: &Config,
-        family: Family,
-        interfaces: &[InterfaceAddress],
-    ) -> Vec<IpAddr> {
+    fn find_node_port_addresses(&mut self, config: &Config, family: Family, interfaces: &[InterfaceAddress]) {
         let nets: Vec<IpNet> = match &config.node_port_addresses {
             NodePortAddresses::All => Vec::new(),
             NodePortAddresses::Networks(nets) => nets
@@ -109,7 +106,7 @@ impl NodeFacts {
                 .copied()
                 .collect(),
             // Until an address of the node is known, no address accepts node ports.
-            NodePortAddresses::Primary if !self.is_known => return Vec::new(),
+            NodePortAddresses::Primary if !self.is_known => return,
             NodePortAddresses::Primary => self.node_ips[family.index()]
                 .into_iter()
                 .filter(|address| !address.is_loopback())
@@ -121,13 +118,16 @@ impl NodeFacts {
             .iter()
             .map(|interface| interface.address)
             .filter(|address| Family::of(*address) == family);
-        let addresses: BTreeSet<IpAddr> = if accepts_all {
-            own.filter(|address| is_node_address(*address)).collect()
+        let (loopback, addresses): (BTreeSet<IpAddr>, BTreeSet<IpAddr>) = if accepts_all {
+            own.filter(|address| address.is_loopback() || is_node_address(*address))
+                .partition(IpAddr::is_loopback)
         } else {
-            own.filter(|address| !address.is_loopback() && nets.iter().any(|net| net.contains(address)))
-                .collect()
+            own.filter(|address| nets.iter().any(|net| net.contains(address)))
+                .partition(IpAddr::is_loopback)
         };
-        addresses.into_iter().collect()
+        self.accepts_all_node_ports[family.index()] = accepts_all;
+        self.node_port_addresses[family.index()] = addresses.into_iter().collect();
+        self.loopback_node_port_addresses[family.index()] = loopback.into_iter().collect();
     }
 
     /// The zone, if known.
@@ -181,10 +181,23 @@ impl NodeFacts {
         &self.interface_addresses
     }
 
-    /// The addresses that accept node ports, sorted.
+    /// The addresses that accept node ports, sorted; without loopback addresses.
     #[must_use]
     pub fn node_port_addresses(&self, family: Family) -> &[IpAddr] {
         &self.node_port_addresses[family.index()]
+    }
+
+    /// The loopback addresses of interfaces that the configuration permits for node ports, sorted. A data path that cannot serve node
+    /// ports there ignores them.
+    #[must_use]
+    pub fn loopback_node_port_addresses(&self, family: Family) -> &[IpAddr] {
+        &self.loopback_node_port_addresses[family.index()]
+    }
+
+    /// Whether the configuration permits node ports at every address of the family.
+    #[must_use]
+    pub fn accepts_all_node_ports(&self, family: Family) -> bool {
+        self.accepts_all_node_ports[family.index()]
     }
 }
 

@@ -69,6 +69,7 @@ impl Model {
             key: port.key(),
             created: port.service.created,
             frontends: self.frontends(port, &mut events),
+            node_port: port.node_port,
             endpoints: ChosenEndpoints {
                 cluster: chosen(&choice.cluster),
                 local: chosen(&choice.local),

@@ -23,6 +23,8 @@ pub struct ServicePort {
     pub created: Option<SystemTime>,
     /// The frontends, sorted by kind, those of a kind in the order of the Service. An address occurs at most once per kind.
     pub frontends: Vec<Frontend>,
+    /// `nodePort`. It is set even if no address of this node accepts node ports, so that there is no frontend for it.
+    pub node_port: Option<NonZeroU16>,
     /// The endpoints, by traffic policy.
     pub endpoints: ChosenEndpoints,
     /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service (hairpin).
