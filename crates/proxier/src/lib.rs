@@ -7,6 +7,7 @@ pub mod error;
 mod first;
 #[cfg(feature = "health")]
 pub mod health;
+pub mod iptables_mode;
 pub mod ipvs_mode;
 pub mod lock;
 #[cfg(feature = "metrics")]

@@ -1,12 +1,16 @@
 //! What the data paths on iptables have in common: the configuration of masquerading and connection tracking, and sysctls.
 
 mod conntrack;
+#[cfg(feature = "kubernetes")]
+mod kube_proxy;
 mod local_detection;
 mod masquerade_bit;
 mod sysctls;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;
+#[cfg(feature = "kubernetes")]
+pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 #[cfg(feature = "fake")]

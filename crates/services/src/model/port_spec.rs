@@ -71,7 +71,7 @@ pub(crate) struct ServiceSpec {
     pub(crate) external_ips: Vec<IpAddr>,
     /// Of this family, each once, in the order of the Service.
     pub(crate) load_balancer_ips: Vec<IpAddr>,
-    /// Of this family, host bits zero, sorted, each once. If empty, sources are not restricted.
+    /// Of this family, host bits zero, in the order of the Service, each once. If empty, sources are not restricted.
     pub(crate) source_ranges: Arc<[IpNet]>,
     pub(crate) external_policy: TrafficPolicy,
     pub(crate) internal_policy: TrafficPolicy,

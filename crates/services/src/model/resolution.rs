@@ -70,6 +70,7 @@ impl Model {
             created: port.service.created,
             frontends: self.frontends(port, &mut events),
             node_port: port.node_port,
+            external_policy: port.service.external_policy,
             endpoints: ChosenEndpoints {
                 cluster: chosen(&choice.cluster),
                 local: chosen(&choice.local),

@@ -25,6 +25,8 @@ pub struct ServicePort {
     pub frontends: Vec<Frontend>,
     /// `nodePort`. It is set even if no address of this node accepts node ports, so that there is no frontend for it.
     pub node_port: Option<NonZeroU16>,
+    /// `externalTrafficPolicy`, for all external frontends; `Cluster` if the Service has none.
+    pub external_policy: TrafficPolicy,
     /// The endpoints, by traffic policy.
     pub endpoints: ChosenEndpoints,
     /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service (hairpin).
@@ -52,7 +54,7 @@ pub struct Frontend {
     pub policy: TrafficPolicy,
     /// The timeout of session affinity, 1 s to 24 h. `None`: each connection is balanced separately.
     pub affinity: Option<Duration>,
-    /// The sources that are admitted, sorted; if empty, all are. Only load-balancer IPs have source ranges.
+    /// The sources that are admitted, in the order of the Service, each once; if empty, all are. Only load-balancer IPs have source ranges.
     pub source_ranges: Arc<[IpNet]>,
     /// Whether the source ranges admit the node's address; true if [`source_ranges`](Self::source_ranges) is empty.
     pub admits_node: bool,

@@ -285,12 +285,15 @@ impl Reader<'_> {
     }
 
     fn source_ranges(&mut self, family: Family, balanced: bool) -> Arc<[IpNet]> {
-        let mut ranges = BTreeSet::new();
+        let mut ranges: Vec<IpNet> = Vec::new();
+        let mut seen = BTreeSet::new();
         let mut unused = false;
         for (position, text) in self.service.load_balancer_source_ranges.iter().enumerate() {
             match parse_net(text.trim()) {
                 Some(net) if Family::of(net.addr()) == family => {
-                    ranges.insert(net);
+                    if seen.insert(net) {
+                        ranges.push(net);
+                    }
                 }
                 Some(_) => unused = true,
                 None if text.trim().is_empty() => {}

@@ -1,0 +1,179 @@
+//! Compares the desired state of iptables mode with what kube-proxy 1.36.3 wrote: `tests/oracle_iptables` has 15 fixtures, see its README.
+#![cfg(feature = "kubernetes")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kernlink_base::KernelRelease;
+use kernlink_kubernetes::{kube_proxy_config, manifest};
+use kernlink_proxier::iptables_mode::{Config, Listings, State};
+use kernlink_services::{InterfaceAddress, Services, SourceId};
+
+/// The addresses of the node of the fixtures.
+const ADDRESSES: [(&str, &str); 7] = [
+    ("lo", "127.0.0.1"),
+    ("lo", "::1"),
+    ("eth0", "192.0.2.1"),
+    ("eth0", "2001:db8::1"),
+    ("eth0", "fe80::1"),
+    ("eth1", "198.51.100.7"),
+    ("eth1", "fe80::2"),
+];
+
+/// The chains in which each service port has rules.
+const SHARED: [&str; 6] = [
+    "filter KUBE-SERVICES",
+    "filter KUBE-EXTERNAL-SERVICES",
+    "filter KUBE-NODEPORTS",
+    "filter KUBE-PROXY-FIREWALL",
+    "nat KUBE-SERVICES",
+    "nat KUBE-NODEPORTS",
+];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn fixtures() -> Vec<String> {
+    let entries = fs::read_dir(folder("oracle_iptables")).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn config(fixture: &str) -> Config {
+    let path = folder("oracle_iptables").join(fixture).join("config.yaml");
+    let file = kube_proxy_config::read(&path.display().to_string(), &read(&path)).unwrap();
+    let mut config = Config::from_kube_proxy(&file).unwrap();
+    let node = read(&folder("oracle").join(fixture).join("node.json"));
+    let node: serde_json::Value = serde_json::from_str(&node).unwrap();
+    let texts = |name: &str| -> Vec<&str> {
+        let list = node[name].as_array().unwrap().iter();
+        list.map(|text| text.as_str().unwrap()).collect()
+    };
+    config.services.node_name = Arc::from(node["name"].as_str().unwrap());
+    config.services.zone = node["zone"].as_str().map(Arc::from);
+    config.services.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
+    config.services.pod_cidrs = texts("pod_cidrs")
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
+    config
+}
+
+fn listings(fixture: &str) -> Listings {
+    let config = config(fixture);
+    let objects = manifest::read(
+        "objects.yaml",
+        &read(&folder("oracle").join(fixture).join("objects.yaml")),
+    );
+    assert_eq!(objects.errors, []);
+    let mut services = Services::new(config.services.clone());
+    let addresses = ADDRESSES.map(|(link, address)| InterfaceAddress::new(link, address.parse().unwrap()));
+    services.set_interface_addresses(addresses.to_vec());
+    for change in objects.into_changes().unwrap() {
+        services.change(SourceId(0), change);
+    }
+    services.update();
+    let changes = services.take_changes();
+    let mut state = State::new(&config);
+    state.compile(&services, &changes);
+    state.listings(KernelRelease::new(6, 18), 4)
+}
+
+/// The rules by table and chain. In chains with rules of several service ports they are sorted by service port; rules of one keep
+/// their order.
+fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
+    let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut table = "";
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(chain) = line.strip_prefix(':') {
+            let name = chain.split(' ').next().unwrap();
+            assert!(chains.insert(format!("{table} {name}"), Vec::new()).is_none(), "{line}");
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let name = rule.split(' ').next().unwrap();
+            chains.get_mut(&format!("{table} {name}")).expect(line).push(line.to_owned());
+        }
+    }
+    for chain in SHARED {
+        if let Some(rules) = chains.get_mut(chain) {
+            rules.sort_by_key(|rule| {
+                let comment = rule.split_once("--comment ").map_or("", |(_, comment)| comment);
+                let label = comment.trim_start_matches('"').split([' ', '"']).next();
+                (rule.contains("must be the last rule"), label.unwrap_or_default().to_owned())
+            });
+        }
+    }
+    chains
+}
+
+fn compare(fixture: &str, listings: &Listings) -> Vec<String> {
+    let reference = |file: &str| read(&folder("oracle_iptables").join(fixture).join(file));
+    let mut differences = Vec::new();
+    for (file, text) in [
+        ("iptables.txt", &listings.iptables),
+        ("ip6tables.txt", &listings.ip6tables),
+    ] {
+        let (mut expected, mut actual) = (by_chain(&reference(file)), by_chain(text));
+        let mut names: Vec<String> = expected.keys().chain(actual.keys()).cloned().collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let (expected, actual) = (expected.remove(&name), actual.remove(&name));
+            if expected != actual {
+                differences.push(format!(
+                    "{fixture} {file} {name}\n  kube-proxy: {expected:#?}\n  kernlink: {actual:#?}"
+                ));
+            }
+        }
+    }
+    if reference("jumps.txt") != listings.jumps {
+        differences.push(format!("{fixture} jumps.txt\n{}", listings.jumps));
+    }
+    // The reference also lists a sysctl that kube-proxy does not set.
+    let sysctls = reference("sysctl.txt");
+    for line in listings.sysctl.lines() {
+        if !sysctls.lines().any(|reference| reference == line) {
+            differences.push(format!("{fixture} sysctl.txt: {line}"));
+        }
+    }
+    let route_localnet = |text: &str| text.contains("route_localnet = 1");
+    if route_localnet(&sysctls) != route_localnet(&listings.sysctl) {
+        differences.push(format!("{fixture} sysctl.txt: route_localnet"));
+    }
+    differences
+}
+
+#[test]
+fn the_desired_state_of_every_fixture_equals_that_of_kube_proxy() {
+    let fixtures = fixtures();
+    assert_eq!(fixtures.len(), 15);
+    let differences: Vec<String> = fixtures
+        .iter()
+        .flat_map(|fixture| compare(fixture, &listings(fixture)))
+        .collect();
+    assert!(
+        differences.is_empty(),
+        "{} differences\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
+}
