@@ -12,7 +12,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kernlink_base::KernelRelease;
 use kernlink_kubernetes::{kube_proxy_config, manifest};
 use kernlink_proxier::iptables_mode::{Config, Listings, State};
 use kernlink_services::{InterfaceAddress, Services, SourceId};
@@ -94,7 +93,7 @@ fn listings(fixture: &str) -> Listings {
     let changes = services.take_changes();
     let mut state = State::new(&config);
     state.compile(&services, &changes);
-    state.listings(KernelRelease::new(6, 18), 4)
+    state.listings(4)
 }
 
 /// The rules by table and chain. In chains with rules of several service ports they are sorted by service port; rules of one keep

@@ -97,6 +97,19 @@ impl FixedChain {
         chain_name(self.text())
     }
 
+    /// Whether Services have rules in it.
+    pub(super) fn is_shared(self) -> bool {
+        matches!(
+            self,
+            FixedChain::FilterServices
+                | FixedChain::FilterExternalServices
+                | FixedChain::FilterNodePorts
+                | FixedChain::FilterProxyFirewall
+                | FixedChain::NatServices
+                | FixedChain::NatNodePorts
+        )
+    }
+
     /// The chains of a family.
     pub(super) fn of(config: &Config, family: Family) -> impl Iterator<Item = FixedChain> {
         let has_firewall = family == Family::Ipv4 && config.serves_loopback_node_ports();

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use ipnet::IpNet;
-use kernlink_base::KernelRelease;
 use kernlink_iptables_restore::matches::{RecentAction, Statistic};
 use kernlink_iptables_restore::{Condition, Match, Network, Rule, Style, Table};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, jumps};
 use super::state::State;
+use super::sysctls::sysctls;
 
 /// The desired state as text, one listing for each kind of kernel object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Listings {
 impl State {
     /// The whole desired state as text.
     #[must_use]
-    pub fn listings(&self, kernel: KernelRelease, processors: u32) -> Listings {
+    pub fn listings(&self, processors: u32) -> Listings {
         let families: Vec<Family> = self.families().collect();
         let rules = |family: Family| {
             if families.contains(&family) {
@@ -51,7 +51,7 @@ impl State {
             }
         };
         let mut sysctl = String::new();
-        for value in self.sysctls(kernel, processors) {
+        for value in sysctls(self.config(), processors) {
             // Writing to a string cannot fail.
             let _ = writeln!(sysctl, "{value}");
         }

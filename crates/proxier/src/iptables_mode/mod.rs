@@ -3,15 +3,126 @@
 pub mod chains;
 mod compile;
 pub mod config;
+pub mod error;
+pub mod kernel;
+pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod listing;
 mod names;
+mod observe;
+mod observed;
+pub mod operation;
+pub mod order;
+mod plan;
 mod port_chain;
 mod state;
 pub mod sysctls;
 
+use kernlink_services::{Changes, Event, InterfaceAddress, Services};
+
 pub use self::chains::FixedChain;
 pub use self::config::Config;
+pub use self::error::Error;
+pub use self::kernel::Kernel;
+pub use self::key::Key;
 pub use self::listing::Listings;
+pub use self::operation::Operation;
+pub use self::order::Phase;
 pub use self::state::State;
+use crate::data_path::DataPath;
+use crate::error::InvalidConfig;
+use crate::plan::PlanBuilder;
+
+/// The data path of iptables mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IptablesMode;
+
+/// A proxier of iptables mode.
+pub type Proxier = crate::proxier::Proxier<IptablesMode>;
+/// A plan of iptables mode.
+pub type Plan = crate::plan::Plan<IptablesMode>;
+/// What a sync in iptables mode did.
+pub type Synced = crate::proxier::Synced<IptablesMode>;
+/// Why a sync in iptables mode did nothing.
+pub type SyncError = crate::error::SyncError<Error>;
+
+impl DataPath for IptablesMode {
+    type Config = Config;
+    type Kernel = Kernel;
+    type State = State;
+    type Key = Key;
+    type Operation = Operation;
+    type Phase = Phase;
+    type Error = Error;
+
+    fn validate(config: &Config) -> Result<(), InvalidConfig> {
+        config.validate()
+    }
+
+    fn services_config(config: &Config) -> &kernlink_services::Config {
+        &config.services
+    }
+
+    fn new_state(config: &Config) -> State {
+        State::new(config)
+    }
+
+    fn set_config(state: &mut State, config: &Config) {
+        state.set_config(config);
+    }
+
+    fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+        observe::observe(state, kernel)
+    }
+
+    fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+        observe::observe_keys(state, kernel, keys);
+        Ok(())
+    }
+
+    fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
+        state.interfaces.iter().cloned().collect()
+    }
+
+    fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
+        state.compile(services, changes)
+    }
+
+    fn set_dirty(state: &mut State, key: &Key) {
+        state.set_dirty(key);
+    }
+
+    fn is_dirty(state: &State, key: &Key) -> bool {
+        state.is_dirty(key)
+    }
+
+    fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
+        plan::plan(state, plan);
+    }
+
+    fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        kernel.execute_all(operations)
+    }
+
+    fn outcome_missing() -> Error {
+        Error::OutcomeMissing
+    }
+
+    fn is_outcome_unknown(error: &Error) -> bool {
+        match error {
+            // One table may have been written before the other was refused.
+            Error::Rules(kernlink_iptables_restore::Error::Refused { .. }) | Error::OutcomeMissing => true,
+            Error::Rules(error) => error.is_outcome_unknown(),
+            Error::Addresses(_) | Error::Sysctl(_) => false,
+        }
+    }
+
+    fn record(state: &mut State, operation: &Operation) {
+        state.record(operation);
+    }
+
+    fn clear_dirty(state: &mut State) {
+        state.clear_dirty();
+    }
+}

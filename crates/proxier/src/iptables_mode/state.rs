@@ -1,30 +1,30 @@
 //! The state of iptables mode: the desired and observed chains and rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use kernlink_base::KernelRelease;
 use kernlink_iptables_restore::{ChainName, Rule, Style};
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services};
 
 use super::chains::{Counters, FixedChain, static_rules};
 use super::compile::{Compiled, Inputs, compile};
 use super::config::Config;
+use super::key::Key;
+use super::observed::{Observed, ObservedChain};
+use super::operation::{Operation, Write};
+use super::plan::Touched;
 use super::port_chain::PortChain;
+use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::plan::Subject;
 use crate::table::Table;
 
 /// Above this number of endpoints of all Services, rules of endpoints have no comments, as in kube-proxy.
 const MOST_ENDPOINTS_WITH_COMMENTS: usize = 1000;
 
-/// A chain of a service port, in table `nat`.
-pub(super) type ChainKey = (Family, ChainName);
-
 /// A rule of a service port in a chain that all service ports share: its normal form, as `iptables-save` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RuleKey {
-    pub(super) family: Family,
     pub(super) chain: FixedChain,
     pub(super) text: Box<str>,
 }
@@ -38,8 +38,15 @@ pub struct State {
     pub(super) node: NodeFacts,
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) counters: Counters,
-    pub(super) chains: Table<ChainKey, PortChain, Fingerprint>,
-    pub(super) rules: Table<RuleKey, ()>,
+    pub(super) sysctls: Table<Box<str>, Box<str>>,
+    /// The chains of service ports in table `nat`, by family.
+    pub(super) chains: [Table<ChainName, PortChain, Fingerprint>; 2],
+    /// Their rules in shared chains, by family.
+    pub(super) rules: [Table<RuleKey, ()>; 2],
+    /// By family.
+    fixed: [FixedChains; 2],
+    /// What the planned steps change that are not done yet.
+    pub(super) touched: BTreeMap<Key, Vec<Touched>>,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The number of endpoints of all service ports.
@@ -48,6 +55,18 @@ pub struct State {
     has_comments: bool,
     /// Whether all service ports are to be compiled again.
     is_outdated: bool,
+}
+
+/// The fixed chains of a family as last read or written.
+#[derive(Clone, Debug, Default)]
+struct FixedChains {
+    observed: BTreeMap<FixedChain, ObservedChain>,
+    /// Whether each of the [`jumps`](super::chains::jumps) exists.
+    jumps: Vec<bool>,
+    is_readable: bool,
+    is_dirty: bool,
+    /// Whether it was read and its rules are not distinguished yet.
+    is_new: bool,
 }
 
 /// Identifies the rules of a chain: two hashes of their normal forms.
@@ -77,15 +96,59 @@ impl State {
             node: NodeFacts::default(),
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
-            chains: Table::default(),
-            rules: Table::default(),
+            sysctls: Table::default(),
+            chains: std::array::from_fn(|_| Table::default()),
+            rules: std::array::from_fn(|_| Table::default()),
+            fixed: std::array::from_fn(|_| FixedChains::default()),
+            touched: BTreeMap::new(),
             ports: Vec::new(),
             endpoints: 0,
             has_comments: true,
             is_outdated: false,
         };
-        state.managed.extend(&config.services.families);
+        state.configure();
         state
+    }
+
+    pub(super) fn set_config(&mut self, config: &Config) {
+        if *config == *self.config {
+            return;
+        }
+        self.config = Arc::new(config.clone());
+        self.is_outdated = true;
+        self.configure();
+    }
+
+    fn configure(&mut self) {
+        self.managed.extend(&self.config.services.families);
+        for family in self.managed.clone() {
+            self.set_fixed_dirty(family);
+        }
+    }
+
+    /// Sets the accounting objects that exist.
+    pub(super) fn set_counters(&mut self, counters: Counters) {
+        self.is_outdated |= counters != self.counters;
+        self.counters = counters;
+    }
+
+    /// Sets the desired sysctls, which depend on the configuration and the number of processors.
+    pub(super) fn configure_sysctls(&mut self, processors: u32) {
+        let mut desired: BTreeMap<Box<str>, Box<str>> = super::sysctls::sysctls(&self.config, processors)
+            .into_iter()
+            .map(|sysctl| (sysctl.name, sysctl.value))
+            .collect();
+        if let Some(buckets) = self.config.conntrack.buckets(processors) {
+            desired.insert(CONNTRACK_BUCKETS.into(), buckets.to_string().into());
+        }
+        let names = self.sysctls.iter_desired().map(|(name, _)| name.clone());
+        let withdrawn: Vec<Box<str>> = names.filter(|name| !desired.contains_key(name)).collect();
+        for name in withdrawn {
+            self.sysctls.remove(&name);
+        }
+        for (name, value) in desired {
+            self.sysctls.set(name, Some(value), Subject::Node);
+        }
     }
 
     /// The configuration.
@@ -105,6 +168,9 @@ impl State {
             let before = std::mem::replace(&mut self.node, services.node_facts().clone());
             let pod_cidr = |node: &NodeFacts| Family::ALL.map(|family| node.pod_cidr(family));
             self.is_outdated |= pod_cidr(&before) != pod_cidr(&self.node);
+            for family in self.managed.clone() {
+                self.set_fixed_dirty(family);
+            }
         }
         let mut ids: Vec<ServicePortId> = changes.ports.clone();
         for id in &ids {
@@ -169,32 +235,35 @@ impl State {
         let before = std::mem::replace(place, now.clone());
         let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
         if let Some(family) = now.family {
+            let (chains, rules) = self.tables(family);
             for (name, chain) in compiled.chains {
-                self.chains.add((family, name), chain, subject.clone());
+                chains.add(name, chain, subject.clone());
             }
             for (chain, text) in &now.rules {
-                let key = RuleKey {
-                    family,
-                    chain: *chain,
-                    text: text.clone(),
-                };
-                self.rules.add(key, (), subject.clone());
+                rules.add(RuleKey::new(*chain, text), (), subject.clone());
             }
         }
         // After the additions: a key that stays keeps a reference and its value.
         if let Some(family) = before.family {
+            let (chains, rules) = self.tables(family);
             for name in &before.chains {
-                self.chains.remove(&(family, *name));
+                chains.remove(name);
             }
             for (chain, text) in &before.rules {
-                let key = RuleKey {
-                    family,
-                    chain: *chain,
-                    text: text.clone(),
-                };
-                self.rules.remove(&key);
+                rules.remove(&RuleKey::new(*chain, text));
             }
         }
+    }
+
+    #[expect(clippy::type_complexity, reason = "the two tables of a family")]
+    fn tables(
+        &mut self,
+        family: Family,
+    ) -> (
+        &mut Table<ChainName, PortChain, Fingerprint>,
+        &mut Table<RuleKey, ()>,
+    ) {
+        (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
     /// The rules of a fixed chain that do not depend on Services.
@@ -207,7 +276,7 @@ impl State {
         let names = self.sorted_ports(family).into_iter();
         names
             .flat_map(|port| port.chains.iter())
-            .filter_map(|name| Some((*name, self.chains.desired(&(family, *name))?.rules())))
+            .filter_map(|name| Some((*name, self.chains[family.index()].desired(name)?.rules())))
             .collect()
     }
 
@@ -231,10 +300,179 @@ impl State {
         ports
     }
 
-    /// The desired sysctls of a host.
-    #[must_use]
-    pub fn sysctls(&self, _kernel: KernelRelease, processors: u32) -> Vec<crate::netfilter::Sysctl> {
-        super::sysctls::sysctls(&self.config, processors)
+    /// The fixed chains of a family as last read or written.
+    pub(super) fn fixed(&self, family: Family) -> &BTreeMap<FixedChain, ObservedChain> {
+        &self.fixed[family.index()].observed
+    }
+
+    pub(super) fn has_jump(&self, family: Family, position: usize) -> bool {
+        let jumps = &self.fixed[family.index()].jumps;
+        jumps.get(position).copied().unwrap_or_default()
+    }
+
+    /// Whether the tables of a family could be read.
+    pub(super) fn is_readable(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_readable
+    }
+
+    pub(super) fn is_fixed_dirty(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_dirty
+    }
+
+    pub(super) fn set_fixed_dirty(&mut self, family: Family) {
+        self.fixed[family.index()].is_dirty = true;
+    }
+
+    /// Whether rules of Services can be added to the fixed chains of a family.
+    pub(super) fn is_fixed_in_place(&self, family: Family) -> bool {
+        let observed = self.fixed(family);
+        FixedChain::of(&self.config, family).all(|chain| observed.contains_key(&chain))
+    }
+
+    /// Replaces what was read of a family, and makes it dirty.
+    pub(super) fn observe_rules(&mut self, family: Family, observed: Observed) {
+        let (chain_table, _) = self.tables(family);
+        chain_table.observe_all(observed.chains);
+        self.fixed[family.index()] = FixedChains {
+            observed: observed.fixed,
+            jumps: observed.jumps,
+            is_readable: observed.is_readable,
+            is_dirty: true,
+            is_new: true,
+        };
+    }
+
+    /// Distinguishes the rules of Services in shared chains from those that do not depend on Services, if they were read since the last
+    /// call. Facts of the node must be known: some of the latter depend on them.
+    pub(super) fn split_rules(&mut self, family: Family) {
+        if !std::mem::take(&mut self.fixed[family.index()].is_new) {
+            return;
+        }
+        let mut rules = Vec::new();
+        let mut fixed = std::mem::take(&mut self.fixed[family.index()].observed);
+        for (chain, found) in fixed.iter_mut().filter(|(chain, _)| chain.is_shared()) {
+            let own = self.static_texts(*chain, family);
+            let of_services = found.rules.iter().filter(|text| !own.contains(text));
+            rules.extend(of_services.map(|text| (RuleKey::new(*chain, text), ())));
+            found.own = own;
+        }
+        self.fixed[family.index()].observed = fixed;
+        let (_, rule_table) = self.tables(family);
+        rule_table.observe_all(rules);
+    }
+
+    fn static_texts(&self, chain: FixedChain, family: Family) -> Vec<Box<str>> {
+        let rules = self.static_rules(chain, family);
+        rules.iter().map(|rule| rule_text(rule, family)).collect()
+    }
+
+    /// Makes an object dirty.
+    pub(super) fn set_dirty(&mut self, key: &Key) {
+        match key {
+            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
+            Key::Fixed(family) | Key::Jump(family, _) => self.set_fixed_dirty(*family),
+            Key::Service(family, _) | Key::Leftovers(family) => {
+                let touched = self.touched.get(key).cloned().unwrap_or_default();
+                let (chains, rules) = self.tables(*family);
+                for object in touched {
+                    match object {
+                        Touched::Chain(name) => chains.set_dirty(name),
+                        Touched::Rule(key) => rules.set_dirty(key),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether an object is dirty.
+    pub(super) fn is_dirty(&self, key: &Key) -> bool {
+        match key {
+            Key::Sysctl(name) => self.sysctls.is_dirty(name),
+            Key::Fixed(family) | Key::Jump(family, _) => self.is_fixed_dirty(*family),
+            Key::Service(family, _) | Key::Leftovers(family) => {
+                let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
+                let mut touched = self.touched.get(key).into_iter().flatten();
+                touched.any(|object| match object {
+                    Touched::Chain(name) => chains.is_dirty(name),
+                    Touched::Rule(key) => rules.is_dirty(key),
+                })
+            }
+        }
+    }
+
+    /// Makes everything clean, after a plan compared what was dirty.
+    pub(super) fn clear_dirty(&mut self) {
+        self.sysctls.clear_dirty();
+        for family in Family::ALL {
+            let (chains, rules) = self.tables(family);
+            chains.clear_dirty();
+            rules.clear_dirty();
+            let fixed = &mut self.fixed[family.index()];
+            fixed.is_dirty = false;
+            // Their rules are in the other table.
+            for (_, found) in fixed.observed.iter_mut().filter(|(chain, _)| chain.is_shared()) {
+                found.rules.retain(|text| found.own.contains(text));
+            }
+        }
+    }
+
+    /// Records an operation that was done.
+    pub(super) fn record(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Sysctl(sysctl) => {
+                self.sysctls
+                    .observe(sysctl.name.clone(), Some(sysctl.value.clone()));
+            }
+            Operation::EnsureJump { position, operation } => {
+                let jumps = &mut self.fixed[operation.family().index()].jumps;
+                if let Some(jump) = jumps.get_mut(*position) {
+                    *jump = true;
+                }
+            }
+            Operation::Write(write) => self.record_write(write),
+        }
+    }
+
+    fn record_write(&mut self, write: &Write) {
+        let family = write.family();
+        let effects = &write.effects;
+        self.touched.remove(&write.key);
+        for chain in &effects.rewritten {
+            let (_, rules) = self.tables(family);
+            let of_chain = rules.iter_observed().map(|(key, ())| key);
+            let emptied: Vec<RuleKey> = of_chain.filter(|key| key.chain == *chain).cloned().collect();
+            for key in emptied {
+                rules.observe(key, None);
+            }
+        }
+        for chain in &effects.fixed {
+            let own = self.static_texts(*chain, family);
+            let written = ObservedChain {
+                rules: own.clone(),
+                own,
+                has_unreadable: false,
+            };
+            self.fixed[family.index()].observed.insert(*chain, written);
+        }
+        if effects.jumps {
+            self.fixed[family.index()].jumps.fill(true);
+        }
+        let (chains, rules) = self.tables(family);
+        for (name, fingerprint) in &effects.chains {
+            chains.observe(*name, *fingerprint);
+        }
+        for (chain, text, is_added) in &effects.rules {
+            rules.observe(RuleKey::new(*chain, text), is_added.then_some(()));
+        }
+    }
+}
+
+impl RuleKey {
+    pub(super) fn new(chain: FixedChain, text: &str) -> Self {
+        Self {
+            chain,
+            text: text.into(),
+        }
     }
 }
 

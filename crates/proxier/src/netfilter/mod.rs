@@ -5,6 +5,7 @@ mod conntrack;
 mod kube_proxy;
 mod local_detection;
 mod masquerade_bit;
+mod processors;
 mod sysctls;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
@@ -13,6 +14,7 @@ pub use self::conntrack::Conntrack;
 pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
+pub(crate) use self::processors::processors;
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;
 pub use self::sysctls::{KernelSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};

@@ -1,0 +1,106 @@
+//! Reads the kernel: tables, addresses and sysctls.
+
+use std::collections::BTreeSet;
+
+use kernlink_base::ErrorChain;
+use kernlink_dummylink::Selection;
+use kernlink_iptables_restore::{Ruleset, Save, Table};
+use kernlink_services::{Event, Family, InterfaceAddress};
+
+use super::chains::Counters;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::observed::Observed;
+use super::state::State;
+use crate::netfilter::{CONNTRACK_BUCKETS, processors};
+
+/// Reads everything that a plan depends on, and makes all objects dirty.
+///
+/// Tables that cannot be read affect their family only: its chains are written without knowing what else the tables contain. A sysctl
+/// that cannot be read affects nothing else.
+pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    let mut interfaces = BTreeSet::new();
+    for address in kernel.links.list(Selection::All)? {
+        interfaces.insert(InterfaceAddress::new(
+            address.link.to_string(),
+            address.address.key.address(),
+        ));
+    }
+    state.interfaces = interfaces;
+    state.set_counters(Counters::default());
+    let mut events = observe_sysctls(state, kernel);
+    for family in state.managed.clone() {
+        events.extend(observe_rules(state, kernel, family));
+    }
+    Ok(events)
+}
+
+/// Reads the families and sysctls of some keys again.
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) {
+    let families: BTreeSet<Family> = keys.iter().filter_map(Key::family).collect();
+    for family in families {
+        observe_rules(state, kernel, family);
+    }
+    for key in keys {
+        if let Key::Sysctl(name) = key {
+            let value = kernel.sysctls.read(name).unwrap_or_default();
+            state.sysctls.observe(name.clone(), value.map(Into::into));
+        }
+    }
+}
+
+fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
+    let mut events = Vec::new();
+    state.configure_sysctls(processors());
+    let names: Vec<Box<str>> = state.sysctls.iter_desired().map(|(name, _)| name.clone()).collect();
+    let mut values = Vec::new();
+    for name in names {
+        match kernel.sysctls.read(&name) {
+            Ok(Some(value)) => values.push((name, value.into())),
+            Ok(None) => {}
+            Err(error) => {
+                events.push(Event::host("SysctlUnreadable", ErrorChain(&error).to_string()));
+                if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
+                    // Only root may read it; the size of the connection table is then not changed.
+                    if let Some(value) = state.sysctls.desired(&name).cloned() {
+                        values.push((name, value));
+                    }
+                }
+            }
+        }
+    }
+    state.sysctls.observe_all(values);
+    events
+}
+
+/// Reads the tables of a family.
+fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let mut events = Vec::new();
+    let observed = match read_rules(kernel, family) {
+        Ok(ruleset) => {
+            if let Some(line) = ruleset.unreadable().first() {
+                let text = format!(
+                    "{family} tables contain rules that cannot be parsed; they are not changed: {line}"
+                );
+                events.push(Event::host("ForeignRulesUnreadable", text));
+            }
+            Observed::of(&ruleset, family)
+        }
+        Err(error) => {
+            let text = format!("{family} tables cannot be read: {}", ErrorChain(&error));
+            events.push(Event::host("RulesUnreadable", text));
+            Observed::default()
+        }
+    };
+    state.observe_rules(family, observed);
+    events
+}
+
+fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
+    let mut rules = Ruleset::new();
+    for table in [Table::Filter, Table::Nat] {
+        rules.merge(kernel.rules.save(&Save::table(family, table).lenient())?);
+    }
+    Ok(rules)
+}

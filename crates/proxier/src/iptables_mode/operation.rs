@@ -1,0 +1,85 @@
+//! `Operation`: one change, executed by one of the kernel APIs.
+
+use std::fmt;
+
+use kernlink_iptables_restore::{ChainName, Restore};
+use kernlink_services::Family;
+
+use super::chains::FixedChain;
+use super::key::Key;
+use super::state::Fingerprint;
+use crate::netfilter::Sysctl;
+
+/// A change of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Writes a sysctl.
+    Sysctl(Sysctl),
+    /// Writes chains and rules. Consecutive ones of a family are passed to one `iptables-restore`.
+    Write(Box<Write>),
+    /// Adds a jump to a table that cannot be read.
+    EnsureJump {
+        /// The position of the jump.
+        position: usize,
+        /// The operation.
+        operation: Box<kernlink_iptables_restore::Operation>,
+    },
+}
+
+/// Chains and rules that are written together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The input of `iptables-restore`.
+    pub restore: Restore,
+    pub(super) key: Key,
+    pub(super) effects: Effects,
+}
+
+/// What a [`Write`] changes in the observed state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects {
+    /// Chains of service ports that it writes or, with `None`, deletes.
+    pub(super) chains: Vec<(ChainName, Option<Fingerprint>)>,
+    /// Rules in shared chains that it adds or deletes.
+    pub(super) rules: Vec<(FixedChain, Box<str>, bool)>,
+    /// Fixed chains that it brings in place.
+    pub(super) fixed: Vec<FixedChain>,
+    /// Those of them that it empties first.
+    pub(super) rewritten: Vec<FixedChain>,
+    /// Whether it adds the missing jumps.
+    pub(super) jumps: bool,
+}
+
+impl Write {
+    /// The family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.restore.family
+    }
+}
+
+impl From<Sysctl> for Operation {
+    fn from(sysctl: Sysctl) -> Self {
+        Operation::Sysctl(sysctl)
+    }
+}
+
+impl From<Write> for Operation {
+    fn from(write: Write) -> Self {
+        Operation::Write(Box::new(write))
+    }
+}
+
+impl fmt::Display for Operation {
+    /// The equivalent command. A restore is followed by its standard input.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
+            Operation::Write(write) => {
+                kernlink_iptables_restore::Operation::Restore(write.restore.clone()).fmt(f)
+            }
+            Operation::EnsureJump { operation, .. } => operation.fmt(f),
+        }
+    }
+}

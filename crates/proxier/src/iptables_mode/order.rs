@@ -1,0 +1,32 @@
+//! The order of the phases, and the outage that each position in it avoids.
+
+use std::fmt;
+
+/// A phase of a plan, in the order of execution.
+///
+/// What a Service needs is written by one input of `iptables-restore`, which the kernel applies as a whole for each table: no packet
+/// meets a chain that is half written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Sysctls.
+    Sysctls,
+    /// The fixed chains and the jumps to them. Rules of Services are added to these chains and jump to `KUBE-MARK-MASQ`, which must
+    /// exist.
+    Fixed,
+    /// Chains and rules of Services, those that are withdrawn included: the rules that jump to a chain are removed before it.
+    Services,
+    /// Chains and rules of former Services, removed last: a chain of a present Service that was written before may still jump to them.
+    Leftovers,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Phase::Sysctls => "sysctls",
+            Phase::Fixed => "fixed chains",
+            Phase::Services => "Services",
+            Phase::Leftovers => "former Services",
+        })
+    }
+}

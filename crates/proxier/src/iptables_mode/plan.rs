@@ -1,0 +1,338 @@
+//! Makes a plan: compares the dirty chains and rules and adds the steps that change them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Restore, Rule, Table};
+use kernlink_services::Family;
+
+use super::IptablesMode;
+use super::chains::{FixedChain, Jump, jumps};
+use super::key::Key;
+use super::observed::{ObservedChain, counts, fingerprint};
+use super::operation::{Effects, Operation, Write};
+use super::order::Phase;
+use super::state::{Fingerprint, RuleKey, State, rule_text};
+use crate::netfilter::CONNTRACK_BUCKETS;
+use crate::netfilter::Sysctl;
+use crate::plan::{Needs, PlanBuilder, Subject};
+
+type Need = crate::plan::Need<Key>;
+
+/// Adds the steps for everything that is dirty.
+pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+    plan_sysctls(state, builder);
+    let mut touched: BTreeMap<Key, Vec<Touched>> = BTreeMap::new();
+    for family in state.managed.clone() {
+        state.split_rules(family);
+        let fixed = plan_fixed(state, family, builder);
+        plan_services(state, family, fixed, builder, &mut touched);
+    }
+    // Those of failed steps that are not planned now are kept until they are done.
+    state.touched.extend(touched);
+}
+
+/// A chain or a rule that a step changes.
+#[derive(Clone, Debug)]
+pub(super) enum Touched {
+    Chain(ChainName),
+    Rule(RuleKey),
+}
+
+fn plan_sysctls(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+    for difference in state.sysctls.differences() {
+        let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
+            // The kernel does not have the sysctl, or it could not be read, which an event reports.
+            continue;
+        };
+        let is_enough = **difference.key == *CONNTRACK_BUCKETS
+            && observed.parse::<u64>().ok() >= desired.parse::<u64>().ok();
+        if observed != desired && !is_enough {
+            builder.push(
+                Phase::Sysctls,
+                Key::Sysctl(difference.key.clone()),
+                difference.subject,
+                Sysctl::new(difference.key.clone(), desired.clone()),
+                Needs::none(),
+            );
+        }
+    }
+}
+
+/// The needs of steps that require the fixed chains of a family, and the chains whose rules of Services are written again.
+#[derive(Default)]
+struct Fixed {
+    needs: Vec<Need>,
+    rewritten: BTreeSet<FixedChain>,
+}
+
+fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, IptablesMode>) -> Fixed {
+    let observed = state.fixed(family);
+    if !state.is_fixed_dirty(family) {
+        let is_waiting = !state.is_fixed_in_place(family);
+        return Fixed {
+            needs: is_waiting.then_some(Need::Waiting(Key::Fixed(family))).into_iter().collect(),
+            rewritten: BTreeSet::new(),
+        };
+    }
+    let mut fixed = Fixed::default();
+    let mut write = Writer::new(family);
+    // Chains are declared first: the rules jump to each other's chains.
+    let mut rules_and_edits: Vec<(Table, Edit)> = Vec::new();
+    // A family that is no longer served keeps the fixed chains, without rules of Services.
+    for chain in FixedChain::of(state.config(), family) {
+        let rules = state.static_rules(chain, family);
+        let name = chain.name();
+        let edits = match observed.get(&chain) {
+            Some(found) => change(chain, found, &rules, family),
+            None => Change::Rewrite,
+        };
+        match edits {
+            Change::None => continue,
+            Change::Rewrite => {
+                fixed.rewritten.insert(chain);
+                write.effects.rewritten.push(chain);
+                write.edit(chain.table(), Edit::declare(name));
+                let rules = rules.into_iter().map(|rule| (chain.table(), Edit::append(name, rule)));
+                rules_and_edits.extend(rules);
+            }
+            Change::Edits(edits) => {
+                rules_and_edits.extend(edits.into_iter().map(|edit| (chain.table(), edit)));
+            }
+        }
+        write.effects.fixed.push(chain);
+    }
+    // kube-proxy has the jumps to this chain in both families, and rules in it in one.
+    let firewall = FixedChain::FilterFirewall;
+    if !observed.contains_key(&firewall) && !FixedChain::of(state.config(), family).any(|chain| chain == firewall) {
+        write.edit(firewall.table(), Edit::declare(firewall.name()));
+        write.effects.fixed.push(firewall);
+    }
+    for (table, edit) in rules_and_edits {
+        write.edit(table, edit);
+    }
+    let missing: Vec<(usize, Jump)> = jumps()
+        .into_iter()
+        .enumerate()
+        .filter(|(position, _)| !state.has_jump(family, *position))
+        .collect();
+    if state.is_readable(family) {
+        for (_, jump) in &missing {
+            write.edit(jump.table, Edit::insert(jump.chain, jump.rule.clone()));
+        }
+        write.effects.jumps = !missing.is_empty();
+    }
+    if !write.is_empty() {
+        let key = Key::Fixed(family);
+        let need = builder.push(Phase::Fixed, key, Subject::DataPath, write.finish(Key::Fixed(family)), Needs::none());
+        fixed.needs.push(need);
+    }
+    if !state.is_readable(family) {
+        for (position, jump) in missing {
+            let jump_rule = kernlink_iptables_restore::Jump {
+                from: jump.chain,
+                rule: jump.rule,
+                position: Position::First,
+            };
+            let operation = Operation::EnsureJump {
+                position,
+                operation: Box::new(RulesOperation::ensure_jump(family, jump.table, jump_rule)),
+            };
+            let key = Key::Jump(family, position);
+            let needs = Needs::all(fixed.needs.iter().take(1).cloned());
+            builder.push(Phase::Fixed, key, Subject::DataPath, operation, needs);
+        }
+    }
+    fixed
+}
+
+/// How a fixed chain is brought in place.
+enum Change {
+    None,
+    /// It is emptied and filled. The rules of Services are added by their own steps.
+    Rewrite,
+    Edits(Vec<Edit>),
+}
+
+fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Family) -> Change {
+    let name = chain.name();
+    let texts: Vec<Box<str>> = rules.iter().map(|rule| rule_text(rule, family)).collect();
+    if chain == FixedChain::FilterFirewall {
+        // The kubelet has rules in this chain too.
+        let missing = rules.iter().zip(&texts).filter(|(_, text)| !found.rules.contains(text));
+        let edits: Vec<Edit> = missing.map(|(rule, _)| Edit::append(name, rule.clone())).collect();
+        return if edits.is_empty() { Change::None } else { Change::Edits(edits) };
+    }
+    if !chain.is_shared() {
+        let is_equal = found.rules == texts && !found.has_unreadable;
+        return if is_equal { Change::None } else { Change::Rewrite };
+    }
+    if found.has_unreadable || counts(&found.rules).values().any(|count| *count > 1) {
+        return Change::Rewrite;
+    }
+    // The rules that do not depend on Services must be the last ones, in order.
+    let has_former = found.own.iter().any(|text| found.rules.contains(text) && !texts.contains(text));
+    if found.rules.ends_with(&texts) && !has_former {
+        return Change::None;
+    }
+    let own = found.own.iter().filter(|text| found.rules.contains(text));
+    let mut edits: Vec<Edit> = own
+        .filter_map(|text| Some(Edit::delete(name, text.parse().ok()?)))
+        .collect();
+    edits.extend(rules.iter().map(|rule| Edit::append(name, rule.clone())));
+    Change::Edits(edits)
+}
+
+/// What is written for one Service.
+#[derive(Default)]
+struct Part {
+    chains: Vec<(ChainName, Option<(Vec<Rule>, Fingerprint)>)>,
+    /// Rules in shared chains, with whether they are added.
+    rules: Vec<(RuleKey, bool)>,
+}
+
+fn plan_services(
+    state: &State,
+    family: Family,
+    fixed: Fixed,
+    builder: &mut PlanBuilder<'_, IptablesMode>,
+    touched: &mut BTreeMap<Key, Vec<Touched>>,
+) {
+    let mut parts: HashMap<Subject, Part> = HashMap::new();
+    for difference in state.chains[family.index()].differences() {
+        let name = *difference.key;
+        let content = match difference.desired {
+            Some(desired) => {
+                let rules = desired.rules();
+                let fingerprint = fingerprint(&rules, family);
+                if difference.observed == Some(&fingerprint) {
+                    continue;
+                }
+                Some((rules, fingerprint))
+            }
+            None if difference.observed.is_some() => None,
+            None => continue,
+        };
+        parts.entry(difference.subject).or_default().chains.push((name, content));
+    }
+    for difference in state.rules[family.index()].differences() {
+        let key = difference.key;
+        let is_rewritten = fixed.rewritten.contains(&key.chain);
+        let is_observed = difference.observed.is_some() && !is_rewritten;
+        match (difference.desired.is_some(), is_observed) {
+            (true, false) => parts.entry(difference.subject).or_default().rules.push((key.clone(), true)),
+            (false, true) => parts.entry(difference.subject).or_default().rules.push((key.clone(), false)),
+            _ => {}
+        }
+    }
+    let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
+    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut leftovers = None;
+    for (subject, part) in parts {
+        match &subject {
+            Subject::Service(name) => {
+                let key = Key::Service(family, name.clone());
+                touched.insert(key.clone(), part.touched());
+                let needs = Needs::all(fixed.needs.iter().cloned());
+                builder.push(Phase::Services, key.clone(), subject, part.write(family, key), needs);
+            }
+            _ => leftovers = Some(part),
+        }
+    }
+    if let Some(part) = leftovers {
+        let key = Key::Leftovers(family);
+        touched.insert(key.clone(), part.touched());
+        let needs = Needs::all(fixed.needs.iter().cloned());
+        builder.push(Phase::Leftovers, key.clone(), Subject::DataPath, part.write(family, key), needs);
+    }
+}
+
+impl Part {
+    fn touched(&self) -> Vec<Touched> {
+        let chains = self.chains.iter().map(|(name, _)| Touched::Chain(*name));
+        chains.chain(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone()))).collect()
+    }
+
+    /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
+    /// others removed; chains that nothing jumps to any more are deleted last.
+    fn write(self, family: Family, key: Key) -> Write {
+        let mut writer = Writer::new(family);
+        for (name, content) in &self.chains {
+            let is_deleted = content.is_none();
+            writer.effects.chains.push((*name, content.as_ref().map(|(_, fingerprint)| *fingerprint)));
+            if !is_deleted {
+                writer.edit(Table::Nat, Edit::declare(*name));
+            }
+        }
+        let mut deleted = Vec::new();
+        for (name, content) in self.chains {
+            match content {
+                Some((rules, _)) => {
+                    for rule in rules {
+                        writer.edit(Table::Nat, Edit::append(name, rule));
+                    }
+                }
+                None => deleted.push(name),
+            }
+        }
+        // Inserted at the top one after the other, so the last one is first.
+        for (key, is_added) in self.rules.into_iter().rev() {
+            let Ok(rule) = key.text.parse::<Rule>() else { continue };
+            let name = key.chain.name();
+            let edit = if is_added { Edit::insert(name, rule) } else { Edit::delete(name, rule) };
+            writer.edit(key.chain.table(), edit);
+            writer.effects.rules.push((key.chain, key.text, is_added));
+        }
+        for name in &deleted {
+            writer.edit(Table::Nat, Edit::declare(*name));
+        }
+        for name in deleted {
+            writer.edit(Table::Nat, Edit::delete_chain(name));
+        }
+        writer.finish(key)
+    }
+}
+
+/// Collects edits and their effects.
+struct Writer {
+    filter: Vec<Edit>,
+    nat: Vec<Edit>,
+    family: Family,
+    effects: Effects,
+}
+
+impl Writer {
+    fn new(family: Family) -> Self {
+        Self {
+            filter: Vec::new(),
+            nat: Vec::new(),
+            family,
+            effects: Effects::default(),
+        }
+    }
+
+    fn edit(&mut self, table: Table, edit: Edit) {
+        match table {
+            Table::Filter => self.filter.push(edit),
+            _ => self.nat.push(edit),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.filter.is_empty() && self.nat.is_empty()
+    }
+
+    /// Table `filter` first, as in kube-proxy: what restricts a load balancer is in place before its traffic is translated.
+    fn finish(self, key: Key) -> Write {
+        let mut restore = Restore::new(self.family);
+        for (table, edits) in [(Table::Filter, self.filter), (Table::Nat, self.nat)] {
+            if !edits.is_empty() {
+                *restore.table_mut(table) = edits;
+            }
+        }
+        Write {
+            restore,
+            key,
+            effects: self.effects,
+        }
+    }
+}

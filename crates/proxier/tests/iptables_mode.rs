@@ -1,0 +1,466 @@
+//! iptables mode on the fake kernel: random clusters reach the desired state, a change writes only what it concerns, and nothing foreign
+//! is changed.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_iptables_restore::{Edit, Iptables, Ruleset, Save, Style, Table};
+use kernlink_proxier::Outcome;
+use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Key, Operation, Proxier, Synced};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service, SourceId,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::support::clusters::{Step, step};
+
+const SOURCE: SourceId = SourceId(0);
+
+/// Rules of other programs, one of which jumps to a chain of kube-proxy.
+const FOREIGN: &str = "*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-FIREWALL - [0:0]
+:FOREIGN - [0:0]
+-A INPUT -j FOREIGN
+-A INPUT -j KUBE-FIREWALL
+-A FOREIGN -s 192.0.2.66/32 -j DROP
+-A KUBE-FIREWALL -m comment --comment \"of the kubelet\" -m mark --mark 0x8000/0x8000 -j DROP
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:CNI-HOSTPORT - [0:0]
+-A PREROUTING -j CNI-HOSTPORT
+-A CNI-HOSTPORT -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.244.0.9:80
+COMMIT
+";
+
+fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack.max_per_core = 0;
+    config
+}
+
+fn kernel() -> Kernel {
+    let mut kernel = Kernel::fake();
+    let eth0 = LinkName::new("eth0").unwrap();
+    let addresses = ["192.0.2.1", "2001:db8::1"].map(|text| LinkAddress::host(text.parse().unwrap()).unwrap());
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    let mut rules = kernlink_iptables_restore::Fake::new();
+    rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    kernel.rules = Box::new(rules);
+    kernel
+}
+
+fn proxier_on(kernel: Kernel) -> Proxier {
+    Proxier::with_data_path(&config(), kernel).unwrap()
+}
+
+fn saved(proxier: &mut Proxier, family: Family) -> Ruleset {
+    let mut rules = Ruleset::new();
+    for table in [Table::Filter, Table::Nat] {
+        rules.merge(proxier.kernel_mut().rules.save(&Save::table(family, table)).unwrap());
+    }
+    rules
+}
+
+/// The lines of a listing and of the kernel that are comparable: rules of owned chains in their normal form, sorted within the chains
+/// that Services share.
+fn owned_lines(text: &str, family: Family) -> BTreeSet<String> {
+    let ruleset: Ruleset = text.parse().unwrap();
+    let mut lines = BTreeSet::new();
+    for (table, rules) in ruleset.tables() {
+        for (name, chain) in rules.chains().filter(|(name, _)| name.as_str().starts_with("KUBE-")) {
+            let is_shared = !name.as_str().starts_with("KUBE-S") || name.as_str() == "KUBE-SERVICES";
+            lines.insert(format!("{table} {name}"));
+            for (position, rule) in chain.rules().enumerate() {
+                let text = rule.normal_form(family).render(Style::SAVE);
+                if text.contains("of the kubelet") {
+                    continue;
+                }
+                let position = if is_shared { 0 } else { position };
+                lines.insert(format!("{table} {name} {position} {text}"));
+            }
+        }
+    }
+    lines
+}
+
+fn assert_in_desired_state(proxier: &mut Proxier) {
+    let listings = proxier.state().listings(1);
+    for (family, text) in [
+        (Family::Ipv4, listings.iptables),
+        (Family::Ipv6, listings.ip6tables),
+    ] {
+        let kernel = saved(proxier, family);
+        let observed = owned_lines(&kernel.to_string(), family);
+        let mut desired = owned_lines(&text, family);
+        if family == Family::Ipv6 {
+            // Created for the jumps to it.
+            desired.insert("filter KUBE-FIREWALL".to_owned());
+        }
+        assert_eq!(
+            observed.difference(&desired).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{family}: not desired"
+        );
+        assert_eq!(
+            desired.difference(&observed).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{family}: missing"
+        );
+        let services = kernel.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap()).unwrap();
+        let last = services.rules().last().unwrap().to_string();
+        assert!(last.contains("this must be the last rule"), "{last}");
+    }
+}
+
+fn assert_foreign_unchanged(proxier: &mut Proxier) {
+    let rules = saved(proxier, Family::Ipv4).to_string();
+    for line in FOREIGN.lines().filter(|line| line.starts_with("-A") || line.starts_with(":FOREIGN")) {
+        assert!(rules.contains(line), "{line} is missing in\n{rules}");
+    }
+}
+
+fn sync(proxier: &mut Proxier) -> Synced {
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    synced
+}
+
+fn apply(proxier: &mut Proxier, steps: &[Step]) {
+    for step in steps {
+        if let Step::Change(source, change) = step {
+            proxier.change(SourceId(*source), change.clone());
+        }
+    }
+    for source in [0, 1] {
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            proxier.change(SourceId(source), Change::synced(kind));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn random_clusters_reach_the_desired_state_and_foreign_rules_stay(
+        before in vec(step(), 0..25),
+        after in vec(step(), 0..25),
+    ) {
+        let mut proxier = proxier_on(kernel());
+        apply(&mut proxier, &before);
+        sync(&mut proxier);
+        assert_in_desired_state(&mut proxier);
+        apply(&mut proxier, &after);
+        sync(&mut proxier);
+        assert_in_desired_state(&mut proxier);
+        assert_foreign_unchanged(&mut proxier);
+        proxier.resync();
+        let plan = proxier.plan(Instant::now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
+        // Another process finds nothing to do.
+        let mut next = proxier_on(proxier.into_kernel());
+        apply(&mut next, &[before, after].concat());
+        let plan = next.plan(Instant::now()).unwrap();
+        prop_assert!(plan.is_empty(), "{}", plan);
+    }
+}
+
+fn service(number: u8) -> Service {
+    Service::new(ObjectName::new("ns", format!("s{number}")))
+        .with_cluster_ip(format!("10.96.0.{number}"))
+        .with_port(Port::new("web", 80))
+}
+
+fn slice(number: u8, endpoints: &[u8]) -> EndpointSlice {
+    let mut slice = EndpointSlice::new(
+        ObjectName::new("ns", format!("s{number}-x")),
+        format!("s{number}"),
+        Family::Ipv4,
+    );
+    slice.ports = vec![EndpointPort::new("web", 8080)];
+    slice.endpoints = endpoints
+        .iter()
+        .map(|endpoint| Endpoint::new(format!("10.244.{number}.{endpoint}").parse().unwrap()))
+        .collect();
+    slice
+}
+
+/// A proxier in the desired state with Services of two endpoints each.
+fn filled(services: u8) -> Proxier {
+    let mut proxier = proxier_on(kernel());
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll((0..services).map(service).collect())),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(
+            (0..services).map(|number| slice(number, &[1, 2])).collect(),
+        )),
+        Change::synced(Kind::Service),
+        Change::synced(Kind::EndpointSlice),
+        Change::synced(Kind::Node),
+    ] {
+        proxier.change(SOURCE, change);
+    }
+    sync(&mut proxier);
+    proxier
+}
+
+fn change_endpoints(proxier: &mut Proxier, number: u8, endpoints: &[u8]) {
+    let change = ObjectChange::Upsert(slice(number, endpoints));
+    proxier.change(SOURCE, Change::EndpointSlices(change));
+}
+
+/// The chains that the steps of a sync change.
+fn changed_chains(synced: &Synced) -> BTreeSet<String> {
+    let mut chains = BTreeSet::new();
+    for (_, step) in synced.plan.steps() {
+        let Operation::Write(write) = &step.operation else {
+            panic!("{}", step.operation)
+        };
+        for (_, edits) in write.restore.tables() {
+            chains.extend(edits.iter().map(|edit| edit.chain().to_string()));
+        }
+    }
+    chains
+}
+
+#[test]
+fn a_changed_endpoint_writes_the_chains_of_its_service_only() {
+    for services in [3, 60] {
+        let mut proxier = filled(services);
+        change_endpoints(&mut proxier, 1, &[1, 3]);
+        let synced = sync(&mut proxier);
+        assert_eq!(synced.plan.len(), 1);
+        let chains = changed_chains(&synced);
+        // The selection, the new and the former endpoint.
+        assert_eq!(chains.len(), 3, "{chains:?}");
+        assert!(chains.iter().all(|chain| chain.starts_with("KUBE-S")), "{chains:?}");
+        assert_in_desired_state(&mut proxier);
+    }
+}
+
+#[test]
+fn a_new_service_does_not_write_the_rules_of_others() {
+    let mut proxier = filled(5);
+    proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(service(9))));
+    change_endpoints(&mut proxier, 9, &[1]);
+    let synced = sync(&mut proxier);
+    let edits: Vec<&Edit> = synced
+        .plan
+        .steps()
+        .flat_map(|(_, step)| match &step.operation {
+            Operation::Write(write) => write.restore.tables().flat_map(|(_, edits)| edits).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let shared: Vec<&&Edit> = edits.iter().filter(|edit| edit.chain().as_str() == "KUBE-SERVICES").collect();
+    assert!(matches!(shared[..], [Edit::Insert { .. }]), "{shared:?}");
+    assert_in_desired_state(&mut proxier);
+}
+
+#[test]
+fn a_deleted_service_leaves_nothing() {
+    let mut proxier = filled(2);
+    let name = ObjectName::new("ns", "s1");
+    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(name)));
+    sync(&mut proxier);
+    let rules = saved(&mut proxier, Family::Ipv4).to_string();
+    assert!(!rules.contains("ns/s1"), "{rules}");
+    assert!(rules.contains("ns/s0"));
+}
+
+#[test]
+fn a_sync_without_changes_reads_nothing_and_does_nothing() {
+    let mut proxier = filled(3);
+    let cost = proxier.cost();
+    let synced = sync(&mut proxier);
+    assert!(synced.plan.is_empty());
+    assert_eq!(proxier.cost().listings, cost.listings);
+    assert_eq!(proxier.cost().rereads, cost.rereads);
+}
+
+#[test]
+fn chains_that_another_program_flushed_are_written_again() {
+    let mut proxier = filled(3);
+    let mut flushed = kernlink_iptables_restore::Fake::new();
+    flushed.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    proxier.kernel_mut().rules = Box::new(flushed);
+    proxier.resync();
+    sync(&mut proxier);
+    assert_in_desired_state(&mut proxier);
+}
+
+#[test]
+fn a_rule_that_another_program_removed_or_added_twice_is_repaired() {
+    let mut proxier = filled(3);
+    let text = saved(&mut proxier, Family::Ipv4).to_string();
+    let rule = text
+        .lines()
+        .find(|line| line.starts_with("-A KUBE-SERVICES") && line.contains("ns/s1"))
+        .unwrap();
+    for replacement in [String::new(), format!("{rule}\n{rule}\n")] {
+        let changed = text.replacen(&format!("{rule}\n"), &replacement, 1);
+        assert_ne!(changed, text);
+        let mut rules = kernlink_iptables_restore::Fake::new();
+        rules.set_ruleset(Family::Ipv4, changed.parse().unwrap());
+        proxier.kernel_mut().rules = Box::new(rules);
+        proxier.resync();
+        sync(&mut proxier);
+        assert_in_desired_state(&mut proxier);
+        let services = saved(&mut proxier, Family::Ipv4);
+        let services = services.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap()).unwrap();
+        assert_eq!(services.rules().len(), 4);
+    }
+}
+
+/// Refuses every input that contains a text, naming the edit or only the table.
+struct Refusing {
+    rules: kernlink_iptables_restore::Fake,
+    text: &'static str,
+    names_edit: bool,
+}
+
+impl Iptables for Refusing {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_iptables_restore::Operation],
+    ) -> Vec<Result<(), kernlink_iptables_restore::Error>> {
+        use kernlink_iptables_restore::{Error, Operation, Refused, RefusedKind};
+        let execute = |operation: &Operation| {
+            let Operation::Restore(restore) = operation else {
+                return self.rules.execute(std::slice::from_ref(operation)).remove(0);
+            };
+            let found = restore.tables().find_map(|(table, edits)| {
+                let edit = edits.iter().find(|edit| {
+                    edit.rule().is_some_and(|rule| rule.to_string().contains(self.text))
+                })?;
+                Some((table, edit.clone()))
+            });
+            let Some((table, edit)) = found else {
+                return self.rules.execute(std::slice::from_ref(operation)).remove(0);
+            };
+            // The tables before the refused one are changed.
+            let mut before = kernlink_iptables_restore::Restore::new(restore.family);
+            let mut applied = Vec::new();
+            for (of, edits) in restore.tables().take_while(|(of, _)| *of != table) {
+                before.table_mut(of).extend(edits.iter().cloned());
+                applied.push(of);
+            }
+            self.rules.restore(&before)?;
+            let refused = if self.names_edit {
+                Refused::Edit { table, edit }
+            } else {
+                Refused::Table(table)
+            };
+            Err(Error::Refused {
+                tool: "iptables-restore".into(),
+                refused: Box::new(refused),
+                kind: RefusedKind::Other,
+                text: "refused by the test".into(),
+                status: Some(1),
+                applied,
+            })
+        };
+        operations.iter().map(execute).collect()
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, kernlink_iptables_restore::Error> {
+        self.rules.save(request)
+    }
+}
+
+#[test]
+fn a_service_that_is_refused_affects_no_other_and_is_retried() {
+    for names_edit in [true, false] {
+        let mut kernel = kernel();
+        let mut rules = kernlink_iptables_restore::Fake::new();
+        rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+        kernel.rules = Box::new(Refusing {
+            rules,
+            text: "10.244.3.1",
+            names_edit,
+        });
+        let mut proxier = proxier_on(kernel);
+        let services: Vec<Service> = (0..9).map(service).collect();
+        let slices: Vec<EndpointSlice> = (0..9).map(|number| slice(number, &[1])).collect();
+        for change in [
+            Change::Services(ObjectChange::ReplaceAll(services)),
+            Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
+            Change::synced(Kind::Service),
+            Change::synced(Kind::EndpointSlice),
+            Change::synced(Kind::Node),
+        ] {
+            proxier.change(SOURCE, change);
+        }
+        let start = Instant::now();
+        let synced = proxier.sync(start).unwrap();
+        let failed: Vec<Key> = synced
+            .plan
+            .steps()
+            .zip(synced.report.outcomes())
+            .filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)))
+            .map(|((_, step), _)| step.key.clone())
+            .collect();
+        assert_eq!(
+            failed,
+            [Key::Service(Family::Ipv4, ObjectName::new("ns", "s3"))],
+            "{synced}"
+        );
+        let rules = saved(&mut proxier, Family::Ipv4).to_string();
+        assert!(rules.contains("ns/s2") && rules.contains("ns/s8") && !rules.contains("10.244.3.1"));
+        // The cause is gone: the retry writes it.
+        change_endpoints(&mut proxier, 3, &[2]);
+        let synced = proxier.sync(start + Duration::from_secs(400)).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        assert_in_desired_state(&mut proxier);
+    }
+}
+
+#[test]
+fn tables_that_cannot_be_read_are_written_nevertheless() {
+    let mut kernel = kernel();
+    let mut rules = kernlink_iptables_restore::Fake::new();
+    rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    rules.set_unreadable(Family::Ipv4, Table::Filter);
+    rules.set_unreadable(Family::Ipv4, Table::Nat);
+    kernel.rules = Box::new(rules);
+    let mut proxier = proxier_on(kernel);
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll(vec![service(1)])),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1])])),
+        Change::synced(Kind::Service),
+        Change::synced(Kind::EndpointSlice),
+        Change::synced(Kind::Node),
+    ] {
+        proxier.change(SOURCE, change);
+    }
+    let synced = sync(&mut proxier);
+    assert!(!synced.events.is_empty());
+    assert!(synced.plan.steps().any(|(_, step)| matches!(step.operation, Operation::EnsureJump { .. })));
+    // A change writes no more than otherwise.
+    change_endpoints(&mut proxier, 1, &[2]);
+    let synced = sync(&mut proxier);
+    assert_eq!(synced.plan.len(), 1, "{}", synced.plan);
+}
+
+#[test]
+fn the_data_path_can_run_on_a_thread() {
+    fn is_send<T: Send>() {}
+    is_send::<kernlink_proxier::Proxier<IptablesMode>>();
+}

@@ -1,0 +1,149 @@
+//! Support for tests of iptables mode: a network, a proxier on it, and Services as manifests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kernlink_iptables_restore::{Client, Variant};
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::requires;
+use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
+use kernlink_kubernetes::manifest;
+use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
+use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
+use kernlink_services::SourceId;
+
+/// The ports of the endpoints of every Service in these tests.
+pub(crate) const PORTS: &str =
+    "[{name: web, port: 8080, protocol: TCP}, {name: ask, port: 5353, protocol: UDP}]";
+
+/// The cluster IPs of a [`service`] with a number, one of each family.
+pub(crate) fn cluster_ips(number: u8) -> [IpAddr; 2] {
+    [
+        Ipv4Addr::new(10, 96, 0, number).into(),
+        Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, number.into()).into(),
+    ]
+}
+
+/// A dual-stack Service with ports 80/TCP and 53/UDP. `spec` is the rest of the specification, as fields of a map; `ports` are further
+/// fields of the two ports.
+pub(crate) fn service(name: &str, number: u8, spec: &str, ports: [&str; 2], ingress: &[&str]) -> String {
+    let [v4, v6] = cluster_ips(number);
+    let [tcp, udp] = ports;
+    let ingress: Vec<String> = ingress.iter().map(|ip| format!("{{ip: '{ip}'}}")).collect();
+    let ingress = ingress.join(", ");
+    format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default, creationTimestamp: '2026-01-01T00:00:00Z'}}
+spec: {{clusterIP: '{v4}', clusterIPs: ['{v4}', '{v6}'], ipFamilies: [IPv4, IPv6], {spec},
+  ports: [{{name: web, port: 80, protocol: TCP{tcp}}}, {{name: ask, port: 53, protocol: UDP{udp}}}]}}
+status: {{loadBalancer: {{ingress: [{ingress}]}}}}
+"
+    )
+}
+
+/// The endpoints of a Service: pods of [`Network`] by number, each with the name of its node; a slice for each family.
+pub(crate) fn slices(service: &str, pods: &[(u8, &str)]) -> String {
+    let address = |family: &str, pod: u8| -> IpAddr {
+        match family {
+            "IPv4" => Network::pod_ipv4(pod).into(),
+            _ => Network::pod_ipv6(pod).into(),
+        }
+    };
+    let slice = |family: &str| {
+        let endpoints: Vec<String> = pods
+            .iter()
+            .map(|(pod, node)| format!("{{addresses: ['{}'], nodeName: {node}}}", address(family, *pod)))
+            .collect();
+        format!(
+            "---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+addressType: {family}
+metadata: {{name: {service}-{}, namespace: default, labels: {{kubernetes.io/service-name: {service}}}}}
+ports: {PORTS}
+endpoints: [{}]
+",
+            family.to_lowercase(),
+            endpoints.join(", ")
+        )
+    };
+    slice("IPv4") + &slice("IPv6")
+}
+
+/// kube-proxy's defaults for `node-a` of a cluster with the pods of [`Network`], without sysctls of connection tracking: all namespaces
+/// share some of them.
+pub(crate) fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack = Conntrack {
+        max_per_core: 0,
+        tcp_established: Duration::ZERO,
+        tcp_close_wait: Duration::ZERO,
+        ..Conntrack::default()
+    };
+    let pods = ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap());
+    config.local_detection = LocalDetection::ClusterCidr(pods.into());
+    config.services.node_ips = vec![Network::node_ipv4().into(), Network::node_ipv6().into()];
+    config
+}
+
+/// The kernel of the calling thread's namespace, through one variant of the tools.
+pub(crate) fn kernel(variant: Variant) -> Kernel {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("test").replace("::", "-");
+    // On a tmpfs, and of its own: the namespace is private.
+    let lock = PathBuf::from(format!("/dev/shm/kernlink-iptables-mode-{}-{name}", std::process::id()));
+    let client = Client::new()
+        .with_variant(variant)
+        .with_wait(Duration::from_secs(30))
+        .with_timeout(Duration::from_secs(300))
+        .with_lock_file(lock);
+    let mut kernel = Kernel::open().unwrap();
+    kernel.rules = Box::new(client);
+    kernel
+}
+
+pub(crate) fn proxier(variant: Variant, manifests: &str) -> Proxier {
+    let mut proxier = Proxier::with_data_path(&config(), kernel(variant)).unwrap();
+    replace_objects(&mut proxier, manifests);
+    proxier
+}
+
+/// Replaces all objects by those of these manifests.
+pub(crate) fn replace_objects(proxier: &mut Proxier, manifests: &str) {
+    let objects = manifest::read("test", manifests);
+    assert_eq!(objects.errors, []);
+    for change in objects.into_changes().unwrap() {
+        proxier.change(SourceId(0), change);
+    }
+}
+
+/// Syncs; every step must succeed, and a second process must find nothing to do.
+pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    proxier.resync();
+    let plan = proxier.plan(Instant::now()).unwrap();
+    assert!(plan.is_empty(), "{plan}");
+    synced
+}
+
+/// Runs a test for each variant of the tools, on the node of a new network of pods that all serve [`PORTS`].
+pub(crate) fn for_each_variant(pods: u8, test: impl Fn(Variant, &Network)) {
+    for variant in [Variant::Legacy, Variant::Nft] {
+        eprintln!("{variant}");
+        let network = Network::new(pods);
+        let mut servers: Vec<Server> = network.serve(Protocol::Tcp, 8080);
+        servers.extend(network.serve(Protocol::Udp, 5353));
+        let _on_node = network.node.enter();
+        test(variant, &network);
+    }
+}
+
+/// Ends a test where the kernel lacks what it needs.
+pub(crate) fn has_iptables() -> bool {
+    requires!(return false; Feature::Iptables);
+    true
+}
