@@ -4,6 +4,8 @@ use std::fmt;
 
 use kernlink_services::{Family, ObjectName};
 
+use crate::data_path::Class;
+
 /// What one operation changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -27,6 +29,23 @@ impl Key {
             Key::Fixed(family) | Key::Jump(family, _) | Key::Service(family, _) | Key::Leftovers(family) => {
                 Some(*family)
             }
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn class(&self) -> Class {
+        let (kind, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", false),
+            Key::Fixed(_) => ("fixed_chains", true),
+            Key::Jump(..) => ("jump", true),
+            Key::Service(..) => ("service", false),
+            Key::Leftovers(_) => ("leftovers", false),
+        };
+        Class {
+            kind,
+            family: self.family(),
+            is_shared,
         }
     }
 }

@@ -18,6 +18,7 @@ mod plan;
 mod port_chain;
 mod state;
 pub mod sysctls;
+mod totals;
 
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
@@ -30,7 +31,8 @@ pub use self::listing::Listings;
 pub use self::operation::Operation;
 pub use self::order::Phase;
 pub use self::state::State;
-use crate::data_path::DataPath;
+pub use self::totals::{FamilyTotals, Totals};
+use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
 
@@ -55,6 +57,7 @@ impl DataPath for IptablesMode {
     type Operation = Operation;
     type Phase = Phase;
     type Error = Error;
+    type Totals = Totals;
 
     fn validate(config: &Config) -> Result<(), InvalidConfig> {
         config.validate()
@@ -124,5 +127,13 @@ impl DataPath for IptablesMode {
 
     fn clear_dirty(state: &mut State) {
         state.clear_dirty();
+    }
+
+    fn class(key: &Key) -> Class {
+        key.class()
+    }
+
+    fn totals(state: &State) -> Totals {
+        state.totals()
     }
 }

@@ -1,0 +1,369 @@
+//! Which endpoint replies to which client, and which source address it sees.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::requires;
+use kernlink_kernel_tests::tools;
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
+
+use crate::support::{cluster_ips, for_each_variant, proxier, replace_objects, service, slices, sync};
+
+/// How long a client waits where no answer is expected.
+const SILENCE: Duration = Duration::from_millis(700);
+
+/// Requests to a frontend with several endpoints. The endpoint is chosen at random: all of up to three are chosen with a probability
+/// above 1 - 3e-7.
+const REQUESTS: usize = 40;
+
+const NO_PORTS: [&str; 2] = ["", ""];
+
+/// Both ports of a Service at an address of each family, with the index of the family.
+fn targets(addresses: [IpAddr; 2]) -> impl Iterator<Item = (usize, Protocol, SocketAddr)> {
+    let addresses = addresses.into_iter().enumerate();
+    addresses.flat_map(|(family, address)| {
+        [(Protocol::Tcp, 80), (Protocol::Udp, 53)]
+            .map(|(protocol, port)| (family, protocol, SocketAddr::new(address, port)))
+    })
+}
+
+fn ips(v4: &str, v6: &str) -> [IpAddr; 2] {
+    [v4.parse().unwrap(), v6.parse().unwrap()]
+}
+
+fn node_ips() -> [IpAddr; 2] {
+    [Network::node_ipv4().into(), Network::node_ipv6().into()]
+}
+
+fn client_ips() -> [IpAddr; 2] {
+    [Network::client_ipv4().into(), Network::client_ipv6().into()]
+}
+
+fn pod_ips(number: u8) -> [IpAddr; 2] {
+    [Network::pod_ipv4(number).into(), Network::pod_ipv6(number).into()]
+}
+
+/// The address of the node on the link to a pod: the source that the pod sees of masqueraded packets.
+fn gateway_ips(number: u8) -> [IpAddr; 2] {
+    ips(
+        &format!("10.244.{number}.1"),
+        &format!("fd00:10:244:{number:x}::1"),
+    )
+}
+
+/// Asserts that exactly these servers answer, and see exactly these sources.
+fn assert_served(from: &NetNs, protocol: Protocol, target: SocketAddr, servers: &[&str], sources: &[IpAddr]) {
+    let tally = ask_many(from, protocol, target, REQUESTS);
+    tally.assert_balanced(servers, REQUESTS);
+    assert_eq!(
+        tally.sources,
+        sources.iter().copied().collect::<BTreeSet<_>>(),
+        "{protocol} {target}: {tally:#?}"
+    );
+}
+
+/// Asserts that a request is refused. If the ICMPv6 error arrives while the client is still sending its SYN, only the error for the second
+/// SYN, a second later, is reported to it.
+fn assert_refused(from: &NetNs, protocol: Protocol, target: SocketAddr) {
+    let result = Connection::open(from, protocol, target).and_then(|mut connection| connection.ask());
+    let kind = result.map_err(|error| error.kind());
+    assert_eq!(kind, Err(ErrorKind::ConnectionRefused), "{protocol} {target}");
+}
+
+fn assert_silent(from: &NetNs, protocol: Protocol, target: SocketAddr) {
+    let result = Connection::open_within(SILENCE, from, protocol, target).and_then(|mut c| c.ask());
+    let kind = result.map_err(|error| error.kind());
+    assert!(
+        [Err(ErrorKind::TimedOut), Err(ErrorKind::WouldBlock)].contains(&kind),
+        "{protocol} {target}: {kind:?}"
+    );
+}
+
+#[test]
+fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
+    requires!(Feature::Iptables);
+    for_each_variant(3, |variant, network| {
+        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[])
+            + &slices("web", &[(0, "node-a"), (1, "node-b")]);
+        sync(&mut proxier(variant, &manifests));
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+            let both = ["pod0", "pod1"];
+            assert_served(&network.pods[2], protocol, target, &both, &pod_ips(2)[family..=family]);
+            assert_served(&network.client, protocol, target, &both, &gateways);
+            assert_served(&network.node, protocol, target, &both, &gateways);
+        }
+    });
+}
+
+#[test]
+fn a_pod_reaches_itself_through_its_service() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        sync(&mut proxier(variant, &manifests));
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            let gateway = gateway_ips(0)[family];
+            assert_served(&network.pods[0], protocol, target, &["pod0"], &[gateway]);
+        }
+    });
+}
+
+#[test]
+fn external_traffic_is_masqueraded_with_policy_cluster_and_local_with_policy_local() {
+    requires!(Feature::Iptables);
+    for_each_variant(3, |variant, network| {
+        let spec = |policy: &str, external: [&str; 2]| {
+            format!(
+                "type: LoadBalancer, externalTrafficPolicy: {policy}, externalIPs: ['{}', '{}']",
+                external[0], external[1]
+            )
+        };
+        let pods = [(0, "node-a"), (1, "node-b")];
+        let wide = ["203.0.113.20", "2001:db8:ff::20"];
+        let narrow = ["203.0.113.21", "2001:db8:ff::21"];
+        let manifests = [
+            service(
+                "wide",
+                1,
+                &spec("Cluster", wide),
+                [", nodePort: 30080", ", nodePort: 30053"],
+                &["203.0.113.10", "2001:db8:ff::10"],
+            ),
+            slices("wide", &pods),
+            service(
+                "narrow",
+                2,
+                &(spec("Local", narrow) + ", healthCheckNodePort: 32000"),
+                [", nodePort: 30081", ", nodePort: 30054"],
+                &["203.0.113.11", "2001:db8:ff::11"],
+            ),
+            slices("narrow", &pods),
+        ]
+        .concat();
+        sync(&mut proxier(variant, &manifests));
+        for (family, protocol, target) in targets(node_ips()) {
+            let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
+            let node_port = |offset: u16| {
+                let port = if target.port() == 80 { 30080 } else { 30053 };
+                SocketAddr::new(target.ip(), port + offset)
+            };
+            let at = |pair: [IpAddr; 2]| SocketAddr::new(pair[family], target.port());
+            for target in [node_port(0), at(ips(wide[0], wide[1])), at(ips("203.0.113.10", "2001:db8:ff::10"))] {
+                assert_served(&network.client, protocol, target, &["pod0", "pod1"], &gateways);
+            }
+            let client = client_ips()[family];
+            let pod = pod_ips(2)[family];
+            for target in [
+                node_port(1),
+                at(ips(narrow[0], narrow[1])),
+                at(ips("203.0.113.11", "2001:db8:ff::11")),
+            ] {
+                // The endpoint on this node sees the client. Pods and the node itself use all endpoints.
+                assert_served(&network.client, protocol, target, &["pod0"], &[client]);
+                assert_served(&network.pods[2], protocol, target, &["pod0", "pod1"], &[pod]);
+                assert_served(&network.node, protocol, target, &["pod0", "pod1"], &gateways);
+            }
+        }
+    });
+}
+
+#[test]
+fn without_endpoints_connections_are_rejected_and_without_local_ones_dropped() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        // By default the kernel sends a client six ICMP errors at once and then one per second; this test needs more.
+        tools::set_sysctl("net.ipv4.icmp_ratelimit", "0");
+        tools::set_sysctl("net.ipv6.icmp.ratelimit", "0");
+        let ports = [", nodePort: 30080", ", nodePort: 30053"];
+        let manifests = [
+            service("empty", 1, "type: NodePort", ports, &[]),
+            service(
+                "elsewhere",
+                2,
+                "type: NodePort, externalTrafficPolicy: Local, internalTrafficPolicy: Local",
+                [", nodePort: 30081", ", nodePort: 30054"],
+                &[],
+            ),
+            slices("elsewhere", &[(0, "node-b")]),
+        ]
+        .concat();
+        let mut proxier = proxier(variant, &manifests);
+        sync(&mut proxier);
+        let node_port = |target: SocketAddr, offset: u16, family: usize| {
+            let port = if target.port() == 80 { 30080 } else { 30053 };
+            SocketAddr::new(node_ips()[family], port + offset)
+        };
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            for target in [target, node_port(target, 0, family)] {
+                assert_refused(&network.client, protocol, target);
+            }
+        }
+        for (family, protocol, target) in targets(cluster_ips(2)) {
+            assert_silent(&network.client, protocol, target);
+            assert_silent(&network.client, protocol, node_port(target, 1, family));
+        }
+        // The first endpoint.
+        replace_objects(
+            &mut proxier,
+            &(service("empty", 1, "type: NodePort", ports, &[]) + &slices("empty", &[(0, "node-a")])),
+        );
+        sync(&mut proxier);
+        for (family, protocol, target) in targets(cluster_ips(1)) {
+            for target in [target, node_port(target, 0, family)] {
+                ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn source_ranges_accept_the_sources_in_them_only() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        let manifests = |ranges: &str| {
+            let spec = format!("type: LoadBalancer, loadBalancerSourceRanges: [{ranges}]");
+            service("outer", 1, &spec, NO_PORTS, &["203.0.113.10", "2001:db8:ff::10"])
+                + &slices("outer", &[(0, "node-a")])
+        };
+        let frontends = ips("203.0.113.10", "2001:db8:ff::10");
+        let mut proxier = proxier(variant, &manifests("'192.0.2.0/24', '2001:db8:1::/64'"));
+        sync(&mut proxier);
+        for (_, protocol, target) in targets(frontends) {
+            ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+        }
+        replace_objects(&mut proxier, &manifests("'198.51.100.0/24', '2001:db8:5::/48'"));
+        sync(&mut proxier);
+        for (_, protocol, target) in targets(frontends) {
+            assert_silent(&network.client, protocol, target);
+        }
+        // Ranges concern load-balancer IPs only.
+        for (_, protocol, target) in targets(cluster_ips(1)) {
+            ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+        }
+    });
+}
+
+#[test]
+fn node_ports_are_served_on_loopback_addresses_of_ipv4() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        let ports = [", nodePort: 30080", ", nodePort: 30053"];
+        let manifests = service("web", 1, "type: NodePort", ports, &[]) + &slices("web", &[(0, "node-a")]);
+        sync(&mut proxier(variant, &manifests));
+        for (protocol, port) in [(Protocol::Tcp, 30080), (Protocol::Udp, 30053)] {
+            let target = SocketAddr::new("127.0.0.1".parse().unwrap(), port);
+            assert_served(&network.node, protocol, target, &["pod0"], &gateway_ips(0)[..1]);
+            assert_refused(&network.node, protocol, SocketAddr::new("::1".parse().unwrap(), port));
+        }
+        // Not from another host.
+        network.client.run(|| {
+            tools::set_sysctl("net.ipv4.conf.all.route_localnet", "1");
+            tools::ip(&["route", "add", "127.0.0.9/32", "via", &Network::node_ipv4().to_string()]);
+            tools::ip(&["rule", "add", "pref", "1", "to", "127.0.0.9/32", "lookup", "main"]);
+            tools::ip(&["rule", "del", "pref", "0"]);
+        });
+        let target = SocketAddr::new("127.0.0.9".parse().unwrap(), 30080);
+        assert_silent(&network.client, Protocol::Tcp, target);
+    });
+}
+
+#[test]
+fn with_session_affinity_a_client_keeps_its_endpoint() {
+    requires!(Feature::Iptables);
+    for_each_variant(3, |variant, network| {
+        let sticky = "type: ClusterIP, sessionAffinity: ClientIP, \
+                      sessionAffinityConfig: {clientIP: {timeoutSeconds: 900}}";
+        let manifests = service("sticky", 1, sticky, NO_PORTS, &[])
+            + &slices("sticky", &[(0, "node-a"), (1, "node-a"), (2, "node-a")]);
+        sync(&mut proxier(variant, &manifests));
+        for (_, protocol, target) in targets(cluster_ips(1)) {
+            let tally = ask_many(&network.client, protocol, target, REQUESTS);
+            assert_eq!((tally.answers.len(), tally.failures.len()), (1, 0), "{tally:#?}");
+            // Also after a restart.
+            sync(&mut proxier(variant, &manifests));
+            let again = ask_many(&network.client, protocol, target, 3);
+            assert!(again.answers.keys().eq(tally.answers.keys()), "{tally:#?} {again:#?}");
+        }
+    });
+}
+
+#[test]
+fn connections_go_on_while_services_change_and_new_ones_reach_the_new_endpoints() {
+    requires!(Feature::Iptables);
+    for_each_variant(3, |variant, network| {
+        let manifests = |pods: &[(u8, &str)], others: u8| {
+            let web = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", pods);
+            (2..2 + others).fold(web, |text, number| {
+                let name = format!("other{number}");
+                text + &service(&name, number, "type: ClusterIP", NO_PORTS, &[]) + &slices(&name, &[(2, "node-a")])
+            })
+        };
+        let mut proxier = proxier(variant, &manifests(&[(0, "node-a")], 3));
+        sync(&mut proxier);
+        let [v4, v6] = cluster_ips(1).map(|address| SocketAddr::new(address, 80));
+        let mut connections =
+            [v4, v6].map(|target| Connection::open(&network.client, Protocol::Tcp, target).unwrap());
+        for (pods, others) in [
+            (&[(0, "node-a"), (1, "node-a")][..], 3),
+            (&[(1, "node-a")], 0),
+            (&[(1, "node-a"), (2, "node-a")], 6),
+        ] {
+            replace_objects(&mut proxier, &manifests(pods, others));
+            sync(&mut proxier);
+            for connection in &mut connections {
+                assert_eq!(connection.ask().unwrap().server, "pod0");
+            }
+            let names: Vec<String> = pods.iter().map(|(pod, _)| format!("pod{pod}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            for target in [v4, v6] {
+                let tally = ask_many(&network.client, Protocol::Tcp, target, REQUESTS);
+                tally.assert_balanced(&names, REQUESTS);
+            }
+        }
+    });
+}
+
+#[test]
+fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        let tool = |name: &str| {
+            let infix = match variant {
+                kernlink_iptables_restore::Variant::Legacy => "legacy",
+                kernlink_iptables_restore::Variant::Nft => "nft",
+            };
+            name.replacen("tables", &format!("tables-{infix}"), 1)
+        };
+        for name in ["iptables", "ip6tables"] {
+            let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
+            run(&["-t", "nat", "-N", "FOREIGN"]);
+            run(&["-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN"]);
+            run(&["-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN"]);
+        }
+        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        let mut proxier = proxier(variant, &manifests);
+        sync(&mut proxier);
+        // A firewall reload: everything in table nat is flushed, then the foreign rules are written.
+        for name in ["iptables", "ip6tables"] {
+            let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
+            run(&["-t", "nat", "-F"]);
+            run(&["-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN"]);
+            run(&["-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN"]);
+        }
+        proxier.resync();
+        sync(&mut proxier);
+        for (_, protocol, target) in targets(cluster_ips(1)) {
+            ask_many(&network.client, protocol, target, 2).assert_balanced(&["pod0"], 0);
+        }
+        for name in ["iptables-save", "ip6tables-save"] {
+            let saved = tools::must(&tool(name), &["-t", "nat"]);
+            assert!(saved.contains("-A FOREIGN -p tcp -m tcp --dport 9 -j RETURN"), "{saved}");
+            assert!(saved.contains("-A PREROUTING -j FOREIGN"), "{saved}");
+        }
+    });
+}
