@@ -18,7 +18,8 @@ use kernlink_iptables_restore::{Edit, Iptables, Ruleset, Save, Style, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{Config, IptablesMode, Kernel, Key, Operation, Proxier, Synced};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
+    SourceId,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -59,7 +60,8 @@ fn config() -> Config {
 fn kernel() -> Kernel {
     let mut kernel = Kernel::fake();
     let eth0 = LinkName::new("eth0").unwrap();
-    let addresses = ["192.0.2.1", "2001:db8::1"].map(|text| LinkAddress::host(text.parse().unwrap()).unwrap());
+    let addresses =
+        ["192.0.2.1", "2001:db8::1"].map(|text| LinkAddress::host(text.parse().unwrap()).unwrap());
     kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
     let mut rules = kernlink_iptables_restore::Fake::new();
     rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
@@ -74,7 +76,13 @@ fn proxier_on(kernel: Kernel) -> Proxier {
 fn saved(proxier: &mut Proxier, family: Family) -> Ruleset {
     let mut rules = Ruleset::new();
     for table in [Table::Filter, Table::Nat] {
-        rules.merge(proxier.kernel_mut().rules.save(&Save::table(family, table)).unwrap());
+        rules.merge(
+            proxier
+                .kernel_mut()
+                .rules
+                .save(&Save::table(family, table))
+                .unwrap(),
+        );
     }
     rules
 }
@@ -85,7 +93,10 @@ fn owned_lines(text: &str, family: Family) -> BTreeSet<String> {
     let ruleset: Ruleset = text.parse().unwrap();
     let mut lines = BTreeSet::new();
     for (table, rules) in ruleset.tables() {
-        for (name, chain) in rules.chains().filter(|(name, _)| name.as_str().starts_with("KUBE-")) {
+        for (name, chain) in rules
+            .chains()
+            .filter(|(name, _)| name.as_str().starts_with("KUBE-"))
+        {
             let is_shared = !name.as_str().starts_with("KUBE-S") || name.as_str() == "KUBE-SERVICES";
             lines.insert(format!("{table} {name}"));
             for (position, rule) in chain.rules().enumerate() {
@@ -124,7 +135,9 @@ fn assert_in_desired_state(proxier: &mut Proxier) {
             Vec::<&String>::new(),
             "{family}: missing"
         );
-        let services = kernel.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap()).unwrap();
+        let services = kernel
+            .chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap())
+            .unwrap();
         let last = services.rules().last().unwrap().to_string();
         assert!(last.contains("this must be the last rule"), "{last}");
     }
@@ -132,7 +145,10 @@ fn assert_in_desired_state(proxier: &mut Proxier) {
 
 fn assert_foreign_unchanged(proxier: &mut Proxier) {
     let rules = saved(proxier, Family::Ipv4).to_string();
-    for line in FOREIGN.lines().filter(|line| line.starts_with("-A") || line.starts_with(":FOREIGN")) {
+    for line in FOREIGN
+        .lines()
+        .filter(|line| line.starts_with("-A") || line.starts_with(":FOREIGN"))
+    {
         assert!(rules.contains(line), "{line} is missing in\n{rules}");
     }
 }
@@ -250,7 +266,10 @@ fn a_changed_endpoint_writes_the_chains_of_its_service_only() {
         let chains = changed_chains(&synced);
         // The selection, the new and the former endpoint.
         assert_eq!(chains.len(), 3, "{chains:?}");
-        assert!(chains.iter().all(|chain| chain.starts_with("KUBE-S")), "{chains:?}");
+        assert!(
+            chains.iter().all(|chain| chain.starts_with("KUBE-S")),
+            "{chains:?}"
+        );
         assert_in_desired_state(&mut proxier);
     }
 }
@@ -269,7 +288,10 @@ fn a_new_service_does_not_write_the_rules_of_others() {
             _ => Vec::new(),
         })
         .collect();
-    let shared: Vec<&&Edit> = edits.iter().filter(|edit| edit.chain().as_str() == "KUBE-SERVICES").collect();
+    let shared: Vec<&&Edit> = edits
+        .iter()
+        .filter(|edit| edit.chain().as_str() == "KUBE-SERVICES")
+        .collect();
     assert!(matches!(shared[..], [Edit::Insert { .. }]), "{shared:?}");
     assert_in_desired_state(&mut proxier);
 }
@@ -324,7 +346,9 @@ fn a_rule_that_another_program_removed_or_added_twice_is_repaired() {
         sync(&mut proxier);
         assert_in_desired_state(&mut proxier);
         let services = saved(&mut proxier, Family::Ipv4);
-        let services = services.chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap()).unwrap();
+        let services = services
+            .chain(Table::Nat, &"KUBE-SERVICES".parse().unwrap())
+            .unwrap();
         assert_eq!(services.rules().len(), 4);
     }
 }
@@ -348,7 +372,8 @@ impl Iptables for Refusing {
             };
             let found = restore.tables().find_map(|(table, edits)| {
                 let edit = edits.iter().find(|edit| {
-                    edit.rule().is_some_and(|rule| rule.to_string().contains(self.text))
+                    edit.rule()
+                        .is_some_and(|rule| rule.to_string().contains(self.text))
                 })?;
                 Some((table, edit.clone()))
             });
@@ -452,7 +477,12 @@ fn tables_that_cannot_be_read_are_written_nevertheless() {
     }
     let synced = sync(&mut proxier);
     assert!(!synced.events.is_empty());
-    assert!(synced.plan.steps().any(|(_, step)| matches!(step.operation, Operation::EnsureJump { .. })));
+    assert!(
+        synced
+            .plan
+            .steps()
+            .any(|(_, step)| matches!(step.operation, Operation::EnsureJump { .. }))
+    );
     // A change writes no more than otherwise.
     change_endpoints(&mut proxier, 1, &[2]);
     let synced = sync(&mut proxier);

@@ -106,10 +106,16 @@ fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
             table = name;
         } else if let Some(chain) = line.strip_prefix(':') {
             let name = chain.split(' ').next().unwrap();
-            assert!(chains.insert(format!("{table} {name}"), Vec::new()).is_none(), "{line}");
+            assert!(
+                chains.insert(format!("{table} {name}"), Vec::new()).is_none(),
+                "{line}"
+            );
         } else if let Some(rule) = line.strip_prefix("-A ") {
             let name = rule.split(' ').next().unwrap();
-            chains.get_mut(&format!("{table} {name}")).expect(line).push(line.to_owned());
+            chains
+                .get_mut(&format!("{table} {name}"))
+                .expect(line)
+                .push(line.to_owned());
         }
     }
     for chain in SHARED {
@@ -117,7 +123,10 @@ fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
             rules.sort_by_key(|rule| {
                 let comment = rule.split_once("--comment ").map_or("", |(_, comment)| comment);
                 let label = comment.trim_start_matches('"').split([' ', '"']).next();
-                (rule.contains("must be the last rule"), label.unwrap_or_default().to_owned())
+                (
+                    rule.contains("must be the last rule"),
+                    label.unwrap_or_default().to_owned(),
+                )
             });
         }
     }

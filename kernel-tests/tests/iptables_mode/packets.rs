@@ -93,7 +93,13 @@ fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
         for (family, protocol, target) in targets(cluster_ips(1)) {
             let gateways = [gateway_ips(0)[family], gateway_ips(1)[family]];
             let both = ["pod0", "pod1"];
-            assert_served(&network.pods[2], protocol, target, &both, &pod_ips(2)[family..=family]);
+            assert_served(
+                &network.pods[2],
+                protocol,
+                target,
+                &both,
+                &pod_ips(2)[family..=family],
+            );
             assert_served(&network.client, protocol, target, &both, &gateways);
             assert_served(&network.node, protocol, target, &both, &gateways);
         }
@@ -104,7 +110,8 @@ fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
 fn a_pod_reaches_itself_through_its_service() {
     requires!(Feature::Iptables);
     for_each_variant(1, |variant, network| {
-        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        let manifests =
+            service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
         sync(&mut proxier(variant, &manifests));
         for (family, protocol, target) in targets(cluster_ips(1)) {
             let gateway = gateway_ips(0)[family];
@@ -153,7 +160,11 @@ fn external_traffic_is_masqueraded_with_policy_cluster_and_local_with_policy_loc
                 SocketAddr::new(target.ip(), port + offset)
             };
             let at = |pair: [IpAddr; 2]| SocketAddr::new(pair[family], target.port());
-            for target in [node_port(0), at(ips(wide[0], wide[1])), at(ips("203.0.113.10", "2001:db8:ff::10"))] {
+            for target in [
+                node_port(0),
+                at(ips(wide[0], wide[1])),
+                at(ips("203.0.113.10", "2001:db8:ff::10")),
+            ] {
                 assert_served(&network.client, protocol, target, &["pod0", "pod1"], &gateways);
             }
             let client = client_ips()[family];
@@ -258,12 +269,22 @@ fn node_ports_are_served_on_loopback_addresses_of_ipv4() {
         for (protocol, port) in [(Protocol::Tcp, 30080), (Protocol::Udp, 30053)] {
             let target = SocketAddr::new("127.0.0.1".parse().unwrap(), port);
             assert_served(&network.node, protocol, target, &["pod0"], &gateway_ips(0)[..1]);
-            assert_refused(&network.node, protocol, SocketAddr::new("::1".parse().unwrap(), port));
+            assert_refused(
+                &network.node,
+                protocol,
+                SocketAddr::new("::1".parse().unwrap(), port),
+            );
         }
         // Not from another host.
         network.client.run(|| {
             tools::set_sysctl("net.ipv4.conf.all.route_localnet", "1");
-            tools::ip(&["route", "add", "127.0.0.9/32", "via", &Network::node_ipv4().to_string()]);
+            tools::ip(&[
+                "route",
+                "add",
+                "127.0.0.9/32",
+                "via",
+                &Network::node_ipv4().to_string(),
+            ]);
             tools::ip(&["rule", "add", "pref", "1", "to", "127.0.0.9/32", "lookup", "main"]);
             tools::ip(&["rule", "del", "pref", "0"]);
         });
@@ -287,7 +308,10 @@ fn with_session_affinity_a_client_keeps_its_endpoint() {
             // Also after a restart.
             sync(&mut proxier(variant, &manifests));
             let again = ask_many(&network.client, protocol, target, 3);
-            assert!(again.answers.keys().eq(tally.answers.keys()), "{tally:#?} {again:#?}");
+            assert!(
+                again.answers.keys().eq(tally.answers.keys()),
+                "{tally:#?} {again:#?}"
+            );
         }
     });
 }
@@ -300,7 +324,8 @@ fn connections_go_on_while_services_change_and_new_ones_reach_the_new_endpoints(
             let web = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", pods);
             (2..2 + others).fold(web, |text, number| {
                 let name = format!("other{number}");
-                text + &service(&name, number, "type: ClusterIP", NO_PORTS, &[]) + &slices(&name, &[(2, "node-a")])
+                text + &service(&name, number, "type: ClusterIP", NO_PORTS, &[])
+                    + &slices(&name, &[(2, "node-a")])
             })
         };
         let mut proxier = proxier(variant, &manifests(&[(0, "node-a")], 3));
@@ -342,17 +367,22 @@ fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
         for name in ["iptables", "ip6tables"] {
             let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
             run(&["-t", "nat", "-N", "FOREIGN"]);
-            run(&["-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN"]);
+            run(&[
+                "-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN",
+            ]);
             run(&["-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN"]);
         }
-        let manifests = service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
+        let manifests =
+            service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices("web", &[(0, "node-a")]);
         let mut proxier = proxier(variant, &manifests);
         sync(&mut proxier);
         // A firewall reload: everything in table nat is flushed, then the foreign rules are written.
         for name in ["iptables", "ip6tables"] {
             let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
             run(&["-t", "nat", "-F"]);
-            run(&["-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN"]);
+            run(&[
+                "-t", "nat", "-A", "FOREIGN", "-p", "tcp", "--dport", "9", "-j", "RETURN",
+            ]);
             run(&["-t", "nat", "-A", "PREROUTING", "-j", "FOREIGN"]);
         }
         proxier.resync();
@@ -362,7 +392,10 @@ fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
         }
         for name in ["iptables-save", "ip6tables-save"] {
             let saved = tools::must(&tool(name), &["-t", "nat"]);
-            assert!(saved.contains("-A FOREIGN -p tcp -m tcp --dport 9 -j RETURN"), "{saved}");
+            assert!(
+                saved.contains("-A FOREIGN -p tcp -m tcp --dport 9 -j RETURN"),
+                "{saved}"
+            );
             assert!(saved.contains("-A PREROUTING -j FOREIGN"), "{saved}");
         }
     });

@@ -93,7 +93,10 @@ pub(crate) fn kernel(variant: Variant) -> Kernel {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("test").replace("::", "-");
     // On a tmpfs, and of its own: the namespace is private.
-    let lock = PathBuf::from(format!("/dev/shm/kernlink-iptables-mode-{}-{name}", std::process::id()));
+    let lock = PathBuf::from(format!(
+        "/dev/shm/kernlink-iptables-mode-{}-{name}",
+        std::process::id()
+    ));
     let client = Client::new()
         .with_variant(variant)
         .with_wait(Duration::from_secs(30))
@@ -138,7 +141,10 @@ pub(crate) fn for_each_variant(pods: u8, test: impl Fn(Variant, &Network)) {
         servers.extend(network.serve(Protocol::Udp, 5353));
         let _on_node = network.node.enter();
         // As on every node: cluster IPs are routed somewhere until rules translate or reject them.
-        for gateway in [IpAddr::from(Network::client_ipv4()), Network::client_ipv6().into()] {
+        for gateway in [
+            IpAddr::from(Network::client_ipv4()),
+            Network::client_ipv6().into(),
+        ] {
             tools::ip(&["route", "add", "default", "via", &gateway.to_string()]);
         }
         test(variant, &network);

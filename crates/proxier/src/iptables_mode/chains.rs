@@ -5,11 +5,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use kernlink_iptables_restore::matches::{AddressType, ConntrackMatch, ConntrackState, ConntrackStates, MarkMatch};
-use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
-use kernlink_iptables_restore::{
-    Argument, ChainName, Condition, Match, Network, Rule, Table, Target,
+use kernlink_iptables_restore::matches::{
+    AddressType, ConntrackMatch, ConntrackState, ConntrackStates, MarkMatch,
 };
+use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
+use kernlink_iptables_restore::{Argument, ChainName, Condition, Match, Network, Rule, Table, Target};
 use kernlink_services::{Family, NodeFacts};
 
 use super::config::Config;
@@ -308,11 +308,7 @@ fn node_port_rules(config: &Config, family: Family, node: &NodeFacts) -> Vec<Rul
         .filter(|_| serves_loopback)
         .chain(node.node_port_addresses(family));
     addresses
-        .map(|address| {
-            rule()
-                .with(Match::destination(Network::host(*address)))
-                .jump(to)
-        })
+        .map(|address| rule().with(Match::destination(Network::host(*address))).jump(to))
         .collect()
 }
 

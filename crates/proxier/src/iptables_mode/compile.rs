@@ -9,9 +9,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::AddressType;
 use kernlink_iptables_restore::{ChainName, Condition, Match, Network, Rule, Target};
-use kernlink_services::{
-    ChosenEndpoint, Family, Frontend, FrontendKind, ServicePort, TrafficPolicy,
-};
+use kernlink_services::{ChosenEndpoint, Family, Frontend, FrontendKind, ServicePort, TrafficPolicy};
 
 use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, LOOPBACK_IPV4, nfacct};
 use super::config::Config;
@@ -246,7 +244,10 @@ impl Compiler<'_> {
             }
             if let Some((comment, target)) = &refusal {
                 let rule = self.capture(comment.clone(), frontend.address, frontend.port);
-                self.push(FixedChain::FilterExternalServices, rule.with_target(target.clone()));
+                self.push(
+                    FixedChain::FilterExternalServices,
+                    rule.with_target(target.clone()),
+                );
             }
         }
         for frontend in of_kind(FrontendKind::LoadBalancer).filter(|_| has_any) {
@@ -267,7 +268,10 @@ impl Compiler<'_> {
         if let Some((comment, target)) = &refusal {
             for frontend in of_kind(FrontendKind::LoadBalancer) {
                 let rule = self.capture(comment.clone(), frontend.address, frontend.port);
-                self.push(FixedChain::FilterExternalServices, rule.with_target(target.clone()));
+                self.push(
+                    FixedChain::FilterExternalServices,
+                    rule.with_target(target.clone()),
+                );
             }
         }
         if let Some(number) = node_port {

@@ -93,7 +93,10 @@ impl Config {
         let is_permitted = match &self.services.node_port_addresses {
             NodePortAddresses::All => true,
             NodePortAddresses::Networks(nets) => {
-                let mut nets = nets.iter().filter(|net| Family::of(net.addr()) == Family::Ipv4).peekable();
+                let mut nets = nets
+                    .iter()
+                    .filter(|net| Family::of(net.addr()) == Family::Ipv4)
+                    .peekable();
                 // Without a network of the family all its addresses are permitted.
                 nets.peek().is_none() || nets.any(overlaps_loopback)
             }

@@ -75,11 +75,13 @@ impl Kernel {
                 }
                 (Operation::Sysctl(sysctl), _) => {
                     let outcome = self.sysctls.execute(std::slice::from_ref(sysctl)).pop();
-                    outcomes.push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
+                    outcomes
+                        .push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
                 }
                 (Operation::EnsureJump { operation, .. }, _) => {
                     let outcome = self.rules.execute(std::slice::from_ref(&**operation)).pop();
-                    outcomes.push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
+                    outcomes
+                        .push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
                 }
                 (Operation::Write(_), None) => {}
             }
@@ -113,7 +115,11 @@ impl Kernel {
                 }
             }
         };
-        let Some(family) = parts.first().and_then(|&part| writes.get(part)).map(|write| write.family()) else {
+        let Some(family) = parts
+            .first()
+            .and_then(|&part| writes.get(part))
+            .map(|write| write.family())
+        else {
             return;
         };
         let mut restore = Restore::new(family);
@@ -139,9 +145,11 @@ impl Kernel {
         // The tables before the refused one are written and stay as they are.
         let written: Vec<Table> = written.iter().chain(applied).copied().collect();
         let named = match &**refused {
-            Refused::Edit { table, edit } => parts
-                .iter()
-                .position(|&part| writes.get(part).is_some_and(|write| has_edit(write, *table, edit))),
+            Refused::Edit { table, edit } => parts.iter().position(|&part| {
+                writes
+                    .get(part)
+                    .is_some_and(|write| has_edit(write, *table, edit))
+            }),
             _ => None,
         };
         match (named, parts) {

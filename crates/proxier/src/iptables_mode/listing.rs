@@ -87,7 +87,11 @@ impl State {
             }
             for chain in fixed {
                 for rule in self.shared_rules(chain, family) {
-                    line(format!("-A {} {}", chain.text(), kube_proxy_text(&in_order(rule))));
+                    line(format!(
+                        "-A {} {}",
+                        chain.text(),
+                        kube_proxy_text(&in_order(rule))
+                    ));
                 }
                 for rule in self.static_rules(chain, family) {
                     line(format!("-A {} {}", chain.text(), kube_proxy_text(&rule)));

@@ -53,7 +53,11 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
     let mut events = Vec::new();
     state.configure_sysctls(processors());
-    let names: Vec<Box<str>> = state.sysctls.iter_desired().map(|(name, _)| name.clone()).collect();
+    let names: Vec<Box<str>> = state
+        .sysctls
+        .iter_desired()
+        .map(|(name, _)| name.clone())
+        .collect();
     let mut values = Vec::new();
     for name in names {
         match kernel.sysctls.read(&name) {

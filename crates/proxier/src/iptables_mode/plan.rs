@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Restore, Rule, Table};
+use kernlink_iptables_restore::{
+    ChainName, Edit, Operation as RulesOperation, Position, Restore, Rule, Table,
+};
 use kernlink_services::Family;
 
 use super::IptablesMode;
@@ -70,7 +72,10 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
     if !state.is_fixed_dirty(family) {
         let is_waiting = !state.is_fixed_in_place(family);
         return Fixed {
-            needs: is_waiting.then_some(Need::Waiting(Key::Fixed(family))).into_iter().collect(),
+            needs: is_waiting
+                .then_some(Need::Waiting(Key::Fixed(family)))
+                .into_iter()
+                .collect(),
             rewritten: BTreeSet::new(),
         };
     }
@@ -92,7 +97,9 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
                 fixed.rewritten.insert(chain);
                 write.effects.rewritten.push(chain);
                 write.edit(chain.table(), Edit::declare(name));
-                let rules = rules.into_iter().map(|rule| (chain.table(), Edit::append(name, rule)));
+                let rules = rules
+                    .into_iter()
+                    .map(|rule| (chain.table(), Edit::append(name, rule)));
                 rules_and_edits.extend(rules);
             }
             Change::Edits(edits) => {
@@ -103,7 +110,9 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
     }
     // kube-proxy has the jumps to this chain in both families, and rules in it in one.
     let firewall = FixedChain::FilterFirewall;
-    if !observed.contains_key(&firewall) && !FixedChain::of(state.config(), family).any(|chain| chain == firewall) {
+    if !observed.contains_key(&firewall)
+        && !FixedChain::of(state.config(), family).any(|chain| chain == firewall)
+    {
         write.edit(firewall.table(), Edit::declare(firewall.name()));
         write.effects.fixed.push(firewall);
     }
@@ -123,7 +132,13 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
     }
     if !write.is_empty() {
         let key = Key::Fixed(family);
-        let need = builder.push(Phase::Fixed, key, Subject::DataPath, write.finish(Key::Fixed(family)), Needs::none());
+        let need = builder.push(
+            Phase::Fixed,
+            key,
+            Subject::DataPath,
+            write.finish(Key::Fixed(family)),
+            Needs::none(),
+        );
         fixed.needs.push(need);
     }
     if !state.is_readable(family) {
@@ -158,9 +173,18 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
     let texts: Vec<Box<str>> = rules.iter().map(|rule| rule_text(rule, family)).collect();
     if chain == FixedChain::FilterFirewall {
         // The kubelet has rules in this chain too.
-        let missing = rules.iter().zip(&texts).filter(|(_, text)| !found.rules.contains(text));
-        let edits: Vec<Edit> = missing.map(|(rule, _)| Edit::append(name, rule.clone())).collect();
-        return if edits.is_empty() { Change::None } else { Change::Edits(edits) };
+        let missing = rules
+            .iter()
+            .zip(&texts)
+            .filter(|(_, text)| !found.rules.contains(text));
+        let edits: Vec<Edit> = missing
+            .map(|(rule, _)| Edit::append(name, rule.clone()))
+            .collect();
+        return if edits.is_empty() {
+            Change::None
+        } else {
+            Change::Edits(edits)
+        };
     }
     if !chain.is_shared() {
         let is_equal = found.rules == texts && !found.has_unreadable;
@@ -170,7 +194,10 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
         return Change::Rewrite;
     }
     // The rules that do not depend on Services must be the last ones, in order.
-    let has_former = found.own.iter().any(|text| found.rules.contains(text) && !texts.contains(text));
+    let has_former = found
+        .own
+        .iter()
+        .any(|text| found.rules.contains(text) && !texts.contains(text));
     if found.rules.ends_with(&texts) && !has_former {
         return Change::None;
     }
@@ -212,15 +239,27 @@ fn plan_services(
             None if difference.observed.is_some() => None,
             None => continue,
         };
-        parts.entry(difference.subject).or_default().chains.push((name, content));
+        parts
+            .entry(difference.subject)
+            .or_default()
+            .chains
+            .push((name, content));
     }
     for difference in state.rules[family.index()].differences() {
         let key = difference.key;
         let is_rewritten = fixed.rewritten.contains(&key.chain);
         let is_observed = difference.observed.is_some() && !is_rewritten;
         match (difference.desired.is_some(), is_observed) {
-            (true, false) => parts.entry(difference.subject).or_default().rules.push((key.clone(), true)),
-            (false, true) => parts.entry(difference.subject).or_default().rules.push((key.clone(), false)),
+            (true, false) => parts
+                .entry(difference.subject)
+                .or_default()
+                .rules
+                .push((key.clone(), true)),
+            (false, true) => parts
+                .entry(difference.subject)
+                .or_default()
+                .rules
+                .push((key.clone(), false)),
             _ => {}
         }
     }
@@ -233,7 +272,13 @@ fn plan_services(
                 let key = Key::Service(family, name.clone());
                 touched.insert(key.clone(), part.touched());
                 let needs = Needs::all(fixed.needs.iter().cloned());
-                builder.push(Phase::Services, key.clone(), subject, part.write(family, key), needs);
+                builder.push(
+                    Phase::Services,
+                    key.clone(),
+                    subject,
+                    part.write(family, key),
+                    needs,
+                );
             }
             _ => leftovers = Some(part),
         }
@@ -242,14 +287,22 @@ fn plan_services(
         let key = Key::Leftovers(family);
         touched.insert(key.clone(), part.touched());
         let needs = Needs::all(fixed.needs.iter().cloned());
-        builder.push(Phase::Leftovers, key.clone(), Subject::DataPath, part.write(family, key), needs);
+        builder.push(
+            Phase::Leftovers,
+            key.clone(),
+            Subject::DataPath,
+            part.write(family, key),
+            needs,
+        );
     }
 }
 
 impl Part {
     fn touched(&self) -> Vec<Touched> {
         let chains = self.chains.iter().map(|(name, _)| Touched::Chain(*name));
-        chains.chain(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone()))).collect()
+        chains
+            .chain(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone())))
+            .collect()
     }
 
     /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
@@ -258,7 +311,10 @@ impl Part {
         let mut writer = Writer::new(family);
         for (name, content) in &self.chains {
             let is_deleted = content.is_none();
-            writer.effects.chains.push((*name, content.as_ref().map(|(_, fingerprint)| *fingerprint)));
+            writer
+                .effects
+                .chains
+                .push((*name, content.as_ref().map(|(_, fingerprint)| *fingerprint)));
             if !is_deleted {
                 writer.edit(Table::Nat, Edit::declare(*name));
             }
@@ -276,9 +332,15 @@ impl Part {
         }
         // Inserted at the top one after the other, so the last one is first.
         for (key, is_added) in self.rules.into_iter().rev() {
-            let Ok(rule) = key.text.parse::<Rule>() else { continue };
+            let Ok(rule) = key.text.parse::<Rule>() else {
+                continue;
+            };
             let name = key.chain.name();
-            let edit = if is_added { Edit::insert(name, rule) } else { Edit::delete(name, rule) };
+            let edit = if is_added {
+                Edit::insert(name, rule)
+            } else {
+                Edit::delete(name, rule)
+            };
             writer.edit(key.chain.table(), edit);
             writer.effects.rules.push((key.chain, key.text, is_added));
         }

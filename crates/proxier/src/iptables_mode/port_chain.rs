@@ -12,7 +12,8 @@ use kernlink_iptables_restore::matches::{
 };
 use kernlink_iptables_restore::targets::Nat;
 use kernlink_iptables_restore::{
-    ChainName, Comment, Condition, Match, Network, PortRange, Protocol as IpProtocol, RecentName, Rule, Target,
+    ChainName, Comment, Condition, Match, Network, PortRange, Protocol as IpProtocol, RecentName, Rule,
+    Target,
 };
 use kernlink_services::Protocol;
 
@@ -165,9 +166,7 @@ impl ExternalChain {
 
 impl FirewallChain {
     fn rules(&self) -> Vec<Rule> {
-        let rule = || {
-            Rule::new().with(self.label.comment(|label| format!("{label} loadbalancer IP")))
-        };
+        let rule = || Rule::new().with(self.label.comment(|label| format!("{label} loadbalancer IP")));
         let sources = self.ranges.iter().map(|range| Network::from(*range));
         let own = self.node_sources.iter().copied().map(Network::host);
         let mut rules: Vec<Rule> = sources
@@ -175,9 +174,13 @@ impl FirewallChain {
             .map(|source| rule().with(Match::source(source)).jump(self.external))
             .collect();
         // Packets that are not translated here have the load-balancer IP as their destination, and are dropped in `KUBE-PROXY-FIREWALL`.
-        rules.push(Rule::new().with(self.label.comment(|label| {
-            format!("other traffic to {label} will be dropped by KUBE-PROXY-FIREWALL")
-        })));
+        rules.push(
+            Rule::new().with(
+                self.label.comment(|label| {
+                    format!("other traffic to {label} will be dropped by KUBE-PROXY-FIREWALL")
+                }),
+            ),
+        );
         rules
     }
 }
@@ -202,8 +205,17 @@ impl SelectChain {
                 rules.push(rule(endpoint).with(Match::Recent(Box::new(recent))).jump(*chain));
             }
         }
-        let mut left: u64 = self.endpoints.iter().map(|selected| u64::from(selected.weight)).sum();
-        for Selected { chain, endpoint, weight } in &self.endpoints {
+        let mut left: u64 = self
+            .endpoints
+            .iter()
+            .map(|selected| u64::from(selected.weight))
+            .sum();
+        for Selected {
+            chain,
+            endpoint,
+            weight,
+        } in &self.endpoints
+        {
             let mut rule = rule(endpoint);
             let weight = u64::from(*weight);
             if left > weight {

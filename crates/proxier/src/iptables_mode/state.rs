@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernlink_iptables_restore::{ChainName, Rule, Style};
-use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services};
+use kernlink_services::{
+    Changes, Event, Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
+};
 
 use super::chains::{Counters, FixedChain, static_rules};
 use super::compile::{Compiled, Inputs, compile};
@@ -177,7 +179,9 @@ impl State {
             let endpoints = services.port(*id).map_or(0, |port| {
                 port.endpoints.cluster.len().max(port.endpoints.local.len())
             });
-            let before = self.port_mut(*id).map(|port| std::mem::replace(&mut port.endpoints, endpoints));
+            let before = self
+                .port_mut(*id)
+                .map(|port| std::mem::replace(&mut port.endpoints, endpoints));
             self.endpoints = (self.endpoints + endpoints).saturating_sub(before.unwrap_or(0));
         }
         let has_comments = self.endpoints <= MOST_ENDPOINTS_WITH_COMMENTS;

@@ -7,7 +7,12 @@ use crate::netfilter::Sysctl;
 #[must_use]
 pub fn sysctls(config: &Config, processors: u32) -> Vec<Sysctl> {
     let mut sysctls = config.conntrack.sysctls(processors);
-    if config.serves_loopback_node_ports() && config.services.families.contains(&kernlink_services::Family::Ipv4) {
+    if config.serves_loopback_node_ports()
+        && config
+            .services
+            .families
+            .contains(&kernlink_services::Family::Ipv4)
+    {
         // Packets to node ports on loopback addresses leave with a loopback source until they are masqueraded.
         sysctls.push(Sysctl::new("net.ipv4.conf.all.route_localnet", "1"));
     }
