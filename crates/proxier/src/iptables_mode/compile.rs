@@ -162,7 +162,9 @@ impl Compiler<'_> {
 
     /// Whether any endpoint, on any node, receives traffic.
     fn has_any(&self) -> bool {
-        self.port.endpoints.has_any && !(self.cluster.is_empty() && !self.port.endpoints.cluster.is_empty())
+        // All endpoints may have the weight 0.
+        let have_weight = !self.cluster.is_empty() || self.port.endpoints.cluster.is_empty();
+        self.port.endpoints.has_any && have_weight
     }
 
     /// What happens to traffic of a policy.

@@ -209,10 +209,14 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
     Change::Edits(edits)
 }
 
+/// The rules of a chain, and their fingerprint.
+type Content = (Vec<Rule>, Fingerprint);
+
 /// What is written for one Service.
 #[derive(Default)]
 struct Part {
-    chains: Vec<(ChainName, Option<(Vec<Rule>, Fingerprint)>)>,
+    /// Chains with their content; `None` for those that are deleted.
+    chains: Vec<(ChainName, Option<Content>)>,
     /// Rules in shared chains, with whether they are added.
     rules: Vec<(RuleKey, bool)>,
 }

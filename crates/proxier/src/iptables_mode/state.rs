@@ -259,7 +259,6 @@ impl State {
         }
     }
 
-    #[expect(clippy::type_complexity, reason = "the two tables of a family")]
     fn tables(
         &mut self,
         family: Family,
