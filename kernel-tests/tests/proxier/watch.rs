@@ -94,19 +94,27 @@ impl Running {
 
     /// Waits until the kernel is in this state again. Prints the time until the last sync that changed something.
     fn expect(&self, what: &str, before: &State, since: Instant) {
+        self.repaired();
+        let mut time = since.elapsed();
+        // A repair may take several syncs, of which the last one ended before the state is read.
+        let mut differs = false;
         loop {
-            let synced = self.repaired();
-            let time = since.elapsed();
-            wait::for_ipv6_addresses();
-            if synced.is_success() && state() == *before {
-                report(what, time);
-                return;
+            while let Ok(synced) = self.synced.try_recv() {
+                if !synced.plan.is_empty() {
+                    time = since.elapsed();
+                }
             }
-            // The next sync with steps completes the repair.
-            if self.synced.try_recv().is_err() && since.elapsed() > wait::LIMIT {
-                assert_same(&state(), before, what);
+            let now = state();
+            if now == *before {
+                break;
             }
+            if differs && since.elapsed() > wait::LIMIT {
+                assert_same(&now, before, what);
+            }
+            differs = true;
         }
+        wait::for_ipv6_addresses();
+        report(what, time);
     }
 
     /// Stops the watcher and the runner.
