@@ -146,9 +146,15 @@ fn the_subject_of_a_virtual_server_is_the_service_that_took_it_over() {
     assert_eq!(server.subject.to_string(), "Service ns/second");
 }
 
-/// Without the address, the kernel's state does not identify the virtual server as owned.
+/// The ledger names the virtual server; its address no longer identifies it. Also for a process that started after the address was lost.
 #[test]
 fn node_ports_are_removed_from_an_address_that_the_node_loses() {
+    for restarts in [false, true] {
+        lose_node_address(restarts);
+    }
+}
+
+fn lose_node_address(restarts: bool) {
     let mut node_port = Service::new(ObjectName::new("ns", "web"))
         .with_cluster_ip("10.96.0.1")
         .with_port(Port::new("web", 80).with_node_port(30_080));
@@ -160,7 +166,7 @@ fn node_ports_are_removed_from_an_address_that_the_node_loses() {
     links.add_link(&DummyLink::new(link)).unwrap();
     links.add(&link, &LinkAddress::host(address).unwrap()).unwrap();
     let change = Change::Services(ObjectChange::Upsert(node_port));
-    proxier.change(SOURCE, change);
+    proxier.change(SOURCE, change.clone());
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     let served = |proxier: &mut Proxier| -> Vec<VirtualServerKey> {
         let listed = proxier.kernel_mut().ipvs.list_all().unwrap();
@@ -174,6 +180,10 @@ fn node_ports_are_removed_from_an_address_that_the_node_loses() {
     assert!(served(&mut proxier).contains(&of_node));
 
     proxier.kernel_mut().links.delete_link(&link).unwrap();
+    if restarts {
+        proxier = self::proxier(config(), proxier.into_kernel());
+        proxier.change(SOURCE, change);
+    }
     proxier.resync();
     assert!(proxier.sync(Instant::now()).unwrap().is_success());
     let left = served(&mut proxier);

@@ -435,6 +435,8 @@ proptest! {
                 .collect();
             prop_assert!(itself.is_disjoint(&denied), "{itself:?} {denied:?}");
             prop_assert_eq!(&itself | &denied, firewall);
+            // The ledger has the virtual servers.
+            prop_assert_eq!(&entries(&[SetId::Ledger]), &servers);
             // Only served addresses are bound.
             let bound: BTreeSet<String> = desired.state.addresses(family).map(|a| a.to_string()).collect();
             prop_assert_eq!(&bound, &entries(&[SetId::IpvsIps]));

@@ -227,12 +227,12 @@ fn a_new_node_address_affects_only_node_ports_and_its_external_ip() {
                 proxier.resync();
             }
         };
-        // 100 node ports are served at it, each by a virtual server with ten real servers.
+        // 100 node ports are served at it, each by a virtual server with ten real servers and an entry in the ledger.
         let node_ports = sync_cost(&mut proxier, add("192.0.2.3"));
-        assert_eq!((node_ports.resolved, node_ports.steps), (100, 1_100));
+        assert_eq!((node_ports.resolved, node_ports.steps), (100, 1_200));
         // An external IP that another link has is no longer bound, and node ports are served at it.
         let external = sync_cost(&mut proxier, add("203.0.0.1"));
-        assert_eq!((external.resolved, external.steps), (101, 1_102));
+        assert_eq!((external.resolved, external.steps), (101, 1_202));
         costs.push((node_ports.map_entries, external.map_entries));
     }
     assert_eq!(costs[0], costs[1]);
@@ -343,13 +343,13 @@ fn steps_for_objects_that_another_service_took_over_name_that_service() {
     proxier.change(SOURCE, Change::Services(ObjectChange::Delete(other.name)));
     let plan = proxier.plan(Instant::now()).unwrap();
     let subjects: Vec<String> = plan.steps().map(|(_, step)| step.subject.to_string()).collect();
-    // The address, the virtual server, and their entries.
+    // The address, the virtual server, its entry in the ledger, and the entries of both in other sets.
     assert_eq!(
         subjects
             .iter()
             .filter(|subject| *subject == "Service ns/other")
             .count(),
-        4,
+        5,
         "{plan}{subjects:?}"
     );
     assert!(!subjects.contains(&"Service ns/s0".to_owned()), "{plan}");

@@ -17,8 +17,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
-use kernlink_proxier::ipvs_mode::{Kernel, Operation, Phase, Proxier};
-use kernlink_services::{Change, Kind, ObjectName, SourceId};
+use kernlink_ipvs::{RealServer, Scheduler, VirtualServer, VirtualServerKey};
+use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Phase, Proxier, SetId};
+use kernlink_services::{Change, Family, Kind, ObjectName, SourceId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -29,7 +30,7 @@ use crate::support::clusters::{Step, step};
 /// The desired virtual servers, sets and addresses, as text.
 fn owned_state(proxier: &Proxier) -> Vec<String> {
     let listings = proxier.state().listings(Default::default(), 1);
-    let mut lines: Vec<String> = [&listings.ipvs, &listings.ipset]
+    let mut lines: Vec<String> = [&listings.ipvs, &listings.ipset, &listings.ledger]
         .into_iter()
         .flat_map(|text| text.lines().map(str::to_owned))
         .collect();
@@ -96,6 +97,35 @@ fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
     let mut proxier = Proxier::new(config(), kernel).unwrap();
     apply(&mut proxier, steps);
     proxier
+}
+
+/// The kernel without the ledgers, as kube-proxy leaves it.
+fn without_ledger(mut kernel: Kernel) -> Kernel {
+    for family in Family::ALL {
+        kernel.sets.destroy(&SetId::Ledger.name(family)).unwrap();
+    }
+    kernel
+}
+
+/// Adds a virtual server that no process of kernlink wrote, with another scheduler if it `differs`.
+fn add_foreign(kernel: &mut Kernel, mut server: VirtualServer, real_servers: &[RealServer], differs: bool) {
+    if differs {
+        server.scheduler = Scheduler::LBLC;
+    }
+    let key = server.key;
+    kernel.ipvs.add_virtual_server(&server).unwrap();
+    for real_server in real_servers {
+        kernel.ipvs.add_real_server(&key, real_server).unwrap();
+    }
+}
+
+/// The virtual servers with these keys, and their real servers.
+fn of_keys(kernel: &mut Kernel, keys: &BTreeSet<VirtualServerKey>) -> Vec<String> {
+    let listed = kernel.ipvs.list_all().unwrap().into_iter();
+    let listed = listed.filter(|(server, _)| keys.contains(&server.key));
+    listed
+        .map(|(server, real_servers)| format!("{server} {real_servers:?}"))
+        .collect()
 }
 
 proptest! {
@@ -252,6 +282,69 @@ proptest! {
             kernel.execute(&step.operation).unwrap();
         }
         prop_assert_eq!(state(&mut synced(kernel, &[])), bare);
+    }
+
+    #[test]
+    fn after_a_process_ended_at_any_step_of_the_takeover_from_kube_proxy_the_next_one_identifies_all_objects(
+        before in vec(step(), 0..20),
+        after in vec(step(), 0..20),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let whole = [before.clone(), after].concat();
+        let undisturbed = state(&mut synced(synced(host(), &before), &whole));
+        let bare = state(&mut synced(host(), &[]));
+        let mut ended = proxier(without_ledger(synced(host(), &before)), &whole);
+        let plan = ended.plan(now()).unwrap();
+        let steps = at.index(plan.len() + 1);
+        for (next, expected) in [(&whole, &undisturbed), (&Vec::new(), &bare)] {
+            let mut kernel = without_ledger(synced(host(), &before));
+            for (_, step) in plan.steps().take(steps) {
+                kernel.execute(&step.operation).unwrap();
+            }
+            prop_assert_eq!(&state(&mut synced(kernel, next)), expected);
+        }
+    }
+
+    #[test]
+    fn foreign_virtual_servers_with_desired_keys_are_adopted_if_equal_and_in_no_step_otherwise(
+        before in vec(step(), 0..20),
+        after in vec(step(), 1..20),
+        choices in vec(0..3_u8, 16),
+    ) {
+        let whole = [before.clone(), after].concat();
+        let desired = synced(host(), &whole).ipvs.list_all().unwrap();
+        let mut kernel = synced(host(), &before);
+        let owned: BTreeSet<VirtualServerKey> =
+            kernel.ipvs.list_all().unwrap().iter().map(|(server, _)| server.key).collect();
+        let mut different = BTreeSet::new();
+        let mut equal = BTreeSet::new();
+        for ((server, real_servers), choice) in desired.into_iter().zip(choices) {
+            let key = server.key;
+            if owned.contains(&key) || choice == 0 {
+                continue;
+            }
+            let differs = choice == 1;
+            add_foreign(&mut kernel, server, &real_servers, differs);
+            if differs { different.insert(key); } else { equal.insert(key); }
+        }
+        let foreign_before = of_keys(&mut kernel, &different);
+        let mut proxier = self::proxier(kernel, &whole);
+        let synced = proxier.sync(now()).unwrap();
+        prop_assert!(synced.is_success(), "{}", synced);
+        for (_, step) in synced.plan.steps() {
+            if let Key::VirtualServer(key) | Key::RealServer(key, _) = &step.key {
+                prop_assert!(!different.contains(key) && !equal.contains(key), "{}", synced.plan);
+            }
+        }
+        let reported = synced.events.iter().filter(|event| event.to_string().contains("differs from the desired one"));
+        prop_assert_eq!(reported.count(), different.len());
+        prop_assert_eq!(of_keys(proxier.kernel_mut(), &different), foreign_before.clone());
+        proxier.resync();
+        prop_assert!(proxier.plan(now()).unwrap().is_empty());
+        // A new process without Services removes what was adopted, and nothing else.
+        let mut emptied = self::synced(proxier.into_kernel(), &[]);
+        prop_assert_eq!(of_keys(&mut emptied, &different), foreign_before);
+        prop_assert_eq!(of_keys(&mut emptied, &equal), Vec::<String>::new());
     }
 
     #[test]

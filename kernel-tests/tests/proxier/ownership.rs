@@ -40,7 +40,7 @@ pub(crate) fn add_foreign_rules() {
 
 /// The foreign objects of a state, which [`add_foreign_objects`] added.
 fn foreign_part(state: &State) -> State {
-    let is_owned = |line: &str| line.contains("KUBE-");
+    let is_owned = |line: &str| line.contains("KUBE-") || line.contains("KERNLINK-");
     let mut part = state.clone();
     for (section, lines) in &mut part {
         match section.as_str() {

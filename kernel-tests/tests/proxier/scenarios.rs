@@ -142,12 +142,12 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
         }
         sync(&mut proxier);
         for table in [Table::Ipvs, Table::Ipset, Table::Addresses] {
-            let actual = if reference.tables.insert((table, table.of(desired).to_owned())) {
+            let actual = if reference.tables.insert((table, table.of(desired))) {
                 table.by_tool()
             } else {
                 table.by_crate(proxier.kernel_mut())
             };
-            assert_eq!(actual, sorted(table.of(desired)), "{what}: {table:?}");
+            assert_eq!(actual, sorted(&table.of(desired)), "{what}: {table:?}");
         }
         for line in desired.sysctl.lines() {
             let (name, value) = line.split_once(" = ").unwrap();
@@ -176,11 +176,11 @@ enum Table {
 }
 
 impl Table {
-    fn of(self, desired: &Listings) -> &str {
+    fn of(self, desired: &Listings) -> String {
         match self {
-            Table::Ipvs => &desired.ipvs,
-            Table::Ipset => &desired.ipset,
-            Table::Addresses => &desired.addresses,
+            Table::Ipvs => desired.ipvs.clone(),
+            Table::Ipset => desired.sets(),
+            Table::Addresses => desired.addresses.clone(),
         }
     }
 

@@ -302,7 +302,7 @@ fn assert_is_desired(proxier: &Proxier, actual: &State) {
     let desired = desired(proxier);
     let listed = |section: &str| actual.get(section).cloned().unwrap_or_default();
     assert_eq!(listed("ipvs"), sorted(&desired.ipvs), "ipvsadm -Sn");
-    assert_eq!(listed("ipset"), sorted(&desired.ipset), "ipset save");
+    assert_eq!(listed("ipset"), sorted(&desired.sets()), "ipset save");
     assert_eq!(
         listed("addresses of kube-ipvs0"),
         sorted(&desired.addresses),

@@ -115,9 +115,10 @@ fn compile_frontend(
         FrontendKind::NodePort => false,
     };
     let address = bind.then_some(frontend.address);
-    let mut entries = sets::of_frontend(frontend, forwarding);
-    entries.extend(address.map(|address| (SetId::IpvsIps, Entry::ip(address))));
     let virtual_server = virtual_servers::virtual_server(port, frontend, options);
+    let mut entries = sets::of_frontend(frontend, forwarding);
+    entries.extend(sets::of_virtual_server(&virtual_server.key).map(|entry| (SetId::Ledger, entry)));
+    entries.extend(address.map(|address| (SetId::IpvsIps, Entry::ip(address))));
     CompiledFrontend {
         policy: frontend.policy,
         forwarding,

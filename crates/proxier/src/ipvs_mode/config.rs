@@ -27,8 +27,12 @@ pub struct Config {
     pub masquerade_bit: MasqueradeBit,
     /// How traffic from pods of this node is recognised. Default: [`ClusterCidr`](LocalDetection::ClusterCidr) without a network.
     pub local_detection: LocalDetection,
-    /// Virtual servers in these networks are foreign, unless an entry of a frontend set (`KUBE-CLUSTER-IP` and the like) names them.
+    /// Virtual servers in these networks are foreign, unless the ledger names them: kernlink wrote or adopted these for a Service.
     pub exclude_cidrs: Vec<IpNet>,
+    /// Whether a foreign virtual server with the address, protocol and port of a frontend is changed to what its Service needs. With
+    /// `false` such a frontend is not served, and an event names it, until the virtual server is gone or equal to the desired one.
+    /// Default: false.
+    pub adopt_foreign: bool,
     /// Sets `arp_ignore` to 1 and `arp_announce` to 2, so that the node does not answer ARP requests for addresses on the dummy link.
     /// Default: false.
     pub strict_arp: bool,
@@ -60,6 +64,7 @@ impl Config {
             masquerade_bit: MasqueradeBit::default(),
             local_detection: LocalDetection::ClusterCidr(Vec::new()),
             exclude_cidrs: Vec::new(),
+            adopt_foreign: false,
             strict_arp: false,
             ipvs_timeouts: IpvsTimeouts::default(),
             conntrack: Conntrack::default(),

@@ -7,6 +7,7 @@ use kernlink_iptables_restore::Style;
 use kernlink_services::Family;
 
 use super::rules;
+use super::sets::SetId;
 use super::state::State;
 use super::sysctls::sysctls;
 
@@ -16,8 +17,10 @@ use super::sysctls::sysctls;
 pub struct Listings {
     /// Virtual servers and real servers, as `ipvsadm -S -n` prints them.
     pub ipvs: String,
-    /// Sets and entries, as `ipset save` prints them, without the sizes of the sets.
+    /// The sets of kube-proxy and their entries, as `ipset save` prints them, without the sizes of the sets.
     pub ipset: String,
+    /// The ledger in the same form: sets that kube-proxy does not have.
+    pub ledger: String,
     /// The IPv4 rules as input of `iptables-restore`, in kube-proxy's form.
     pub iptables: String,
     /// The IPv6 rules as input of `ip6tables-restore`, in kube-proxy's form.
@@ -33,12 +36,19 @@ pub struct Listings {
 }
 
 impl Listings {
+    /// All sets and their entries, those of kube-proxy and the ledger.
+    #[must_use]
+    pub fn sets(&self) -> String {
+        sorted(self.ipset.lines().chain(self.ledger.lines()))
+    }
+
     /// The listings, each with a file name.
     #[must_use]
-    pub fn files(&self) -> [(&'static str, &str); 8] {
+    pub fn files(&self) -> [(&'static str, &str); 9] {
         [
             ("ipvs.txt", &self.ipvs),
             ("ipset.txt", &self.ipset),
+            ("ledger.txt", &self.ledger),
             ("iptables.txt", &self.iptables),
             ("ip6tables.txt", &self.ip6tables),
             ("jumps.txt", &self.jumps),
@@ -61,9 +71,14 @@ impl State {
                 String::new()
             }
         };
+        let sets = |sets: &[SetId]| {
+            let families = families.iter();
+            sorted(families.flat_map(|&family| self.ipset_lines(family, sets)))
+        };
         Listings {
             ipvs: sorted(families.iter().flat_map(|&family| self.ipvs_lines(family))),
-            ipset: sorted(families.iter().flat_map(|&family| self.ipset_lines(family))),
+            ipset: sets(&SetId::KUBE_PROXY),
+            ledger: sets(&[SetId::Ledger]),
             iptables: rules(Family::Ipv4),
             ip6tables: rules(Family::Ipv6),
             jumps: families.iter().flat_map(|&family| jump_lines(family)).collect(),
@@ -91,15 +106,15 @@ impl State {
         lines
     }
 
-    fn ipset_lines(&self, family: Family) -> Vec<String> {
+    fn ipset_lines(&self, family: Family, sets: &[SetId]) -> Vec<String> {
         let mut lines = Vec::new();
-        for set in super::SetId::ALL {
+        for set in sets {
             let mut definition = set.definition(family);
             definition.options.hashsize = None;
             definition.options.maxelem = None;
             lines.push(format!("create {definition}"));
             lines.extend(
-                self.entries(set, family)
+                self.entries(*set, family)
                     .map(|entry| format!("add {} {entry}", definition.name)),
             );
         }

@@ -39,6 +39,11 @@ struct Listed {
 }
 
 impl KernelFacts for Listed {
+    fn has_ledger(&self, family: Family) -> bool {
+        let ledger = self.sets.get(&(family, SetId::Ledger));
+        ledger.is_some_and(|(_, entries)| !entries.is_empty())
+    }
+
     fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool {
         let set = self.sets.get(&(family, set));
         set.is_some_and(|(_, entries)| entries.contains(entry))
@@ -123,9 +128,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             let virtual_server = entry.virtual_server.server;
             let key = virtual_server.key;
             let known = state.servers.observed(&key).map(|known| known.is_owned);
-            let is_owned = known.unwrap_or_else(|| {
-                state.servers.is_desired(&key) || ownership::is_owned(&listed, exclude_cidrs, &key)
-            });
+            let is_owned = known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
             let summaries = entry.real_servers.iter();
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();
@@ -137,12 +140,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             (key, observed)
         })
         .collect();
-    state.foreign = servers
-        .iter()
-        .filter(|(_, server)| !server.is_owned)
-        .map(|(key, _)| *key)
-        .collect();
     state.compare_flows_of_all(&servers);
+    let foreign = servers.iter().filter(|(_, server)| !server.is_owned);
+    state.set_foreign(foreign.map(|(key, _)| *key).collect());
     state.servers.observe_all(servers);
     state.drains.observe_sets(listed.drain_sets);
     state.set_deadlines_dirty();
@@ -174,6 +174,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         }
     }
     events.extend(flows::observe_flows(state, kernel));
+    for family in Family::ALL {
+        state.check_ledger(family);
+    }
     events.extend(observe_sysctls(state, kernel));
     for family in state.managed.clone() {
         events.extend(observe_rules(state, kernel, family));
@@ -182,23 +185,16 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 }
 
 /// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. Deadlines are
-/// not read: adding them again is idempotent. A virtual server that was not observed counts as one whose addition failed.
+/// not read: adding them again is idempotent. A virtual server that was not observed before is owned if the
+/// ledger names it.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
-    let mut added: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut addresses: Vec<AddressKey> = Vec::new();
     let mut entries: BTreeMap<(Family, SetId), Vec<Entry>> = BTreeMap::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
         match key {
-            Key::VirtualServer(key) => {
-                servers.insert(*key);
-                // The failed operation was its addition. If it exists now, the addition was executed.
-                if !state.servers.is_observed(key) {
-                    added.insert(*key);
-                }
-            }
-            Key::RealServer(key, _) => _ = servers.insert(*key),
+            Key::VirtualServer(key) | Key::RealServer(key, _) => _ = servers.insert(*key),
             Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
             Key::Sysctl(name) => {
                 let value = kernel.sysctls.read(name).unwrap_or_default();
@@ -253,16 +249,18 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                     .map(|status| (status.server.key, (&status.server).into()))
                     .collect();
                 real_servers.sort_unstable_by_key(|(key, _)| *key);
-                // A desired virtual server is owned; for any other the decision of the listing applies.
-                let known = state.servers.observed(&key).is_some_and(|known| known.is_owned);
+                // The decision of the listing applies. One that did not exist then and was added by this process is in the ledger.
+                let known = state.servers.observed(&key).map(|known| known.is_owned);
                 Some(ObservedServer {
                     virtual_server: status.server,
                     real_servers,
-                    is_owned: known || state.servers.is_desired(&key) || added.contains(&key),
+                    is_owned: known.unwrap_or_else(|| state.is_in_ledger(&key)),
                 })
             }
         };
         state.compare_flows(&key, observed.as_ref());
+        let is_foreign = observed.as_ref().is_some_and(|server| !server.is_owned);
+        state.observe_foreign(key, is_foreign);
         state.servers.observe(key, observed);
     }
     for family in families {

@@ -5,8 +5,9 @@ use std::fmt;
 /// A phase of a plan, in the order of execution.
 ///
 /// A new frontend becomes reachable only after everything that serves it is in place. A withdrawn frontend becomes unreachable before
-/// anything that serves it is removed. The set entry of a frontend is added before its virtual server and removed after it. So an owned
-/// virtual server can be distinguished from a foreign one at any time, also after the process ended between two steps.
+/// anything that serves it is removed. The entry of a virtual server in the ledger is added before it and removed after it, as are the set
+/// entries of its frontend. So an owned virtual server can be distinguished from a foreign one at any time, also after the process ended
+/// between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -16,6 +17,9 @@ pub enum Phase {
     Link,
     /// Sets without entries. Rules that name a set that does not exist cannot be loaded.
     Sets,
+    /// The ledger, if it is empty although owned virtual servers exist: all of them in one step, before anything else identifies them
+    /// differently. If it held only some of them when the process ended, the next process would treat the others as foreign.
+    Ledger,
     /// Withdrawn addresses, removed first: clients must not reach a virtual server that loses its real servers one after the other.
     UnbindAddresses,
     /// Entries of sets. Allowed sources and local-policy entries are added before the entry that makes them apply to a frontend, and all
@@ -70,6 +74,7 @@ impl fmt::Display for Phase {
             Phase::Sysctls => "sysctls",
             Phase::Link => "link",
             Phase::Sets => "sets",
+            Phase::Ledger => "ledger",
             Phase::UnbindAddresses => "unbind addresses",
             Phase::AddEntries => "add entries",
             Phase::Rules => "rules",

@@ -1,35 +1,48 @@
-//! Which kernel objects are owned. Decided here only, from what the kernel holds; in addition, a desired virtual server is owned.
+//! Which kernel objects are owned. Decided here only, from what the kernel holds.
 //!
 //! | object | owned if |
 //! | --- | --- |
 //! | a link | it is a dummy link with the configured name |
 //! | an address | it is on that link, and is not an IPv6 link-local address |
-//! | a set, a chain | its name is one of those of kube-proxy's IPVS mode, or the set has one of the names `KERNLINK-DRAIN` and `KERNLINK-6-DRAIN` |
+//! | a set, a chain | its name is one of those of kube-proxy's IPVS mode, or the set is the ledger or `KERNLINK-DRAIN` (`KERNLINK-6-DRAIN`) |
 //! | a temporary set | its name is that of such a set, cut to 30 bytes, and `~` |
 //! | a jump | it leads from a built-in chain to such a chain, with kube-proxy's comment |
-//! | a virtual server | its address, protocol and port are an entry of a frontend set |
-//! | | or its address is on the dummy link, and no frontend set has an entry with that address, outside the excluded networks |
-//! | | or it is on an address of this node with a port of a node-port set, outside the excluded networks |
+//! | a virtual server | the ledger of its family has entries, and one of them names it |
 //!
-//! The second rule for virtual servers covers sets that were flushed, and a kube-proxy that ended before it wrote them. An entry is added
-//! before its virtual server and removed after it. So a virtual server is foreign if entries with its address exist, but none with its
-//! protocol and port.
+//! If the ledger of a family is empty or missing, no kernlink ran before, or it served nothing. Then the virtual servers of kube-proxy are
+//! owned, outside the excluded networks:
+//!
+//! | a virtual server is kube-proxy's if |
+//! | --- |
+//! | its address, protocol and port are an entry of a frontend set |
+//! | or its address is on the dummy link, and no frontend set has an entry with that address |
+//! | or it is on an address of this node with a port of a node-port set |
+//!
+//! The second of these rules covers sets that were flushed, and a kube-proxy that ended before it wrote them. The first plan writes all
+//! virtual servers that are owned by these rules into the ledger, in one step: a process that ends before this step leaves the ledger empty,
+//! and the next one decides by the same rules.
 //!
 //! A virtual server with a firewall mark is foreign. The decision about a virtual server is made when it is listed for the first time, and
-//! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists:
-//! an owned node port at an address that the node loses is still deleted.
+//! before anything is changed: an address that is bound later does not make it owned. It holds as long as the virtual server exists, also
+//! if the ledger is flushed.
+//!
+//! A foreign virtual server is not changed. If a Service needs its key, it is adopted if it is equal to the desired one: it becomes owned
+//! when its entry is in the ledger. Otherwise the frontend is not served, unless
+//! [`adopt_foreign`](super::Config::adopt_foreign) is set.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use kernlink_ipset::{Element, Entry, ProtocolPort};
+use kernlink_ipset::{Element, Entry};
 use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
-use super::sets::SetId;
+use super::sets::{self, SetId};
 
 /// The part of the kernel's state that ownership depends on.
 pub(super) trait KernelFacts {
+    /// Whether the ledger of a family exists and has an entry.
+    fn has_ledger(&self, family: Family) -> bool;
     /// Whether a set holds an entry.
     fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool;
     /// Whether the dummy link has an address, with the full prefix length.
@@ -42,21 +55,21 @@ pub(super) trait KernelFacts {
 
 /// Whether a virtual server that was not listed before is owned.
 pub(super) fn is_owned(facts: &impl KernelFacts, exclude_cidrs: &[IpNet], key: &VirtualServerKey) -> bool {
-    let VirtualServerKey::Address {
-        address,
-        protocol,
-        port,
-    } = *key
-    else {
+    let (Some(address), Some(entry)) = (key.address(), sets::of_virtual_server(key)) else {
         return false;
     };
     let family = Family::of(address);
-    if is_frontend_entry(facts, family, address, protocol, port) {
-        return true;
+    if facts.has_ledger(family) {
+        return facts.has_entry(family, SetId::Ledger, &entry);
     }
-    let is_excluded = exclude_cidrs.iter().any(|net| net.contains(&address));
+    if exclude_cidrs.iter().any(|net| net.contains(&address)) {
+        return false;
+    }
+    let is_frontend = FRONTEND_SETS
+        .iter()
+        .any(|set| facts.has_entry(family, *set, &entry));
     let is_leftover = facts.is_bound(address) && !facts.is_frontend_address(address);
-    !is_excluded && (is_leftover || is_node_port(facts, family, address, protocol, port))
+    is_frontend || is_leftover || is_node_port(facts, family, key)
 }
 
 /// The sets whose entries are frontends: address, protocol and port.
@@ -68,44 +81,16 @@ pub(super) const FRONTEND_SETS: [SetId; 5] = [
     SetId::NodePortSctp,
 ];
 
-fn is_frontend_entry(
-    facts: &impl KernelFacts,
-    family: Family,
-    address: IpAddr,
-    protocol: Protocol,
-    port: u16,
-) -> bool {
-    let Some(protocol) = set_protocol(protocol) else {
+fn is_node_port(facts: &impl KernelFacts, family: Family, key: &VirtualServerKey) -> bool {
+    let (Some(address), Some(port)) = (key.address(), key.port()) else {
         return false;
     };
-    let entry = Entry::ip_port(address, ProtocolPort::new(protocol, port));
-    FRONTEND_SETS
-        .iter()
-        .any(|set| facts.has_entry(family, *set, &entry))
-}
-
-fn is_node_port(
-    facts: &impl KernelFacts,
-    family: Family,
-    address: IpAddr,
-    protocol: Protocol,
-    port: u16,
-) -> bool {
-    let set = match protocol {
-        Protocol::Tcp => SetId::NodePortTcp,
-        Protocol::Udp => SetId::NodePortUdp,
+    let set = match key.protocol() {
+        Some(Protocol::Tcp) => SetId::NodePortTcp,
+        Some(Protocol::Udp) => SetId::NodePortUdp,
         _ => return false,
     };
     facts.is_node_address(address) && facts.has_entry(family, set, &Entry::port(port))
-}
-
-fn set_protocol(protocol: Protocol) -> Option<kernlink_ipset::Protocol> {
-    match protocol {
-        Protocol::Tcp => Some(kernlink_ipset::Protocol::TCP),
-        Protocol::Udp => Some(kernlink_ipset::Protocol::UDP),
-        Protocol::Sctp => Some(kernlink_ipset::Protocol::SCTP),
-        _ => None,
-    }
 }
 
 /// The virtual servers that an entry identifies as owned.
@@ -117,12 +102,12 @@ pub(super) enum Identified {
     NodePort(Protocol, u16),
 }
 
-/// The virtual servers that an entry identifies; `None` if the entry is not that of a frontend.
+/// The virtual servers that an entry identifies; `None` if the entry is not that of a frontend or of the ledger.
 pub(super) fn identified(set: SetId, entry: &Entry) -> Option<Identified> {
     match (set, entry.element()) {
         (SetId::NodePortTcp, Element::Port(port)) => Some(Identified::NodePort(Protocol::Tcp, *port)),
         (SetId::NodePortUdp, Element::Port(port)) => Some(Identified::NodePort(Protocol::Udp, *port)),
-        (set, Element::IpPort { ip, port }) if FRONTEND_SETS.contains(&set) => {
+        (set, Element::IpPort { ip, port }) if set == SetId::Ledger || FRONTEND_SETS.contains(&set) => {
             let protocol = Protocol::from_number(u16::from(port.protocol.0));
             let key = VirtualServerKey::new(*ip, port.port, protocol);
             Some(Identified::VirtualServer(key))

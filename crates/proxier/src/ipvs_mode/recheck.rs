@@ -122,6 +122,9 @@ fn recheck_set(state: &mut State, kernel: &mut Kernel, family: Family, set: SetI
         table.observe_all(entries.into_iter().map(|entry| (entry, ())));
         state.sets.observe(key, definition);
         state.sets.set_dirty(key);
+        if set == SetId::Ledger {
+            state.check_ledger(family);
+        }
     }
     Ok(!is_same)
 }

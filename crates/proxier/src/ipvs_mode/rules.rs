@@ -120,7 +120,7 @@ pub(super) struct RuleInputs<'a> {
     /// The network of this node's pods.
     pub(super) pod_cidr: Option<IpNet>,
     /// The sets with an entry, by [`SetId::index`].
-    pub(super) filled: [bool; SetId::ALL.len()],
+    pub(super) filled: [bool; SetId::KUBE_PROXY.len()],
     /// The frontends that processes of this node must not reach, sorted.
     pub(super) denied_to_node: Vec<FrontendKey>,
 }

@@ -1,11 +1,13 @@
 //! The sets: their names and types, and the entries that a frontend needs.
 //!
-//! Names and types are those of kube-proxy, so that kernlink and kube-proxy can replace each other while traffic flows.
+//! Names and types are those of kube-proxy, so that kernlink and kube-proxy can replace each other while traffic flows. In addition there
+//! is the ledger, which kube-proxy does not have: the keys of the owned virtual servers.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use kernlink_ipset::{Entry, Network, ProtocolPort, Set, SetName, SetType};
+use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
 use kernlink_services::{Family, Frontend, FrontendKind, Protocol, ServicePort, TrafficPolicy};
 
 use super::forwarding::Forwarding;
@@ -47,11 +49,13 @@ pub enum SetId {
     HealthCheckNodePort,
     /// The addresses on the dummy link.
     IpvsIps,
+    /// The ledger: address, protocol and port of each virtual server that was written or adopted. No rule reads it.
+    Ledger,
 }
 
 impl SetId {
-    /// All sets, in kube-proxy's order.
-    pub const ALL: [SetId; 17] = [
+    /// The sets of kube-proxy, in its order. Rules read no other sets.
+    pub const KUBE_PROXY: [SetId; 17] = [
         SetId::LoopBack,
         SetId::ClusterIp,
         SetId::ExternalIp,
@@ -69,6 +73,28 @@ impl SetId {
         SetId::NodePortLocalSctp,
         SetId::HealthCheckNodePort,
         SetId::IpvsIps,
+    ];
+
+    /// All sets: those of kube-proxy, then the ledger.
+    pub const ALL: [SetId; 18] = [
+        SetId::LoopBack,
+        SetId::ClusterIp,
+        SetId::ExternalIp,
+        SetId::ExternalIpLocal,
+        SetId::LoadBalancer,
+        SetId::LoadBalancerFirewall,
+        SetId::LoadBalancerLocal,
+        SetId::LoadBalancerSourceIp,
+        SetId::LoadBalancerSourceCidr,
+        SetId::NodePortTcp,
+        SetId::NodePortLocalTcp,
+        SetId::NodePortUdp,
+        SetId::NodePortLocalUdp,
+        SetId::NodePortSctp,
+        SetId::NodePortLocalSctp,
+        SetId::HealthCheckNodePort,
+        SetId::IpvsIps,
+        SetId::Ledger,
     ];
 
     /// Whether an entry exempts a frontend from masquerading, because its traffic stays on this node or keeps its addresses.
@@ -130,6 +156,7 @@ impl SetId {
             ),
             SetId::HealthCheckNodePort => ("KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-6-HEALTH-CHECK-NODE-PORT"),
             SetId::IpvsIps => ("KUBE-IPVS-IPS", "KUBE-6-IPVS-IPS"),
+            SetId::Ledger => ("KERNLINK-VS", "KERNLINK-6-VS"),
         };
         match family {
             Family::Ipv4 => v4,
@@ -170,17 +197,19 @@ impl SetId {
         }
     }
 
-    /// The set as it is created, with kube-proxy's sizes. Bitmaps have no family, but each family has its own copy.
+    /// The set as it is created, with kube-proxy's sizes; the ledger can have more entries than any set of kube-proxy. The memory of a set
+    /// depends on its entries, not on the maximum. Bitmaps have no family, but each family has its own copy.
     #[must_use]
     pub fn definition(self, family: Family) -> Set {
         let set = Set::new(self.name(family), self.set_type());
         if self.set_type() == SetType::BitmapPort {
             return set;
         }
-        set.with_family(family).with_hashsize(1_024).with_maxelem(65_536)
+        let maxelem = if self == SetId::Ledger { 1_048_576 } else { 65_536 };
+        set.with_family(family).with_hashsize(1_024).with_maxelem(maxelem)
     }
 
-    /// The comment of the rules that read the set.
+    /// The comment of the rules that read the set. No rule reads the ledger.
     #[must_use]
     pub fn comment(self) -> &'static str {
         match self {
@@ -215,6 +244,7 @@ impl SetId {
             }
             SetId::HealthCheckNodePort => "Kubernetes health check node port",
             SetId::IpvsIps => "Addresses on the ipvs interface",
+            SetId::Ledger => "Virtual servers of kernlink",
         }
     }
 }
@@ -224,6 +254,26 @@ impl fmt::Display for SetId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text(Family::Ipv4))
     }
+}
+
+/// The entry with the address, protocol and port of a virtual server, as the ledger and the frontend sets have it. `None` for a firewall
+/// mark and for protocols that Services do not have.
+pub(super) fn of_virtual_server(key: &VirtualServerKey) -> Option<Entry> {
+    let VirtualServerKey::Address {
+        address,
+        protocol,
+        port,
+    } = *key
+    else {
+        return None;
+    };
+    let protocol = match protocol {
+        IpvsProtocol::Tcp => kernlink_ipset::Protocol::TCP,
+        IpvsProtocol::Udp => kernlink_ipset::Protocol::UDP,
+        IpvsProtocol::Sctp => kernlink_ipset::Protocol::SCTP,
+        _ => return None,
+    };
+    Some(Entry::ip_port(address, ProtocolPort::new(protocol, port)))
 }
 
 /// The entries that exist only as long as a frontend is served.
@@ -261,9 +311,9 @@ pub(super) fn of_frontend(frontend: &Frontend, forwarding: Forwarding) -> Vec<(S
     }
 }
 
-/// One entry, with capacity for the entry of the address.
+/// One entry, with capacity for those of the ledger and the address.
 fn one(set: SetId, entry: Entry) -> Vec<(SetId, Entry)> {
-    let mut entries = Vec::with_capacity(2);
+    let mut entries = Vec::with_capacity(3);
     entries.push((set, entry));
     entries
 }
@@ -310,8 +360,11 @@ mod tests {
 
     #[test]
     fn names_have_at_most_31_characters_and_are_truncated_as_by_kube_proxy() {
+        assert_eq!(SetId::ALL[..SetId::KUBE_PROXY.len()], SetId::KUBE_PROXY);
         for set in SetId::ALL {
             assert_eq!(SetId::ALL[set.index()], set);
+        }
+        for set in SetId::KUBE_PROXY {
             let six = set.text(Family::Ipv4).replacen("KUBE-", "KUBE-6-", 1);
             assert_eq!(set.text(Family::Ipv6), &six[..six.len().min(31)]);
             for family in Family::ALL {

@@ -79,6 +79,7 @@ impl Planner<'_, '_, '_> {
             Drain::Connections { limit } => limit,
             Drain::AtOnce => None,
         };
+        let adopted = self.adoption_need(difference);
         let mut starts: BTreeSet<IpAddr> = BTreeSet::new();
         for (server, real) in &leaving {
             let serves = !real.is_draining();
@@ -112,7 +113,7 @@ impl Planner<'_, '_, '_> {
                 Key::RealServer(key, *server),
                 difference.subject.clone(),
                 operation,
-                Needs::none().and_any(any),
+                Needs::all(adopted.clone()).and_any(any),
             );
             if is_deleted {
                 let of_address = self.deleted_real.entry((key, server.address)).or_default();

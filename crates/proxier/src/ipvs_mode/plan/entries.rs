@@ -85,7 +85,9 @@ impl Planner<'_, '_, '_> {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_missing = difference.desired.is_some() && difference.observed.is_none();
-                    if is_missing && !self.late.contains_key(&(family, id, entry.clone())) {
+                    let is_planned =
+                        |key: EntryKey| self.late.contains_key(&key) || self.entries.contains_key(&key);
+                    if is_missing && !is_planned((family, id, entry.clone())) {
                         self.add_entry(
                             Phase::AddEntries,
                             family,
@@ -110,6 +112,9 @@ impl Planner<'_, '_, '_> {
         mut needs: Vec<Need>,
     ) {
         needs.extend(self.set_need(family, id));
+        if id == SetId::Ledger {
+            needs.extend(self.ledger_need(family));
+        }
         // Restricting a frontend before its allow-list is complete would drop packets of allowed clients.
         if let (SetId::LoadBalancerFirewall, Element::IpPort { ip, port }) = (id, entry.element()) {
             needs.extend(self.allowed.get(&(*ip, *port)).into_iter().flatten().cloned());
@@ -240,7 +245,7 @@ impl Planner<'_, '_, '_> {
     }
 }
 
-fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
+pub(super) fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operation {
     Operation::Delete {
         set: id.name(family),
         entry: entry.clone(),
@@ -276,10 +281,11 @@ pub(super) fn is_usable(observed: &Set, desired: &Set) -> bool {
         )
 }
 
-/// The sets in the order in which entries are added to them: allowed sources before the entry that restricts a frontend to them, local
+/// The sets in the order in which entries are added to them: the ledger before everything that a virtual server needs; allowed sources before the entry that restricts a frontend to them, local
 /// policy before the frontend. So the rules never accept a source that is not allowed and never drop one that is. Entries are removed in
 /// reverse order.
-const ADDITION_ORDER: [SetId; 17] = [
+const ADDITION_ORDER: [SetId; 18] = [
+    SetId::Ledger,
     SetId::LoadBalancerSourceCidr,
     SetId::LoadBalancerSourceIp,
     SetId::LoadBalancerFirewall,

@@ -3,6 +3,7 @@
 mod drains;
 mod entries;
 mod flows;
+mod ledger;
 mod links;
 mod replacement;
 mod rules;
@@ -41,6 +42,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         builder,
         servers: state.servers.differences(),
         sets: HashMap::new(),
+        ledgers: BTreeMap::new(),
         entries: HashMap::new(),
         late: HashMap::new(),
         removed_local: HashMap::new(),
@@ -62,6 +64,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.sets();
     planner.destroy_temporary_sets();
     planner.replace_small_sets();
+    planner.write_ledgers();
     planner.unbind_addresses();
     planner.find_late_entries();
     planner.add_entries();
@@ -76,6 +79,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.remove_deadlines();
     planner.remove_entries();
     planner.delete_flows();
+    planner.remove_ledger_entries();
     planner.remove_rules();
     planner.remove_links();
 }
@@ -88,6 +92,8 @@ struct Planner<'a, 'b, 'c> {
     servers: Vec<ServerDifference<'a>>,
     // The added steps that later ones may need.
     sets: HashMap<(Family, SetId), Need>,
+    /// The ledgers that are written in one step, each with its entries.
+    ledgers: BTreeMap<Family, (Need, Vec<Entry>)>,
     entries: HashMap<EntryKey, Need>,
     /// Local-policy entries that are added after changes of real servers, with the steps of these changes.
     late: HashMap<EntryKey, Vec<Need>>,

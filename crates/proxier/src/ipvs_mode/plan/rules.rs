@@ -8,13 +8,18 @@ use crate::ipvs_mode::error::Error;
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::rules;
+use crate::ipvs_mode::sets::SetId;
 use crate::ipvs_mode::state::{Interim, ObservedRules, State};
 use crate::plan::{Needs, Subject};
 
 impl Planner<'_, '_, '_> {
     pub(super) fn rules(&mut self, rules: Vec<RulesPlan>) {
         for (family, operations, _) in rules {
-            let mut sets: Vec<_> = self.sets.iter().filter(|((of, _), _)| *of == family).collect();
+            let is_read = |id: &SetId| SetId::KUBE_PROXY.contains(id);
+            let sets = self.sets.iter();
+            let mut sets: Vec<_> = sets
+                .filter(|((of, id), _)| *of == family && is_read(id))
+                .collect();
             sets.sort_unstable_by_key(|(key, _)| **key);
             let needs: Vec<Need> = sets.into_iter().map(|(_, need)| need.clone()).collect();
             let mut steps: Vec<Need> = Vec::new();

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use kernlink_ipset::{Entry, ProtocolPort};
+use kernlink_ipset::Entry;
 use kernlink_ipvs::{Operation, Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{EntryKey, Need, Planner, ServerDifference};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
-use crate::ipvs_mode::sets::SetId;
+use crate::ipvs_mode::sets::{self, SetId};
 use crate::ipvs_mode::state::DesiredServer;
 use crate::plan::Needs;
 
@@ -78,6 +78,7 @@ impl Planner<'_, '_, '_> {
                 continue;
             }
             let removed_local = self.removed_local_of(&key);
+            let adopted = self.adoption_need(difference);
             for server in desired.real_servers.iter() {
                 let observed = difference
                     .observed
@@ -93,7 +94,8 @@ impl Planner<'_, '_, '_> {
                     },
                     Some(_) => continue,
                 };
-                let needs = Needs::all(new.into_iter().chain(&removed_local).cloned());
+                let needs = new.into_iter().chain(&removed_local).chain(&adopted);
+                let needs = Needs::all(needs.cloned());
                 let need = self.builder.push(
                     Phase::RealServers,
                     Key::RealServer(key, server.key),
@@ -123,11 +125,8 @@ impl Planner<'_, '_, '_> {
         let (Some(address), Some(port), Some(protocol)) = (key.address(), key.port(), key.protocol()) else {
             return Vec::new();
         };
-        let number = match protocol {
-            Protocol::Tcp => kernlink_ipset::Protocol::TCP,
-            Protocol::Udp => kernlink_ipset::Protocol::UDP,
-            Protocol::Sctp => kernlink_ipset::Protocol::SCTP,
-            _ => return Vec::new(),
+        let Some(frontend) = sets::of_virtual_server(key) else {
+            return Vec::new();
         };
         let by_port = match protocol {
             Protocol::Tcp => Some(SetId::NodePortLocalTcp),
@@ -135,7 +134,6 @@ impl Planner<'_, '_, '_> {
             _ => None,
         };
         let family = Family::of(address);
-        let frontend = Entry::ip_port(address, ProtocolPort::new(number, port));
         let by_frontend = [
             SetId::ExternalIpLocal,
             SetId::LoadBalancerLocal,

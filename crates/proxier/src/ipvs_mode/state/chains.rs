@@ -61,18 +61,18 @@ impl State {
         }))
     }
 
-    /// The sets of a family that have observed entries, but no desired ones.
+    /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.
     pub(in crate::ipvs_mode) fn emptied(&self, family: Family) -> impl Iterator<Item = SetId> {
         let tables = &self.entries[family.index()];
         let is_emptied = |table: &Table<Entry, ()>| table.is_empty() && table.iter_observed().len() > 0;
-        SetId::ALL
+        SetId::KUBE_PROXY
             .into_iter()
             .filter(move |set| is_emptied(&tables[set.index()]))
     }
 
     fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Table<Entry, ()>) -> bool) -> Ruleset {
-        let mut filled = [false; SetId::ALL.len()];
-        for set in SetId::ALL {
+        let mut filled = [false; SetId::KUBE_PROXY.len()];
+        for set in SetId::KUBE_PROXY {
             filled[set.index()] = has_rules(set, &self.entries[family.index()][set.index()]);
         }
         rules::rules(&RuleInputs {

@@ -23,14 +23,14 @@ impl State {
     }
 
     /// New events about foreign virtual servers at addresses that the dummy link has or gets: they are reachable there too, and are
-    /// not changed.
+    /// not changed. Those with the key of a frontend are adopted, or have events of their own.
     pub(super) fn foreign_events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
-        for key in &self.foreign {
+        for key in &self.foreign.keys {
             let Some(address) = key.address() else { continue };
             let is_bound = AddressKey::host(address).is_ok_and(|key| self.addresses.is_desired(&key));
-            let is_foreign = self.servers.observed(key).is_some_and(|known| !known.is_owned);
-            if is_bound && is_foreign && self.reported_foreign.insert(*key) {
+            let is_frontend = self.servers.is_desired(key) || self.foreign.withheld.contains_key(key);
+            if is_bound && !is_frontend && self.foreign.reported.insert(*key) {
                 let text = format!(
                     "{address} is a virtual IP, but virtual server {key} on it is foreign; it is not changed"
                 );

@@ -5,6 +5,7 @@ mod desired;
 mod drains;
 mod events;
 mod flows;
+mod foreign;
 mod record;
 mod servers;
 mod service_ports;
@@ -25,6 +26,7 @@ pub use self::desired::DesiredVirtualServer;
 pub(super) use self::drains::Drains;
 use self::flows::Flows;
 pub(super) use self::flows::{Reading, udp_address};
+use self::foreign::Foreign;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::{Config, DEFAULT_DUMMY_LINK};
@@ -71,10 +73,9 @@ pub struct State {
     is_outdated: bool,
     /// Whether the events about the configuration were returned.
     is_config_reported: bool,
-    /// The foreign virtual servers as last listed.
-    pub(super) foreign: Vec<VirtualServerKey>,
-    /// The foreign virtual servers at bound addresses for which an event was returned.
-    reported_foreign: BTreeSet<VirtualServerKey>,
+    foreign: Foreign,
+    /// The families whose ledger is empty although owned virtual servers exist.
+    pub(super) without_ledger: BTreeSet<Family>,
 }
 
 /// The facts of the host that the desired state depends on.
@@ -121,8 +122,8 @@ impl State {
             service_events: NameMap::default(),
             is_outdated: false,
             is_config_reported: false,
-            foreign: Vec::new(),
-            reported_foreign: BTreeSet::new(),
+            foreign: Foreign::default(),
+            without_ledger: BTreeSet::new(),
         };
         state.configure();
         state
@@ -247,9 +248,7 @@ impl State {
         for family in Family::ALL {
             totals.families[family.index()] = of_family(family);
         }
-        let is_foreign =
-            |key: &&VirtualServerKey| self.servers.observed(key).is_some_and(|server| !server.is_owned);
-        totals.foreign_virtual_servers = self.foreign.iter().filter(is_foreign).count();
+        totals.foreign_virtual_servers = self.foreign.keys.len();
         totals
     }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use kernlink_ipset::Entry;
+use kernlink_services::Family;
+
 use super::{ObservedRules, ObservedServer, State};
 use crate::ipvs_mode::drain;
 use crate::ipvs_mode::operation::Operation;
@@ -22,6 +25,9 @@ impl State {
                 if let Some(key) = SetId::of_name(&replacement.set.name) {
                     self.sets.observe(key, Some(replacement.set.clone()));
                     self.temporary_sets.observe(key, None);
+                    if let (family, SetId::Ledger) = key {
+                        self.record_ledger(family, &replacement.entries);
+                    }
                 }
             }
             Operation::Rules(operation) => {
@@ -85,11 +91,29 @@ impl State {
         let entries = &mut self.entries[family.index()][id.index()];
         match operation {
             Operation::Create { set, .. } => self.sets.observe((family, id), Some((**set).clone())),
-            Operation::Add { entry, .. } => entries.observe(entry.clone(), Some(())),
+            Operation::Add { entry, .. } => {
+                entries.observe(entry.clone(), Some(()));
+                if id == SetId::Ledger {
+                    self.adopt(entry);
+                }
+            }
             Operation::Delete { entry, .. } => entries.observe(entry.clone(), None),
             // Plans contain no other operation.
             _ => {}
         }
+    }
+
+    /// Records the entries of the ledger, which a replacement changed. Those of other sets are the same as before.
+    fn record_ledger(&mut self, family: Family, present: &[Entry]) {
+        let entries = &mut self.entries[family.index()][SetId::Ledger.index()];
+        let former: Vec<Entry> = entries.iter_observed().map(|(entry, ())| entry.clone()).collect();
+        for entry in former {
+            entries.observe(entry, None);
+        }
+        for entry in present {
+            entries.observe(entry.clone(), Some(()));
+        }
+        self.without_ledger.remove(&family);
     }
 
     fn record_ipvs(&mut self, operation: &kernlink_ipvs::Operation) {

@@ -88,6 +88,14 @@ impl From<&RealServerSummary> for ObservedRealServer {
 }
 
 impl ObservedServer {
+    /// Whether the attributes and all real servers have the desired values.
+    pub(super) fn agrees_with(&self, virtual_server: &VirtualServer, real_servers: &[RealServer]) -> bool {
+        let mut pairs = self.real_servers.iter().zip(real_servers);
+        self.virtual_server == *virtual_server
+            && self.real_servers.len() == real_servers.len()
+            && pairs.all(|((key, observed), desired)| *key == desired.key && observed.agrees_with(desired))
+    }
+
     pub(in crate::ipvs_mode) fn real_server(&self, key: &RealServerKey) -> Option<ObservedRealServer> {
         let found = self.real_servers.binary_search_by_key(key, |(key, _)| *key);
         self.real_servers.get(found.ok()?).map(|(_, server)| *server)

@@ -103,13 +103,20 @@ impl State {
             ids.extend(services.ports().map(|(id, _)| id));
             named.extend(services.ports().map(|(_, port)| &port.key.name.service));
         }
+        for id in self.ports_to_decide() {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
         for id in ids {
+            self.release_withheld(id);
             let Some(port) = services.port(id) else {
                 self.replace_port(id, None, &mut events);
                 continue;
             };
             let options = options::options(&port.options, &self.defaults);
-            let compiled = compile(port, services.owned_frontends(id), &options);
+            let mut compiled = compile(port, services.owned_frontends(id), &options);
+            self.withhold_foreign(id, &port.key.name.service, &mut compiled);
             self.replace_port(id, Some((port, compiled)), &mut events);
         }
         for name in named {
@@ -205,11 +212,6 @@ impl State {
                 self.servers.update(&key, desired, subject.clone());
             } else {
                 self.servers.add(key, desired, subject.clone());
-                if self.servers.observed(&key).is_some_and(|known| !known.is_owned)
-                    && let Some(known) = self.servers.observed_mut(&key)
-                {
-                    known.is_owned = true;
-                }
                 // An address that waits for another virtual server can be bound for this one.
                 let address = key.address().and_then(|address| AddressKey::host(address).ok());
                 if let Some(address) = address.filter(|key| !self.addresses.is_observed(key)) {
