@@ -187,6 +187,8 @@ fn a_process_that_ended_while_it_wrote_the_ledger_leaves_nothing_foreign() {
         assert_eq!(reports(&synced), [""; 0]);
         assert_eq!(virtual_servers(next.kernel_mut()), ["-t 10.96.0.1:80"], "{done}");
         let served = key("10.96.0.1", 80);
+        // The removed endpoints drained; they have no connections.
+        sync_until_nothing_waits(&mut next, Instant::now());
         assert_eq!(real_servers(next.kernel_mut(), &served), ["10.244.0.3:8080"]);
         assert_eq!(self::ledger(&mut next), ["10.96.0.1,tcp:80"]);
         assert!(next.sync(Instant::now()).unwrap().plan.is_empty());
@@ -445,7 +447,7 @@ fn with_adopt_foreign_the_virtual_server_is_changed_after_it_is_in_the_ledger() 
         [
             "ipvsadm -E -t 10.96.0.1:80 -s rr",
             "ipvsadm -a -t 10.96.0.1:80 -r 10.244.0.1:8080 -m -w 1",
-            "ipvsadm -d -t 10.96.0.1:80 -r 10.244.0.9:8080",
+            "ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.9:8080 -m -w 0",
         ]
     );
     for (id, step) in synced

@@ -339,6 +339,7 @@ proptest! {
         let reported = synced.events.iter().filter(|event| event.to_string().contains("differs from the desired one"));
         prop_assert_eq!(reported.count(), different.len());
         prop_assert_eq!(of_keys(proxier.kernel_mut(), &different), foreign_before.clone());
+        settle(&mut proxier);
         proxier.resync();
         prop_assert!(proxier.plan(now()).unwrap().is_empty());
         // A new process without Services removes what was adopted, and nothing else.
