@@ -29,6 +29,8 @@ pub enum Notice<M: DataPath> {
     InvalidConfig(InvalidConfig),
 }
 
+type Read<M> = Box<dyn FnOnce(&Proxier<M>) + Send>;
+
 enum Command<M: DataPath> {
     Change(SourceId, Box<Change>),
     Changes(SourceId, Vec<Change>),
@@ -36,6 +38,7 @@ enum Command<M: DataPath> {
     RemoveSource(SourceId),
     SetConfig(Box<M::Config>),
     Resync,
+    Read(Read<M>),
     Recheck(Vec<M::Key>),
     Stop,
 }
@@ -166,6 +169,16 @@ impl<M: DataPath> Runner<M> {
     /// when another program may have removed or changed them.
     pub fn recheck(&self, keys: Vec<M::Key>) {
         self.send(Command::Recheck(keys));
+    }
+
+    /// Calls a function with the proxier, on its thread: after a sync in progress. `None` if the thread panicked.
+    pub fn read<T: Send + 'static>(&self, read: impl FnOnce(&Proxier<M>) -> T + Send + 'static) -> Option<T> {
+        let (sender, receiver) = mpsc::channel();
+        self.send(Command::Read(Box::new(move |proxier| {
+            // The receiver waits for it.
+            let _ = sender.send(read(proxier));
+        })));
+        receiver.recv().ok()
     }
 
     /// The present status. Does not wait for a sync in progress.
@@ -319,6 +332,10 @@ fn handle<M: DataPath>(
                 Ok(()) => schedule.on_change(now),
                 Err(error) => notify(proxier, Notice::InvalidConfig(error)),
             }
+            return;
+        }
+        Command::Read(read) => {
+            read(proxier);
             return;
         }
         Command::Resync => {

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kernlink_proxier::metrics::prometheus::IntGauge;
+use kernlink_proxier::ipvs_mode::counters::{CounterDetail, IpvsCounters, VirtualServerOwners, write_ipvs_counters};
 use kernlink_proxier::metrics::{CONTENT_TYPE, Metrics};
 
 use crate::faulty::Faults;
@@ -182,4 +183,31 @@ fn metrics_of_the_embedder_are_part_of_the_page() {
         "{page}"
     );
     assert!(CONTENT_TYPE.starts_with("text/plain; version=0.0.4"));
+}
+
+#[test]
+fn the_counters_of_the_kernel_have_the_services_as_labels() {
+    let mut recorded = Recorded::new(config(), kernel());
+    recorded.upsert(service("web", "10.96.0.2"));
+    recorded.upsert(service("empty", "10.96.0.3"));
+    endpoints(&mut recorded.proxier, "web", &[1, 200]);
+    recorded.sync();
+    let owners = VirtualServerOwners::of(recorded.proxier.state());
+    let mut written = |detail: CounterDetail| {
+        let ipvs = &mut *recorded.proxier.kernel_mut().ipvs;
+        let counters = IpvsCounters::read(ipvs, detail).unwrap();
+        let mut page = String::new();
+        write_ipvs_counters(&mut page, &counters, &owners).unwrap();
+        described(&page);
+        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    // As documented: 5 samples for each virtual server, 8 for each real server.
+    let servers = written(CounterDetail::VirtualServers);
+    assert_eq!(servers.len(), 2 * 5);
+    let labels = r#"service="ns/web",protocol="TCP",address="10.96.0.2",port="80""#;
+    assert!(servers.contains(&format!("kernlink_ipvs_connections_total{{{labels}}} 0")), "{servers:?}");
+    let all = written(CounterDetail::RealServers);
+    assert_eq!(all.len(), 2 * 5 + 2 * 8);
+    let weight = format!("kernlink_ipvs_real_server_weight{{{labels},endpoint=\"10.244.0.200:8080\"}} 1");
+    assert!(all.contains(&weight), "{all:?}");
 }

@@ -112,6 +112,15 @@ fn the_status_counts_changes_when_they_are_delivered_and_syncs_when_they_end() {
 }
 
 #[test]
+fn the_proxier_can_be_read_between_syncs() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    synced(&notices);
+    let services = runner.read(|proxier| proxier.services().services().count());
+    assert_eq!(services, Some(1));
+}
+
+#[test]
 fn what_another_program_removed_is_restored_after_resync() {
     let (runner, notices) = start();
     deliver(&runner);

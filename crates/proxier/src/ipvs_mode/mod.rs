@@ -3,6 +3,8 @@
 mod compile;
 pub mod config;
 mod drain;
+#[cfg(feature = "metrics")]
+pub mod counters;
 pub mod error;
 pub mod flows;
 pub mod forwarding;
