@@ -163,6 +163,25 @@ fn lines(errors: &[FieldError]) -> Vec<String> {
 }
 
 #[test]
+fn the_trigger_time_of_a_slice_is_read() {
+    let trigger_time = |text: &str| {
+        let mut slice = slice();
+        let name = "endpoints.kubernetes.io/last-change-trigger-time".to_owned();
+        slice.metadata.annotations = Some([(name, text.to_owned())].into());
+        let converted = Converter::new().endpoint_slice(&slice);
+        assert_eq!(converted.errors, []);
+        converted.object.unwrap().trigger_time
+    };
+    let expected = SystemTime::UNIX_EPOCH + Duration::new(1_767_225_600, 123_456_789);
+    assert_eq!(trigger_time("2026-01-01T00:00:00.123456789Z"), Some(expected));
+    assert_eq!(
+        trigger_time("2026-01-01T01:00:00.123456789+01:00"),
+        Some(expected)
+    );
+    assert_eq!(trigger_time("yesterday"), None);
+}
+
+#[test]
 fn a_node_that_is_deleted_or_removed_by_the_autoscaler_is_leaving() {
     let is_leaving = |node: &core::Node| {
         let converted = Converter::new().node(node);

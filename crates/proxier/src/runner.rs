@@ -109,7 +109,7 @@ where
     ) -> io::Result<Self> {
         proxier.set_clock(Instant::now);
         let families = proxier.services().config().families.iter().copied();
-        let recorder = Shared(Arc::new(Mutex::new(Recorder::new(families))));
+        let recorder = Shared(Arc::new(Mutex::new(Recorder::new(families, SystemTime::now()))));
         let shared = recorder.clone();
         let (commands, received) = mpsc::channel();
         let thread = thread::Builder::new()

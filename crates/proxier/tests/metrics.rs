@@ -23,8 +23,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kernlink_proxier::ipvs_mode::counters::{
+    CounterDetail, IpvsCounters, VirtualServerOwners, write_ipvs_counters,
+};
 use kernlink_proxier::metrics::prometheus::IntGauge;
-use kernlink_proxier::ipvs_mode::counters::{CounterDetail, IpvsCounters, VirtualServerOwners, write_ipvs_counters};
 use kernlink_proxier::metrics::{CONTENT_TYPE, Metrics};
 
 use crate::faulty::Faults;
@@ -95,11 +97,14 @@ fn every_metric_that_kube_proxy_publishes_has_its_type_text_and_labels() {
     for (name, described) in &theirs {
         assert_eq!(ours.get(name), Some(described), "{name}");
     }
-    // In kube-proxy's page only after the first failure.
-    let later = "kubeproxy_sync_proxy_rules_iptables_restore_failures_total";
+    // In kube-proxy's page only after the first change of endpoints, and the first failure.
+    let later = [
+        "kubeproxy_network_programming_duration_seconds",
+        "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
+    ];
     let names = ours.keys().filter(|name| name.starts_with("kubeproxy_"));
     let more: Vec<&String> = names.filter(|name| !theirs.contains_key(*name)).collect();
-    assert_eq!(more, [later]);
+    assert_eq!(more, later);
     assert!(
         ours.keys()
             .all(|name| name.starts_with("kubeproxy_") || name.starts_with("kernlink_"))
@@ -199,13 +204,19 @@ fn the_counters_of_the_kernel_have_the_services_as_labels() {
         let mut page = String::new();
         write_ipvs_counters(&mut page, &counters, &owners).unwrap();
         described(&page);
-        page.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
+        page.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     // As documented: 5 samples for each virtual server, 8 for each real server.
     let servers = written(CounterDetail::VirtualServers);
     assert_eq!(servers.len(), 2 * 5);
     let labels = r#"service="ns/web",protocol="TCP",address="10.96.0.2",port="80""#;
-    assert!(servers.contains(&format!("kernlink_ipvs_connections_total{{{labels}}} 0")), "{servers:?}");
+    assert!(
+        servers.contains(&format!("kernlink_ipvs_connections_total{{{labels}}} 0")),
+        "{servers:?}"
+    );
     let all = written(CounterDetail::RealServers);
     assert_eq!(all.len(), 2 * 5 + 2 * 8);
     let weight = format!("kernlink_ipvs_real_server_weight{{{labels},endpoint=\"10.244.0.200:8080\"}} 1");

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_ipvs::VirtualServer;
 use kernlink_services::{
-    Change, Family, Ingress, Kind, Node, ObjectChange, ObjectName, ServiceType, TrafficPolicy,
+    Change, EndpointSlice, Family, Ingress, Kind, Node, ObjectChange, ObjectName, ServiceType, TrafficPolicy,
 };
 
 use crate::faulty::Faults;
@@ -182,6 +182,38 @@ fn services_without_local_endpoints_are_counted_once_and_by_policy() {
     recorded.change(Change::Services(ObjectChange::ReplaceAll(Vec::new())));
     recorded.sync();
     assert_eq!(numbers(&recorded), (0, 0));
+}
+
+#[test]
+fn the_time_from_a_change_of_endpoints_to_the_kernel_is_measured() {
+    let mut recorded = Recorded::new(config(), kernel());
+    recorded.upsert(service("web", "10.96.0.1"));
+    let slice = |name: &str, trigger: u64| {
+        let mut slice = EndpointSlice::new(ObjectName::new("ns", name), "web", Family::Ipv4);
+        slice.trigger_time = at(trigger);
+        slice
+    };
+    let upsert = |slice| Change::EndpointSlices(ObjectChange::Upsert(slice));
+    let measured = |recorded: &Recorded, family| {
+        let programming = &recorded.status().family(family).programming;
+        (programming.count(), programming.sum().as_secs())
+    };
+    recorded.pass(100);
+    // Before the start, and two changes of one slice.
+    recorded.change(upsert(slice("a", 0)));
+    recorded.change(upsert(slice("a", 90)));
+    recorded.change(upsert(slice("a", 95)));
+    // A deleted slice does not count.
+    recorded.change(upsert(slice("b", 99)));
+    let delete = ObjectChange::Delete(ObjectName::new("ns", "b"));
+    recorded.change(Change::EndpointSlices(delete));
+    recorded.pass(1);
+    recorded.sync();
+    assert_eq!(measured(&recorded, Family::Ipv4), (2, 11 + 6));
+    assert_eq!(measured(&recorded, Family::Ipv6), (0, 0));
+    recorded.pass(10);
+    recorded.sync();
+    assert_eq!(measured(&recorded, Family::Ipv4), (2, 17));
 }
 
 #[test]

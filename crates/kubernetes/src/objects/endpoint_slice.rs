@@ -1,8 +1,10 @@
 //! Conversion of EndpointSlices.
 
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use k8s_openapi::api::discovery::v1 as api;
+use k8s_openapi::jiff::Timestamp;
 use kernlink_services::address::parse_address;
 use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
 
@@ -52,7 +54,16 @@ pub(super) fn convert(
         address_type: address_type?,
         ports,
         endpoints: Vec::new(),
+        trigger_time: trigger_time(object),
     })
+}
+
+/// `None` if the annotation is missing or is not an RFC 3339 time: kube-proxy ignores such a value too.
+fn trigger_time(object: &api::EndpointSlice) -> Option<SystemTime> {
+    let annotations = object.metadata.annotations.as_ref()?;
+    let text = annotations.get("endpoints.kubernetes.io/last-change-trigger-time")?;
+    let time: Timestamp = text.parse().ok()?;
+    Some(SystemTime::from(time))
 }
 
 /// A slice to which endpoints are added.

@@ -68,18 +68,30 @@ impl VirtualServerOwners {
 type Counter = (&'static str, &'static str, fn(&Stats) -> u64);
 
 const COUNTERS: [Counter; 5] = [
-    ("connections_total", "Scheduled connections", |stats| stats.connections),
-    ("incoming_packets_total", "Packets from clients", |stats| stats.incoming_packets),
-    ("outgoing_packets_total", "Packets to clients", |stats| stats.outgoing_packets),
-    ("incoming_bytes_total", "Bytes from clients", |stats| stats.incoming_bytes),
-    ("outgoing_bytes_total", "Bytes to clients", |stats| stats.outgoing_bytes),
+    ("connections_total", "Scheduled connections", |stats| {
+        stats.connections
+    }),
+    ("incoming_packets_total", "Packets from clients", |stats| {
+        stats.incoming_packets
+    }),
+    ("outgoing_packets_total", "Packets to clients", |stats| {
+        stats.outgoing_packets
+    }),
+    ("incoming_bytes_total", "Bytes from clients", |stats| {
+        stats.incoming_bytes
+    }),
+    ("outgoing_bytes_total", "Bytes to clients", |stats| {
+        stats.outgoing_bytes
+    }),
 ];
 
 /// A number of a real server.
 type Gauge = (&'static str, &'static str, fn(&RealServerStatus) -> u32);
 
 const GAUGES: [Gauge; 3] = [
-    ("active_connections", "Active connections", |server| server.connections.active),
+    ("active_connections", "Active connections", |server| {
+        server.connections.active
+    }),
     ("inactive_connections", "Inactive connections", |server| {
         server.connections.inactive
     }),
@@ -102,12 +114,22 @@ pub fn write_ipvs_counters(
     let servers: Vec<_> = counters
         .0
         .iter()
-        .filter_map(|(server, real_servers)| Some((labels(&server.server.key, owners)?, server, real_servers)))
+        .filter_map(|(server, real_servers)| {
+            Some((labels(&server.server.key, owners)?, server, real_servers))
+        })
         .collect();
     for (name, help, value) in COUNTERS {
         let name = format!("kernlink_ipvs_{name}");
-        let samples = servers.iter().map(|(labels, server, _)| (labels, None, value(&server.stats)));
-        write_metric(out, &name, &format!("{help} of a virtual server"), "counter", samples)?;
+        let samples = servers
+            .iter()
+            .map(|(labels, server, _)| (labels, None, value(&server.stats)));
+        write_metric(
+            out,
+            &name,
+            &format!("{help} of a virtual server"),
+            "counter",
+            samples,
+        )?;
     }
     let real_servers = || {
         servers.iter().flat_map(|(labels, _, real_servers)| {
@@ -119,12 +141,20 @@ pub fn write_ipvs_counters(
     };
     for (name, help, value) in COUNTERS {
         let name = format!("kernlink_ipvs_real_server_{name}");
-        let samples = real_servers().map(|(labels, endpoint, server)| (labels, Some(endpoint), value(&server.stats)));
-        write_metric(out, &name, &format!("{help} of a real server"), "counter", samples)?;
+        let samples =
+            real_servers().map(|(labels, endpoint, server)| (labels, Some(endpoint), value(&server.stats)));
+        write_metric(
+            out,
+            &name,
+            &format!("{help} of a real server"),
+            "counter",
+            samples,
+        )?;
     }
     for (name, help, value) in GAUGES {
         let name = format!("kernlink_ipvs_real_server_{name}");
-        let samples = real_servers().map(|(labels, endpoint, server)| (labels, Some(endpoint), u64::from(value(server))));
+        let samples = real_servers()
+            .map(|(labels, endpoint, server)| (labels, Some(endpoint), u64::from(value(server))));
         write_metric(out, &name, &format!("{help} of a real server"), "gauge", samples)?;
     }
     Ok(())
@@ -252,6 +282,9 @@ mod tests {
 
     #[test]
     fn without_owned_virtual_servers_nothing_is_written() {
-        assert_eq!(page(&IpvsCounters::default(), &VirtualServerOwners::default()), "");
+        assert_eq!(
+            page(&IpvsCounters::default(), &VirtualServerOwners::default()),
+            ""
+        );
     }
 }

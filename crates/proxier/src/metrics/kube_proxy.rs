@@ -19,6 +19,13 @@ pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
             .iter()
             .map(|(_, labels, family)| (&labels[..], &family.durations)),
     );
+    page.histogram(
+        "kubeproxy_network_programming_duration_seconds",
+        "[ALPHA] In Cluster Network Programming Latency in seconds",
+        families
+            .iter()
+            .map(|(_, labels, family)| (&labels[..], &family.programming)),
+    );
     let times = |time: fn(&FamilyStatus) -> Option<SystemTime>| {
         let families = families.iter();
         families.filter_map(move |(_, labels, family)| Some((&labels[..], seconds(time(family)?))))

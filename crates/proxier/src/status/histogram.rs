@@ -59,9 +59,42 @@ pub const SYNC_SECONDS: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
 
+/// The bounds of kube-proxy's `network_programming_duration_seconds`: 0.25 s, 0.5 s, 1 s to 60 s by 1 s, to 120 s by 5 s, to 300 s by 30 s.
+pub const PROGRAMMING_SECONDS: &[f64] = &programming_seconds();
+
+const fn programming_seconds() -> [f64; 80] {
+    let mut bounds = [0.25; 80];
+    bounds[1] = 0.5;
+    let (mut place, mut bound) = (2, 1.0);
+    while place < bounds.len() {
+        bounds[place] = bound;
+        place += 1;
+        bound += if bound < 60.0 {
+            1.0
+        } else if bound < 120.0 {
+            5.0
+        } else {
+            30.0
+        };
+    }
+    bounds
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bounds_of_network_programming_are_those_of_kube_proxy() {
+        let text = |bounds: &[f64]| bounds.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(text(&PROGRAMMING_SECONDS[..4]), ["0.25", "0.5", "1", "2"]);
+        assert_eq!(text(&PROGRAMMING_SECONDS[59..64]), ["58", "59", "60", "65", "70"]);
+        assert_eq!(
+            text(&PROGRAMMING_SECONDS[71..76]),
+            ["110", "115", "120", "150", "180"]
+        );
+        assert_eq!(PROGRAMMING_SECONDS.last(), Some(&300.0));
+    }
 
     #[test]
     fn a_bound_belongs_to_its_range_and_counts_are_cumulative() {

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime};
 
 use kernlink_services::{Event, Family, Kind};
 
-pub use self::histogram::{Histogram, SYNC_SECONDS};
+pub use self::histogram::{Histogram, PROGRAMMING_SECONDS, SYNC_SECONDS};
 pub use self::recorder::Recorder;
 use crate::data_path::{Class, DataPath};
 use crate::durations::Durations;
@@ -61,13 +61,16 @@ pub struct FamilyStatus {
     pub is_served: bool,
     /// When the first change arrived that no sync has brought to the kernel. `None`: no change waits.
     pub pending: Option<Instant>,
-    /// When the last change arrived.
+    /// When the last change arrived; before the first one, when the recorder was made.
     pub queued: Option<SystemTime>,
     /// When the last successful sync of the family ended. A sync is successful if no operation on an object that all Services of the
     /// family depend on ([`Class::is_shared`]) failed or waits for its retry, as in kube-proxy.
     pub updated: Option<SystemTime>,
     /// How long the syncs took. Both families are synced together, so the durations are the same.
     pub durations: Histogram,
+    /// From the [trigger times](kernlink_services::EndpointSlice::trigger_time) of EndpointSlices that were delivered as single changes
+    /// to the end of the sync that brought them to the kernel. Triggers before the recorder was made do not count.
+    pub programming: Histogram,
 }
 
 impl Default for FamilyStatus {
@@ -78,6 +81,7 @@ impl Default for FamilyStatus {
             queued: None,
             updated: None,
             durations: Histogram::new(SYNC_SECONDS),
+            programming: Histogram::new(PROGRAMMING_SECONDS),
         }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
-use kernlink_services::{Change, Event, Family, HealthCheck, Kind, ObjectChange};
+use kernlink_services::{
+    AddressType, Change, EndpointSlice, Event, Family, HealthCheck, Kind, NameMap, ObjectChange,
+};
 
 use super::{
     ChangeCounts, FamilyStatus, Histogram, LastSync, OperationCounts, RecentEvent, SYNC_SECONDS, Status,
@@ -16,6 +18,9 @@ use crate::report::Outcome;
 
 /// The number of events that are kept.
 const RECENT_EVENTS: usize = 100;
+
+/// The number of EndpointSlices whose trigger times are kept while no sync is successful.
+const WAITING_TRIGGERS: usize = 100_000;
 
 /// Builds a [`Status`]. It has no clock: times are arguments.
 ///
@@ -31,12 +36,24 @@ pub struct Recorder<M: DataPath> {
     seen: BTreeMap<Kind, u64>,
     has_node_source: bool,
     health_checks: BTreeMap<(Family, u16), HealthCheck>,
+    started: SystemTime,
+    /// The trigger times of each EndpointSlice that no sync has seen.
+    triggers: NameMap<Triggers>,
+    /// The trigger times that the sync in progress, or a former one that was not successful, has seen.
+    seen_triggers: Vec<Triggers>,
+}
+
+/// The trigger times of changes of an EndpointSlice.
+#[derive(Clone, Debug)]
+struct Triggers {
+    family: Family,
+    times: Vec<SystemTime>,
 }
 
 impl<M: DataPath> Recorder<M> {
-    /// Nothing happened yet in these families.
+    /// Nothing happened yet in these families. `time` is now.
     #[must_use]
-    pub fn new(families: impl IntoIterator<Item = Family>) -> Self {
+    pub fn new(families: impl IntoIterator<Item = Family>, time: SystemTime) -> Self {
         let mut recorder = Self {
             status: Status {
                 families: std::array::from_fn(|_| FamilyStatus::default()),
@@ -59,6 +76,9 @@ impl<M: DataPath> Recorder<M> {
             seen: BTreeMap::new(),
             has_node_source: false,
             health_checks: BTreeMap::new(),
+            started: time,
+            triggers: NameMap::default(),
+            seen_triggers: Vec::new(),
         };
         recorder.serve(families);
         recorder
@@ -67,7 +87,9 @@ impl<M: DataPath> Recorder<M> {
     fn serve(&mut self, families: impl IntoIterator<Item = Family>) {
         let served: Vec<Family> = families.into_iter().collect();
         for family in Family::ALL {
-            self.status.families[family.index()].is_served = served.contains(&family);
+            let status = &mut self.status.families[family.index()];
+            status.is_served = served.contains(&family);
+            status.queued = status.queued.or(Some(self.started).filter(|_| status.is_served));
         }
     }
 
@@ -94,7 +116,10 @@ impl<M: DataPath> Recorder<M> {
         self.has_node_source |= change.kind() == Kind::Node;
         let changes = match change {
             Change::Services(change) => number(change),
-            Change::EndpointSlices(change) => number(change),
+            Change::EndpointSlices(change) => {
+                self.on_slices(change);
+                number(change)
+            }
             Change::Nodes(change) => number(change),
         };
         let counts = self.status.changes.entry(change.kind()).or_default();
@@ -109,8 +134,32 @@ impl<M: DataPath> Recorder<M> {
         }
     }
 
+    /// Collects the trigger time of a slice. A deletion has none, and the times before it say little about the endpoints that remain. In a
+    /// full list it is not known which slices changed.
+    fn on_slices(&mut self, change: &ObjectChange<EndpointSlice>) {
+        match change {
+            ObjectChange::Upsert(slice) => {
+                let trigger = slice.trigger_time.filter(|time| *time > self.started);
+                if let (Some(time), AddressType::Ip(family)) = (trigger, slice.address_type)
+                    && self.status.family(family).is_served
+                {
+                    let triggers = self.triggers.entry(slice.name.clone());
+                    let times = Vec::new();
+                    let triggers = triggers.or_insert(Triggers { family, times });
+                    triggers.times.push(time);
+                }
+            }
+            ObjectChange::Delete(name) => _ = self.triggers.remove(name),
+            ObjectChange::ReplaceAll(_) | ObjectChange::Synced => {}
+        }
+    }
+
     /// A sync starts. It sees every change so far.
     pub fn on_started(&mut self) {
+        self.seen_triggers
+            .extend(self.triggers.drain().map(|(_, triggers)| triggers));
+        let surplus = self.seen_triggers.len().saturating_sub(WAITING_TRIGGERS);
+        self.seen_triggers.drain(..surplus);
         self.is_syncing = true;
         self.next_pending = None;
         let pending = self.status.changes.iter();
@@ -165,6 +214,14 @@ impl<M: DataPath> Recorder<M> {
             if let Some(family) = status.families.get_mut(place).filter(|family| family.is_served) {
                 family.durations.add(synced.durations.total());
                 if is_updated {
+                    let seen = self
+                        .seen_triggers
+                        .extract_if(.., |seen| seen.family.index() == place);
+                    for trigger in seen.flat_map(|seen| seen.times) {
+                        family
+                            .programming
+                            .add(time.duration_since(trigger).unwrap_or_default());
+                    }
                     family.updated = Some(time);
                     family.pending = self.next_pending;
                 }

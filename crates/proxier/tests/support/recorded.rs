@@ -22,7 +22,7 @@ impl Recorded {
         let families = config.services.families.clone();
         let mut recorded = Self {
             proxier: Proxier::new(config, kernel).unwrap(),
-            recorder: Recorder::new(families),
+            recorder: Recorder::new(families, SystemTime::UNIX_EPOCH),
             now: Instant::now(),
             time: SystemTime::UNIX_EPOCH,
         };

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use kernlink_base::Family;
 
@@ -22,6 +23,9 @@ pub struct EndpointSlice {
     pub ports: Vec<EndpointPort>,
     /// `endpoints`, in their order.
     pub endpoints: Vec<Endpoint>,
+    /// The annotation `endpoints.kubernetes.io/last-change-trigger-time`: when the change of a pod or Service happened that led to the
+    /// present endpoints. It is only measured.
+    pub trigger_time: Option<SystemTime>,
 }
 
 impl EndpointSlice {
@@ -35,6 +39,7 @@ impl EndpointSlice {
             address_type: AddressType::Ip(family),
             ports: Vec::new(),
             endpoints: Vec::new(),
+            trigger_time: None,
         }
     }
 
