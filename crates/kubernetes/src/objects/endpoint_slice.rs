@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use kernlink_services::address::parse_address;
 use kernlink_services::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints};
 
+use super::service::time_of;
 use super::{Converted, Converter, Names, port, protocol, quoted};
 use crate::error::{FieldError, FieldErrors};
 
@@ -63,7 +64,7 @@ fn trigger_time(object: &api::EndpointSlice) -> Option<SystemTime> {
     let annotations = object.metadata.annotations.as_ref()?;
     let text = annotations.get("endpoints.kubernetes.io/last-change-trigger-time")?;
     let time: Timestamp = text.parse().ok()?;
-    Some(SystemTime::from(time))
+    time_of(time)
 }
 
 /// A slice to which endpoints are added.

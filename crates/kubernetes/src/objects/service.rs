@@ -174,7 +174,7 @@ fn relevant(texts: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String
         .collect()
 }
 
-fn time_of(time: Timestamp) -> Option<SystemTime> {
+pub(super) fn time_of(time: Timestamp) -> Option<SystemTime> {
     let since = time.as_duration();
     if since.is_negative() {
         SystemTime::UNIX_EPOCH.checked_sub(since.unsigned_abs())
