@@ -145,7 +145,6 @@ fn full_passes(cluster: &Cluster, trace: &Trace) -> Result<()> {
             let synced = proxier.sync(start)?;
             let time = start.elapsed();
             succeeded(&synced)?;
-            print_stages(&synced);
             if !synced.plan.is_empty() {
                 return Err(format!("a full pass plans {} steps", synced.plan.len()).into());
             }
@@ -258,14 +257,7 @@ fn sync(proxier: &mut Proxier) -> Result<Duration> {
     let synced = proxier.sync(start)?;
     let time = start.elapsed();
     succeeded(&synced)?;
-    print_stages(&synced);
     Ok(time)
-}
-
-fn print_stages(synced: &Synced) {
-    let stages = synced.durations.stages();
-    let stages = stages.map(|(stage, time)| format!("{stage} {time:.2?}"));
-    println!("    {}", stages.join(", "));
 }
 
 fn succeeded(synced: &Synced) -> Result<()> {
