@@ -1,5 +1,6 @@
 //! IPVS mode: compiles arbitrated frontends to virtual servers, sets, rules and addresses, equal to those of kube-proxy's IPVS mode.
 
+pub mod cleanup;
 mod compile;
 pub mod config;
 mod drain;

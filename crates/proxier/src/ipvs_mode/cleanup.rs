@@ -1,0 +1,266 @@
+//! Removing what IPVS mode wrote, and handing the node back to kube-proxy.
+//!
+//! Both begin with what the kernel holds, so a process that has just started can do them, without sources.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Instant;
+
+use kernlink_base::ErrorChain;
+use kernlink_ipset::{Operation as SetOperation, SetHeader, SetName};
+use kernlink_iptables_restore::{ChainName, Edit, Restore, Ruleset, Save, Table};
+use kernlink_services::{Change, Family, Kind, SourceId};
+
+use super::config::Config;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::operation::Operation;
+use super::replacement::{Replacement, of_temporary};
+use super::rules;
+use super::sets::SetId;
+use super::{Plan, Proxier, SyncError, Synced, drain};
+use crate::error::InvalidConfig;
+
+/// Operations on the objects that a sync never removes, and what prevents others.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Removal {
+    /// The operations, in order.
+    pub operations: Vec<Operation>,
+    /// What could not be read; its objects stay.
+    pub errors: Vec<Error>,
+    /// Owned chains that stay because a foreign rule jumps to them, or because such a chain does.
+    pub kept_chains: Vec<(Family, Table, ChainName)>,
+    /// Sets whose entries do not fit in kube-proxy's parameters; they keep their own. kube-proxy fails to add further entries to them
+    /// only when they are full.
+    pub too_large: Vec<SetName>,
+}
+
+impl Removal {
+    /// Executes the operations. Returns one outcome for each, in order; one that fails does not stop those after it.
+    pub fn execute(&self, kernel: &mut Kernel) -> Vec<Result<(), Error>> {
+        let operations: Vec<&Operation> = self.operations.iter().collect();
+        kernel.execute_all(&operations)
+    }
+}
+
+impl fmt::Display for Removal {
+    /// The commands, and a line for everything that stays.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for operation in &self.operations {
+            writeln!(f, "{operation}")?;
+        }
+        for error in &self.errors {
+            writeln!(f, "# {}", ErrorChain(error))?;
+        }
+        for (family, table, chain) in &self.kept_chains {
+            writeln!(f, "# {family} chain {chain} of table {table} stays: foreign rules use it")?;
+        }
+        for set in &self.too_large {
+            writeln!(f, "# set {set} keeps its size: its entries do not fit in that of kube-proxy")?;
+        }
+        Ok(())
+    }
+}
+
+/// The source of the empty lists.
+const NO_OBJECTS: SourceId = SourceId(0);
+
+impl Proxier {
+    /// A proxier of a node without Services, of both families: its sync removes all owned virtual servers, addresses and set entries. What
+    /// remains is removed by [`remaining`].
+    ///
+    /// # Errors
+    /// Everything that is invalid in the configuration.
+    pub fn without_services(mut config: Config, kernel: Kernel) -> Result<Self, InvalidConfig> {
+        config.services.families = Family::ALL.into();
+        let mut proxier = Self::new(config, kernel)?;
+        for kind in [Kind::Service, Kind::EndpointSlice] {
+            proxier.change(NO_OBJECTS, Change::synced(kind));
+        }
+        Ok(proxier)
+    }
+
+    /// The plan of [`cleanup`](Self::cleanup): the removal of what Services needed, and of the rest. The proxier must be one
+    /// [`without_services`](Self::without_services). The second part is that of the kernel as it is now.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn plan_cleanup(&mut self, now: Instant) -> Result<(Plan, Removal), SyncError> {
+        let plan = self.plan(now)?;
+        let config = self.state().config().clone();
+        Ok((plan, remaining(self.kernel_mut(), &config)))
+    }
+
+    /// Removes everything that is owned: virtual servers, addresses, set entries, then jumps, chains, sets and the dummy link. Foreign
+    /// objects stay, and sysctls keep their values. The proxier must be one [`without_services`](Self::without_services). Returns the report
+    /// of the first part, the operations of the second, and their outcomes.
+    ///
+    /// # Errors
+    /// As [`sync`](Self::sync).
+    #[expect(clippy::type_complexity, reason = "the outcomes of the operations")]
+    pub fn cleanup(&mut self, now: Instant) -> Result<(Synced, Removal, Vec<Result<(), Error>>), SyncError> {
+        let synced = self.sync(now)?;
+        let config = self.state().config().clone();
+        let removal = remaining(self.kernel_mut(), &config);
+        let outcomes = removal.execute(self.kernel_mut());
+        // What was recorded as desired is gone.
+        self.resync();
+        Ok((synced, removal, outcomes))
+    }
+}
+
+/// What remains after all Services are removed: jumps, chains, sets, and the dummy link.
+#[must_use]
+pub fn remaining(kernel: &mut Kernel, config: &Config) -> Removal {
+    let mut removal = Removal::default();
+    for family in Family::ALL {
+        removal.chains(kernel, family);
+    }
+    match kernel.sets.headers() {
+        Ok(headers) => removal.sets(&headers, is_owned),
+        Err(error) => removal.errors.push(error.into()),
+    }
+    if let Some(link) = config.link() {
+        match kernel.links.exists(&link) {
+            Ok(true) => removal
+                .operations
+                .push(kernlink_dummylink::Operation::DeleteLink(link).into()),
+            Ok(false) => {}
+            Err(error) => removal.errors.push(error.into()),
+        }
+    }
+    removal
+}
+
+/// What hands the node back to kube-proxy while traffic flows: the sets that only kernlink uses are destroyed, and sets that it enlarged get
+/// kube-proxy's parameters. Virtual servers, addresses, entries and rules are those of kube-proxy and stay.
+#[must_use]
+pub fn hand_back(kernel: &mut Kernel) -> Removal {
+    let mut removal = Removal::default();
+    let headers = match kernel.sets.headers() {
+        Ok(headers) => headers,
+        Err(error) => {
+            removal.errors.push(error.into());
+            return removal;
+        }
+    };
+    for header in &headers {
+        let Some((family, id)) = SetId::of_name(&header.set.name).filter(|(_, id)| *id != SetId::Ledger) else {
+            continue;
+        };
+        let definition = id.definition(family);
+        let (Some(maxelem), Some(actual)) = (definition.options.maxelem, header.set.options.maxelem) else {
+            continue;
+        };
+        if maxelem == actual {
+            continue;
+        }
+        match kernel.sets.list_set(&header.set.name) {
+            Ok(contents) if contents.entries.len() > maxelem as usize => {
+                removal.too_large.push(header.set.name);
+            }
+            Ok(contents) => removal.operations.push(Operation::ReplaceSet(Box::new(Replacement {
+                set: definition,
+                entries: contents.entries,
+            }))),
+            Err(error) => removal.errors.push(error.into()),
+        }
+    }
+    // Last: until then another process recognises the virtual servers by the ledger.
+    removal.sets(&headers, is_only_of_kernlink);
+    removal
+}
+
+/// Whether a set is one of the ledger, of deadlines, or of a replacement that did not end.
+fn is_only_of_kernlink(name: &SetName) -> bool {
+    let is_ledger = SetId::of_name(name).is_some_and(|(_, id)| id == SetId::Ledger);
+    is_ledger || drain::family_of_set(name).is_some() || of_temporary(name).is_some()
+}
+
+fn is_owned(name: &SetName) -> bool {
+    SetId::of_name(name).is_some() || is_only_of_kernlink(name)
+}
+
+impl Removal {
+    fn sets(&mut self, headers: &[SetHeader], is_removed: impl Fn(&SetName) -> bool) {
+        let names = headers.iter().map(|header| header.set.name);
+        let removed = names.filter(is_removed);
+        self.operations
+            .extend(removed.map(|name| Operation::from(SetOperation::destroy(name))));
+    }
+
+    fn chains(&mut self, kernel: &mut Kernel, family: Family) {
+        let mut restore = Restore::new(family);
+        for (table, owned) in rules::CHAINS {
+            let ruleset = match kernel.rules.save(&Save::table(family, table).lenient()) {
+                Ok(ruleset) if !ruleset.is_unreadable(table) => ruleset,
+                Ok(ruleset) => {
+                    let line = ruleset.unreadable().first().map(ToString::to_string);
+                    let cause = line.unwrap_or_else(|| format!("table {table} cannot be read"));
+                    let error = kernlink_iptables_restore::Error::custom("read tables", cause);
+                    self.errors.push(error.into());
+                    continue;
+                }
+                Err(error) => {
+                    self.errors.push(error.into());
+                    continue;
+                }
+            };
+            let present: Vec<ChainName> = owned
+                .iter()
+                .filter_map(|name| ChainName::new(name).ok())
+                .filter(|name| ruleset.chain(table, name).is_some())
+                .collect();
+            let kept = used_by_others(&ruleset, table, family, &present);
+            self.kept_chains
+                .extend(kept.iter().map(|chain| (family, table, *chain)));
+            let edits = restore.table_mut(table);
+            for jump in rules::jumps().into_iter().filter(|jump| jump.table == table) {
+                let chain = ruleset.chain(table, &jump.chain);
+                let is_kept = jump.rule.target.as_ref().and_then(|target| target.chain()).is_some_and(|to| kept.contains(to));
+                if !is_kept && chain.is_some_and(|chain| chain.contains(&jump.rule, family)) {
+                    edits.push(Edit::delete(jump.chain, jump.rule));
+                }
+            }
+            let removed: Vec<ChainName> = present.into_iter().filter(|name| !kept.contains(name)).collect();
+            // All are emptied first, since they jump to each other.
+            edits.extend(removed.iter().map(|name| Edit::declare(*name)));
+            edits.extend(removed.iter().map(|name| Edit::delete_chain(*name)));
+        }
+        if restore.tables().any(|(_, edits)| !edits.is_empty()) {
+            let operation = kernlink_iptables_restore::Operation::Restore(restore);
+            self.operations.push(operation.into());
+        }
+    }
+}
+
+/// The owned chains to which foreign rules jump, and those to which these chains jump.
+fn used_by_others(ruleset: &Ruleset, table: Table, family: Family, owned: &[ChainName]) -> BTreeSet<ChainName> {
+    let jumps = rules::jumps();
+    let mut used: BTreeSet<ChainName> = BTreeSet::new();
+    let Some(rules) = ruleset.table(table) else {
+        return used;
+    };
+    for (name, chain) in rules.chains().filter(|(name, _)| !owned.contains(name)) {
+        for rule in chain.rules() {
+            let is_jump = jumps
+                .iter()
+                .any(|jump| jump.table == table && jump.chain == *name && jump.rule.is_equivalent(rule, family));
+            let to = rule.target.as_ref().and_then(|target| target.chain());
+            used.extend(to.filter(|to| !is_jump && owned.contains(to)).copied());
+        }
+    }
+    let mut open: Vec<ChainName> = used.iter().copied().collect();
+    while let Some(name) = open.pop() {
+        for rule in rules.chain(&name).into_iter().flat_map(|chain| chain.rules()) {
+            let to = rule.target.as_ref().and_then(|target| target.chain());
+            if let Some(to) = to.filter(|to| owned.contains(to))
+                && used.insert(*to)
+            {
+                open.push(*to);
+            }
+        }
+    }
+    used
+}
