@@ -34,7 +34,9 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes in the mani
 
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
-  --dry-run                      print what a sync would do, as commands; change nothing
+  --dry-run                      print what a sync, --cleanup or --hand-back would do, as commands; change nothing
+  --cleanup                      remove what kernlink or kube-proxy's IPVS mode wrote; foreign objects stay
+  --hand-back                    leave the node as kube-proxy's IPVS mode expects it, while traffic flows
   --print-config                 print the configuration in effect, as a KubeProxyConfiguration in JSON
   --version, --help
 
@@ -115,6 +117,14 @@ pub enum Action {
     Once,
     /// `--dry-run`: prints the plan of a sync.
     DryRun,
+    /// `--cleanup`: removes everything that is owned.
+    Cleanup,
+    /// `--cleanup --dry-run`: prints the plan of a cleanup.
+    PlanCleanup,
+    /// `--hand-back`: leaves what kube-proxy would have written.
+    HandBack,
+    /// `--hand-back --dry-run`: prints the plan of a hand-back.
+    PlanHandBack,
     /// `--print-config`: prints the configuration in effect.
     PrintConfig,
     /// `--version`.
@@ -187,6 +197,8 @@ impl Flags {
             "version" => self.set_action(Action::Version),
             "once" => self.set_action(Action::Once),
             "dry-run" => self.set_action(Action::DryRun),
+            "cleanup" => self.set_action(Action::Cleanup),
+            "hand-back" => self.set_action(Action::HandBack),
             "print-config" => self.set_action(Action::PrintConfig),
             "watch" => {
                 self.watch = Some(path(name, parser)?);
@@ -257,6 +269,19 @@ impl Flags {
     }
 
     fn set_action(&mut self, action: Action) -> Result<(), InvalidFlags> {
+        let action = match (self.action, action) {
+            (Action::DryRun | Action::PlanCleanup, Action::Cleanup) | (Action::Cleanup, Action::DryRun) => {
+                self.action = Action::PlanCleanup;
+                return Ok(());
+            }
+            (Action::DryRun | Action::PlanHandBack, Action::HandBack)
+            | (Action::HandBack, Action::DryRun) => {
+                self.action = Action::PlanHandBack;
+                return Ok(());
+            }
+            (Action::PlanCleanup | Action::PlanHandBack, Action::DryRun) => return Ok(()),
+            (_, action) => action,
+        };
         let is_information = matches!(action, Action::Help | Action::Version);
         if is_information || self.action == Action::Run || self.action == action {
             self.action = action;
@@ -269,6 +294,14 @@ impl Flags {
     }
 }
 
+impl Action {
+    /// Whether it concerns the folder of manifests.
+    #[must_use]
+    pub fn needs_folder(self) -> bool {
+        matches!(self, Action::Run | Action::Once | Action::DryRun)
+    }
+}
+
 impl fmt::Display for Action {
     /// The flag.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,6 +309,10 @@ impl fmt::Display for Action {
             Action::Run => "run",
             Action::Once => "--once",
             Action::DryRun => "--dry-run",
+            Action::Cleanup => "--cleanup",
+            Action::PlanCleanup => "--cleanup --dry-run",
+            Action::HandBack => "--hand-back",
+            Action::PlanHandBack => "--hand-back --dry-run",
             Action::PrintConfig => "--print-config",
             Action::Version => "--version",
             Action::Help => "--help",

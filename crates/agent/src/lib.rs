@@ -12,6 +12,7 @@
 //! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
 
 pub mod agent;
+pub mod cleanup;
 pub mod exit;
 pub mod flags;
 pub mod folder;
@@ -65,6 +66,10 @@ fn run(flags: &Flags) -> Exit {
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),
         Action::DryRun => once::dry_run(&settings),
         Action::Once => once::once(&settings),
+        Action::Cleanup => cleanup::cleanup(&settings),
+        Action::PlanCleanup => cleanup::plan_cleanup(&settings),
+        Action::HandBack => cleanup::hand_back(),
+        Action::PlanHandBack => cleanup::plan_hand_back(),
         _ => agent::run(settings),
     }
 }

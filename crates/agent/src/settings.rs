@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use kernlink_kubernetes::kube_proxy_config::{KubeProxyConfiguration, Override, OverrideValue, read_with};
 use kernlink_proxier::ipvs_mode::Config;
 
-use crate::flags::{Action, Flags};
+use crate::flags::Flags;
 
 /// The settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl Settings {
             }
         }
         let folder = flags.watch.clone().unwrap_or_default();
-        if flags.watch.is_none() && flags.action != Action::PrintConfig {
+        if flags.watch.is_none() && flags.action.needs_folder() {
             problems.push("--watch: is missing; expected a folder of manifests".to_owned());
         }
         let invalid = |field: &str, problem: &str| format!("{}: {problem}", name_of(field, flags));

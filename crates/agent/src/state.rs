@@ -80,7 +80,9 @@ impl State {
     fn status(&self) -> Status<IpvsMode> {
         match &self.runner {
             Some(runner) => runner.status(),
-            None => Recorder::new(self.families.iter().copied(), SystemTime::now()).status().clone(),
+            None => Recorder::new(self.families.iter().copied(), SystemTime::now())
+                .status()
+                .clone(),
         }
     }
 }

@@ -107,7 +107,8 @@ proptest! {
 fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses() {
     let mut kernel = synced(&[]);
     let rules = "*nat\n-A PREROUTING -p tcp -m tcp --dport 8080 -j KUBE-LOAD-BALANCER\nCOMMIT\n";
-    let ruleset: kernlink_iptables_restore::Ruleset = "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".parse().unwrap();
+    let ruleset: kernlink_iptables_restore::Ruleset =
+        "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n".parse().unwrap();
     assert!(ruleset.table(Table::Nat).is_some());
     let rule = rules.lines().nth(1).unwrap().trim_start_matches("-A PREROUTING ");
     let restore = kernlink_iptables_restore::Restore::new(Family::Ipv4).with(
@@ -119,13 +120,30 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses() {
     let (synced, removal, outcomes) = proxier.cleanup(now()).unwrap();
     assert!(synced.is_success());
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
-    let kept: Vec<&str> = removal.kept_chains.iter().map(|(_, _, chain)| chain.as_str()).collect();
+    let kept: Vec<&str> = removal
+        .kept_chains
+        .iter()
+        .map(|(_, _, chain)| chain.as_str())
+        .collect();
     assert_eq!(kept, ["KUBE-LOAD-BALANCER", "KUBE-MARK-MASQ"]);
-    assert!(removal.to_string().contains("stays: foreign rules use it"), "{removal}");
-    let saved = proxier.kernel_mut().rules.save(&Save::table(Family::Ipv4, Table::Nat)).unwrap();
+    assert!(
+        removal.to_string().contains("stays: foreign rules use it"),
+        "{removal}"
+    );
+    let saved = proxier
+        .kernel_mut()
+        .rules
+        .save(&Save::table(Family::Ipv4, Table::Nat))
+        .unwrap();
     let saved = saved.to_string();
-    assert!(saved.contains("-A PREROUTING -p tcp -m tcp --dport 8080 -j KUBE-LOAD-BALANCER"), "{saved}");
-    assert!(saved.contains(":KUBE-MARK-MASQ") && !saved.contains("KUBE-SERVICES"), "{saved}");
+    assert!(
+        saved.contains("-A PREROUTING -p tcp -m tcp --dport 8080 -j KUBE-LOAD-BALANCER"),
+        "{saved}"
+    );
+    assert!(
+        saved.contains(":KUBE-MARK-MASQ") && !saved.contains("KUBE-SERVICES"),
+        "{saved}"
+    );
 }
 
 #[test]
@@ -139,9 +157,15 @@ fn hand_back_restores_the_size_of_an_enlarged_set() {
     };
     kernel.execute(&Operation::ReplaceSet(Box::new(replace))).unwrap();
     let removal = hand_back(&mut kernel);
-    assert!(removal.execute(&mut kernel).iter().all(Result::is_ok), "{removal}");
+    assert!(
+        removal.execute(&mut kernel).iter().all(Result::is_ok),
+        "{removal}"
+    );
     assert_eq!(removal.too_large, []);
-    let header = kernel.sets.header(&SetName::new("KUBE-CLUSTER-IP").unwrap()).unwrap();
+    let header = kernel
+        .sets
+        .header(&SetName::new("KUBE-CLUSTER-IP").unwrap())
+        .unwrap();
     assert_eq!(header.set.options.maxelem, Some(65_536));
     // An unknown set stays.
     assert!(set_names(&mut kernel).contains(&"blocked".to_owned()));

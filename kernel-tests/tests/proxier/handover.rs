@@ -2,14 +2,19 @@
 //! same objects. Nearly all of the state is the desired one, and connections continue.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_proxier::ipvs_mode::cleanup::hand_back;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
 
 use crate::oracle::{config, read};
-use crate::support::{assert_in_desired_state, load, replace_objects, sync};
+use crate::ownership::{add_foreign_objects, add_foreign_rules};
+use crate::support::{
+    assert_in_desired_state, assert_same, load, replace_objects, state_without_rules, sync,
+};
 
 /// The folder of the fixtures recorded from kube-proxy; see its README.
 fn fixtures() -> PathBuf {
@@ -84,7 +89,11 @@ address add 2001:db8::1/64 dev eth0 nodad
 address add 198.51.100.7/24 dev eth1
 ";
             tools::ip_batch(links);
+            add_foreign_objects();
+            add_foreign_rules();
+            let bare = state_without_rules();
             load_fixture(&fixture);
+            let loaded = state_without_rules();
             let mut proxier = proxier_of(&fixture);
             let synced = sync(&mut proxier);
             assert_only_these_chains(&synced.plan, name);
@@ -92,6 +101,34 @@ address add 198.51.100.7/24 dev eth1
             proxier.resync();
             let again = sync(&mut proxier);
             assert!(again.plan.is_empty(), "{name}: {}", again.plan);
+
+            // Back to kube-proxy: the same listings.
+            let removal = hand_back(proxier.kernel_mut());
+            let outcomes = removal.execute(proxier.kernel_mut());
+            assert!(outcomes.iter().all(Result::is_ok), "{name}: {outcomes:?}");
+            assert_same(&state_without_rules(), &loaded, name);
+
+            // Nothing of either is left, and foreign objects are unchanged.
+            let config = proxier.state().config().clone();
+            let mut proxier = Proxier::without_services(config, proxier.into_kernel()).unwrap();
+            let (synced, removal, outcomes) = proxier.cleanup(Instant::now()).unwrap();
+            assert!(synced.is_success(), "{name}: {synced}");
+            assert!(
+                outcomes.iter().all(Result::is_ok),
+                "{name}: {outcomes:?}\n{removal}"
+            );
+            assert_same(&state_without_rules(), &bare, name);
+            for tool in ["iptables-save", "ip6tables-save"] {
+                let saved = tools::must(tool, &[]);
+                assert!(!saved.contains("KUBE-"), "{name}: {saved}");
+                for foreign in [
+                    "-A PREROUTING -p tcp -m tcp --dport 7777 -j ELSEWHERE",
+                    "-A INPUT -p tcp -m tcp --dport 22 -j GUARD",
+                    "-A GUARD -m comment --comment \"not kernlink\" -j ACCEPT",
+                ] {
+                    assert!(saved.contains(foreign), "{name}: {foreign}\n{saved}");
+                }
+            }
         });
     }
 }

@@ -54,10 +54,16 @@ impl fmt::Display for Removal {
             writeln!(f, "# {}", ErrorChain(error))?;
         }
         for (family, table, chain) in &self.kept_chains {
-            writeln!(f, "# {family} chain {chain} of table {table} stays: foreign rules use it")?;
+            writeln!(
+                f,
+                "# {family} chain {chain} of table {table} stays: foreign rules use it"
+            )?;
         }
         for set in &self.too_large {
-            writeln!(f, "# set {set} keeps its size: its entries do not fit in that of kube-proxy")?;
+            writeln!(
+                f,
+                "# set {set} keeps its size: its entries do not fit in that of kube-proxy"
+            )?;
         }
         Ok(())
     }
@@ -146,7 +152,8 @@ pub fn hand_back(kernel: &mut Kernel) -> Removal {
         }
     };
     for header in &headers {
-        let Some((family, id)) = SetId::of_name(&header.set.name).filter(|(_, id)| *id != SetId::Ledger) else {
+        let Some((family, id)) = SetId::of_name(&header.set.name).filter(|(_, id)| *id != SetId::Ledger)
+        else {
             continue;
         };
         let definition = id.definition(family);
@@ -160,10 +167,12 @@ pub fn hand_back(kernel: &mut Kernel) -> Removal {
             Ok(contents) if contents.entries.len() > maxelem as usize => {
                 removal.too_large.push(header.set.name);
             }
-            Ok(contents) => removal.operations.push(Operation::ReplaceSet(Box::new(Replacement {
-                set: definition,
-                entries: contents.entries,
-            }))),
+            Ok(contents) => removal
+                .operations
+                .push(Operation::ReplaceSet(Box::new(Replacement {
+                    set: definition,
+                    entries: contents.entries,
+                }))),
             Err(error) => removal.errors.push(error.into()),
         }
     }
@@ -218,7 +227,12 @@ impl Removal {
             let edits = restore.table_mut(table);
             for jump in rules::jumps().into_iter().filter(|jump| jump.table == table) {
                 let chain = ruleset.chain(table, &jump.chain);
-                let is_kept = jump.rule.target.as_ref().and_then(|target| target.chain()).is_some_and(|to| kept.contains(to));
+                let is_kept = jump
+                    .rule
+                    .target
+                    .as_ref()
+                    .and_then(|target| target.chain())
+                    .is_some_and(|to| kept.contains(to));
                 if !is_kept && chain.is_some_and(|chain| chain.contains(&jump.rule, family)) {
                     edits.push(Edit::delete(jump.chain, jump.rule));
                 }
@@ -236,7 +250,12 @@ impl Removal {
 }
 
 /// The owned chains to which foreign rules jump, and those to which these chains jump.
-fn used_by_others(ruleset: &Ruleset, table: Table, family: Family, owned: &[ChainName]) -> BTreeSet<ChainName> {
+fn used_by_others(
+    ruleset: &Ruleset,
+    table: Table,
+    family: Family,
+    owned: &[ChainName],
+) -> BTreeSet<ChainName> {
     let jumps = rules::jumps();
     let mut used: BTreeSet<ChainName> = BTreeSet::new();
     let Some(rules) = ruleset.table(table) else {
@@ -244,9 +263,9 @@ fn used_by_others(ruleset: &Ruleset, table: Table, family: Family, owned: &[Chai
     };
     for (name, chain) in rules.chains().filter(|(name, _)| !owned.contains(name)) {
         for rule in chain.rules() {
-            let is_jump = jumps
-                .iter()
-                .any(|jump| jump.table == table && jump.chain == *name && jump.rule.is_equivalent(rule, family));
+            let is_jump = jumps.iter().any(|jump| {
+                jump.table == table && jump.chain == *name && jump.rule.is_equivalent(rule, family)
+            });
             let to = rule.target.as_ref().and_then(|target| target.chain());
             used.extend(to.filter(|to| !is_jump && owned.contains(to)).copied());
         }

@@ -3,9 +3,9 @@
 pub mod cleanup;
 mod compile;
 pub mod config;
-mod drain;
 #[cfg(feature = "metrics")]
 pub mod counters;
+mod drain;
 pub mod error;
 pub mod flows;
 pub mod forwarding;
