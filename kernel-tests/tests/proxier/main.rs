@@ -22,6 +22,7 @@ macro_rules! requires_the_kernel {
 mod clusters;
 #[path = "../../../crates/proxier/tests/support/mod.rs"]
 mod desired;
+mod draining;
 mod foreign_rules;
 mod forwarding;
 mod handover;
