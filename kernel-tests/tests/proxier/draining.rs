@@ -259,8 +259,12 @@ fn no_connection_fails_while_all_endpoints_are_replaced() {
                 scope.spawn(move || {
                     let mut answered = 0;
                     while !is_over.load(Ordering::Relaxed) {
-                        let answer = Connection::open(client, Protocol::Tcp, target).and_then(|mut c| c.ask());
-                        assert!(answer.is_ok(), "{target}: {answer:?} after {answered} connections");
+                        let answer =
+                            Connection::open(client, Protocol::Tcp, target).and_then(|mut c| c.ask());
+                        assert!(
+                            answer.is_ok(),
+                            "{target}: {answer:?} after {answered} connections"
+                        );
                         answered += 1;
                     }
                     answered

@@ -9,6 +9,9 @@ pub enum Error {
     /// An error about chains or rules.
     #[error(transparent)]
     Rules(#[from] kernlink_iptables_restore::Error),
+    /// A table was written before the error.
+    #[error("after a part was written: {0}")]
+    PartlyWritten(kernlink_iptables_restore::Error),
     /// The addresses of the node could not be read.
     #[error(transparent)]
     Addresses(#[from] kernlink_dummylink::Error),

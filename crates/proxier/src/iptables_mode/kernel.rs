@@ -123,9 +123,11 @@ impl Kernel {
             return;
         };
         let mut restore = Restore::new(family);
-        for write in parts.iter().filter_map(|&part| writes.get(part)) {
-            for (table, edits) in write.restore.tables() {
-                if !written.contains(&table) {
+        // Table `filter` first for all parts: what restricts a Service is in place before its traffic is translated.
+        let tables = [Table::Filter, Table::Nat].into_iter();
+        for table in tables.filter(|table| !written.contains(table)) {
+            for write in parts.iter().filter_map(|&part| writes.get(part)) {
+                for (_, edits) in write.restore.tables().filter(|(of, _)| *of == table) {
                     restore.table_mut(table).extend(edits.iter().cloned());
                 }
             }
@@ -140,8 +142,17 @@ impl Kernel {
         drop(restore);
         let kernlink_iptables_restore::Error::Refused { refused, applied, .. } = &error else {
             // The tool could not be started, or its outcome is unknown: this is about all parts.
-            return set(parts, &Err(error.into()));
+            let error = if written.is_empty() {
+                error.into()
+            } else {
+                Error::PartlyWritten(error)
+            };
+            return set(parts, &Err(error));
         };
+        if matches!(**refused, Refused::Whole(_)) {
+            // Which tables are written is not known. To pass the edits again could execute them twice.
+            return set(parts, &Err(error.into()));
+        }
         // The tables before the refused one are written and stay as they are.
         let written: Vec<Table> = written.iter().chain(applied).copied().collect();
         let named = match &**refused {

@@ -115,7 +115,9 @@ impl DataPath for IptablesMode {
     fn is_outcome_unknown(error: &Error) -> bool {
         match error {
             // One table may have been written before the other was refused.
-            Error::Rules(kernlink_iptables_restore::Error::Refused { .. }) | Error::OutcomeMissing => true,
+            Error::Rules(kernlink_iptables_restore::Error::Refused { .. })
+            | Error::PartlyWritten(_)
+            | Error::OutcomeMissing => true,
             Error::Rules(error) => error.is_outcome_unknown(),
             Error::Addresses(_) | Error::Sysctl(_) => false,
         }

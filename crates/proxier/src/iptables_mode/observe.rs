@@ -7,7 +7,7 @@ use kernlink_dummylink::Selection;
 use kernlink_iptables_restore::{Ruleset, Save, Table};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
-use super::chains::Counters;
+use super::chains::{Counters, jumps};
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
@@ -94,7 +94,14 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
         Err(error) => {
             let text = format!("{family} tables cannot be read: {}", ErrorChain(&error));
             events.push(Event::host("RulesUnreadable", text));
-            Observed::default()
+            if state.is_readable(family) {
+                // It was read before: what is recorded stays in use until the next listing.
+                return events;
+            }
+            Observed {
+                jumps: vec![false; jumps().len()],
+                ..Observed::default()
+            }
         }
     };
     state.observe_rules(family, observed);

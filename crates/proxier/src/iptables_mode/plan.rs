@@ -97,6 +97,20 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
                 fixed.rewritten.insert(chain);
                 write.effects.rewritten.push(chain);
                 write.edit(chain.table(), Edit::declare(name));
+                // Rules of Services that are in the kernel are written again at once: the chains that they jump to exist.
+                let table = &state.rules[family.index()];
+                let observed = table.iter_observed().map(|(key, ())| key);
+                let mut kept: Vec<&RuleKey> = observed
+                    .filter(|key| key.chain == chain && table.is_desired(key))
+                    .collect();
+                kept.sort_unstable();
+                for key in kept {
+                    let Ok(rule) = key.text.parse::<Rule>() else {
+                        continue;
+                    };
+                    rules_and_edits.push((chain.table(), Edit::append(name, rule)));
+                    write.effects.rules.push((chain, key.text.clone(), true));
+                }
                 let rules = rules
                     .into_iter()
                     .map(|rule| (chain.table(), Edit::append(name, rule)));
@@ -252,7 +266,7 @@ fn plan_services(
     for difference in state.rules[family.index()].differences() {
         let key = difference.key;
         let is_rewritten = fixed.rewritten.contains(&key.chain);
-        let is_observed = difference.observed.is_some() && !is_rewritten;
+        let is_observed = difference.observed.is_some() && (!is_rewritten || difference.desired.is_some());
         match (difference.desired.is_some(), is_observed) {
             (true, false) => parts
                 .entry(difference.subject)

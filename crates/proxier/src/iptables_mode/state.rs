@@ -193,8 +193,17 @@ impl State {
             ids.retain(|id| services.port(*id).is_none());
             ids.extend(services.ports().map(|(id, _)| id));
         }
+        let mut names: BTreeSet<ObjectName> = BTreeSet::new();
         for id in ids {
+            names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
             self.compile_port(id, services);
+            names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
+        }
+        // An operation of a Service that is not done yet becomes a part of the next one.
+        let is_undone = |key: &&Key| matches!(key, Key::Service(_, name) if names.contains(name));
+        let undone: Vec<Key> = self.touched.keys().filter(is_undone).cloned().collect();
+        for key in undone {
+            self.set_dirty(&key);
         }
         Vec::new()
     }
