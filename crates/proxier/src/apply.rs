@@ -64,7 +64,10 @@ fn execute<M: DataPath>(
                 M::record(state, &step.operation);
                 Outcome::Done
             }
-            Some(Err(error)) => Outcome::Failed(error),
+            Some(Err(error)) => {
+                M::record_failure(state, &step.operation, &error);
+                Outcome::Failed(error)
+            }
             None => Outcome::Failed(M::outcome_missing()),
         };
         if let Some(place) = outcomes.get_mut(index) {

@@ -149,6 +149,9 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// Records in the observed objects that an operation was done.
     fn record(state: &mut Self::State, operation: &Self::Operation);
 
+    /// Records that an operation failed. Default: the retry alone matters.
+    fn record_failure(_state: &mut Self::State, _operation: &Self::Operation, _error: &Self::Error) {}
+
     /// Makes all objects clean, after a plan compared the dirty ones. Failed operations are retried from the records of
     /// [`Proxier`](crate::Proxier).
     fn clear_dirty(state: &mut Self::State);

@@ -199,6 +199,15 @@ impl DataPath for IpvsMode {
         state.record(operation);
     }
 
+    fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
+        if let (Operation::Ipvs(kernlink_ipvs::Operation::AddVirtualServer(server)), Error::Ipvs(error)) =
+            (operation, error)
+            && error.is_already_exists()
+        {
+            state.refuse_as_existing(server.key);
+        }
+    }
+
     fn clear_dirty(state: &mut State) {
         state.clear_dirty();
     }

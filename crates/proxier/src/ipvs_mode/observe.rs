@@ -128,10 +128,13 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             let virtual_server = entry.virtual_server.server;
             let key = virtual_server.key;
             let known = state.servers.observed(&key).map(|known| known.is_owned);
-            let is_owned = known.unwrap_or_else(|| ownership::is_owned(&listed, exclude_cidrs, &key));
             let summaries = entry.real_servers.iter();
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();
+            let is_owned = known.unwrap_or_else(|| {
+                ownership::is_owned(&listed, exclude_cidrs, &key)
+                    && !state.is_of_another_program(&key, &virtual_server, &real_servers)
+            });
             let observed = ObservedServer {
                 virtual_server,
                 real_servers,
@@ -251,13 +254,18 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 real_servers.sort_unstable_by_key(|(key, _)| *key);
                 // The decision of the listing applies. One that did not exist then and was added by this process is in the ledger.
                 let known = state.servers.observed(&key).map(|known| known.is_owned);
+                let is_owned = known.unwrap_or_else(|| {
+                    state.is_in_ledger(&key)
+                        && !state.is_of_another_program(&key, &status.server, &real_servers)
+                });
                 Some(ObservedServer {
                     virtual_server: status.server,
                     real_servers,
-                    is_owned: known.unwrap_or_else(|| state.is_in_ledger(&key)),
+                    is_owned,
                 })
             }
         };
+        state.forget_existing(&key);
         state.compare_flows(&key, observed.as_ref());
         let is_foreign = observed.as_ref().is_some_and(|server| !server.is_owned);
         state.observe_foreign(key, is_foreign);
@@ -305,8 +313,16 @@ fn observe_entries(
         });
         exists.collect::<Result<_, _>>()?
     };
+    let mut present = Vec::new();
     for (entry, exists) in entries.into_iter().zip(exists) {
+        if exists && set == SetId::Ledger {
+            present.push(entry.clone());
+        }
         table.observe(entry, exists.then_some(()));
+    }
+    // The addition whose outcome was unknown was executed.
+    for entry in present {
+        state.adopt(&entry);
     }
     Ok(())
 }

@@ -218,7 +218,20 @@ impl Planner<'_, '_, '_> {
                         _ => {}
                     }
                     match identified(id, entry) {
-                        Some(Identified::VirtualServer(key)) => needs.extend(self.deleted.get(&key).cloned()),
+                        Some(Identified::VirtualServer(key)) => match self.deleted.get(&key) {
+                            Some(need) => needs.push(need.clone()),
+                            // Its deletion failed and is not due for a retry.
+                            None if !self.state.servers.is_desired(&key)
+                                && self
+                                    .state
+                                    .servers
+                                    .observed(&key)
+                                    .is_some_and(|known| known.is_owned) =>
+                            {
+                                needs.push(Need::Waiting(Key::VirtualServer(key)));
+                            }
+                            None => {}
+                        },
                         Some(Identified::NodePort(protocol, port)) => {
                             let servers = node_ports.get(&(family, protocol, port));
                             needs.extend(servers.into_iter().flatten().cloned());

@@ -85,6 +85,7 @@ impl Planner<'_, '_, '_> {
         let differences = table.differences().into_iter();
         let added =
             differences.filter(|difference| difference.desired.is_some() && difference.observed.is_none());
-        present + added.count()
+        // As many as are desired, also if those that are missing wait for their own retries.
+        (present + added.count()).max(table.len())
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_ipset::Entry;
-use kernlink_ipvs::VirtualServerKey;
+use kernlink_ipvs::{RealServerKey, VirtualServer, VirtualServerKey};
 use kernlink_services::{Event, Family, ObjectName, Reason, ServicePortId};
 
-use super::{ObservedServer, State};
+use super::{ObservedRealServer, ObservedServer, State};
 use crate::ipvs_mode::compile::Compiled;
 use crate::ipvs_mode::ownership::{Identified, identified};
 use crate::ipvs_mode::sets::{self, SetId};
@@ -19,6 +19,8 @@ pub(super) struct Foreign {
     /// The frontends that are not served, because a foreign virtual server with other attributes or real servers has their key, and their
     /// service ports.
     pub(super) withheld: BTreeMap<VirtualServerKey, ServicePortId>,
+    /// Virtual servers that this process could not add because another program had added them. The ledger names them already.
+    existing: BTreeSet<VirtualServerKey>,
     /// Whether foreign virtual servers were read since the last decision.
     is_changed: bool,
     /// Those at bound addresses for which an event was returned.
@@ -26,6 +28,35 @@ pub(super) struct Foreign {
 }
 
 impl State {
+    /// Records that a virtual server could not be added because it exists.
+    pub(in crate::ipvs_mode) fn refuse_as_existing(&mut self, key: VirtualServerKey) {
+        self.foreign.existing.insert(key);
+    }
+
+    /// Whether a virtual server that is read for the first time was added by another program although the ledger names it, and is not equal
+    /// to the desired one.
+    pub(in crate::ipvs_mode) fn is_of_another_program(
+        &self,
+        key: &VirtualServerKey,
+        server: &VirtualServer,
+        real_servers: &[(RealServerKey, ObservedRealServer)],
+    ) -> bool {
+        let desired = self.servers.desired(key);
+        let observed = ObservedServer {
+            virtual_server: server.clone(),
+            real_servers: real_servers.to_vec(),
+            is_owned: false,
+        };
+        let is_equal = desired
+            .is_some_and(|desired| observed.agrees_with(&desired.virtual_server, &desired.real_servers));
+        self.foreign.existing.contains(key) && !is_equal
+    }
+
+    /// Forgets a virtual server that could not be added, after it was decided who owns it.
+    pub(in crate::ipvs_mode) fn forget_existing(&mut self, key: &VirtualServerKey) {
+        self.foreign.existing.remove(key);
+    }
+
     /// Sets the foreign virtual servers after a listing.
     pub(in crate::ipvs_mode) fn set_foreign(&mut self, keys: BTreeSet<VirtualServerKey>) {
         self.foreign.keys = keys;
@@ -69,7 +100,7 @@ impl State {
     }
 
     /// Records that the ledger names a virtual server: from now on it is owned.
-    pub(super) fn adopt(&mut self, entry: &Entry) {
+    pub(in crate::ipvs_mode) fn adopt(&mut self, entry: &Entry) {
         let Some(Identified::VirtualServer(key)) = identified(SetId::Ledger, entry) else {
             return;
         };

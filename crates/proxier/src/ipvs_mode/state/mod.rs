@@ -281,7 +281,11 @@ impl State {
             Key::Sysctl(name) => self.sysctls.is_dirty(name),
             Key::Timeouts => self.timeouts.is_dirty,
             Key::Link(name) => self.links.is_dirty(name),
-            Key::Set(family, set) => self.sets.is_dirty(&(*family, *set)),
+            Key::Set(family, set) => {
+                // A ledger that is to be written is planned each time.
+                self.sets.is_dirty(&(*family, *set))
+                    || (*set == SetId::Ledger && self.without_ledger.contains(family))
+            }
             Key::TemporarySet(family, set) => self.temporary_sets.is_dirty(&(*family, *set)),
             Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_dirty(entry),
             Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
