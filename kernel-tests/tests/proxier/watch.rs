@@ -52,7 +52,8 @@ impl Running {
             synced,
             gate: Arc::default(),
         };
-        let first = running.repaired();
+        // Without steps if the kernel is in the desired state already.
+        let first = running.synced.recv_timeout(wait::LIMIT).unwrap();
         assert!(first.is_success(), "{first}");
         wait::for_ipv6_addresses();
         running
@@ -173,7 +174,8 @@ fn what_another_program_removes_is_repaired_by_events() {
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _udp = network.serve(Protocol::Udp, 5353);
     let _on_node = network.node.enter();
-    let running = Running::watched(proxier(&web(&PODS)));
+    // Each with a proxier of its own: an object that is changed back several times is repaired with a delay.
+    let mut running = Running::watched(proxier(&web(&PODS)));
     let before = state();
     assert_served(&network, "at first");
     let sets = before["ipset"].iter().filter_map(|line| {
@@ -219,6 +221,8 @@ fn what_another_program_removes_is_repaired_by_events() {
         };
         running.expect(what, &before, since);
         assert_served(&network, what);
+        drop(running);
+        running = Running::watched(proxier(&web(&PODS)));
     }
     // A renamed link is another link: it is replaced, and not touched.
     let since = Instant::now();
