@@ -5,6 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use kernlink_kubernetes::Objects;
 use kernlink_kubernetes::manifest;
@@ -14,6 +15,8 @@ use kernlink_kubernetes::manifest;
 pub(super) struct FileId {
     device: u64,
     inode: u64,
+    /// A file system may give the inode of a deleted folder to the next one. `None` if it does not record the time.
+    created: Option<SystemTime>,
 }
 
 /// The version of a file or folder: it differs after every change, unless two changes follow each other faster than the clock of the file
@@ -34,6 +37,7 @@ impl Stamp {
             id: FileId {
                 device: metadata.dev(),
                 inode: metadata.ino(),
+                created: metadata.created().ok(),
             },
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),

@@ -29,7 +29,7 @@ pub use self::watch::{StartError, Watch};
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// The folder in which the files were found.
+    /// The folder in which the files were found. `None` if the last reading failed.
     id: Option<FileId>,
     files: BTreeMap<FileName, File>,
     index: Index,
@@ -85,10 +85,14 @@ impl Folder {
         self.read_except(|_| false)
     }
 
-    /// As [`read`](Self::read), without the files that are being written.
+    /// As [`read`](Self::read), without the files that are being written. The reading is not complete if one of them was never read.
     fn read_except(&mut self, is_busy: impl Fn(&OsStr) -> bool) -> Reading {
         let mut difference = Difference::default();
         let mut problem = self.update(&is_busy, &mut difference).err();
+        if problem.is_some() {
+            // What the path leads to later may be another folder.
+            self.id = None;
+        }
         if problem.is_none() && self.files.is_empty() && !self.was_complete {
             problem = Some(format!("{}: the folder has no manifest", self.path.display()));
         }
@@ -131,8 +135,18 @@ impl Folder {
             }
             let changed: Vec<_> = listing
                 .iter()
-                .filter(|(name, found)| !is_busy(OsStr::new(&***name)) && self.is_changed(name, found))
-                .map(|(name, found)| (Arc::clone(name), self.read_file(name, found)))
+                .filter_map(|(name, found)| {
+                    let version = if !is_busy(OsStr::new(&**name)) {
+                        self.is_changed(name, found)
+                            .then(|| self.read_file(name, found))?
+                    } else if self.files.contains_key(name) {
+                        return None;
+                    } else {
+                        // Its objects are not known.
+                        (None, Err("is being written".to_owned()))
+                    };
+                    Some((Arc::clone(name), version))
+                })
                 .collect();
             // Files that are links change together when another link in the folder is replaced: none of them is used with the former
             // version of another.

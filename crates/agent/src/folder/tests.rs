@@ -210,6 +210,64 @@ fn objects_stay_if_the_folder_is_removed_or_replaced_by_an_empty_one() {
 }
 
 #[test]
+fn objects_stay_if_the_folder_is_deleted_and_created_again_without_manifests() {
+    // Not in a memory file system: ext4 gives the new folder the inode of the former one.
+    let program = std::env::current_exe().unwrap();
+    let dir = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+    for is_read_between in [true, false] {
+        let path = dir.path().join(format!("manifests{is_read_between}"));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("a.yaml"), service("a", "10.0.0.1")).unwrap();
+        let mut folder = Folder::new(&path);
+        assert_eq!(text(&folder.read()), ["+a 10.0.0.1"]);
+        // The clock of the file system ticks between the two folders.
+        let created = |path: &Path| fs::metadata(path).unwrap().created().ok();
+        let former = created(&path);
+        let probe = dir.path().join("probe");
+        while former.is_some() {
+            fs::write(&probe, "").unwrap();
+            let is_later = created(&probe) > former;
+            fs::remove_file(&probe).unwrap();
+            if is_later {
+                break;
+            }
+        }
+        fs::remove_dir_all(&path).unwrap();
+        if is_read_between {
+            assert!(folder.read().changes.is_empty());
+        }
+        fs::create_dir(&path).unwrap();
+        let reading = folder.read();
+        assert!(reading.changes.is_empty(), "{:?}", text(&reading));
+        assert!(
+            problems(&reading).contains("was replaced by one without manifests"),
+            "{}",
+            problems(&reading)
+        );
+    }
+}
+
+#[test]
+fn a_folder_is_not_complete_while_a_new_file_is_written() {
+    let (dir, mut folder) = folder(&[
+        ("a.yaml", &service("a", "10.0.0.1")),
+        ("b.yaml", &service("b", "10.0.0.2")),
+    ]);
+    let reading = folder.read_except(|name| name == "b.yaml");
+    assert_eq!(text(&reading), ["+a 10.0.0.1"]);
+    assert!(!reading.is_complete);
+    assert_eq!(problems(&reading), "b.yaml: is being written");
+    assert!(!folder.read_except(|name| name == "b.yaml").is_complete);
+    let reading = folder.read();
+    assert_eq!(text(&reading), ["+b 10.0.0.2"]);
+    assert!(reading.is_complete && reading.problems.is_empty());
+    // The objects of a file that was read before are known.
+    fs::write(dir.path().join("b.yaml"), service("b", "10.0.0.3")).unwrap();
+    let reading = folder.read_except(|name| name == "b.yaml");
+    assert!(reading.changes.is_empty() && reading.is_complete);
+}
+
+#[test]
 fn an_object_in_two_files_is_reported_and_follows_the_first_one() {
     let (dir, mut folder) = folder(&[
         ("a.yaml", &service("x", "10.0.0.1")),
