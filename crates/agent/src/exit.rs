@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use kernlink_proxier::lock::LockError;
+
 /// The exit status of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -28,8 +30,32 @@ impl Exit {
     }
 }
 
+impl From<&LockError> for Exit {
+    fn from(error: &LockError) -> Self {
+        if error.is_held() {
+            Exit::Locked
+        } else {
+            Exit::Failure
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn only_a_lock_of_another_process_has_a_status_of_its_own() {
+        assert_eq!(Exit::from(&LockError::Held { pid: None }).code(), 3);
+        let error = LockError::Io(io::Error::from(io::ErrorKind::PermissionDenied));
+        assert_eq!(Exit::from(&error).code(), 1);
     }
 }

@@ -48,7 +48,7 @@ pub fn once(settings: &Settings) -> Exit {
         Ok(lock) => lock,
         Err(error) => {
             print::error(&error);
-            return Exit::Locked;
+            return Exit::from(&error);
         }
     };
     let Some(mut proxier) = proxier(settings) else {
