@@ -14,6 +14,9 @@ pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watche
     let options = WatchOptions::detect(config.services.families.iter().copied());
     let state = Arc::clone(state);
     let watcher = Watcher::start(config, &options, move |event| {
+        if let WatchEvent::Failed(error) = &event {
+            tracing::warn!("{}; tried again", ErrorChain(error));
+        }
         let state = state::lock(&state);
         // The first sync reads everything.
         let Some(runner) = &state.runner else {
@@ -22,7 +25,6 @@ pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watche
         match event {
             WatchEvent::Recheck(keys) => runner.recheck(keys),
             WatchEvent::Resync => runner.resync(),
-            WatchEvent::Failed(error) => tracing::warn!("{}; tried again", ErrorChain(&error)),
             _ => {}
         }
     });
