@@ -377,6 +377,41 @@ fn get(address: &str, path: &str) -> Result<String, String> {
 }
 
 #[test]
+fn a_node_is_eligible_if_the_kernel_has_virtual_servers_and_the_first_node_object_permits_it() {
+    requires!(
+        Feature::Ipvs,
+        Feature::DummyLink,
+        Feature::IpSet,
+        Feature::Iptables
+    );
+    let manifests = Manifests::new();
+    NetNs::new().run(|| {
+        let agent = Agent::start(&manifests.0, &[]);
+        agent.wait_for("health server: listening on ", 1);
+        agent.wait_for("nothing is synced: there is no manifest", 1);
+        let healthz = || get("127.0.0.1:10256", "/healthz").unwrap();
+        let not_eligible = |answer: &str| {
+            answer.starts_with("HTTP/1.1 503 Service Unavailable\r\n")
+                && answer.contains("\"nodeEligible\":false")
+        };
+        assert!(not_eligible(&healthz()), "{}", healthz());
+        let node = |metadata: &str| {
+            let node = format!("---\napiVersion: v1\nkind: Node\nmetadata: {{name: node-a{metadata}}}\n");
+            service("a", "10.96.0.1", &[0]) + &node
+        };
+        manifests.replace("a.yaml", &node(", deletionTimestamp: \"2026-01-01T00:00:00Z\""));
+        agent.wait_for(" synced done=", 1);
+        assert_eq!(tools::ipvsadm_save(), listing("10.96.0.1", &[0]));
+        assert!(not_eligible(&healthz()), "{}", healthz());
+        manifests.replace("a.yaml", &node(""));
+        wait::until(|| match healthz() {
+            answer if answer.starts_with("HTTP/1.1 200 OK\r\n") => Ok(()),
+            answer => Err(answer),
+        });
+    });
+}
+
+#[test]
 fn health_and_health_check_node_ports_are_answered() {
     requires!(
         Feature::Ipvs,
@@ -397,6 +432,7 @@ fn health_and_health_check_node_ports_are_answered() {
     network.node.run(|| {
         let agent = Agent::start(&manifests.0, &[]);
         agent.wait_for(" synced done=", 1);
+        agent.wait_for(" server: listening on ", 2);
         let healthz = network
             .client
             .run(|| get(&format!("{node}:10256"), "/healthz"))

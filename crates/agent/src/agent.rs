@@ -45,7 +45,7 @@ pub fn run(settings: Settings) -> Exit {
         Ok(lock) => lock,
         Err(error) => {
             print::error(&error);
-            return Exit::Locked;
+            return Exit::from(&error);
         }
     };
     let (sender, messages) = mpsc::channel();
@@ -157,29 +157,28 @@ impl Agent {
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
         loop {
-            for change in self.changes.drain(..) {
-                self.has_nodes |= change.kind() == Kind::Node;
-                report::events(&proxier.change(SOURCE, change));
-            }
             match self.may_start(&mut proxier) {
                 Ok(()) => break,
-                Err(Some(why)) if why != reported => {
-                    tracing::error!("nothing is synced: {why}");
-                    self.announce(&format!("nothing is synced: {why}"));
+                Err(Some(why)) => {
                     // What a former process programmed is still served.
-                    state::lock(&self.state).is_serving = true;
-                    reported = why;
+                    let servers = proxier.kernel_mut().ipvs.list_all();
+                    state::lock(&self.state).is_serving = servers.is_ok_and(|servers| !servers.is_empty());
+                    if why != reported {
+                        tracing::error!("nothing is synced: {why}");
+                        self.announce(&format!("nothing is synced: {why}"));
+                        reported = why;
+                    }
                 }
-                Err(_) => {}
+                Err(None) => {}
             }
             let message = messages.recv().map_err(|_| Exit::Failure)?;
             if let Some(exit) = self.receive(message) {
                 return Err(exit);
             }
         }
-        for change in once::synced(self.has_nodes) {
-            report::events(&proxier.change(SOURCE, change));
-        }
+        let mut changes = std::mem::take(&mut self.changes);
+        self.has_nodes = changes.iter().any(|change| change.kind() == Kind::Node);
+        changes.extend(once::synced(self.has_nodes));
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener();
         // Before the first sync, so that no change is missed.
@@ -187,6 +186,8 @@ impl Agent {
         let mut state = state::lock(&self.state);
         match Runner::start_with(proxier, schedule, listener) {
             Ok(runner) => {
+                // Through the runner, whose status depends on them too. It syncs nothing before.
+                runner.change_all(SOURCE, changes);
                 state.runner = Some(runner);
                 Ok(())
             }
@@ -268,9 +269,9 @@ impl Agent {
             match notice {
                 Notice::Events(events) => return report::events(&events),
                 Notice::Synced(synced) => {
+                    state::lock(&state).is_serving = true;
                     report::synced(&synced);
                     checks.set(&config, proxier.services());
-                    state::lock(&state).is_serving = true;
                 }
                 Notice::Failed(error) => report::failed(&error),
                 Notice::InvalidConfig(error) => tracing::error!("{error}"),
