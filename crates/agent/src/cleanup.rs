@@ -19,7 +19,7 @@ pub fn cleanup(settings: &Settings) -> Exit {
         Ok(lock) => lock,
         Err(error) => {
             print::error(&error);
-            return Exit::Locked;
+            return Exit::from(&error);
         }
     };
     let Some(mut proxier) = without_services(settings) else {
@@ -58,7 +58,7 @@ pub fn hand_back() -> Exit {
         Ok(lock) => lock,
         Err(error) => {
             print::error(&error);
-            return Exit::Locked;
+            return Exit::from(&error);
         }
     };
     let Some(mut kernel) = kernel() else {
