@@ -39,7 +39,7 @@ pub fn cleanup(settings: &Settings) -> Exit {
     }
 }
 
-/// Prints the commands of [`cleanup`].
+/// Prints the commands of [`cleanup()`].
 #[must_use]
 pub fn plan_cleanup(settings: &Settings) -> Exit {
     let Some(mut proxier) = without_services(settings) else {
@@ -69,7 +69,7 @@ pub fn hand_back() -> Exit {
     report(&removal, &outcomes)
 }
 
-/// Prints the commands of [`hand_back`].
+/// Prints the commands of [`hand_back()`].
 #[must_use]
 pub fn plan_hand_back() -> Exit {
     let Some(mut kernel) = kernel() else {
