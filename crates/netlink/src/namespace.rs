@@ -1,12 +1,16 @@
 //! Network namespaces.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::sched::{CloneFlags, setns};
 
 use crate::{Errno, Error};
+
+/// The namespace of the thread that opens the file.
+const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// An open network namespace.
 ///
@@ -38,7 +42,7 @@ impl Namespace {
 
     /// The calling thread's namespace.
     pub fn current() -> Result<Self, Error> {
-        Self::open("/proc/thread-self/ns/net")
+        Self::open(CURRENT)
     }
 
     /// Duplicates the file descriptor.
@@ -58,14 +62,17 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Error::Namespace`] if the namespace cannot be entered. This requires `CAP_SYS_ADMIN` in the
-    /// user namespace that owns it and in the caller's.
+    /// user namespace that owns it and in the caller's, unless it is the calling thread's own.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name("kernlink-netns".to_owned())
                 .spawn_scoped(scope, || {
-                    setns(&self.file, CloneFlags::CLONE_NEWNET)
-                        .map_err(|errno| self.failed("enter", Errno(errno as i32)))?;
+                    // The thread begins in the namespace of the one that started it.
+                    if !self.is_current() {
+                        setns(&self.file, CloneFlags::CLONE_NEWNET)
+                            .map_err(|errno| self.failed("enter", Errno(errno as i32)))?;
+                    }
                     Ok(work())
                 })
                 .map_err(|error| self.failed("start a thread for", Errno::from_io(&error)))?;
@@ -73,6 +80,15 @@ impl Namespace {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+
+    /// Whether it is the calling thread's namespace; false if that cannot be determined.
+    fn is_current(&self) -> bool {
+        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+        let own = std::fs::metadata(CURRENT).map(identity);
+        let this = self.file.try_clone().map(File::from);
+        let this = this.and_then(|file| file.metadata()).map(identity);
+        matches!((own, this), (Ok(own), Ok(this)) if own == this)
     }
 
     fn failed(&self, call: &'static str, errno: Errno) -> Error {
