@@ -11,7 +11,6 @@ use kernlink_proxier::ipvs_mode::cleanup::hand_back;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
 
 use crate::oracle::{config, read};
-use crate::ownership::{add_foreign_objects, add_foreign_rules};
 use crate::support::{
     assert_in_desired_state, assert_same, load, replace_objects, state_without_rules, sync,
 };
@@ -89,8 +88,6 @@ address add 2001:db8::1/64 dev eth0 nodad
 address add 198.51.100.7/24 dev eth1
 ";
             tools::ip_batch(links);
-            add_foreign_objects();
-            add_foreign_rules();
             let bare = state_without_rules();
             load_fixture(&fixture);
             let loaded = state_without_rules();
@@ -108,7 +105,7 @@ address add 198.51.100.7/24 dev eth1
             assert!(outcomes.iter().all(Result::is_ok), "{name}: {outcomes:?}");
             assert_same(&state_without_rules(), &loaded, name);
 
-            // Nothing of either is left, and foreign objects are unchanged.
+            // Nothing of either is left.
             let config = proxier.state().config().clone();
             let mut proxier = Proxier::without_services(config, proxier.into_kernel()).unwrap();
             let (synced, removal, outcomes) = proxier.cleanup(Instant::now()).unwrap();
@@ -121,13 +118,6 @@ address add 198.51.100.7/24 dev eth1
             for tool in ["iptables-save", "ip6tables-save"] {
                 let saved = tools::must(tool, &[]);
                 assert!(!saved.contains("KUBE-"), "{name}: {saved}");
-                for foreign in [
-                    "-A PREROUTING -p tcp -m tcp --dport 7777 -j ELSEWHERE",
-                    "-A INPUT -p tcp -m tcp --dport 22 -j GUARD",
-                    "-A GUARD -m comment --comment \"not kernlink\" -j ACCEPT",
-                ] {
-                    assert!(saved.contains(foreign), "{name}: {foreign}\n{saved}");
-                }
             }
         });
     }
