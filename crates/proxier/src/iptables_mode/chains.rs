@@ -2,20 +2,14 @@
 //!
 //! Source: `syncProxyRules` in `pkg/proxy/iptables/proxier.go` of Kubernetes v1.36.3.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use ipnet::IpNet;
-use kernlink_iptables_restore::matches::{
-    AddressType, ConntrackMatch, ConntrackState, ConntrackStates, MarkMatch,
-};
+use kernlink_iptables_restore::matches::{AddressType, ConntrackMatch, ConntrackState, ConntrackStates};
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{Argument, ChainName, Condition, Match, Network, Rule, Table, Target};
 use kernlink_services::{Family, NodeFacts};
 
 use super::config::Config;
-
-pub(super) const LOOPBACK_IPV4: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
-const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128);
+pub use crate::netfilter::Jump;
+use crate::netfilter::{LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match};
 
 /// A chain that exists once in each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,18 +111,6 @@ impl FixedChain {
             .into_iter()
             .filter(move |chain| has_firewall || *chain != FixedChain::FilterFirewall)
     }
-}
-
-/// A rule in a built-in chain that jumps to a fixed chain. If it does not exist, it is inserted at the top; its position does not matter
-/// afterwards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Jump {
-    /// The table.
-    pub table: Table,
-    /// The built-in chain.
-    pub chain: ChainName,
-    /// The rule.
-    pub rule: Rule,
 }
 
 /// The jumps of a family, in the order in which kube-proxy inserts them at the top: the last one of a chain is its first rule.
@@ -317,23 +299,4 @@ pub(super) fn nfacct(name: &str) -> Match {
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
     let argument = |text: &str| Argument::new(text).expect("an argument without a line feed");
     Match::Verbatim(["-m", "nfacct", "--nfacct-name", name].map(argument).to_vec())
-}
-
-fn mark_match(mark: u32) -> MarkMatch {
-    MarkMatch {
-        value: mark,
-        mask: Some(mark),
-    }
-}
-
-fn chain_name(name: &str) -> ChainName {
-    // Only constants of this file are passed.
-    #[expect(clippy::expect_used, reason = "constants that a test checks")]
-    ChainName::new(name).expect("a chain name that fits the kernel")
-}
-
-fn comment_match(text: &str) -> Match {
-    // Only constants of this file are passed.
-    #[expect(clippy::expect_used, reason = "constants that a test checks")]
-    Match::comment(text).expect("a comment that fits the kernel")
 }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::AddressType;
-use kernlink_iptables_restore::{ChainName, Condition, Match, Network, Rule, Target};
+use kernlink_iptables_restore::{ChainName, Match, Network, Rule, Target};
 use kernlink_services::{ChosenEndpoint, Family, Frontend, FrontendKind, ServicePort, TrafficPolicy};
 
-use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, LOOPBACK_IPV4, nfacct};
+use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, nfacct};
 use super::config::Config;
 use super::names::{ChainKind, ChainNames};
 use super::port_chain::{
     EndpointChain, ExternalChain, FirewallChain, PortChain, PortLabel, SelectChain, Selected, tcp_port,
 };
-use crate::netfilter::LocalDetection;
+use crate::netfilter::LOOPBACK_IPV4;
 
 /// What a service port is compiled to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,25 +41,8 @@ pub(super) struct Inputs<'a> {
 impl Inputs<'_> {
     /// The match of traffic from pods, or of all other traffic. `None` if pods cannot be recognised.
     fn local(&self, family: Family, is_local: bool) -> Option<Match> {
-        fn condition<T>(value: T, is_local: bool) -> Condition<T> {
-            if is_local {
-                Condition::Is(value)
-            } else {
-                Condition::Not(value)
-            }
-        }
-        let source = |net: Option<IpNet>| {
-            net.map(|net| Match::Source(condition(Network::from(net.trunc()), is_local)))
-        };
-        match &self.config.local_detection {
-            LocalDetection::ClusterCidr(nets) => {
-                source(nets.iter().find(|net| Family::of(net.addr()) == family).copied())
-            }
-            LocalDetection::NodeCidr => source(self.pod_cidr),
-            LocalDetection::BridgeInterface(name) | LocalDetection::InterfacePrefix(name) => {
-                Some(Match::InInterface(condition(name.clone(), is_local)))
-            }
-        }
+        let detection = &self.config.local_detection;
+        detection.condition(family, self.pod_cidr, is_local)
     }
 }
 

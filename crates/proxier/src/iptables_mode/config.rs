@@ -6,9 +6,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use kernlink_services::{Family, NodePortAddresses};
 
-use super::chains::LOOPBACK_IPV4;
 use crate::error::InvalidConfig;
-use crate::netfilter::{Conntrack, LocalDetection, MasqueradeBit};
+use crate::netfilter::{Conntrack, LOOPBACK_IPV4, LocalDetection, MasqueradeBit};
 use crate::schedule::Intervals;
 
 /// The configuration of iptables mode. [`Config::new`] has kube-proxy's defaults.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::Selection;
-use kernlink_iptables_restore::{Ruleset, Save, Table};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
 use super::chains::{Counters, jumps};
@@ -13,7 +12,7 @@ use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::Observed;
 use super::state::State;
-use crate::netfilter::{CONNTRACK_BUCKETS, processors};
+use crate::netfilter::{CONNTRACK_BUCKETS, processors, read_tables, unreadable_rules, unreadable_tables};
 
 /// Reads everything that a plan depends on, and makes all objects dirty.
 ///
@@ -81,19 +80,13 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
 /// Reads the tables of a family.
 fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
     let mut events = Vec::new();
-    let observed = match read_rules(kernel, family) {
+    let observed = match read_tables(&mut *kernel.rules, family) {
         Ok(ruleset) => {
-            if let Some(line) = ruleset.unreadable().first() {
-                let text = format!(
-                    "{family} tables contain rules that cannot be parsed; they are not changed: {line}"
-                );
-                events.push(Event::host("ForeignRulesUnreadable", text));
-            }
+            events.extend(unreadable_rules(&ruleset, family));
             Observed::of(&ruleset, family)
         }
         Err(error) => {
-            let text = format!("{family} tables cannot be read: {}", ErrorChain(&error));
-            events.push(Event::host("RulesUnreadable", text));
+            events.push(unreadable_tables(&error, family));
             if state.is_readable(family) {
                 // It was read before: what is recorded stays in use until the next listing.
                 return events;
@@ -106,12 +99,4 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     };
     state.observe_rules(family, observed);
     events
-}
-
-fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
-    let mut rules = Ruleset::new();
-    for table in [Table::Filter, Table::Nat] {
-        rules.merge(kernel.rules.save(&Save::table(family, table).lenient())?);
-    }
-    Ok(rules)
 }

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, Selection};
 use kernlink_ipset::{Element, Entry, Set, SetType};
-use kernlink_iptables_restore::{Ruleset, Save, Table as RulesTable};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
@@ -21,7 +20,7 @@ use super::replacement;
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
-use crate::netfilter::processors;
+use crate::netfilter::{processors, read_tables, unreadable_rules, unreadable_tables};
 
 /// Sets and addresses as listed.
 #[derive(Debug, Default)]
@@ -367,20 +366,14 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
 /// Reads the tables of a family.
 fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
     let mut events = Vec::new();
-    let observed = match read_rules(kernel, family) {
+    let observed = match read_tables(&mut *kernel.rules, family) {
         Ok(rules) => {
-            if let Some(line) = rules.unreadable().first() {
-                let text = format!(
-                    "{family} tables contain rules that cannot be parsed; they are not changed: {line}"
-                );
-                events.push(Event::host("ForeignRulesUnreadable", text));
-            }
+            events.extend(unreadable_rules(&rules, family));
             ObservedRules::Saved(Box::new(rules))
         }
         Err(error) => {
-            let text = format!("{family} tables cannot be read: {}", ErrorChain(&error));
-            events.push(Event::host("RulesUnreadable", text));
-            ObservedRules::Unreadable(error)
+            events.push(unreadable_tables(&error, family));
+            ObservedRules::Unreadable(error.into())
         }
     };
     let chains = &mut state.chains[family.index()];
@@ -390,18 +383,6 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     }
     state.set_rules_dirty(family);
     events
-}
-
-/// The tables with owned chains.
-pub(super) const TABLES: [RulesTable; 2] = [RulesTable::Nat, RulesTable::Filter];
-
-pub(super) fn read_rules(kernel: &mut Kernel, family: Family) -> Result<Ruleset, Error> {
-    let mut rules = Ruleset::new();
-    for table in TABLES {
-        let request = Save::table(family, table).lenient();
-        rules.merge(kernel.rules.save(&request)?);
-    }
-    Ok(rules)
 }
 
 /// Whether an address is IPv6 link-local. The kernel adds such an address to every link that is up.

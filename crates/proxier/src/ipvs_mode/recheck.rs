@@ -10,10 +10,11 @@ use kernlink_services::Family;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observe::{TABLES, observe_keys, read_rules};
+use super::observe::observe_keys;
 use super::rules;
 use super::sets::SetId;
 use super::state::{ObservedRealServer, ObservedRules, ObservedServer, State};
+use crate::netfilter::{TABLES, read_tables};
 
 /// Reads objects again and makes those dirty that differ from what is recorded. Returns those.
 ///
@@ -131,7 +132,7 @@ fn recheck_set(state: &mut State, kernel: &mut Kernel, family: Family, set: SetI
 
 /// Reads the tables of a family again and compares the owned chains and jumps with those that were written.
 fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool {
-    let saved = match read_rules(kernel, family) {
+    let saved = match read_tables(&mut *kernel.rules, family) {
         Ok(saved) if !TABLES.iter().any(|table| saved.is_unreadable(*table)) => saved,
         _ => return false,
     };

@@ -4,24 +4,20 @@
 //! kube-proxy has it before the two rules that accept traffic to virtual IPs. There, whether such traffic is masqueraded can depend on a
 //! node port with the same number.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, Addrtype, ConntrackState, IpvsMatch, Physdev, SetDirection,
 };
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{
-    Chain, ChainName, Condition, Desired, Match, Network, Position, Protocol as IpProtocol, Rule, Ruleset,
-    Table, Target,
+    Chain, Condition, Desired, Match, Network, Position, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
 };
 use kernlink_services::{Family, FrontendKey, Protocol};
 
-use super::config::{Config, LocalDetection};
+use super::config::Config;
 use super::sets::SetId;
-
-const LOOPBACK_IPV4: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
-const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128);
+pub use crate::netfilter::Jump;
+use crate::netfilter::{LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match};
 
 /// The owned chains of each table, in kube-proxy's order of creation.
 pub const CHAINS: [(Table, &[&str]); 2] = [
@@ -52,18 +48,6 @@ const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 const SOURCE_RANGES_FIREWALL: &str = "KUBE-SOURCE-RANGES-FIREWALL";
 const IPVS_FILTER: &str = "KUBE-IPVS-FILTER";
 const IPVS_OUT_FILTER: &str = "KUBE-IPVS-OUT-FILTER";
-
-/// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
-/// does not matter afterwards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Jump {
-    /// The table.
-    pub table: Table,
-    /// The built-in chain.
-    pub chain: ChainName,
-    /// The rule.
-    pub rule: Rule,
-}
 
 /// The jumps, in the order in which kube-proxy inserts them at the top: the last one of a chain is its first rule.
 #[must_use]
@@ -254,22 +238,11 @@ impl RuleInputs<'_> {
     /// connections.
     fn masquerade_cluster_ip(&self) -> Rule {
         let config = self.config;
-        let family = self.family;
-        let cidr = |net: Option<IpNet>| net.map(|net| Match::Source(Condition::Not(net.trunc().into())));
-        let not_local = match &config.local_detection {
-            LocalDetection::ClusterCidr(nets) => {
-                cidr(nets.iter().find(|net| Family::of(net.addr()) == family).copied())
-            }
-            LocalDetection::NodeCidr => cidr(self.pod_cidr),
-            LocalDetection::BridgeInterface(name) => Some(Match::InInterface(Condition::Not(name.clone()))),
-            LocalDetection::InterfacePrefix(prefix) => {
-                Some(Match::InInterface(Condition::Not(prefix.clone())))
-            }
-        };
         let not_local = if config.masquerade_all {
             None
         } else {
-            Some(not_local)
+            let detection = &config.local_detection;
+            Some(detection.condition(self.family, self.pod_cidr, false))
         };
         let (lookup, condition) = match not_local {
             None => (Lookup::Destination, None),
@@ -456,23 +429,4 @@ fn deny_node(frontend: &FrontendKey) -> Rule {
         .with(Match::source(Network::host(frontend.address)))
         .with(Match::Ipvs(Box::new(virtual_server)))
         .with_target(Target::Drop)
-}
-
-fn mark_match(mark: u32) -> kernlink_iptables_restore::matches::MarkMatch {
-    kernlink_iptables_restore::matches::MarkMatch {
-        value: mark,
-        mask: Some(mark),
-    }
-}
-
-fn chain_name(name: &str) -> ChainName {
-    // Only constants of this file are passed.
-    #[expect(clippy::expect_used, reason = "constants that a test checks")]
-    ChainName::new(name).expect("a chain name that fits the kernel")
-}
-
-fn comment_match(text: &str) -> Match {
-    // Only constants of this folder are passed.
-    #[expect(clippy::expect_used, reason = "constants that a test checks")]
-    Match::comment(text).expect("a comment that fits the kernel")
 }

@@ -1,7 +1,8 @@
 //! How traffic from pods of this node is recognised.
 
 use ipnet::IpNet;
-use kernlink_iptables_restore::InterfacePattern;
+use kernlink_iptables_restore::{Condition, InterfacePattern, Match};
+use kernlink_services::Family;
 
 /// How traffic from pods of this node is recognised; other traffic to a cluster IP is masqueraded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,5 +32,27 @@ impl LocalDetection {
     /// If no interface can have this name.
     pub fn bridge_interface(name: &str) -> Result<Self, kernlink_iptables_restore::Error> {
         InterfacePattern::new(name).map(LocalDetection::BridgeInterface)
+    }
+
+    /// The match of traffic from pods of this node, or of all other traffic. `None` if it cannot be recognised in the family.
+    pub(crate) fn condition(&self, family: Family, pod_cidr: Option<IpNet>, is_local: bool) -> Option<Match> {
+        fn condition<T>(value: T, is_local: bool) -> Condition<T> {
+            if is_local {
+                Condition::Is(value)
+            } else {
+                Condition::Not(value)
+            }
+        }
+        let source =
+            |net: Option<IpNet>| net.map(|net| Match::Source(condition(net.trunc().into(), is_local)));
+        match self {
+            LocalDetection::ClusterCidr(nets) => {
+                source(nets.iter().find(|net| Family::of(net.addr()) == family).copied())
+            }
+            LocalDetection::NodeCidr => source(pod_cidr),
+            LocalDetection::BridgeInterface(name) | LocalDetection::InterfacePrefix(name) => {
+                Some(Match::InInterface(condition(name.clone(), is_local)))
+            }
+        }
     }
 }

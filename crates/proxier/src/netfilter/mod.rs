@@ -6,6 +6,7 @@ mod kube_proxy;
 mod local_detection;
 mod masquerade_bit;
 mod processors;
+mod rules;
 mod sysctls;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
@@ -15,6 +16,11 @@ pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub(crate) use self::processors::processors;
+pub use self::rules::Jump;
+pub(crate) use self::rules::{
+    LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, read_tables,
+    unreadable_rules, unreadable_tables,
+};
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;
 pub use self::sysctls::{KernelSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};

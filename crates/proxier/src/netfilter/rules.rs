@@ -1,0 +1,70 @@
+//! Parts of rules that several data paths write, and reading the tables that they write to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use kernlink_base::ErrorChain;
+use kernlink_iptables_restore::matches::MarkMatch;
+use kernlink_iptables_restore::{ChainName, Error, Iptables, Match, Rule, Ruleset, Save, Table};
+use kernlink_services::{Event, Family};
+
+/// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
+/// does not matter afterwards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// The table.
+    pub table: Table,
+    /// The built-in chain.
+    pub chain: ChainName,
+    /// The rule.
+    pub rule: Rule,
+}
+
+/// The tables with owned chains.
+pub(crate) const TABLES: [Table; 2] = [Table::Nat, Table::Filter];
+
+pub(crate) const LOOPBACK_IPV4: IpNet = IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
+pub(crate) const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128);
+
+/// Reads [`TABLES`] of a family. What cannot be parsed is recorded in the rule set.
+pub(crate) fn read_tables(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, Error> {
+    let mut rules = Ruleset::new();
+    for table in TABLES {
+        rules.merge(iptables.save(&Save::table(family, table).lenient())?);
+    }
+    Ok(rules)
+}
+
+/// The event about rules that cannot be parsed.
+pub(crate) fn unreadable_rules(rules: &Ruleset, family: Family) -> Option<Event> {
+    let unreadable = rules.unreadable();
+    let line = unreadable.first()?;
+    let text = format!("{family} tables contain rules that cannot be parsed; they are not changed: {line}");
+    Some(Event::host("ForeignRulesUnreadable", text))
+}
+
+/// The event about tables that cannot be read.
+pub(crate) fn unreadable_tables(error: &Error, family: Family) -> Event {
+    let text = format!("{family} tables cannot be read: {}", ErrorChain(error));
+    Event::host("RulesUnreadable", text)
+}
+
+/// The match of a mark with all of its bits.
+pub(crate) fn mark_match(mark: u32) -> MarkMatch {
+    MarkMatch {
+        value: mark,
+        mask: Some(mark),
+    }
+}
+
+/// The chain with a name that is a constant of a data path.
+pub(crate) fn chain_name(name: &str) -> ChainName {
+    #[expect(clippy::expect_used, reason = "constants that tests of the data paths check")]
+    ChainName::new(name).expect("a chain name that fits the kernel")
+}
+
+/// A comment that is a constant of a data path.
+pub(crate) fn comment_match(text: &str) -> Match {
+    #[expect(clippy::expect_used, reason = "constants that tests of the data paths check")]
+    Match::comment(text).expect("a comment that fits the kernel")
+}
