@@ -12,7 +12,7 @@ use kernlink_kernel_tests::programs::PROGRAMS;
 
 use crate::{
     host, programs, provision,
-    report::{Binary, Report, TierReport},
+    report::{Binary, Report, Skip, TierReport},
     step::{self, Records, Step, pass_through},
     vm::{self, Vm},
     workspace::{Executable, KERNEL_TESTS, Workspace},
@@ -54,12 +54,17 @@ const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Runs the tiers and prints the summary. False if a test failed, or a tier ran no test.
 pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) -> Result<bool> {
     require(tiers)?;
-    // `cargo test` builds the program of a package only for integration tests of the same package.
-    workspace.build(&["build", "--package", "kernlink-agent", "--bins"])?;
-    let executables = workspace.build(&["test", "--workspace", "--all-features", "--no-run"])?;
-    let (kernel, unit): (Vec<_>, Vec<_>) = executables
+    // One build, so that every dependency is compiled once. `cargo test` would not build the program of the agent: it has no
+    // integration tests.
+    let targets = ["--lib", "--bins", "--tests", "--examples"];
+    let build: Vec<_> = ["build", "--workspace", "--all-features"]
         .into_iter()
-        .filter(|executable| executable.kind != "example")
+        .chain(targets)
+        .collect();
+    let (kernel, unit): (Vec<_>, Vec<_>) = workspace
+        .build(&build)?
+        .into_iter()
+        .filter(|executable| executable.is_test)
         .partition(|executable| executable.package == KERNEL_TESTS && executable.kind == "test");
     let path = programs::folder(workspace.target())?;
     let mut report = Report::default();
@@ -69,12 +74,39 @@ pub(crate) fn run(workspace: &Workspace, tiers: &[Tier], options: &vm::Options) 
         report.tiers.push(match tier {
             Tier::Unit => run_unit(workspace, &unit, &path)?,
             Tier::Host => host::run(workspace, &kernel_steps(&kernel, Tier::Host, &[], &path)?)?,
-            Tier::Vm => run_in_vm(workspace, kernel_steps(&kernel, Tier::Vm, &[], &path)?, options)?,
+            Tier::Vm => {
+                let all = kernel_steps(&kernel, Tier::Vm, &[], &path)?;
+                run_in_vm(workspace, vm_steps(all, &report), options)?
+            }
         });
         println!("{} took {:.0} s", tier.name(), start.elapsed().as_secs_f64());
     }
     println!("\n{report}");
     Ok(report.is_success())
+}
+
+/// The steps of the VM: after the tier [`Host`](Tier::Host) the tests that it skipped, otherwise all tests.
+fn vm_steps(all: Vec<Step>, report: &Report) -> Vec<Step> {
+    let Some(host) = report.tiers.iter().find(|tier| tier.name == Tier::Host.name()) else {
+        return all;
+    };
+    let skipped = |step: &Step| -> Option<Step> {
+        let binary = host.binaries.iter().find(|binary| binary.name == step.name)?;
+        let skipped = binary.skipped.iter().filter(|skip| !is_marked(skip));
+        let tests: Vec<_> = skipped.map(|skip| skip.test.clone()).collect();
+        (!tests.is_empty()).then(|| Step {
+            arguments: ["--exact".to_owned()].into_iter().chain(tests).collect(),
+            ..step.clone()
+        })
+    };
+    let steps: Vec<_> = all.iter().filter_map(skipped).collect();
+    // A host that ran every test has another kernel than the VM.
+    if steps.is_empty() { all } else { steps }
+}
+
+/// Whether the test is marked `#[ignore]`: it is skipped everywhere.
+fn is_marked(skip: &Skip) -> bool {
+    skip.reason.starts_with("marked")
 }
 
 /// Runs kernel tests in the VM. A filter that is the name of a test file selects this file. Other filters select tests by a part
@@ -94,7 +126,7 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
     ])?;
     let kernel: Vec<_> = executables
         .into_iter()
-        .filter(|executable| executable.kind == "test")
+        .filter(|executable| executable.kind == "test" && executable.is_test)
         .collect();
     let path = programs::folder(workspace.target())?;
     let steps = kernel_steps(&kernel, Tier::Vm, filters, &path)?;
@@ -264,7 +296,7 @@ fn in_vm(mut binary: Binary) -> Binary {
     let (old, wrong): (Vec<_>, Vec<_>) = binary
         .skipped
         .into_iter()
-        .partition(|skip| skip.reason.starts_with("kernel is older") || skip.reason.starts_with("marked"));
+        .partition(|skip| skip.reason.starts_with("kernel is older") || is_marked(skip));
     binary.skipped = old;
     binary.failures.extend(
         wrong
@@ -299,7 +331,6 @@ fn show_output(name: &str, text: &str, file: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Skip;
 
     fn kernel() -> Vec<Executable> {
         ["harness", "ipvs"]
@@ -307,6 +338,7 @@ mod tests {
                 package: KERNEL_TESTS.to_owned(),
                 target: target.to_owned(),
                 kind: "test".to_owned(),
+                is_test: true,
                 path: "/nonexistent".into(),
                 folder: "/".into(),
             })
@@ -335,6 +367,47 @@ mod tests {
             [("ipvs".into(), vec!["udp".to_owned()])]
         );
         assert_eq!(names_and_arguments(&["udp"]).len(), 2);
+    }
+
+    #[test]
+    fn after_the_host_the_vm_runs_the_tests_that_it_skipped() {
+        let skip = |test: &str, reason: &str| Skip {
+            test: test.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let host = |skipped| TierReport {
+            name: Tier::Host.name(),
+            binaries: vec![
+                Binary {
+                    skipped,
+                    ..Binary::read("ipvs", "", Vec::new(), true)
+                },
+                Binary::read("harness", "", Vec::new(), true),
+            ],
+        };
+        let steps = |tiers| {
+            let all = kernel_steps(&kernel(), Tier::Vm, &[], Path::new("/declared")).unwrap();
+            let steps = vm_steps(all, &Report { tiers });
+            let named = steps
+                .into_iter()
+                .map(|step| (step.name, step.arguments.join(" ")));
+            named.collect::<Vec<_>>()
+        };
+        let all = [
+            ("harness".to_owned(), String::new()),
+            ("ipvs".to_owned(), String::new()),
+        ];
+        let skipped = vec![
+            skip("a::b", "no IPVS"),
+            skip("c", "marked #[ignore]"),
+            skip("d", "old"),
+        ];
+        assert_eq!(
+            steps(vec![host(skipped)]),
+            [("ipvs".to_owned(), "--exact a::b d".to_owned())]
+        );
+        assert_eq!(steps(vec![host(Vec::new())]), all);
+        assert_eq!(steps(vec![TierReport::new(Tier::Unit.name())]), all);
     }
 
     #[test]

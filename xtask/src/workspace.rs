@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use cargo_metadata::{Message, Metadata, MetadataCommand, Package, PackageId, TargetKind};
+use cargo_metadata::{Artifact, Message, Metadata, MetadataCommand, Package, TargetKind};
 
 /// The package whose test binaries need a kernel and root.
 pub(crate) const KERNEL_TESTS: &str = "kernlink-kernel-tests";
@@ -30,6 +30,8 @@ pub(crate) struct Executable {
     pub(crate) package: String,
     pub(crate) target: String,
     pub(crate) kind: String,
+    /// Whether it runs tests, and is not the program itself.
+    pub(crate) is_test: bool,
     pub(crate) path: PathBuf,
     /// The folder of its package, in which `cargo test` runs it.
     pub(crate) folder: PathBuf,
@@ -111,15 +113,9 @@ impl Workspace {
         let mut executables = Vec::new();
         for message in Message::parse_stream(BufReader::new(stdout)) {
             if let Message::CompilerArtifact(artifact) = message.context("reading cargo's messages")?
-                && let Some(path) = artifact.executable
+                && let Some(path) = &artifact.executable
             {
-                let kind = artifact.target.kind.first().map_or("?", kind_name);
-                executables.push(self.executable(
-                    &artifact.package_id,
-                    artifact.target.name,
-                    kind,
-                    path.into(),
-                )?);
+                executables.push(self.executable(&artifact, path.as_std_path())?);
             }
         }
         let status = child.wait()?;
@@ -129,7 +125,8 @@ impl Workspace {
         Ok(executables)
     }
 
-    fn executable(&self, id: &PackageId, target: String, kind: &str, path: PathBuf) -> Result<Executable> {
+    fn executable(&self, artifact: &Artifact, path: &Path) -> Result<Executable> {
+        let id = &artifact.package_id;
         let package = self.metadata.packages.iter().find(|package| package.id == *id);
         let package =
             package.with_context(|| format!("cargo built {id}, which is not a member of the workspace"))?;
@@ -139,9 +136,10 @@ impl Workspace {
             .context("a manifest without a folder")?;
         Ok(Executable {
             package: package.name.to_string(),
-            target,
-            kind: kind.to_owned(),
-            path,
+            target: artifact.target.name.clone(),
+            kind: artifact.target.kind.first().map_or("?", kind_name).to_owned(),
+            is_test: artifact.profile.test,
+            path: path.into(),
             folder: folder.into(),
         })
     }
