@@ -78,11 +78,19 @@ const fn programs(package: &'static str, except: &'static [&'static str]) -> Rul
 }
 
 const RULES: &[Rule] = &[
-    // Data paths do not depend on each other. Shared modules do not depend on a data path.
+    // Data paths do not depend on each other, except the one that chooses. Shared modules do not depend on a data path.
+    Rule {
+        except: &[CHOOSING_MODE],
+        ..proxier(
+            &["crate::*_mode"],
+            &["crate::*_mode"],
+            "a data path must not depend on another one",
+        )
+    },
     proxier(
-        &["crate::*_mode"],
-        &["crate::*_mode"],
-        "a data path must not depend on another one",
+        &[CHOOSING_MODE],
+        KERNEL_CRATES,
+        "it passes everything on to a data path and has no kernel objects of its own",
     ),
     proxier(
         SHARED_MODULES,
@@ -138,6 +146,9 @@ const RULES: &[Rule] = &[
     programs("examples", &["crate::network"]),
     programs("crates/*", &["crate::runner"]),
 ];
+
+/// The data path that passes everything on to one of the others.
+const CHOOSING_MODE: &str = "crate::any_mode";
 
 /// The modules of the proxier that all data paths use.
 const SHARED_MODULES: &[&str] = &[
@@ -315,6 +326,7 @@ mod tests {
         modules.extend(
             [
                 "netfilter",
+                "any_mode",
                 "ipvs_mode/compile",
                 "ipvs_mode/observe",
                 "ipvs_mode/ownership",
@@ -329,7 +341,7 @@ mod tests {
             .map(str::to_owned),
         );
         let root = format!(
-            "{shared} pub mod netfilter; pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; \
+            "{shared} pub mod netfilter; pub mod any_mode; pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; \
              pub mod kernel; pub mod watch {{ pub mod changes; pub mod pace; pub mod watcher; }} }} \
              pub mod test_mode {{ pub mod client; }} pub use ipvs_mode::compile::Compiled;"
         );
@@ -374,6 +386,22 @@ mod tests {
         assert_violations(
             &found,
             &["src/test_mode/client.rs:1: crate::test_mode::client names crate::ipvs_mode: a data path"],
+        );
+    }
+
+    #[test]
+    fn only_the_mode_that_chooses_imports_other_modes() {
+        let text = "use crate::ipvs_mode::client::Client;\nuse crate::test_mode::client;";
+        assert_violations(&proxier_with("any_mode", text), &[]);
+        let found = proxier_with("ipvs_mode/client", "use crate::any_mode;");
+        assert_violations(
+            &found,
+            &["src/ipvs_mode/client.rs:1: crate::ipvs_mode::client names crate::any_mode: a data path"],
+        );
+        let found = proxier_with("any_mode", "use kernlink_ipvs::VirtualServer;");
+        assert_violations(
+            &found,
+            &["src/any_mode.rs:1: crate::any_mode names kernlink_ipvs: it passes everything on"],
         );
     }
 

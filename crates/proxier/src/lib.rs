@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod any_mode;
 mod apply;
 pub mod data_path;
 pub mod durations;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::marker::PhantomData;
 
 use kernlink_services::ObjectName;
 
 use crate::data_path::DataPath;
-use crate::retry::Retries;
+use crate::retry::Failures;
 
 /// What a step is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,7 +211,7 @@ pub(crate) struct Built<M: DataPath> {
 /// Collects the steps of a plan, in any order of phases.
 #[derive(Debug)]
 pub struct PlanBuilder<'a, M: DataPath> {
-    retries: &'a Retries<M::Key, M::Operation>,
+    retries: &'a dyn Failures<M::Key, M::Operation>,
     steps: Vec<(M::Phase, Step<M>)>,
     waiting: Vec<(M::Key, M::Key)>,
     /// The keys of failed operations for which there still is something to do.
@@ -218,7 +219,7 @@ pub struct PlanBuilder<'a, M: DataPath> {
 }
 
 impl<'a, M: DataPath> PlanBuilder<'a, M> {
-    pub(crate) fn new(retries: &'a Retries<M::Key, M::Operation>) -> Self {
+    pub(crate) fn new(retries: &'a dyn Failures<M::Key, M::Operation>) -> Self {
         Self {
             retries,
             steps: Vec::new(),
@@ -296,6 +297,44 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
         steps.map(|(index, (_, step))| (&step.subject, &step.operation, Need::Step(BuilderStep(index))))
     }
 
+    /// Adds the steps of another data path, whose keys, operations and phases are some of this one's. `plan` adds them to a builder of
+    /// their own.
+    pub fn add_part<P>(&mut self, plan: impl FnOnce(&mut PlanBuilder<'_, P>))
+    where
+        P: DataPath,
+        M::Key: From<P::Key>,
+        M::Operation: From<P::Operation>,
+        M::Phase: From<P::Phase>,
+    {
+        let failures = PartFailures::<P, M> {
+            whole: self.retries,
+            part: PhantomData,
+        };
+        let mut part = PlanBuilder::new(&failures);
+        plan(&mut part);
+        let PlanBuilder {
+            steps,
+            waiting,
+            needed,
+            ..
+        } = part;
+        let before = self.steps.len();
+        let after = |needs: Vec<StepId>| needs.into_iter().map(|need| need.after(before)).collect();
+        self.steps.extend(steps.into_iter().map(|(phase, step)| {
+            let step = Step {
+                key: step.key.into(),
+                subject: step.subject,
+                operation: step.operation.into(),
+                needs: after(step.needs),
+                needs_any: after(step.needs_any),
+            };
+            (phase.into(), step)
+        }));
+        let waiting = waiting.into_iter().map(|(on, key)| (on.into(), key.into()));
+        self.waiting.extend(waiting);
+        self.needed.extend(needed.into_iter().map(M::Key::from));
+    }
+
     /// Puts the steps in the order of their phases.
     pub(crate) fn finish(self) -> Built<M> {
         let mut order: Vec<usize> = (0..self.steps.len()).collect();
@@ -335,5 +374,45 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
             waiting: self.waiting,
             needed: self.needed,
         }
+    }
+}
+
+/// The failures of a data path that has another one as a part, as that one identifies them.
+struct PartFailures<'a, P, M: DataPath> {
+    whole: &'a dyn Failures<M::Key, M::Operation>,
+    part: PhantomData<P>,
+}
+
+impl<P, M: DataPath> fmt::Debug for PartFailures<'_, P, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.whole.fmt(f)
+    }
+}
+
+impl<P, M> Failures<P::Key, P::Operation> for PartFailures<'_, P, M>
+where
+    P: DataPath,
+    M: DataPath,
+    M::Key: From<P::Key>,
+    M::Operation: From<P::Operation>,
+{
+    fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
+    fn has_failed(&self, key: &P::Key) -> bool {
+        !self.is_empty() && self.whole.has_failed(&key.clone().into())
+    }
+
+    fn waits(&self, key: &P::Key) -> bool {
+        !self.is_empty() && self.whole.waits(&key.clone().into())
+    }
+
+    fn is_waiting(&self, key: &P::Key, operation: &P::Operation) -> bool {
+        // Operations may be large: they are compared only if one on the key failed.
+        self.waits(key)
+            && self
+                .whole
+                .is_waiting(&key.clone().into(), &operation.clone().into())
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{InvalidConfig, SyncError};
 use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
-use crate::retry::{Backoff, Retries};
+use crate::retry::{Backoff, Failures, Retries};
 use crate::undone::Undone;
 
 /// Keeps the kernel in the state that the Services need, through one data path.

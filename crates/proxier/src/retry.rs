@@ -1,6 +1,7 @@
 //! When failed operations are retried: each key has its own time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,45 @@ struct Record<K, O> {
     operation: O,
     /// Keys whose operations were skipped because this one failed.
     dependents: BTreeSet<K>,
+}
+
+/// What a plan depends on of the failed operations.
+pub(crate) trait Failures<K, O>: fmt::Debug {
+    /// Whether no operation failed.
+    fn is_empty(&self) -> bool;
+
+    /// Whether an operation on a key failed.
+    fn has_failed(&self, key: &K) -> bool;
+
+    /// Whether any operation on a key failed and is not due yet.
+    fn waits(&self, key: &K) -> bool;
+
+    /// Whether this operation on a key failed and is not due yet.
+    fn is_waiting(&self, key: &K, operation: &O) -> bool;
+}
+
+impl<K, O> Failures<K, O> for Retries<K, O>
+where
+    K: Clone + fmt::Debug + Hash + Ord,
+    O: fmt::Debug + PartialEq,
+{
+    fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn has_failed(&self, key: &K) -> bool {
+        !self.records.is_empty() && self.records.contains_key(key)
+    }
+
+    fn waits(&self, key: &K) -> bool {
+        self.records.get(key).is_some_and(|record| !record.is_due)
+    }
+
+    fn is_waiting(&self, key: &K, operation: &O) -> bool {
+        self.records
+            .get(key)
+            .is_some_and(|record| !record.is_due && record.operation == *operation)
+    }
 }
 
 impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
@@ -136,11 +176,6 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
         }
     }
 
-    /// Whether an operation on a key failed.
-    pub(crate) fn has_failed(&self, key: &K) -> bool {
-        !self.records.is_empty() && self.records.contains_key(key)
-    }
-
     /// Removes the keys that are not `needed`, except those whose operations may have been executed and whose objects were not read again
     /// since.
     pub(crate) fn retain(&mut self, needed: impl Fn(&K) -> bool) {
@@ -152,18 +187,6 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             }
             is_needed
         });
-    }
-
-    /// Whether an operation on a key failed and is not due yet.
-    pub(crate) fn is_waiting(&self, key: &K, operation: &O) -> bool {
-        self.records
-            .get(key)
-            .is_some_and(|record| !record.is_due && record.operation == *operation)
-    }
-
-    /// Whether any operation on a key failed and is not due yet.
-    pub(crate) fn waits(&self, key: &K) -> bool {
-        self.records.get(key).is_some_and(|record| !record.is_due)
     }
 
     /// Removes the keys that fall due from the queue. Returns them, and the keys that depend on them.

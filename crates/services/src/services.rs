@@ -116,6 +116,25 @@ impl Services {
         self.arbitration.take_changes()
     }
 
+    /// Changes that name everything, as the first ones do: for a data path that begins after others took the changes. Call it after
+    /// [`update`](Self::update).
+    #[must_use]
+    pub fn everything(&self) -> Changes {
+        Changes {
+            ports: self.ports().map(|(id, _)| id).collect(),
+            services: self.services().map(|service| service.name.clone()).collect(),
+            frontends: self.frontends().map(|frontend| frontend.key).collect(),
+            health_checks: Family::ALL
+                .into_iter()
+                .flat_map(|family| {
+                    let checks = self.health_checks(family).into_iter();
+                    checks.map(move |check| (family, check.port.get()))
+                })
+                .collect(),
+            node: true,
+        }
+    }
+
     /// The owner of a frontend key. `None` if no service port defines it.
     #[must_use]
     pub fn frontend(&self, key: &FrontendKey) -> Option<ArbitratedFrontend<'_>> {

@@ -9,6 +9,8 @@ pub mod key;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod listing;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod names;
 mod observe;
 mod observed;
@@ -28,6 +30,7 @@ pub use self::error::Error;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;
+pub use self::observe::has_service_chains;
 pub use self::operation::Operation;
 pub use self::order::Phase;
 pub use self::state::State;

@@ -4,15 +4,36 @@ use std::collections::BTreeSet;
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::Selection;
+use kernlink_iptables_restore::{Iptables, Save, Table};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
 use super::chains::{Counters, jumps};
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observed::Observed;
+use super::observed::{Observed, is_port_chain};
 use super::state::State;
 use crate::netfilter::{CONNTRACK_BUCKETS, processors, read_tables, unreadable_rules, unreadable_tables};
+
+/// Whether the kernel has a chain of a port of a Service, in either family.
+///
+/// # Errors
+/// If a table cannot be read.
+pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
+    for family in Family::ALL {
+        let saved = match rules.save(&Save::table(family, Table::Nat).lenient()) {
+            Ok(saved) => saved,
+            // Without the table there is no chain.
+            Err(error) if error.is_unsupported() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let mut chains = saved.table(Table::Nat).into_iter().flat_map(|nat| nat.chains());
+        if chains.any(|(name, _)| is_port_chain(name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// Reads everything that a plan depends on, and makes all objects dirty.
 ///

@@ -1,0 +1,14 @@
+//! The metrics of the configured mode.
+
+use super::totals::Totals;
+use crate::metrics::{Collect, Families};
+
+impl Collect for Totals {
+    fn collect(&self, families: [Option<&'static str>; 2], page: &mut Families) {
+        match self {
+            Totals::None => {}
+            Totals::Ipvs(totals) => totals.collect(families, page),
+            Totals::Iptables(totals) => totals.collect(families, page),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Either mode, chosen by the configuration: a data path that passes everything on to IPVS mode or to iptables mode.
+//!
+//! A new configuration may choose the other mode at any time. The next sync then reads the kernel as the new mode needs it and programs
+//! all Services in it.
+
+pub mod config;
+pub mod error;
+pub mod kernel;
+pub mod key;
+#[cfg(feature = "kubernetes")]
+mod kube_proxy;
+pub mod listing;
+#[cfg(feature = "metrics")]
+mod metrics;
+pub mod mode;
+pub mod operation;
+pub mod order;
+mod serving;
+pub mod state;
+pub mod totals;
+
+use std::time::Instant;
+
+use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
+
+pub use self::config::Config;
+pub use self::error::Error;
+pub use self::kernel::Kernel;
+pub use self::key::Key;
+pub use self::listing::Listings;
+pub use self::mode::Mode;
+pub use self::operation::Operation;
+pub use self::order::Phase;
+pub use self::state::{ModeState, State};
+pub use self::totals::Totals;
+use crate::data_path::{Class, DataPath};
+use crate::error::InvalidConfig;
+use crate::iptables_mode::IptablesMode;
+use crate::ipvs_mode::IpvsMode;
+use crate::plan::PlanBuilder;
+
+/// The data path of the configured mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnyMode;
+
+/// A proxier of either mode.
+pub type Proxier = crate::proxier::Proxier<AnyMode>;
+/// A plan of either mode.
+pub type Plan = crate::plan::Plan<AnyMode>;
+/// What a sync in either mode did.
+pub type Synced = crate::proxier::Synced<AnyMode>;
+/// Why a sync in either mode did nothing.
+pub type SyncError = crate::error::SyncError<Error>;
+
+impl DataPath for AnyMode {
+    type Config = Config;
+    type Kernel = Kernel;
+    type State = State;
+    type Key = Key;
+    type Operation = Operation;
+    type Phase = Phase;
+    type Error = Error;
+    type Totals = Totals;
+
+    fn validate(config: &Config) -> Result<(), InvalidConfig> {
+        match config {
+            Config::Ipvs(config) => IpvsMode::validate(config),
+            Config::Iptables(config) => IptablesMode::validate(config),
+        }
+    }
+
+    fn services_config(config: &Config) -> &kernlink_services::Config {
+        config.services()
+    }
+
+    fn new_state(config: &Config) -> State {
+        State::new(config)
+    }
+
+    fn set_config(state: &mut State, config: &Config) {
+        state.set_config(config);
+    }
+
+    fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+        Ok(match &mut state.active {
+            ModeState::Ipvs(state) => IpvsMode::observe(state, kernel.ipvs()?)?,
+            ModeState::Iptables(state) => IptablesMode::observe(state, kernel.iptables()?)?,
+        })
+    }
+
+    fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+        match &mut state.active {
+            ModeState::Ipvs(state) => IpvsMode::observe_keys(state, kernel.ipvs()?, &key::ipvs(keys))?,
+            ModeState::Iptables(state) => {
+                IptablesMode::observe_keys(state, kernel.iptables()?, &key::iptables(keys))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_observed(state: &State, key: &Key) -> bool {
+        match (&state.active, key) {
+            (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::is_observed(state, key),
+            (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::is_observed(state, key),
+            _ => false,
+        }
+    }
+
+    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+        Ok(match &mut state.active {
+            ModeState::Ipvs(state) => {
+                let changed = IpvsMode::recheck(state, kernel.ipvs()?, &key::ipvs(keys))?;
+                changed.into_iter().map(Key::Ipvs).collect()
+            }
+            ModeState::Iptables(state) => {
+                let changed = IptablesMode::recheck(state, kernel.iptables()?, &key::iptables(keys))?;
+                changed.into_iter().map(Key::Iptables).collect()
+            }
+        })
+    }
+
+    fn undone(state: &State, key: &Key) -> Option<Key> {
+        match (&state.active, key) {
+            (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::undone(state, key).map(Key::Ipvs),
+            (ModeState::Iptables(state), Key::Iptables(key)) => {
+                IptablesMode::undone(state, key).map(Key::Iptables)
+            }
+            _ => None,
+        }
+    }
+
+    fn set_time(state: &mut State, now: Instant) {
+        match &mut state.active {
+            ModeState::Ipvs(state) => IpvsMode::set_time(state, now),
+            ModeState::Iptables(state) => IptablesMode::set_time(state, now),
+        }
+    }
+
+    fn due(state: &State, now: Instant) -> Vec<Key> {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::due(state, now).into_iter().map(Key::Ipvs).collect(),
+            ModeState::Iptables(state) => {
+                let due = IptablesMode::due(state, now).into_iter();
+                due.map(Key::Iptables).collect()
+            }
+        }
+    }
+
+    fn next(state: &State) -> Option<Instant> {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::next(state),
+            ModeState::Iptables(state) => IptablesMode::next(state),
+        }
+    }
+
+    fn draining(state: &State) -> usize {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::draining(state),
+            ModeState::Iptables(state) => IptablesMode::draining(state),
+        }
+    }
+
+    fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::interface_addresses(state),
+            ModeState::Iptables(state) => IptablesMode::interface_addresses(state),
+        }
+    }
+
+    fn first_services(state: &State) -> &[ObjectName] {
+        match &state.active {
+            // After a change of the mode the other mode serves until the first plan is executed as a whole.
+            _ if state.is_new_mode => &[],
+            ModeState::Ipvs(state) => IpvsMode::first_services(state),
+            ModeState::Iptables(state) => IptablesMode::first_services(state),
+        }
+    }
+
+    fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
+        let everything = std::mem::take(&mut state.is_new_mode).then(|| services.everything());
+        let changes = everything.as_ref().unwrap_or(changes);
+        match &mut state.active {
+            ModeState::Ipvs(state) => IpvsMode::compile(state, services, changes),
+            ModeState::Iptables(state) => IptablesMode::compile(state, services, changes),
+        }
+    }
+
+    fn set_dirty(state: &mut State, key: &Key) {
+        match (&mut state.active, key) {
+            (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::set_dirty(state, key),
+            (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::set_dirty(state, key),
+            _ => {}
+        }
+    }
+
+    fn is_dirty(state: &State, key: &Key) -> bool {
+        match (&state.active, key) {
+            (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::is_dirty(state, key),
+            (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::is_dirty(state, key),
+            // No plan needs an object of the other mode: its retry ends with the next plan.
+            _ => true,
+        }
+    }
+
+    fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
+        match &mut state.active {
+            ModeState::Ipvs(state) => plan.add_part::<IpvsMode>(|part| IpvsMode::plan(state, part)),
+            ModeState::Iptables(state) => {
+                plan.add_part::<IptablesMode>(|part| IptablesMode::plan(state, part));
+            }
+        }
+    }
+
+    fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        kernel.execute_all(operations)
+    }
+
+    fn outcome_missing() -> Error {
+        Error::OutcomeMissing
+    }
+
+    fn is_outcome_unknown(error: &Error) -> bool {
+        match error {
+            Error::Ipvs(error) => IpvsMode::is_outcome_unknown(error),
+            Error::Iptables(error) => IptablesMode::is_outcome_unknown(error),
+            Error::OutcomeMissing => true,
+        }
+    }
+
+    fn record(state: &mut State, operation: &Operation) {
+        match (&mut state.active, operation) {
+            (ModeState::Ipvs(state), Operation::Ipvs(operation)) => IpvsMode::record(state, operation),
+            (ModeState::Iptables(state), Operation::Iptables(operation)) => {
+                IptablesMode::record(state, operation);
+            }
+            _ => {}
+        }
+    }
+
+    fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
+        match (&mut state.active, operation, error) {
+            (ModeState::Ipvs(state), Operation::Ipvs(operation), Error::Ipvs(error)) => {
+                IpvsMode::record_failure(state, operation, error);
+            }
+            (ModeState::Iptables(state), Operation::Iptables(operation), Error::Iptables(error)) => {
+                IptablesMode::record_failure(state, operation, error);
+            }
+            _ => {}
+        }
+    }
+
+    fn clear_dirty(state: &mut State) {
+        match &mut state.active {
+            ModeState::Ipvs(state) => IpvsMode::clear_dirty(state),
+            ModeState::Iptables(state) => IptablesMode::clear_dirty(state),
+        }
+    }
+
+    fn class(key: &Key) -> Class {
+        match key {
+            Key::Ipvs(key) => IpvsMode::class(key),
+            Key::Iptables(key) => IptablesMode::class(key),
+        }
+    }
+
+    fn totals(state: &State) -> Totals {
+        match &state.active {
+            ModeState::Ipvs(state) => Totals::Ipvs(Box::new(IpvsMode::totals(state))),
+            ModeState::Iptables(state) => Totals::Iptables(IptablesMode::totals(state)),
+        }
+    }
+}
