@@ -1,6 +1,7 @@
 //! The trait, and the client that runs the iptables tools.
 
 mod ensure_jump;
+mod list_chain;
 mod refusal;
 mod refusal_search;
 mod restore;
@@ -20,11 +21,12 @@ use kernlink_base::Family;
 pub use self::refusal_search::RefusalSearch;
 use self::restore::Mode;
 use crate::apply::apply;
+use crate::chain::ChainName;
 use crate::desired::Jump;
 use crate::error::Error;
 use crate::operation::Operation;
 use crate::restore::Restore;
-use crate::ruleset::Ruleset;
+use crate::ruleset::{Chain, Ruleset};
 use crate::runner::{LocalRunner, Runner};
 use crate::save::Save;
 use crate::style::Style;
@@ -95,6 +97,27 @@ pub trait Iptables: Send {
             return Err(line.to_error());
         }
         apply(&mut ruleset, restore, None).map_err(|refusal| refusal.to_error(restore).without_applied())
+    }
+
+    /// Reads one chain, without counters. `None` if it does not exist. `iptables -S CHAIN`.
+    ///
+    /// The provided method reads the whole table by [`save`](Self::save); [`Client`] starts one process, which prints this chain only. Lines
+    /// that cannot be parsed are recorded in the chain.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`save`](Self::save) with a [lenient](Save::lenient) request; [`Error::Locked`].
+    fn list_chain(
+        &mut self,
+        family: Family,
+        table: Table,
+        chain: &ChainName,
+    ) -> Result<Option<Chain>, Error> {
+        let saved = self.save(&Save::table(family, table).lenient())?;
+        match saved.unreadable_tables.get(&table) {
+            Some(line) => Err(line.to_error()),
+            None => Ok(saved.chain(table, chain).cloned()),
+        }
     }
 
     /// Executes one restore. `iptables-restore --noflush --counters`, without `--noflush` in mode
@@ -275,5 +298,14 @@ impl Iptables for Client {
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {
         self.run_restore(restore, Mode::Test)
+    }
+
+    fn list_chain(
+        &mut self,
+        family: Family,
+        table: Table,
+        chain: &ChainName,
+    ) -> Result<Option<Chain>, Error> {
+        self.run_list_chain(family, table, chain)
     }
 }

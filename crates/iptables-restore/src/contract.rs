@@ -69,7 +69,37 @@ const CHECKS: &[Check<dyn Iptables>] = in_both_families!(
     a_jump_is_ensured_once,
     a_refused_jump_is_reported,
     desired_chains_are_written_without_a_read,
+    one_chain_is_listed_as_it_is_saved,
 );
+
+fn one_chain_is_listed_as_it_is_saved(iptables: &mut dyn Iptables, family: Family) {
+    let restore = Restore::new(family)
+        .with(Table::Nat, Edit::declare(chain("KL-A")))
+        .with(Table::Nat, Edit::declare(chain("KL-B")))
+        .with(
+            Table::Nat,
+            Edit::append(chain("OUTPUT"), rule("-m comment --comment \"a b\" -j KL-A")),
+        )
+        .with(Table::Nat, Edit::append(chain("KL-A"), rule("-j KL-B")))
+        .with(
+            Table::Nat,
+            Edit::append(chain("KL-A"), rule("-p udp -m udp --dport 53 -j RETURN")),
+        );
+    ok(iptables.restore(&restore));
+    for name in ["OUTPUT", "KL-A", "KL-B"] {
+        let listed = ok(iptables.list_chain(family, Table::Nat, &chain(name)));
+        let listed: Vec<Rule> = listed
+            .unwrap_or_else(|| panic!("{name}"))
+            .rules()
+            .cloned()
+            .collect();
+        same(&listed, &rules(iptables, family, Table::Nat, name));
+    }
+    assert_eq!(
+        ok(iptables.list_chain(family, Table::Nat, &chain("KL-NONE"))),
+        None
+    );
+}
 
 fn restored_rules_are_read_in_their_normal_form(iptables: &mut dyn Iptables, family: Family) {
     let net = network(family);

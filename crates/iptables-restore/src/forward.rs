@@ -2,12 +2,13 @@
 
 use kernlink_base::Family;
 
+use crate::chain::ChainName;
 use crate::client::Iptables;
 use crate::desired::Jump;
 use crate::error::Error;
 use crate::operation::Operation;
 use crate::restore::Restore;
-use crate::ruleset::Ruleset;
+use crate::ruleset::{Chain, Ruleset};
 use crate::save::Save;
 use crate::table::Table;
 
@@ -25,6 +26,15 @@ macro_rules! forward {
 
             fn test(&mut self, restore: &Restore) -> Result<(), Error> {
                 (**self).test(restore)
+            }
+
+            fn list_chain(
+                &mut self,
+                family: Family,
+                table: Table,
+                chain: &ChainName,
+            ) -> Result<Option<Chain>, Error> {
+                (**self).list_chain(family, table, chain)
             }
 
             fn restore(&mut self, restore: &Restore) -> Result<(), Error> {

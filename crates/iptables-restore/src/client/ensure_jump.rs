@@ -34,7 +34,7 @@ impl Client {
         }
     }
 
-    fn run_iptables(
+    pub(super) fn run_iptables(
         &mut self,
         family: Family,
         table: Table,
