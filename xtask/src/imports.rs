@@ -107,6 +107,11 @@ const RULES: &[Rule] = &[
         &["crate::*_mode", "crate::plan", "crate::proxier", "crate::table"],
         "what the data paths on iptables have in common must not depend on one of them, or on how plans are made",
     ),
+    proxier(
+        &["crate::watch"],
+        &["crate::*_mode", "crate::plan", "crate::proxier", "crate::table"],
+        "what data paths have in common to notice changes must not depend on one of them, or on how plans are made",
+    ),
     // Inside IPVS mode.
     proxier(
         &["crate::ipvs_mode::observe|observed"],
@@ -123,12 +128,8 @@ const RULES: &[Rule] = &[
         "ownership must not depend on how desired state and plans are computed",
     ),
     proxier(
-        &["crate::ipvs_mode::watch::changes|pace"],
-        &[
-            "crate::ipvs_mode::watch::watcher",
-            "crate::ipvs_mode::kernel|observe|recheck|state",
-            "std::thread",
-        ],
+        &["crate::watch::changes|pace"],
+        &["crate::watch::watcher", "std::thread"],
         "what events require is decided from the events and the time alone",
     ),
     // The agent.
@@ -333,16 +334,16 @@ mod tests {
                 "ipvs_mode/order",
                 "ipvs_mode/client",
                 "ipvs_mode/kernel",
-                "ipvs_mode/watch/changes",
-                "ipvs_mode/watch/pace",
-                "ipvs_mode/watch/watcher",
+                "watch/changes",
+                "watch/pace",
+                "watch/watcher",
                 "test_mode/client",
             ]
             .map(str::to_owned),
         );
         let root = format!(
-            "{shared} pub mod netfilter; pub mod any_mode; pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; \
-             pub mod kernel; pub mod watch {{ pub mod changes; pub mod pace; pub mod watcher; }} }} \
+            "{shared} pub mod netfilter; pub mod any_mode; pub mod watch {{ pub mod changes; pub mod pace; pub mod watcher; }} \
+             pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; pub mod kernel; }} \
              pub mod test_mode {{ pub mod client; }} pub use ipvs_mode::compile::Compiled;"
         );
         assert!(modules.iter().any(|name| name == module));
@@ -449,14 +450,14 @@ mod tests {
     #[test]
     fn what_events_require_must_not_depend_on_the_kernel() {
         let found = proxier_with(
-            "ipvs_mode/watch/changes",
+            "watch/changes",
             "use super::watcher;\nuse crate::ipvs_mode::kernel;",
         );
         assert_violations(
             &found,
             &[
-                "src/ipvs_mode/watch/changes.rs:2: crate::ipvs_mode::watch::changes names crate::ipvs_mode::kernel: what events",
-                "src/ipvs_mode/watch/changes.rs:1: crate::ipvs_mode::watch::changes names crate::ipvs_mode::watch::watcher: what events",
+                "src/watch/changes.rs:2: crate::watch::changes names crate::ipvs_mode: what data paths",
+                "src/watch/changes.rs:1: crate::watch::changes names crate::watch::watcher: what events",
             ],
         );
     }

@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod status;
 pub mod table;
 mod undone;
+pub mod watch;
 
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;

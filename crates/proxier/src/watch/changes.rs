@@ -11,9 +11,7 @@ use kernlink_netlink::nftables::{Change, Notification};
 use kernlink_services::Family;
 
 use super::pace::Pace;
-use super::{RulesSource, WatchEvent, WatchOptions};
-use crate::ipvs_mode::key::Key;
-use crate::ipvs_mode::rules;
+use super::{Changed, RulesSource, WatchEvent, WatchOptions};
 
 /// How many full listings and readings of tables may follow each other, and how often more of them follow.
 const BURST: u32 = 10;
@@ -22,7 +20,8 @@ const REFILL: Duration = Duration::from_secs(10);
 /// Turns events into objects to read again. Own changes cause events too: the objects are then found as recorded.
 #[derive(Clone, Debug)]
 pub(super) struct Changes {
-    link: LinkName,
+    /// The link with the addresses that the data path binds, if it does.
+    link: Option<LinkName>,
     /// The index of the link, if it exists.
     index: Option<u32>,
     /// The addresses that may be missing.
@@ -33,7 +32,7 @@ pub(super) struct Changes {
     addresses: Pace,
     node_addresses: Pace,
     rules: Vec<WatchedFamily>,
-    /// The owned chains, and the built-in ones with jumps to them.
+    /// The chains whose changes require that the tables are read.
     chains: Vec<(Table, Box<str>)>,
     /// Whether nf_tables sends notifications.
     has_rules_events: bool,
@@ -54,7 +53,11 @@ struct WatchedFamily {
 }
 
 impl Changes {
-    pub(super) fn new(link: LinkName, options: &WatchOptions) -> Self {
+    pub(super) fn new(
+        link: Option<LinkName>,
+        chains: Vec<(Table, Box<str>)>,
+        options: &WatchOptions,
+    ) -> Self {
         let paced = || Pace::new(BURST, REFILL);
         let unlimited = || Pace::new(1, Duration::ZERO);
         let families = options.rules.iter().map(|(family, source)| WatchedFamily {
@@ -64,12 +67,6 @@ impl Changes {
             pace: paced(),
             check: None,
         });
-        let owned = rules::CHAINS.iter().flat_map(|(table, chains)| {
-            let chains = chains.iter();
-            chains.map(|chain| (*table, (*chain).into()))
-        });
-        let jumps = rules::jumps().into_iter();
-        let built_in = jumps.map(|jump| (jump.table, jump.chain.as_str().into()));
         Self {
             link,
             index: None,
@@ -79,7 +76,7 @@ impl Changes {
             addresses: unlimited(),
             node_addresses: unlimited(),
             rules: families.collect(),
-            chains: owned.chain(built_in).collect(),
+            chains,
             has_rules_events: false,
             check_interval: options.check_interval,
         }
@@ -99,7 +96,7 @@ impl Changes {
 
     /// Starts with a listing of links and addresses.
     pub(super) fn start(&mut self, snapshot: &Snapshot) {
-        let own = snapshot.links.iter().find(|link| link.name == self.link);
+        let own = snapshot.links.iter().find(|link| self.is_own_name(&link.name));
         self.index = own.map(|link| link.index);
         let of_node = snapshot
             .addresses
@@ -116,7 +113,7 @@ impl Changes {
     /// A change of a link or an address.
     pub(super) fn on_link_event(&mut self, event: &LinkEvent, now: Instant) {
         match event {
-            LinkEvent::LinkChanged(link) if link.name == self.link => {
+            LinkEvent::LinkChanged(link) if self.is_own_name(&link.name) => {
                 // Another index: it was deleted and added again.
                 if self.index.is_some_and(|index| index != link.index) {
                     self.resync.request(now);
@@ -186,7 +183,7 @@ impl Changes {
     }
 
     /// What is due at `now`.
-    pub(super) fn take(&mut self, now: Instant) -> Option<WatchEvent> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<WatchEvent<Changed>> {
         if self.resync.take(now) {
             // Everything is read then.
             self.removed.clear();
@@ -200,10 +197,14 @@ impl Changes {
         }
         let mut keys = Vec::new();
         if self.addresses.take(now) {
-            keys.extend(std::mem::take(&mut self.removed).into_iter().map(Key::Address));
+            keys.extend(
+                std::mem::take(&mut self.removed)
+                    .into_iter()
+                    .map(Changed::Address),
+            );
         }
         if self.node_addresses.take(now) {
-            keys.push(Key::NodeAddresses);
+            keys.push(Changed::NodeAddresses);
         }
         for rules in &mut self.rules {
             let is_check = rules.check.is_some_and(|check| check <= now);
@@ -211,15 +212,19 @@ impl Changes {
                 rules.check = check_after(self.check_interval, now);
             }
             if rules.pace.take(now) || is_check {
-                keys.push(Key::Rules(rules.family));
+                keys.push(Changed::Rules(rules.family));
             }
         }
         (!keys.is_empty()).then_some(WatchEvent::Recheck(keys))
     }
 
+    fn is_own_name(&self, name: &LinkName) -> bool {
+        self.link.as_ref() == Some(name)
+    }
+
     /// Whether an address is on the link.
     fn is_own(&self, address: &HostAddress) -> bool {
-        address.link == self.link || Some(address.link_index) == self.index
+        self.is_own_name(&address.link) || Some(address.link_index) == self.index
     }
 
     /// Whether an address is on any link of the node.

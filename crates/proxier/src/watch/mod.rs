@@ -1,37 +1,110 @@
-//! Notices changes that other programs make to the kernel objects of IPVS mode.
-//!
-//! | object | how a change is noticed |
-//! |---|---|
-//! | the dummy link, its addresses, the addresses of the node | events of route netlink |
-//! | chains and jumps in nftables | notifications of nf_tables |
-//! | chains and jumps in legacy tables | they are read every 5 seconds, see [`WatchOptions::check_interval`] |
-//! | virtual servers, real servers, sets, entries, sysctls | the kernel sends no events: only a full listing finds a change |
+//! Notices changes that other programs make to kernel objects, for every data path: links and addresses by events of route netlink, rules by
+//! notifications of nf_tables, or by checks at intervals.
 
 mod changes;
 mod pace;
 mod watcher;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use kernlink_iptables_restore::{Client, Variant};
+use kernlink_dummylink::{AddressKey, LinkName};
+use kernlink_iptables_restore::{Client, Table, Variant};
 use kernlink_services::Family;
 
 pub use self::watcher::{WatchError, Watcher};
-use super::key::Key;
 
-/// What a [`Watcher`] noticed.
+/// What a [`Watcher`] noticed. `K` is the key of a data path.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum WatchEvent {
+pub enum WatchEvent<K> {
     /// These objects may have been removed or changed: call [`Runner::recheck`](crate::Runner::recheck). Own changes are noticed too;
     /// the objects are then found as recorded.
-    Recheck(Vec<Key>),
-    /// Any object may have been removed or changed: call [`Runner::resync`](crate::Runner::resync). The dummy link was removed or renamed,
+    Recheck(Vec<K>),
+    /// Any object may have been removed or changed: call [`Runner::resync`](crate::Runner::resync). A watched link was removed or renamed,
     /// or events were lost.
     Resync,
     /// A source of events failed. It is opened again every 5 seconds. Each error is reported once until the source works again.
     Failed(WatchError),
+}
+
+impl<K> WatchEvent<K> {
+    /// The same event with other keys.
+    #[must_use]
+    pub fn map<L>(self, key: impl Fn(K) -> L) -> WatchEvent<L> {
+        match self {
+            WatchEvent::Recheck(keys) => WatchEvent::Recheck(keys.into_iter().map(key).collect()),
+            WatchEvent::Resync => WatchEvent::Resync,
+            WatchEvent::Failed(error) => WatchEvent::Failed(error),
+        }
+    }
+}
+
+/// What a [`Watcher`] watches: the configuration of a data path.
+pub trait Watchable {
+    /// The key of the data path.
+    type Key: 'static;
+
+    /// What is to be watched.
+    ///
+    /// # Errors
+    /// If the configuration is invalid.
+    fn watched(&self) -> Result<Watched<Self::Key>, WatchError>;
+}
+
+/// The objects of a data path that are watched.
+#[non_exhaustive]
+pub struct Watched<K> {
+    /// The link to which the data path binds addresses: its removal, and that of its addresses. `None`: it binds none.
+    pub link: Option<LinkName>,
+    /// The chains whose changes are noticed. A chain that the data path changes often should not be in the list: its own changes are noticed
+    /// too.
+    pub chains: Vec<(Table, Box<str>)>,
+    /// The object to read again after a change.
+    pub key: Box<dyn Fn(Changed) -> K + Send>,
+}
+
+/// What may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Changed {
+    /// An address was removed from the [link](Watched::link).
+    Address(AddressKey),
+    /// Addresses of the node were added or removed.
+    NodeAddresses,
+    /// A chain of a family, or a whole table, was changed.
+    Rules(Family),
+}
+
+impl<K: 'static> Watched<K> {
+    /// The objects of a data path.
+    pub fn new(
+        link: Option<LinkName>,
+        chains: Vec<(Table, Box<str>)>,
+        key: impl Fn(Changed) -> K + Send + 'static,
+    ) -> Self {
+        Self {
+            link,
+            chains,
+            key: Box::new(key),
+        }
+    }
+
+    /// The same objects with other keys.
+    #[must_use]
+    pub fn map<L: 'static>(self, key: impl Fn(K) -> L + Send + 'static) -> Watched<L> {
+        let inner = self.key;
+        Watched::new(self.link, self.chains, move |changed| key(inner(changed)))
+    }
+}
+
+impl<K> fmt::Debug for Watched<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched")
+            .field("link", &self.link)
+            .field("chains", &self.chains)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How changes of the rules of a family are noticed.
@@ -49,8 +122,8 @@ pub enum RulesSource {
 pub struct WatchOptions {
     /// How changes of rules are noticed. The rules of a family that is not in the map are not watched.
     pub rules: BTreeMap<Family, RulesSource>,
-    /// How often the tables with [`RulesSource::Checks`] are read, and all watched tables while nf_tables sends no notifications. Each
-    /// reading starts two processes for each family. 0: never. Default: 5 seconds.
+    /// How often rules with [`RulesSource::Checks`] are read, and all watched rules while nf_tables sends no notifications. Each reading
+    /// starts processes for each family: two in IPVS mode, one for each of six chains in iptables mode. 0: never. Default: 5 seconds.
     pub check_interval: Duration,
 }
 

@@ -13,8 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::changes::Changes;
-use super::{RulesSource, WatchEvent, WatchOptions};
-use crate::ipvs_mode::config::Config;
+use super::{Changed, RulesSource, WatchEvent, WatchOptions, Watchable, Watched};
 
 type RulesEvents = kernlink_netlink::Events<Notification, Decode>;
 
@@ -44,7 +43,7 @@ pub enum WatchError {
     /// Notifications of nf_tables.
     #[error("cannot watch the rules of nf_tables")]
     Rules(#[source] kernlink_netlink::Error),
-    /// The name of the dummy link is invalid; see [`Config::dummy_link`].
+    /// The name of the dummy link is invalid; see [`Config::dummy_link`](crate::Config::dummy_link).
     #[error("invalid name of the dummy link `{0}`; valid: 1 to 15 bytes without `/` and white space")]
     InvalidLink(Box<str>),
     /// The system cannot start a thread or wait for events.
@@ -65,21 +64,19 @@ impl Watcher {
     ///
     /// # Errors
     /// [`WatchError::Links`], [`WatchError::InvalidLink`], [`WatchError::Thread`].
-    pub fn start(
-        config: &Config,
+    pub fn start<C: Watchable>(
+        config: &C,
         options: &WatchOptions,
-        notify: impl FnMut(WatchEvent) + Send + 'static,
+        mut notify: impl FnMut(WatchEvent<C::Key>) + Send + 'static,
     ) -> Result<Self, WatchError> {
-        let link = config
-            .link()
-            .ok_or_else(|| WatchError::InvalidLink(config.dummy_link.as_str().into()))?;
+        let Watched { link, chains, key } = config.watched()?;
         let failed = |error: io::Error| WatchError::Thread {
             call: "start",
             kind: error.kind(),
         };
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let mut sources = Sources {
-            changes: Changes::new(link, options),
+            changes: Changes::new(link, chains, options),
             links: Source::default(),
             rules: Source::default(),
             needs_rules: options
@@ -88,7 +85,7 @@ impl Watcher {
                 .any(|source| *source == RulesSource::Events),
             reported: Vec::new(),
             errors: Vec::new(),
-            notify,
+            notify: move |event: WatchEvent<Changed>| notify(event.map(&*key)),
         };
         let now = Instant::now();
         sources.open_links()?;
@@ -170,7 +167,7 @@ struct Sources<N> {
     notify: N,
 }
 
-impl<N: FnMut(WatchEvent)> Sources<N> {
+impl<N: FnMut(WatchEvent<Changed>)> Sources<N> {
     fn run(mut self, stopped: &UnixStream) {
         loop {
             let now = Instant::now();

@@ -3,7 +3,7 @@ use kernlink_iptables_restore::Variant;
 use kernlink_netlink::nftables::Generation;
 
 use super::*;
-use crate::ipvs_mode::watch::pace::{SETTLE, SPACING};
+use crate::watch::pace::{SETTLE, SPACING};
 
 fn name(name: &str) -> LinkName {
     LinkName::new(name).unwrap()
@@ -21,14 +21,26 @@ fn address(index: u32, of: &str, address: &str) -> HostAddress {
     HostAddress::new(name(of), index, LinkAddress::host(ip(address)).unwrap())
 }
 
-fn key(address: &str) -> Key {
-    Key::Address(AddressKey::host(ip(address)).unwrap())
+fn key(address: &str) -> Changed {
+    Changed::Address(AddressKey::host(ip(address)).unwrap())
+}
+
+/// Owned and built-in chains.
+fn chains() -> Vec<(Table, Box<str>)> {
+    let chains = [
+        (Table::Nat, "KUBE-SERVICES"),
+        (Table::Nat, "PREROUTING"),
+        (Table::Nat, "OUTPUT"),
+        (Table::Filter, "KUBE-FORWARD"),
+        (Table::Filter, "INPUT"),
+    ];
+    chains.map(|(table, chain)| (table, chain.into())).into()
 }
 
 /// A node with an address on `eth0` (2), and the dummy link (7); rules of both families in nftables.
 fn changes() -> Changes {
     let variants = Family::ALL.map(|family| (family, Variant::Nft));
-    let mut changes = Changes::new(name("kube-ipvs0"), &WatchOptions::new(variants));
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new(variants));
     let mut snapshot = Snapshot::default();
     snapshot.links = vec![link(2, "eth0"), link(7, "kube-ipvs0")];
     snapshot.addresses = vec![
@@ -41,7 +53,7 @@ fn changes() -> Changes {
 }
 
 /// What these events require.
-fn after(events: &[LinkEvent]) -> Option<WatchEvent> {
+fn after(events: &[LinkEvent]) -> Option<WatchEvent<Changed>> {
     let mut changes = changes();
     let now = Instant::now();
     for event in events {
@@ -55,7 +67,7 @@ fn after(events: &[LinkEvent]) -> Option<WatchEvent> {
     needed
 }
 
-fn recheck<const N: usize>(keys: [Key; N]) -> Option<WatchEvent> {
+fn recheck<const N: usize>(keys: [Changed; N]) -> Option<WatchEvent<Changed>> {
     Some(WatchEvent::Recheck(keys.into()))
 }
 
@@ -78,7 +90,7 @@ fn own_additions_need_nothing() {
         LinkEvent::AddressChanged(address(7, "kube-ipvs0", "10.96.0.9")),
     ];
     assert_eq!(after(&events), None);
-    let mut without_link = Changes::new(name("kube-ipvs0"), &WatchOptions::new([]));
+    let mut without_link = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new([]));
     without_link.on_link_event(&events[0], Instant::now());
     assert_eq!(without_link.next(), None);
 }
@@ -107,11 +119,11 @@ fn only_new_and_lost_addresses_of_the_node_are_read() {
     let deleted = |index, of, text| LinkEvent::AddressDeleted(address(index, of, text));
     assert_eq!(
         after(&[changed(3, "eth1", "192.0.2.3")]),
-        recheck([Key::NodeAddresses])
+        recheck([Changed::NodeAddresses])
     );
     assert_eq!(
         after(&[deleted(2, "eth0", "192.0.2.1")]),
-        recheck([Key::NodeAddresses])
+        recheck([Changed::NodeAddresses])
     );
     for event in [
         // A new lifetime.
@@ -131,7 +143,7 @@ fn only_new_and_lost_addresses_of_the_node_are_read() {
     assert_eq!(after(&moved), None);
     let [changed, deleted_first] = moved;
     let lost = [changed, deleted_first, deleted(9, "veth9", "192.0.2.1")];
-    assert_eq!(after(&lost), recheck([Key::NodeAddresses]));
+    assert_eq!(after(&lost), recheck([Changed::NodeAddresses]));
 }
 
 /// A notification of a change.
@@ -161,7 +173,7 @@ fn a_transaction_that_changes_owned_or_built_in_chains_needs_the_tables_of_its_f
         let due = changes.next().unwrap();
         assert_eq!(
             changes.take(due),
-            recheck([Key::Rules(Family::Ipv4)]),
+            recheck([Changed::Rules(Family::Ipv4)]),
             "{event:?}"
         );
         assert_eq!(changes.next(), None);
@@ -182,7 +194,7 @@ fn a_transaction_that_changes_owned_or_built_in_chains_needs_the_tables_of_its_f
     changes.on_rules_event(&change(10, "nat", None), Instant::now());
     changes.on_rules_event(&generation(), Instant::now());
     let due = changes.next().unwrap();
-    assert_eq!(changes.take(due), recheck([Key::Rules(Family::Ipv6)]));
+    assert_eq!(changes.take(due), recheck([Changed::Rules(Family::Ipv6)]));
 }
 
 #[test]
@@ -190,7 +202,7 @@ fn lost_notifications_need_all_tables() {
     let mut changes = changes();
     changes.on_rules_event(&RulesEvent::Overrun, Instant::now());
     let due = changes.next().unwrap();
-    let all = Family::ALL.map(Key::Rules);
+    let all = Family::ALL.map(Changed::Rules);
     assert_eq!(changes.take(due), recheck(all));
 }
 
@@ -216,22 +228,28 @@ fn tables_that_change_all_the_time_are_read_at_most_every_ten_seconds() {
 fn legacy_tables_are_read_at_intervals() {
     let interval = Duration::from_secs(5);
     let variants = [(Family::Ipv4, Variant::Legacy), (Family::Ipv6, Variant::Nft)];
-    let mut changes = Changes::new(name("kube-ipvs0"), &WatchOptions::new(variants));
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &WatchOptions::new(variants));
     let now = Instant::now();
     changes.set_rules_events(true, now);
     for number in 1..4 {
         let due = now + interval * number;
         assert_eq!(changes.next(), Some(due));
         assert_eq!(changes.take(due - SETTLE), None);
-        assert_eq!(changes.take(due), recheck([Key::Rules(Family::Ipv4)]));
+        assert_eq!(changes.take(due), recheck([Changed::Rules(Family::Ipv4)]));
     }
     // Without notifications, the other family too.
     changes.set_rules_events(false, now);
-    assert_eq!(changes.take(now + interval), recheck(Family::ALL.map(Key::Rules)));
+    assert_eq!(
+        changes.take(now + interval),
+        recheck(Family::ALL.map(Changed::Rules))
+    );
     changes.set_rules_events(true, now);
-    assert_eq!(changes.take(now + interval), recheck([Key::Rules(Family::Ipv4)]));
+    assert_eq!(
+        changes.take(now + interval),
+        recheck([Changed::Rules(Family::Ipv4)])
+    );
     let options = WatchOptions::new(variants).with_check_interval(Duration::ZERO);
-    let mut changes = Changes::new(name("kube-ipvs0"), &options);
+    let mut changes = Changes::new(Some(name("kube-ipvs0")), chains(), &options);
     changes.set_rules_events(false, now);
     assert_eq!(changes.next(), None);
 }
