@@ -9,3 +9,4 @@
 
 mod packets;
 mod support;
+mod watch;

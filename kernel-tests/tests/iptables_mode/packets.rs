@@ -11,7 +11,7 @@ use kernlink_kernel_tests::requires;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 
-use crate::support::{cluster_ips, for_each_variant, proxier, replace_objects, service, slices, sync};
+use crate::support::{cluster_ips, for_each_variant, proxier, replace_objects, service, slices, sync, tool};
 
 /// How long a client waits where no answer is expected.
 const SILENCE: Duration = Duration::from_millis(700);
@@ -357,13 +357,7 @@ fn connections_go_on_while_services_change_and_new_ones_reach_the_new_endpoints(
 fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
     requires!(Feature::Iptables);
     for_each_variant(1, |variant, network| {
-        let tool = |name: &str| {
-            let infix = match variant {
-                kernlink_iptables_restore::Variant::Legacy => "legacy",
-                kernlink_iptables_restore::Variant::Nft => "nft",
-            };
-            name.replacen("tables", &format!("tables-{infix}"), 1)
-        };
+        let tool = |name: &str| tool(variant, name);
         for name in ["iptables", "ip6tables"] {
             let run = |arguments: &[&str]| _ = tools::must(&tool(name), arguments);
             run(&["-t", "nat", "-N", "FOREIGN"]);

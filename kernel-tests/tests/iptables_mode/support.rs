@@ -10,7 +10,7 @@ use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_kubernetes::manifest;
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
 use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
-use kernlink_services::SourceId;
+use kernlink_services::{Change, SourceId};
 
 /// The ports of the endpoints of every Service in these tests.
 pub(crate) const PORTS: &str =
@@ -113,13 +113,45 @@ pub(crate) fn proxier(variant: Variant, manifests: &str) -> Proxier {
     proxier
 }
 
-/// Replaces all objects by those of these manifests.
-pub(crate) fn replace_objects(proxier: &mut Proxier, manifests: &str) {
+/// The changes that replace all objects by those of these manifests.
+pub(crate) fn changes(manifests: &str) -> Vec<Change> {
     let objects = manifest::read("test", manifests);
     assert_eq!(objects.errors, []);
-    for change in objects.into_changes().unwrap() {
+    objects.into_changes().unwrap()
+}
+
+/// Replaces all objects by those of these manifests.
+pub(crate) fn replace_objects(proxier: &mut Proxier, manifests: &str) {
+    for change in changes(manifests) {
         proxier.change(SourceId(0), change);
     }
+}
+
+/// The name of a tool of a variant, such as `iptables-legacy-save` for `iptables-save`.
+pub(crate) fn tool(variant: Variant, name: &str) -> String {
+    let variant = match variant {
+        Variant::Legacy => "legacy",
+        Variant::Nft => "nft",
+    };
+    name.replacen("tables", &format!("tables-{variant}"), 1)
+}
+
+/// The tables `nat` and `filter` of both families as the tools save them, without counters, and the lines of chains sorted: the place of a
+/// jump is not restored.
+pub(crate) fn saved_rules(variant: Variant) -> Vec<(String, String)> {
+    let mut saved = Vec::new();
+    for program in ["iptables-save", "ip6tables-save"] {
+        for table in ["nat", "filter"] {
+            let text = tools::must(&tool(variant, program), &["-t", table]);
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            let mut lines: Vec<&str> = lines
+                .map(|line| line.split(" [").next().unwrap_or(line))
+                .collect();
+            lines.sort_unstable();
+            saved.push((lines.join("\n"), format!("{program} {table}")));
+        }
+    }
+    saved
 }
 
 /// Syncs; every step must succeed, and a second process must find nothing to do.

@@ -166,17 +166,19 @@ pub(super) fn jumps() -> Vec<Jump> {
     ]
 }
 
-/// The rules of a fixed chain that do not depend on Services. In a chain with rules of service ports they come last.
+/// The rules of a fixed chain that do not depend on Services. In a chain with rules of service ports they come last. `is_liberal` is whether
+/// the kernel accepts packets outside the window of a TCP connection.
 pub(super) fn static_rules(
     chain: FixedChain,
     config: &Config,
     family: Family,
     node: &NodeFacts,
     counters: Counters,
+    is_liberal: bool,
 ) -> Vec<Rule> {
     let mark = config.masquerade_bit.mark();
     match chain {
-        FixedChain::FilterForward => forward(config, mark, counters),
+        FixedChain::FilterForward => forward(mark, counters, is_liberal),
         FixedChain::FilterFirewall => vec![block_loopback()],
         FixedChain::NatServices => node_port_rules(config, family, node),
         FixedChain::NatPostrouting => vec![
@@ -220,9 +222,9 @@ impl Counters {
 pub(super) const INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
 pub(super) const LOOPBACK_ACCEPTED: &str = "localhost_nps_accepted_pkts";
 
-fn forward(config: &Config, mark: u32, counters: Counters) -> Vec<Rule> {
+fn forward(mark: u32, counters: Counters, is_liberal: bool) -> Vec<Rule> {
     let mut rules = Vec::new();
-    if !config.conntrack.tcp_be_liberal {
+    if !is_liberal {
         // Otherwise the client resets connections for which it receives such a packet untranslated (kubernetes issue 74839).
         let mut rule = Rule::new().with(Match::conntrack_states([ConntrackState::Invalid]));
         if counters.invalid_dropped {

@@ -24,7 +24,8 @@ pub struct Config {
     /// Serves IPv4 node ports on loopback addresses too, if [`node_port_addresses`](kernlink_services::Config::node_port_addresses)
     /// permits it. It needs the sysctl `net.ipv4.conf.all.route_localnet`. Default: true.
     pub loopback_node_ports: bool,
-    /// Limits and timeouts of connection tracking. With `tcp_be_liberal` packets that conntrack considers invalid are not dropped.
+    /// Limits and timeouts of connection tracking. Packets that conntrack considers invalid are dropped unless the sysctl
+    /// `net.netfilter.nf_conntrack_tcp_be_liberal` of the kernel is set, which `tcp_be_liberal` requests.
     pub conntrack: Conntrack,
     /// The longest time between two syncs, for the embedder's schedule. Default: 30 seconds.
     pub sync_period: Duration,

@@ -6,7 +6,7 @@ use kernlink_dummylink::DummyLinks;
 use kernlink_iptables_restore::{Edit, Iptables, Refused, Restore, Table};
 
 use super::error::Error;
-use super::operation::{Operation, Write};
+use super::operation::{EnsureChain, Operation, Write};
 use crate::netfilter::{KernelSysctls, Sysctls};
 
 /// The maximum number of edits that are passed to one `iptables-restore`, unless one Service alone needs more.
@@ -83,11 +83,23 @@ impl Kernel {
                     outcomes
                         .push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
                 }
+                (Operation::EnsureChain(ensure), _) => outcomes.push(self.ensure_chain(ensure)),
                 (Operation::Write(_), None) => {}
             }
         }
         outcomes.extend(self.write_all(&writes));
         outcomes
+    }
+
+    fn ensure_chain(&mut self, ensure: &EnsureChain) -> Result<(), Error> {
+        match self.rules.restore(&ensure.creation()) {
+            Err(error) if !error.is_already_exists() => return Err(error.into()),
+            _ => {}
+        }
+        for addition in ensure.additions() {
+            self.rules.execute_one(addition)?;
+        }
+        Ok(())
     }
 
     /// Passes writes of one family to the tool together. If one of them is refused, the others are passed again without it.
@@ -155,6 +167,18 @@ impl Kernel {
         }
         // The tables before the refused one are written and stay as they are.
         let written: Vec<Table> = written.iter().chain(applied).copied().collect();
+        let refusal = |part: usize| {
+            let write = writes.get(part);
+            let is_partly_written = write.is_some_and(|write| {
+                let mut tables = write.restore.tables();
+                tables.any(|(table, edits)| !edits.is_empty() && written.contains(&table))
+            });
+            if is_partly_written {
+                Error::PartlyWritten(error.clone())
+            } else {
+                error.clone().into()
+            }
+        };
         let named = match &**refused {
             Refused::Edit { table, edit } => parts.iter().position(|&part| {
                 writes
@@ -164,11 +188,13 @@ impl Kernel {
             _ => None,
         };
         match (named, parts) {
-            (_, [_]) => set(parts, &Err(error.into())),
+            (_, &[part]) => set(parts, &Err(refusal(part))),
             (Some(position), _) => {
                 let (before, rest) = parts.split_at(position);
                 let (refused, after) = rest.split_at(1);
-                set(refused, &Err(error.into()));
+                for &part in refused {
+                    set(&[part], &Err(refusal(part)));
+                }
                 let others: Vec<usize> = before.iter().chain(after).copied().collect();
                 self.write_parts(writes, &others, &written, outcomes);
             }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kernlink_iptables_restore::ChainName;
 use kernlink_services::{Family, ObjectName};
 
 use crate::data_path::Class;
@@ -18,17 +19,27 @@ pub enum Key {
     Jump(Family, usize),
     /// The chains and rules of a Service in a family.
     Service(Family, ObjectName),
-    /// Chains and rules of a family that no Service needs, and that this process did not write.
+    /// The rule of `KUBE-FIREWALL` in a family whose tables cannot be read: the kubelet may have rules in this chain, so it is not emptied.
+    Firewall(Family),
+    /// Rules of a family that no Service needs, and that this process did not write, in chains that stay or are emptied.
     Leftovers(Family),
+    /// A chain that no Service needs any more. It is emptied with its Service or the [`Leftovers`](Key::Leftovers), and deleted by itself: the
+    /// kernel refuses that while a foreign rule jumps to it.
+    Chain(Family, ChainName),
+    /// The addresses of the node.
+    NodeAddresses,
 }
 
 impl Key {
     pub(super) fn family(&self) -> Option<Family> {
         match self {
-            Key::Sysctl(_) => None,
-            Key::Fixed(family) | Key::Jump(family, _) | Key::Service(family, _) | Key::Leftovers(family) => {
-                Some(*family)
-            }
+            Key::Sysctl(_) | Key::NodeAddresses => None,
+            Key::Fixed(family)
+            | Key::Jump(family, _)
+            | Key::Firewall(family)
+            | Key::Service(family, _)
+            | Key::Leftovers(family)
+            | Key::Chain(family, _) => Some(*family),
         }
     }
 }
@@ -40,7 +51,10 @@ impl Key {
             Key::Fixed(_) => ("fixed_chains", true),
             Key::Jump(..) => ("jump", true),
             Key::Service(..) => ("service", false),
+            Key::Firewall(_) => ("firewall", true),
             Key::Leftovers(_) => ("leftovers", false),
+            Key::Chain(..) => ("former_chain", false),
+            Key::NodeAddresses => ("node_addresses", false),
         };
         Class {
             kind,
@@ -57,7 +71,10 @@ impl fmt::Display for Key {
             Key::Fixed(family) => write!(f, "{family} fixed chains"),
             Key::Jump(family, position) => write!(f, "{family} jump {position}"),
             Key::Service(family, name) => write!(f, "{family} chains of Service {name}"),
-            Key::Leftovers(family) => write!(f, "{family} chains of former Services"),
+            Key::Firewall(family) => write!(f, "{family} rule of KUBE-FIREWALL"),
+            Key::Leftovers(family) => write!(f, "{family} rules of former Services"),
+            Key::Chain(family, name) => write!(f, "{family} chain {name}"),
+            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

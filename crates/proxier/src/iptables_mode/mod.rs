@@ -4,6 +4,7 @@ pub mod chains;
 mod compile;
 pub mod config;
 pub mod error;
+mod events;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
@@ -18,9 +19,13 @@ pub mod operation;
 pub mod order;
 mod plan;
 mod port_chain;
+mod recheck;
 mod state;
 pub mod sysctls;
 mod totals;
+pub mod watch;
+
+use std::time::Instant;
 
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
@@ -83,8 +88,31 @@ impl DataPath for IptablesMode {
     }
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
-        observe::observe_keys(state, kernel, keys);
-        Ok(())
+        observe::observe_keys(state, kernel, keys)
+    }
+
+    fn is_observed(state: &State, key: &Key) -> bool {
+        recheck::is_observed(state, key)
+    }
+
+    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+        recheck::recheck(state, kernel, keys)
+    }
+
+    fn undone(state: &State, key: &Key) -> Option<Key> {
+        state.undone(key)
+    }
+
+    fn set_time(state: &mut State, now: Instant) {
+        state.set_time(now);
+    }
+
+    fn due(state: &State, _now: Instant) -> Vec<Key> {
+        state.due()
+    }
+
+    fn next(state: &State) -> Option<Instant> {
+        state.next()
     }
 
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
@@ -117,10 +145,11 @@ impl DataPath for IptablesMode {
 
     fn is_outcome_unknown(error: &Error) -> bool {
         match error {
-            // One table may have been written before the other was refused.
-            Error::Rules(kernlink_iptables_restore::Error::Refused { .. })
-            | Error::PartlyWritten(_)
-            | Error::OutcomeMissing => true,
+            // Which tables were written is not known.
+            Error::Rules(kernlink_iptables_restore::Error::Refused { refused, .. }) => {
+                matches!(**refused, kernlink_iptables_restore::Refused::Whole(_))
+            }
+            Error::PartlyWritten(_) | Error::OutcomeMissing => true,
             Error::Rules(error) => error.is_outcome_unknown(),
             Error::Addresses(_) | Error::Sysctl(_) => false,
         }
@@ -128,6 +157,10 @@ impl DataPath for IptablesMode {
 
     fn record(state: &mut State, operation: &Operation) {
         state.record(operation);
+    }
+
+    fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
+        state.record_failure(operation, Self::is_outcome_unknown(error));
     }
 
     fn clear_dirty(state: &mut State) {

@@ -1,6 +1,6 @@
 //! Reads the kernel: tables, addresses and sysctls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::Selection;
@@ -13,7 +13,10 @@ use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
 use super::state::State;
-use crate::netfilter::{CONNTRACK_BUCKETS, processors, read_tables, unreadable_rules, unreadable_tables};
+use super::sysctls::TCP_BE_LIBERAL;
+use crate::netfilter::{
+    CONNTRACK_BUCKETS, SysctlError, processors, read_tables, unreadable_rules, unreadable_tables,
+};
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
 ///
@@ -40,32 +43,65 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
 /// Tables that cannot be read affect their family only: its chains are written without knowing what else the tables contain. A sysctl
 /// that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-    let mut interfaces = BTreeSet::new();
-    for address in kernel.links.list(Selection::All)? {
-        interfaces.insert(InterfaceAddress::new(
-            address.link.to_string(),
-            address.address.key.address(),
-        ));
-    }
-    state.interfaces = interfaces;
+    observe_addresses(state, kernel)?;
     state.set_counters(Counters::default());
     let mut events = observe_sysctls(state, kernel);
     for family in state.managed.clone() {
         events.extend(observe_rules(state, kernel, family));
     }
+    state.events.replace(&events);
     Ok(events)
 }
 
-/// Reads the families and sysctls of some keys again.
-pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) {
-    let families: BTreeSet<Family> = keys.iter().filter_map(Key::family).collect();
-    for family in families {
-        observe_rules(state, kernel, family);
-    }
+/// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that
+/// their retries are not affected.
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+    let mut families: BTreeMap<Family, Vec<&Key>> = BTreeMap::new();
     for key in keys {
-        if let Key::Sysctl(name) = key {
-            let value = kernel.sysctls.read(name).unwrap_or_default();
-            state.sysctls.observe(name.clone(), value.map(Into::into));
+        match key {
+            Key::Sysctl(name) => observe_sysctl(state, kernel, name),
+            Key::NodeAddresses => observe_addresses(state, kernel)?,
+            _ if state.is_refused(key) => {}
+            _ => {
+                if let Some(family) = key.family() {
+                    families.entry(family).or_default().push(key);
+                }
+            }
+        }
+    }
+    for (family, keys) in families {
+        let is_shared = |key: &&&Key| key.class().is_shared;
+        let events = if keys.iter().any(|key| is_shared(&key)) {
+            observe_rules(state, kernel, family)
+        } else {
+            observe_objects(state, kernel, family, &keys)
+        };
+        state.events.add(events);
+    }
+    Ok(())
+}
+
+/// Reads the addresses of the node's interfaces.
+pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
+    let addresses = kernel.links.list(Selection::All)?.into_iter();
+    state.interfaces = addresses
+        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
+        .collect();
+    Ok(())
+}
+
+/// Reads one sysctl.
+pub(super) fn observe_sysctl(state: &mut State, kernel: &mut Kernel, name: &str) {
+    match kernel.sysctls.read(name) {
+        Ok(value) => {
+            if name == TCP_BE_LIBERAL {
+                state.set_tcp_be_liberal(value.as_deref());
+            }
+            state.sysctls.observe(name.into(), value.map(Into::into));
+        }
+        Err(error) => {
+            state.sysctls.observe(name.into(), None);
+            state.events.add([unreadable_sysctl(&error)]);
         }
     }
 }
@@ -73,18 +109,27 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
     let mut events = Vec::new();
     state.configure_sysctls(processors());
-    let names: Vec<Box<str>> = state
+    let mut names: BTreeSet<Box<str>> = state
         .sysctls
         .iter_desired()
         .map(|(name, _)| name.clone())
         .collect();
+    names.insert(TCP_BE_LIBERAL.into());
     let mut values = Vec::new();
+    let mut liberal = None;
     for name in names {
         match kernel.sysctls.read(&name) {
-            Ok(Some(value)) => values.push((name, value.into())),
-            Ok(None) => {}
+            Ok(value) => {
+                if *name == *TCP_BE_LIBERAL {
+                    liberal.clone_from(&value);
+                }
+                // The other one is read only.
+                if state.sysctls.is_desired(&name) {
+                    values.extend(value.map(|value| (name, value.into())));
+                }
+            }
             Err(error) => {
-                events.push(Event::host("SysctlUnreadable", ErrorChain(&error).to_string()));
+                events.push(unreadable_sysctl(&error));
                 if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
                     // Only root may read it; the size of the connection table is then not changed.
                     if let Some(value) = state.sysctls.desired(&name).cloned() {
@@ -94,12 +139,17 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
             }
         }
     }
+    state.set_tcp_be_liberal(liberal.as_deref());
     state.sysctls.observe_all(values);
     events
 }
 
+fn unreadable_sysctl(error: &SysctlError) -> Event {
+    Event::host("SysctlUnreadable", ErrorChain(error).to_string())
+}
+
 /// Reads the tables of a family.
-fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
     let mut events = Vec::new();
     let observed = match read_tables(&mut *kernel.rules, family) {
         Ok(ruleset) => {
@@ -120,4 +170,16 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     };
     state.observe_rules(family, observed);
     events
+}
+
+/// Reads the chains and rules of these keys.
+fn observe_objects(state: &mut State, kernel: &mut Kernel, family: Family, keys: &[&Key]) -> Vec<Event> {
+    match read_tables(&mut *kernel.rules, family) {
+        Ok(ruleset) => {
+            state.observe_objects(family, &Observed::of(&ruleset, family), keys);
+            unreadable_rules(&ruleset, family).into_iter().collect()
+        }
+        // What is recorded stays in use: the chains are declared again, and what is double then is found by the next listing.
+        Err(error) => vec![unreadable_tables(&error, family)],
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use kernlink_iptables_restore::{ChainName, Restore};
+use kernlink_iptables_restore::{
+    ChainName, Edit, Jump, Operation as RulesOperation, Position, Restore, Rule,
+};
 use kernlink_services::Family;
 
 use super::chains::FixedChain;
@@ -23,8 +25,47 @@ pub enum Operation {
         /// The position of the jump.
         position: usize,
         /// The operation.
-        operation: Box<kernlink_iptables_restore::Operation>,
+        operation: Box<RulesOperation>,
     },
+    /// Creates a chain of a table that cannot be read, and adds rules to it.
+    EnsureChain(Box<EnsureChain>),
+}
+
+/// Creates a chain unless it exists, and adds the rules that it lacks. Its other rules stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EnsureChain {
+    /// The family.
+    pub family: Family,
+    /// The chain.
+    pub chain: FixedChain,
+    /// The rules.
+    pub rules: Vec<Rule>,
+}
+
+impl EnsureChain {
+    pub(super) fn new(family: Family, chain: FixedChain, rules: Vec<Rule>) -> Self {
+        Self { family, chain, rules }
+    }
+
+    /// `iptables -N`, refused if the chain exists.
+    #[must_use]
+    pub fn creation(&self) -> Restore {
+        let chain = self.chain.name();
+        Restore::new(self.family).with(self.chain.table(), Edit::NewChain { chain })
+    }
+
+    /// One operation for each rule.
+    pub fn additions(&self) -> impl Iterator<Item = RulesOperation> + '_ {
+        self.rules.iter().map(|rule| {
+            let rule = Jump {
+                from: self.chain.name(),
+                rule: rule.clone(),
+                position: Position::Last,
+            };
+            RulesOperation::ensure_jump(self.family, self.chain.table(), rule)
+        })
+    }
 }
 
 /// Chains and rules that are written together.
@@ -76,10 +117,15 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
-            Operation::Write(write) => {
-                kernlink_iptables_restore::Operation::Restore(write.restore.clone()).fmt(f)
-            }
+            Operation::Write(write) => RulesOperation::Restore(write.restore.clone()).fmt(f),
             Operation::EnsureJump { operation, .. } => operation.fmt(f),
+            Operation::EnsureChain(ensure) => {
+                RulesOperation::Restore(ensure.creation()).fmt(f)?;
+                for addition in ensure.additions() {
+                    write!(f, "\n{addition}")?;
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -14,6 +14,9 @@ pub enum Phase {
     /// The fixed chains and the jumps to them. Rules of Services are added to these chains and jump to `KUBE-MARK-MASQ`, which must
     /// exist.
     Fixed,
+    /// The sysctl `route_localnet`, with which packets of other hosts reach loopback addresses: after the rule that drops them and the jumps
+    /// to it.
+    RouteLocalnet,
     /// Chains and rules of Services, those that are withdrawn included: the rules that jump to a chain are removed before it.
     Services,
     /// Chains and rules of former Services, removed last: a chain of a present Service that was written before may still jump to them.
@@ -25,6 +28,7 @@ impl fmt::Display for Phase {
         f.write_str(match self {
             Phase::Sysctls => "sysctls",
             Phase::Fixed => "fixed chains",
+            Phase::RouteLocalnet => "routing of loopback addresses",
             Phase::Services => "Services",
             Phase::Leftovers => "former Services",
         })

@@ -11,9 +11,10 @@ use super::IptablesMode;
 use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
 use super::observed::{ObservedChain, counts, fingerprint};
-use super::operation::{Effects, Operation, Write};
+use super::operation::{Effects, EnsureChain, Operation, Write};
 use super::order::Phase;
 use super::state::{Fingerprint, RuleKey, State, rule_text};
+use super::sysctls::ROUTE_LOCALNET;
 use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::netfilter::Sysctl;
 use crate::plan::{Needs, PlanBuilder, Subject};
@@ -22,11 +23,15 @@ type Need = crate::plan::Need<Key>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
-    plan_sysctls(state, builder);
+    plan_sysctls(state, builder, |name| name != ROUTE_LOCALNET, Phase::Sysctls, &[]);
     let mut touched: BTreeMap<Key, Vec<Touched>> = BTreeMap::new();
     for family in state.managed.clone() {
         state.split_rules(family);
         let fixed = plan_fixed(state, family, builder);
+        if family == Family::Ipv4 {
+            let is_it = |name: &str| name == ROUTE_LOCALNET;
+            plan_sysctls(state, builder, is_it, Phase::RouteLocalnet, &fixed.protection);
+        }
         plan_services(state, family, fixed, builder, &mut touched);
     }
     // Those of failed steps that are not planned now are kept until they are done.
@@ -40,8 +45,18 @@ pub(super) enum Touched {
     Rule(RuleKey),
 }
 
-fn plan_sysctls(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+/// Adds the steps for the sysctls with these names.
+fn plan_sysctls(
+    state: &State,
+    builder: &mut PlanBuilder<'_, IptablesMode>,
+    is_included: impl Fn(&str) -> bool,
+    phase: Phase,
+    needs: &[Need],
+) {
     for difference in state.sysctls.differences() {
+        if !is_included(difference.key) {
+            continue;
+        }
         let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
             // The kernel does not have the sysctl, or it could not be read, which an event reports.
             continue;
@@ -50,11 +65,11 @@ fn plan_sysctls(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
             && observed.parse::<u64>().ok() >= desired.parse::<u64>().ok();
         if observed != desired && !is_enough {
             builder.push(
-                Phase::Sysctls,
+                phase,
                 Key::Sysctl(difference.key.clone()),
                 difference.subject,
                 Sysctl::new(difference.key.clone(), desired.clone()),
-                Needs::none(),
+                Needs::all(needs.iter().cloned()),
             );
         }
     }
@@ -64,27 +79,47 @@ fn plan_sysctls(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
 #[derive(Default)]
 struct Fixed {
     needs: Vec<Need>,
+    /// What must be done before packets to loopback addresses may pass.
+    protection: Vec<Need>,
     rewritten: BTreeSet<FixedChain>,
 }
 
 fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, IptablesMode>) -> Fixed {
     let observed = state.fixed(family);
+    let firewall = FixedChain::FilterFirewall;
+    let to_firewall = Rule::new().jump(firewall.name());
     if !state.is_fixed_dirty(family) {
         let is_waiting = !state.is_fixed_in_place(family);
+        let needs: Vec<Need> = is_waiting
+            .then_some(Need::Waiting(Key::Fixed(family)))
+            .into_iter()
+            .collect();
+        let mut protection = needs.clone();
+        if !observed.contains_key(&firewall) {
+            protection.push(Need::Waiting(Key::Firewall(family)));
+        }
+        for (position, jump) in jumps().iter().enumerate() {
+            if jump.rule == to_firewall && !state.has_jump(family, position) {
+                protection.push(Need::Waiting(Key::Jump(family, position)));
+            }
+        }
         return Fixed {
-            needs: is_waiting
-                .then_some(Need::Waiting(Key::Fixed(family)))
-                .into_iter()
-                .collect(),
+            needs,
+            protection,
             rewritten: BTreeSet::new(),
         };
     }
+    // The kubelet may have rules in this chain, which is not emptied without knowing them.
+    let is_firewall_unknown = !state.is_readable(family) && !observed.contains_key(&firewall);
     let mut fixed = Fixed::default();
     let mut write = Writer::new(family);
     // Chains are declared first: the rules jump to each other's chains.
     let mut rules_and_edits: Vec<(Table, Edit)> = Vec::new();
     // A family that is no longer served keeps the fixed chains, without rules of Services.
     for chain in FixedChain::of(state.config(), family) {
+        if chain == firewall && is_firewall_unknown {
+            continue;
+        }
         let rules = state.static_rules(chain, family);
         let name = chain.name();
         let edits = match observed.get(&chain) {
@@ -123,10 +158,8 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
         write.effects.fixed.push(chain);
     }
     // kube-proxy has the jumps to this chain in both families, and rules in it in one.
-    let firewall = FixedChain::FilterFirewall;
-    if !observed.contains_key(&firewall)
-        && !FixedChain::of(state.config(), family).any(|chain| chain == firewall)
-    {
+    let has_firewall_rules = FixedChain::of(state.config(), family).any(|chain| chain == firewall);
+    if !observed.contains_key(&firewall) && !has_firewall_rules && !is_firewall_unknown {
         write.edit(firewall.table(), Edit::declare(firewall.name()));
         write.effects.fixed.push(firewall);
     }
@@ -153,10 +186,24 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
             write.finish(Key::Fixed(family)),
             Needs::none(),
         );
+        fixed.protection.push(need.clone());
         fixed.needs.push(need);
     }
+    if is_firewall_unknown {
+        let rules = if has_firewall_rules {
+            state.static_rules(firewall, family)
+        } else {
+            Vec::new()
+        };
+        let operation = Operation::EnsureChain(Box::new(EnsureChain::new(family, firewall, rules)));
+        let key = Key::Firewall(family);
+        let need = builder.push(Phase::Fixed, key, Subject::DataPath, operation, Needs::none());
+        fixed.protection.push(need);
+    }
     if !state.is_readable(family) {
+        let mut jumps_to_firewall = Vec::new();
         for (position, jump) in missing {
+            let is_to_firewall = jump.rule == to_firewall;
             let jump_rule = kernlink_iptables_restore::Jump {
                 from: jump.chain,
                 rule: jump.rule,
@@ -167,9 +214,18 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
                 operation: Box::new(RulesOperation::ensure_jump(family, jump.table, jump_rule)),
             };
             let key = Key::Jump(family, position);
-            let needs = Needs::all(fixed.needs.iter().take(1).cloned());
-            builder.push(Phase::Fixed, key, Subject::DataPath, operation, needs);
+            let needs = if is_to_firewall {
+                &fixed.protection
+            } else {
+                &fixed.needs
+            };
+            let needs = Needs::all(needs.iter().cloned());
+            let need = builder.push(Phase::Fixed, key, Subject::DataPath, operation, needs);
+            if is_to_firewall {
+                jumps_to_firewall.push(need);
+            }
         }
+        fixed.protection.extend(jumps_to_firewall);
     }
     fixed
 }
@@ -229,7 +285,7 @@ type Content = (Vec<Rule>, Fingerprint);
 /// What is written for one Service.
 #[derive(Default)]
 struct Part {
-    /// Chains with their content; `None` for those that are deleted.
+    /// Chains with their content; `None` for those that are emptied, to be deleted.
     chains: Vec<(ChainName, Option<Content>)>,
     /// Rules in shared chains, with whether they are added.
     rules: Vec<(RuleKey, bool)>,
@@ -243,6 +299,8 @@ fn plan_services(
     touched: &mut BTreeMap<Key, Vec<Touched>>,
 ) {
     let mut parts: HashMap<Subject, Part> = HashMap::new();
+    let mut former: Vec<(Subject, ChainName)> = Vec::new();
+    let empty = fingerprint(&[], family);
     for difference in state.chains[family.index()].differences() {
         let name = *difference.key;
         let content = match difference.desired {
@@ -254,7 +312,13 @@ fn plan_services(
                 }
                 Some((rules, fingerprint))
             }
-            None if difference.observed.is_some() => None,
+            None if difference.observed.is_some() => {
+                former.push((difference.subject.clone(), name));
+                if difference.observed == Some(&empty) {
+                    continue;
+                }
+                None
+            }
             None => continue,
         };
         parts
@@ -301,6 +365,11 @@ fn plan_services(
             _ => leftovers = Some(part),
         }
     }
+    // Emptied before by these steps or earlier ones.
+    let deletions = match &leftovers {
+        Some(_) => Phase::Leftovers,
+        None => Phase::Services,
+    };
     if let Some(part) = leftovers {
         let key = Key::Leftovers(family);
         touched.insert(key.clone(), part.touched());
@@ -313,6 +382,15 @@ fn plan_services(
             needs,
         );
     }
+    former.sort();
+    for (subject, name) in former {
+        let key = Key::Chain(family, name);
+        let mut writer = Writer::new(family);
+        writer.edit(Table::Nat, Edit::delete_chain(name));
+        writer.effects.chains.push((name, None));
+        let needs = Needs::all(fixed.needs.iter().cloned());
+        builder.push(deletions, key.clone(), subject, writer.finish(key), needs);
+    }
 }
 
 impl Part {
@@ -324,20 +402,19 @@ impl Part {
     }
 
     /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
-    /// others removed; chains that nothing jumps to any more are deleted last.
+    /// others removed; chains that nothing jumps to any more are emptied last.
     fn write(self, family: Family, key: Key) -> Write {
         let mut writer = Writer::new(family);
         for (name, content) in &self.chains {
-            let is_deleted = content.is_none();
-            writer
-                .effects
-                .chains
-                .push((*name, content.as_ref().map(|(_, fingerprint)| *fingerprint)));
-            if !is_deleted {
+            let is_emptied = content.is_none();
+            let written = content.as_ref().map(|(_, fingerprint)| *fingerprint);
+            let written = written.unwrap_or_else(|| fingerprint(&[], family));
+            writer.effects.chains.push((*name, Some(written)));
+            if !is_emptied {
                 writer.edit(Table::Nat, Edit::declare(*name));
             }
         }
-        let mut deleted = Vec::new();
+        let mut emptied = Vec::new();
         for (name, content) in self.chains {
             match content {
                 Some((rules, _)) => {
@@ -345,7 +422,7 @@ impl Part {
                         writer.edit(Table::Nat, Edit::append(name, rule));
                     }
                 }
-                None => deleted.push(name),
+                None => emptied.push(name),
             }
         }
         // Inserted at the top one after the other, so the last one is first.
@@ -362,11 +439,8 @@ impl Part {
             writer.edit(key.chain.table(), edit);
             writer.effects.rules.push((key.chain, key.text, is_added));
         }
-        for name in &deleted {
-            writer.edit(Table::Nat, Edit::declare(*name));
-        }
-        for name in deleted {
-            writer.edit(Table::Nat, Edit::delete_chain(name));
+        for name in emptied {
+            writer.edit(Table::Nat, Edit::declare(name));
         }
         writer.finish(key)
     }

@@ -1,7 +1,8 @@
 //! The state of iptables mode: the desired and observed chains and rules.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use ipnet::IpNet;
 use kernlink_iptables_restore::{ChainName, Rule, Style};
@@ -12,11 +13,13 @@ use kernlink_services::{
 use super::chains::{Counters, FixedChain, static_rules};
 use super::compile::{Compiled, Inputs, compile};
 use super::config::Config;
+use super::events::Events;
 use super::key::Key;
 use super::observed::{Observed, ObservedChain};
 use super::operation::{Operation, Write};
 use super::plan::Touched;
 use super::port_chain::PortChain;
+use super::sysctls::TCP_BE_LIBERAL;
 use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::plan::Subject;
 use crate::table::Table;
@@ -41,12 +44,18 @@ pub struct State {
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) counters: Counters,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
+    /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
+    tcp_be_liberal: Option<bool>,
+    /// Events that no sync has returned yet.
+    pub(super) events: Events,
     /// The chains of service ports in table `nat`, by family.
     pub(super) chains: [Table<ChainName, PortChain, Fingerprint>; 2],
     /// Their rules in shared chains, by family.
     pub(super) rules: [Table<RuleKey, ()>; 2],
     /// By family.
     fixed: [FixedChains; 2],
+    /// The objects whose last operation was refused without a change: they are as recorded.
+    refused: BTreeSet<Key>,
     /// What the planned steps change that are not done yet.
     pub(super) touched: BTreeMap<Key, Vec<Touched>>,
     /// The objects of each service port, by its id.
@@ -57,6 +66,12 @@ pub struct State {
     has_comments: bool,
     /// Whether all service ports are to be compiled again.
     is_outdated: bool,
+    /// The time of the plan or sync in progress, or of the last one.
+    now: Option<Instant>,
+    /// Whether an operation of this sync changed what the fixed chains depend on.
+    changes_fixed: bool,
+    /// Whether one of the last sync did: the next sync, which is due at once, writes them.
+    is_fixed_outdated: bool,
 }
 
 /// The fixed chains of a family as last read or written.
@@ -69,6 +84,25 @@ struct FixedChains {
     is_dirty: bool,
     /// Whether it was read and its rules are not distinguished yet.
     is_new: bool,
+    /// Whether the last reading found another state than the recorded one.
+    is_changed: bool,
+}
+
+impl FixedChains {
+    /// Whether a reading shows that what is recorded was changed or removed.
+    fn is_changed_in(&self, read: &Observed) -> bool {
+        let is_lost = |(chain, recorded): (&FixedChain, &ObservedChain)| match read.fixed.get(chain) {
+            None => true,
+            Some(found) if chain.is_shared() || *chain == FixedChain::FilterFirewall => {
+                !recorded.own.iter().all(|text| found.rules.contains(text))
+            }
+            Some(found) => found.rules != recorded.rules,
+        };
+        let mut jumps = self.jumps.iter().zip(&read.jumps);
+        self.is_readable
+            && read.is_readable
+            && (self.observed.iter().any(is_lost) || jumps.any(|(recorded, found)| *recorded && !*found))
+    }
 }
 
 /// Identifies the rules of a chain: two hashes of their normal forms.
@@ -99,14 +133,20 @@ impl State {
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
             sysctls: Table::default(),
+            tcp_be_liberal: None,
+            events: Events::default(),
             chains: std::array::from_fn(|_| Table::default()),
             rules: std::array::from_fn(|_| Table::default()),
             fixed: std::array::from_fn(|_| FixedChains::default()),
+            refused: BTreeSet::new(),
             touched: BTreeMap::new(),
             ports: Vec::new(),
             endpoints: 0,
             has_comments: true,
             is_outdated: false,
+            now: None,
+            changes_fixed: false,
+            is_fixed_outdated: false,
         };
         state.configure();
         state
@@ -132,6 +172,33 @@ impl State {
     pub(super) fn set_counters(&mut self, counters: Counters) {
         self.is_outdated |= counters != self.counters;
         self.counters = counters;
+    }
+
+    /// Sets whether the kernel accepts packets outside the window of a TCP connection; without a value it does not.
+    pub(super) fn set_tcp_be_liberal(&mut self, value: Option<&str>) {
+        let is_liberal = Some(value.is_some_and(|value| value != "0"));
+        if is_liberal != self.tcp_be_liberal {
+            self.tcp_be_liberal = is_liberal;
+            for family in self.managed.clone() {
+                self.set_fixed_dirty(family);
+            }
+        }
+    }
+
+    /// Sets the time of the plan or sync that begins.
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// The objects to read again although no operation on them failed.
+    pub(super) fn due(&self) -> Vec<Key> {
+        let managed = self.managed.iter().filter(|_| self.is_fixed_outdated);
+        managed.map(|family| Key::Fixed(*family)).collect()
+    }
+
+    /// When [`due`](Self::due) returns an object.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.now.filter(|_| self.is_fixed_outdated)
     }
 
     /// Sets the desired sysctls, which depend on the configuration and the number of processors.
@@ -205,7 +272,7 @@ impl State {
         for key in undone {
             self.set_dirty(&key);
         }
-        Vec::new()
+        self.events.take()
     }
 
     fn port_mut(&mut self, id: ServicePortId) -> Option<&mut PortObjects> {
@@ -280,7 +347,10 @@ impl State {
 
     /// The rules of a fixed chain that do not depend on Services.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
-        static_rules(chain, &self.config, family, &self.node, self.counters)
+        let is_liberal = self
+            .tcp_be_liberal
+            .unwrap_or(self.config.conntrack.tcp_be_liberal);
+        static_rules(chain, &self.config, family, &self.node, self.counters, is_liberal)
     }
 
     /// The chains of service ports of a family with their rules, by service port, in kube-proxy's order.
@@ -338,20 +408,77 @@ impl State {
     /// Whether rules of Services can be added to the fixed chains of a family.
     pub(super) fn is_fixed_in_place(&self, family: Family) -> bool {
         let observed = self.fixed(family);
-        FixedChain::of(&self.config, family).all(|chain| observed.contains_key(&chain))
+        let mut needed =
+            FixedChain::of(&self.config, family).filter(|chain| *chain != FixedChain::FilterFirewall);
+        needed.all(|chain| observed.contains_key(&chain))
     }
 
     /// Replaces what was read of a family, and makes it dirty.
     pub(super) fn observe_rules(&mut self, family: Family, observed: Observed) {
+        let is_changed = self.fixed[family.index()].is_changed_in(&observed);
         let (chain_table, _) = self.tables(family);
         chain_table.observe_all(observed.chains);
         self.fixed[family.index()] = FixedChains {
+            is_changed,
             observed: observed.fixed,
             jumps: observed.jumps,
             is_readable: observed.is_readable,
             is_dirty: true,
             is_new: true,
         };
+    }
+
+    /// Records what was read of the objects of these keys, and makes them dirty. All others stay as they are.
+    pub(super) fn observe_objects(&mut self, family: Family, observed: &Observed, keys: &[&Key]) {
+        let fingerprints: HashMap<&ChainName, &Fingerprint> = observed
+            .chains
+            .iter()
+            .map(|(name, found)| (name, found))
+            .collect();
+        for key in keys {
+            let touched = match key {
+                Key::Chain(_, name) => vec![Touched::Chain(*name)],
+                _ => self.touched.get(*key).cloned().unwrap_or_default(),
+            };
+            let (chains, rules) = self.tables(family);
+            for object in touched {
+                match object {
+                    Touched::Chain(name) => {
+                        chains.observe(name, fingerprints.get(&name).map(|found| **found));
+                        chains.set_dirty(name);
+                    }
+                    Touched::Rule(rule) => {
+                        let chain = observed.fixed.get(&rule.chain);
+                        let exists = chain.is_some_and(|chain| chain.rules.contains(&rule.text));
+                        rules.observe(rule.clone(), exists.then_some(()));
+                        rules.set_dirty(rule);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The object that a step with this key repairs, if the last listing found it changed or removed.
+    pub(super) fn undone(&self, key: &Key) -> Option<Key> {
+        let is_undone = match key {
+            Key::Sysctl(name) => self.sysctls.is_changed(name),
+            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => {
+                // The position of a jump is that of its step.
+                let is_changed = self.fixed[family.index()].is_changed;
+                return is_changed.then_some(Key::Fixed(*family));
+            }
+            Key::Service(family, _) | Key::Leftovers(family) => {
+                let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
+                let mut touched = self.touched.get(key).into_iter().flatten();
+                touched.any(|object| match object {
+                    Touched::Chain(name) => chains.is_changed(name),
+                    Touched::Rule(key) => rules.is_changed(key),
+                })
+            }
+            Key::Chain(family, name) => self.chains[family.index()].is_changed(name),
+            Key::NodeAddresses => false,
+        };
+        is_undone.then(|| key.clone())
     }
 
     /// Distinguishes the rules of Services in shared chains from those that do not depend on Services, if they were read since the last
@@ -368,6 +495,10 @@ impl State {
             rules.extend(of_services.map(|text| (RuleKey::new(*chain, text), ())));
             found.own = own;
         }
+        if let Some(firewall) = fixed.get_mut(&FixedChain::FilterFirewall) {
+            firewall.own = self.static_texts(FixedChain::FilterFirewall, family);
+            firewall.own.retain(|text| firewall.rules.contains(text));
+        }
         self.fixed[family.index()].observed = fixed;
         let (_, rule_table) = self.tables(family);
         rule_table.observe_all(rules);
@@ -382,7 +513,11 @@ impl State {
     pub(super) fn set_dirty(&mut self, key: &Key) {
         match key {
             Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
-            Key::Fixed(family) | Key::Jump(family, _) => self.set_fixed_dirty(*family),
+            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => {
+                self.set_fixed_dirty(*family);
+            }
+            Key::Chain(family, name) => self.tables(*family).0.set_dirty(*name),
+            Key::NodeAddresses => {}
             Key::Service(family, _) | Key::Leftovers(family) => {
                 let touched = self.touched.get(key).cloned().unwrap_or_default();
                 let (chains, rules) = self.tables(*family);
@@ -400,7 +535,9 @@ impl State {
     pub(super) fn is_dirty(&self, key: &Key) -> bool {
         match key {
             Key::Sysctl(name) => self.sysctls.is_dirty(name),
-            Key::Fixed(family) | Key::Jump(family, _) => self.is_fixed_dirty(*family),
+            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => self.is_fixed_dirty(*family),
+            Key::Chain(family, name) => self.chains[family.index()].is_dirty(name),
+            Key::NodeAddresses => false,
             Key::Service(family, _) | Key::Leftovers(family) => {
                 let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
                 let mut touched = self.touched.get(key).into_iter().flatten();
@@ -415,12 +552,14 @@ impl State {
     /// Makes everything clean, after a plan compared what was dirty.
     pub(super) fn clear_dirty(&mut self) {
         self.sysctls.clear_dirty();
+        self.is_fixed_outdated = std::mem::take(&mut self.changes_fixed);
         for family in Family::ALL {
             let (chains, rules) = self.tables(family);
             chains.clear_dirty();
             rules.clear_dirty();
             let fixed = &mut self.fixed[family.index()];
             fixed.is_dirty = false;
+            fixed.is_changed = false;
             // Their rules are in the other table.
             for (_, found) in fixed.observed.iter_mut().filter(|(chain, _)| chain.is_shared()) {
                 found.rules.retain(|text| found.own.contains(text));
@@ -432,8 +571,24 @@ impl State {
     pub(super) fn record(&mut self, operation: &Operation) {
         match operation {
             Operation::Sysctl(sysctl) => {
+                if *sysctl.name == *TCP_BE_LIBERAL {
+                    // The rule that drops invalid packets stays until then.
+                    self.set_tcp_be_liberal(Some(&sysctl.value));
+                    self.changes_fixed = true;
+                }
                 self.sysctls
                     .observe(sysctl.name.clone(), Some(sysctl.value.clone()));
+            }
+            Operation::EnsureChain(ensure) => {
+                let rules = ensure.rules.iter().map(|rule| rule_text(rule, ensure.family));
+                let own: Vec<Box<str>> = rules.collect();
+                let written = ObservedChain {
+                    rules: own.clone(),
+                    own,
+                    has_unreadable: false,
+                };
+                let fixed = &mut self.fixed[ensure.family.index()];
+                fixed.observed.insert(ensure.chain, written);
             }
             Operation::EnsureJump { position, operation } => {
                 let jumps = &mut self.fixed[operation.family().index()].jumps;
@@ -445,10 +600,27 @@ impl State {
         }
     }
 
+    /// Records an operation that failed; with `is_unknown` it may have been executed in part.
+    pub(super) fn record_failure(&mut self, operation: &Operation, is_unknown: bool) {
+        if let Operation::Write(write) = operation {
+            if is_unknown {
+                self.refused.remove(&write.key);
+            } else {
+                self.refused.insert(write.key.clone());
+            }
+        }
+    }
+
+    /// Whether an object is as recorded although an operation on it failed.
+    pub(super) fn is_refused(&self, key: &Key) -> bool {
+        self.refused.contains(key)
+    }
+
     fn record_write(&mut self, write: &Write) {
         let family = write.family();
         let effects = &write.effects;
         self.touched.remove(&write.key);
+        self.refused.remove(&write.key);
         for chain in &effects.rewritten {
             let (_, rules) = self.tables(family);
             let of_chain = rules.iter_observed().map(|(key, ())| key);
@@ -458,7 +630,13 @@ impl State {
             }
         }
         for chain in &effects.fixed {
-            let own = self.static_texts(*chain, family);
+            // One family has the chain without the rule.
+            let has_rules = FixedChain::of(&self.config, family).any(|of| of == *chain);
+            let own = if has_rules {
+                self.static_texts(*chain, family)
+            } else {
+                Vec::new()
+            };
             let written = ObservedChain {
                 rules: own.clone(),
                 own,

@@ -1,0 +1,497 @@
+//! iptables mode on the fake kernel: what is refused, unreadable or damaged affects nothing else, and restrictions are in place before what
+//! they restrict.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/iptables_node.rs"]
+mod iptables_node;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kernlink_iptables_restore::{
+    ChainName, Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Refused, RefusedKind,
+    Restore, Ruleset, Save, Table,
+};
+use kernlink_proxier::Outcome;
+use kernlink_proxier::iptables_mode::{Kernel, Key, Operation, Phase, Proxier, Synced};
+use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
+use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName};
+
+use crate::iptables_node::{
+    FOREIGN, SOURCE, change_endpoints, config, filled, kernel, proxier_on, saved, service, slice, sync,
+};
+
+const ROUTE_LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
+const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
+
+/// What the rules do besides what the fake does.
+#[derive(Default)]
+struct Behaviour {
+    /// Every edit with one of these texts in its rule or chain is refused.
+    refused: Vec<String>,
+    /// The inputs that were executed or refused.
+    restores: Vec<Restore>,
+    saves: usize,
+}
+
+struct Rules {
+    fake: Fake,
+    behaviour: Arc<Mutex<Behaviour>>,
+}
+
+impl Iptables for Rules {
+    fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), RulesError>> {
+        let mut behaviour = self.behaviour.lock().unwrap();
+        let execute = |operation: &RulesOperation| {
+            let RulesOperation::Restore(restore) = operation else {
+                return self.fake.execute(std::slice::from_ref(operation)).remove(0);
+            };
+            behaviour.restores.push(restore.clone());
+            let is_refused = |edit: &&Edit| {
+                let text = edit.rule().map(ToString::to_string).unwrap_or_default();
+                let texts = [text, edit.chain().to_string()];
+                behaviour
+                    .refused
+                    .iter()
+                    .any(|refused| texts.iter().any(|text| text.contains(refused)))
+            };
+            let found = restore.tables().find_map(|(table, edits)| {
+                let edit = edits.iter().find(is_refused)?;
+                Some((table, edit.clone()))
+            });
+            let Some((table, edit)) = found else {
+                return self.fake.restore(restore);
+            };
+            Err(RulesError::Refused {
+                tool: "iptables-restore".into(),
+                refused: Box::new(Refused::Edit { table, edit }),
+                kind: RefusedKind::Other,
+                text: "refused by the test".into(),
+                status: Some(1),
+                applied: Vec::new(),
+            })
+        };
+        operations.iter().map(execute).collect()
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
+        let mut behaviour = self.behaviour.lock().unwrap();
+        behaviour.saves += 1;
+        self.fake.save(request)
+    }
+}
+
+/// A kernel with foreign rules whose behaviour can be changed.
+fn faulty_kernel(ipv4: &str) -> (Kernel, Arc<Mutex<Behaviour>>) {
+    let mut kernel = kernel();
+    let mut fake = Fake::new();
+    fake.set_ruleset(Family::Ipv4, ipv4.parse().unwrap());
+    let behaviour: Arc<Mutex<Behaviour>> = Arc::default();
+    kernel.rules = Box::new(Rules {
+        fake,
+        behaviour: Arc::clone(&behaviour),
+    });
+    (kernel, behaviour)
+}
+
+fn add_services(proxier: &mut Proxier, services: u8) {
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll((0..services).map(service).collect())),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(
+            (0..services).map(|number| slice(number, &[1])).collect(),
+        )),
+        Change::synced(Kind::Service),
+        Change::synced(Kind::EndpointSlice),
+        Change::synced(Kind::Node),
+    ] {
+        proxier.change(SOURCE, change);
+    }
+}
+
+fn failed(synced: &Synced) -> Vec<Key> {
+    let steps = synced.plan.steps().zip(synced.report.outcomes());
+    steps
+        .filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)))
+        .map(|((_, step), _)| step.key.clone())
+        .collect()
+}
+
+fn service_key(number: u8) -> Key {
+    Key::Service(Family::Ipv4, ObjectName::new("ns", format!("s{number}")))
+}
+
+fn ipv4(proxier: &mut Proxier) -> String {
+    saved(proxier, Family::Ipv4).to_string()
+}
+
+#[test]
+fn the_retry_of_a_refused_service_neither_reads_the_tables_nor_retries_others() {
+    let (kernel, behaviour) = faulty_kernel(FOREIGN);
+    behaviour.lock().unwrap().refused = ["10.244.3.1", "10.244.5.1"].map(String::from).into();
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 9);
+    let start = Instant::now();
+    let synced = proxier.sync(start).unwrap();
+    assert_eq!(failed(&synced), [service_key(3), service_key(5)], "{synced}");
+    let saves = behaviour.lock().unwrap().saves;
+    // Each falls due at its own time.
+    let mut retried = Vec::new();
+    let mut next = synced.next;
+    while retried.len() < 2 {
+        let synced = proxier.sync(next.unwrap()).unwrap();
+        let steps: Vec<Key> = synced.plan.steps().map(|(_, step)| step.key.clone()).collect();
+        assert_eq!(steps.len(), 1, "{}", synced.plan);
+        retried.extend(steps);
+        next = synced.next;
+    }
+    retried.sort();
+    assert_eq!(retried, [service_key(3), service_key(5)]);
+    assert_eq!(behaviour.lock().unwrap().saves, saves);
+}
+
+#[test]
+fn one_foreign_jump_does_not_keep_the_chains_of_other_former_services() {
+    let mut before = filled(6);
+    let text = ipv4(&mut before);
+    let chain = |service: u8| {
+        let rule = text.lines().find(|line| {
+            line.starts_with("-A KUBE-SERVICES") && line.contains(&format!("\"ns/s{service}:web"))
+        });
+        let name = rule.unwrap().rsplit_once(' ').unwrap().1;
+        name.to_owned()
+    };
+    let used = chain(1);
+    let others = [2, 3, 4, 5].map(chain);
+    let text = text.replacen(
+        "-A CNI-HOSTPORT",
+        &format!("-A CNI-HOSTPORT -j {used}\n-A CNI-HOSTPORT"),
+        1,
+    );
+    // A process that serves only one of the Services follows.
+    let (kernel, behaviour) = faulty_kernel(&text);
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 1);
+    let start = Instant::now();
+    let synced = proxier.sync(start).unwrap();
+    let name: ChainName = used.parse().unwrap();
+    assert_eq!(failed(&synced), [Key::Chain(Family::Ipv4, name)], "{synced}");
+    let text = ipv4(&mut proxier);
+    for gone in others.iter().map(String::as_str).chain(["ns/s1", "10.244.1."]) {
+        assert!(!text.contains(gone), "{gone} in\n{text}");
+    }
+    assert!(text.contains(&format!("-A CNI-HOSTPORT -j {used}")), "{text}");
+    // After the foreign jump is gone, the retry deletes the chain.
+    let delete = Restore::new(Family::Ipv4).with(
+        Table::Nat,
+        Edit::delete(
+            "CNI-HOSTPORT".parse().unwrap(),
+            format!("-j {used}").parse().unwrap(),
+        ),
+    );
+    proxier.kernel_mut().rules.restore(&delete).unwrap();
+    behaviour.lock().unwrap().restores.clear();
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert!(!ipv4(&mut proxier).contains(&used));
+    assert_eq!(synced.plan.len(), 1);
+}
+
+#[test]
+fn a_service_is_withdrawn_although_a_foreign_rule_jumps_to_its_chain() {
+    let mut proxier = filled(3);
+    let text = ipv4(&mut proxier);
+    let rule = text
+        .lines()
+        .find(|line| line.starts_with("-A KUBE-SERVICES") && line.contains("ns/s1"));
+    let used = rule.unwrap().rsplit_once(' ').unwrap().1.to_owned();
+    let add = Restore::new(Family::Ipv4).with(
+        Table::Nat,
+        Edit::append(
+            "CNI-HOSTPORT".parse().unwrap(),
+            format!("-j {used}").parse().unwrap(),
+        ),
+    );
+    proxier.kernel_mut().rules.restore(&add).unwrap();
+    let name = ObjectName::new("ns", "s1");
+    proxier.change(SOURCE, Change::Services(ObjectChange::Delete(name)));
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(failed(&synced).len(), 1, "{synced}");
+    let text = ipv4(&mut proxier);
+    assert!(!text.contains("ns/s1") && !text.contains("10.244.1."), "{text}");
+    assert!(text.contains("ns/s2"));
+}
+
+/// The phase and position of the step for a sysctl, and those of the fixed chains.
+fn positions(synced: &Synced, name: &str) -> (Option<usize>, Option<usize>) {
+    let position = |key: &Key| {
+        let mut steps = synced.plan.steps();
+        steps.find(|(_, step)| step.key == *key).map(|(id, _)| id.index())
+    };
+    (
+        position(&Key::Sysctl(name.into())),
+        position(&Key::Fixed(Family::Ipv4)),
+    )
+}
+
+#[test]
+fn loopback_addresses_are_routed_only_after_the_rule_that_protects_them() {
+    let (kernel, behaviour) = faulty_kernel(FOREIGN);
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 1);
+    let plan = proxier.plan(Instant::now()).unwrap();
+    let phase = plan
+        .phases()
+        .iter()
+        .find(|phase| phase.kind == Phase::RouteLocalnet)
+        .unwrap();
+    assert_eq!(phase.steps.len(), 1);
+    assert_eq!(phase.steps[0].needs.len(), 1, "{plan}");
+    // Refused: the sysctl is not written.
+    behaviour.lock().unwrap().refused = vec!["block incoming localnet connections".to_owned()];
+    let start = Instant::now();
+    let synced = proxier.sync(start).unwrap();
+    assert_eq!(failed(&synced), [Key::Fixed(Family::Ipv4)], "{synced}");
+    let read = |proxier: &mut Proxier| proxier.kernel_mut().sysctls.read(ROUTE_LOCALNET).unwrap();
+    assert_eq!(read(&mut proxier).as_deref(), Some("0"));
+    behaviour.lock().unwrap().refused.clear();
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let (sysctl, fixed) = positions(&synced, ROUTE_LOCALNET);
+    assert!(fixed.unwrap() < sysctl.unwrap(), "{}", synced.plan);
+    assert_eq!(read(&mut proxier).as_deref(), Some("1"));
+}
+
+#[test]
+fn rules_of_the_kubelet_stay_in_a_table_that_cannot_be_read() {
+    let mut kernel = kernel();
+    let mut fake = Fake::new();
+    fake.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    fake.set_unreadable(Family::Ipv4, Table::Filter);
+    kernel.rules = Box::new(fake.clone());
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 1);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let ensured = synced.plan.steps().any(|(_, step)| {
+        matches!(&step.operation, Operation::EnsureChain(ensure) if ensure.family == Family::Ipv4)
+    });
+    assert!(ensured, "{}", synced.plan);
+    let flushes = synced.plan.steps().any(|(_, step)| match &step.operation {
+        Operation::Write(write) => {
+            write.family() == Family::Ipv4
+                && write.restore.tables().any(|(_, edits)| {
+                    edits.iter().any(|edit| {
+                        matches!(edit, Edit::Declare { .. }) && edit.chain().as_str() == "KUBE-FIREWALL"
+                    })
+                })
+        }
+        _ => false,
+    });
+    assert!(!flushes, "{}", synced.plan);
+    let (sysctl, _) = positions(&synced, ROUTE_LOCALNET);
+    let jump = synced
+        .plan
+        .steps()
+        .filter(|(_, step)| matches!(step.key, Key::Jump(..)))
+        .last();
+    assert!(jump.unwrap().0.index() < sysctl.unwrap(), "{}", synced.plan);
+}
+
+/// Sysctls of which one cannot be written.
+struct ReadOnly {
+    fake: FakeSysctls,
+    name: &'static str,
+    /// Whether it cannot be read either.
+    is_unreadable: Arc<AtomicBool>,
+}
+
+impl ReadOnly {
+    fn error(&self, verb: &'static str) -> SysctlError {
+        SysctlError {
+            verb,
+            name: self.name.into(),
+            cause: SysctlErrorCause::File(kernlink_netlink::Errno::EACCES),
+        }
+    }
+}
+
+impl Sysctls for ReadOnly {
+    fn execute(&mut self, sysctls: &[Sysctl]) -> Vec<Result<(), SysctlError>> {
+        let execute = |sysctl: &Sysctl| {
+            if *sysctl.name == *self.name {
+                return Err(self.error("write"));
+            }
+            self.fake.execute(std::slice::from_ref(sysctl)).remove(0)
+        };
+        sysctls.iter().map(execute).collect()
+    }
+
+    fn read(&mut self, name: &str) -> Result<Option<String>, SysctlError> {
+        if name == self.name && self.is_unreadable.load(Ordering::Relaxed) {
+            return Err(self.error("read"));
+        }
+        self.fake.read(name)
+    }
+}
+
+fn drops_invalid(proxier: &mut Proxier) -> bool {
+    ipv4(proxier).contains("--ctstate INVALID")
+}
+
+#[test]
+fn invalid_packets_are_dropped_unless_the_kernel_is_liberal() {
+    // Set by another program, without the configuration.
+    let mut kernel = kernel();
+    kernel.sysctls.execute(&[Sysctl::new(BE_LIBERAL, "1")]);
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 1);
+    sync(&mut proxier);
+    assert!(!drops_invalid(&mut proxier));
+    // It is reset later.
+    proxier
+        .kernel_mut()
+        .sysctls
+        .execute(&[Sysctl::new(BE_LIBERAL, "0")]);
+    proxier.resync();
+    sync(&mut proxier);
+    assert!(drops_invalid(&mut proxier));
+    // The configuration requests it: the rule stays until the sysctl is written.
+    let mut liberal = config();
+    liberal.conntrack.tcp_be_liberal = true;
+    proxier.set_config(&liberal).unwrap();
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.is_success());
+    assert_eq!(synced.next, Some(now));
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.is_success());
+    assert_eq!(synced.next, None);
+    assert!(!drops_invalid(&mut proxier));
+}
+
+#[test]
+fn invalid_packets_are_dropped_while_the_sysctl_cannot_be_written() {
+    let mut kernel = kernel();
+    kernel.sysctls = Box::new(ReadOnly {
+        fake: FakeSysctls::default(),
+        name: BE_LIBERAL,
+        is_unreadable: Arc::default(),
+    });
+    let mut liberal = config();
+    liberal.conntrack.tcp_be_liberal = true;
+    let mut proxier = Proxier::with_data_path(&liberal, kernel).unwrap();
+    add_services(&mut proxier, 1);
+    let now = Instant::now();
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(failed(&synced), [Key::Sysctl(BE_LIBERAL.into())]);
+    assert!(drops_invalid(&mut proxier));
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert_eq!(failed(&synced), [Key::Sysctl(BE_LIBERAL.into())]);
+    assert!(drops_invalid(&mut proxier));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_before_its_retry_is_reported() {
+    let mut kernel = kernel();
+    let is_unreadable = Arc::new(AtomicBool::new(false));
+    kernel.sysctls = Box::new(ReadOnly {
+        fake: FakeSysctls::default(),
+        name: ROUTE_LOCALNET,
+        is_unreadable: Arc::clone(&is_unreadable),
+    });
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 1);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(failed(&synced), [Key::Sysctl(ROUTE_LOCALNET.into())]);
+    is_unreadable.store(true, Ordering::Relaxed);
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(
+        events[0].contains("cannot read sysctl net.ipv4.conf.all.route_localnet"),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn a_recheck_finds_removed_jumps_and_repairs_everything_at_once() {
+    let (kernel, behaviour) = faulty_kernel(FOREIGN);
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 4);
+    let now = Instant::now();
+    sync(&mut proxier);
+    let before = ipv4(&mut proxier);
+    let listings = proxier.cost().listings;
+    // Intact: nothing is repaired, and no listing follows.
+    assert!(proxier.recheck([Key::Fixed(Family::Ipv4), Key::Fixed(Family::Ipv6)]));
+    let synced = sync(&mut proxier);
+    assert!(synced.plan.is_empty() && synced.next.is_none());
+    assert_eq!(proxier.cost().listings, listings);
+    // `iptables -t nat -F`, and then the foreign rules again.
+    let flushed: String = before
+        .lines()
+        .filter(|line| !(line.starts_with("-A") && line.contains("KUBE-")) || line.contains("of the kubelet"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let mut fake = Fake::new();
+    fake.set_ruleset(Family::Ipv4, flushed.parse().unwrap());
+    let ipv6 = saved(&mut proxier, Family::Ipv6);
+    fake.set_ruleset(Family::Ipv6, ipv6);
+    proxier.kernel_mut().rules = Box::new(Rules { fake, behaviour });
+    assert!(proxier.recheck([Key::Fixed(Family::Ipv4)]));
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(synced.next, Some(now));
+    let after = saved(&mut proxier, Family::Ipv4);
+    let lines = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(lines(&after.to_string()), lines(&before));
+    assert!(sync(&mut proxier).plan.is_empty());
+    assert_eq!(proxier.cost().listings, listings + 1);
+}
+
+#[test]
+fn rules_that_another_program_removes_again_and_again_are_repaired_less_often() {
+    let mut proxier = filled(2);
+    let mut now = Instant::now();
+    for round in 1..=3 {
+        now += Duration::from_secs(30);
+        let flush = Restore::new(Family::Ipv4).with(
+            Table::Nat,
+            Edit::Flush {
+                chain: "PREROUTING".parse().unwrap(),
+            },
+        );
+        proxier.kernel_mut().rules.restore(&flush).unwrap();
+        proxier.resync();
+        let synced = proxier.sync(now).unwrap();
+        assert!(synced.is_success());
+        let is_reported = synced
+            .events
+            .iter()
+            .any(|event| event.to_string().contains("another program"));
+        assert_eq!(is_reported, round == 3, "{round}: {:?}", synced.events);
+        assert_eq!(synced.no_listing_before.is_some(), round == 3);
+    }
+}
+
+#[test]
+fn nothing_is_rechecked_before_the_first_listing() {
+    let mut proxier = proxier_on(kernel());
+    assert!(!proxier.recheck([Key::Fixed(Family::Ipv4)]));
+    add_services(&mut proxier, 1);
+    sync(&mut proxier);
+    change_endpoints(&mut proxier, 0, &[2]);
+    assert!(proxier.recheck([Key::NodeAddresses]));
+    assert!(sync(&mut proxier).is_success());
+}

@@ -1,0 +1,122 @@
+//! A node in iptables mode on the fake kernel, with foreign rules, and numbered Services.
+#![allow(dead_code, reason = "each test target uses a part")]
+
+use std::time::Instant;
+
+use kernlink_dummylink::{LinkAddress, LinkName};
+use kernlink_iptables_restore::{Ruleset, Save, Table};
+use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
+    SourceId,
+};
+
+pub(crate) const SOURCE: SourceId = SourceId(0);
+
+/// Rules of other programs, one of which jumps to a chain of kube-proxy.
+pub(crate) const FOREIGN: &str = "*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [0:0]
+:OUTPUT ACCEPT [0:0]
+:KUBE-FIREWALL - [0:0]
+:FOREIGN - [0:0]
+-A INPUT -j FOREIGN
+-A INPUT -j KUBE-FIREWALL
+-A FOREIGN -s 192.0.2.66/32 -j DROP
+-A KUBE-FIREWALL -m comment --comment \"of the kubelet\" -m mark --mark 0x8000/0x8000 -j DROP
+COMMIT
+*nat
+:PREROUTING ACCEPT [0:0]
+:INPUT ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:POSTROUTING ACCEPT [0:0]
+:CNI-HOSTPORT - [0:0]
+-A PREROUTING -j CNI-HOSTPORT
+-A CNI-HOSTPORT -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.244.0.9:80
+COMMIT
+";
+
+pub(crate) fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.conntrack.max_per_core = 0;
+    config
+}
+
+pub(crate) fn kernel() -> Kernel {
+    let mut kernel = Kernel::fake();
+    let eth0 = LinkName::new("eth0").unwrap();
+    let addresses =
+        ["192.0.2.1", "2001:db8::1"].map(|text| LinkAddress::host(text.parse().unwrap()).unwrap());
+    kernel.links = Box::new(kernlink_dummylink::Fake::new().with_link(eth0, None, &addresses));
+    let mut rules = kernlink_iptables_restore::Fake::new();
+    rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    kernel.rules = Box::new(rules);
+    kernel
+}
+
+pub(crate) fn proxier_on(kernel: Kernel) -> Proxier {
+    Proxier::with_data_path(&config(), kernel).unwrap()
+}
+
+pub(crate) fn saved(proxier: &mut Proxier, family: Family) -> Ruleset {
+    let mut rules = Ruleset::new();
+    for table in [Table::Filter, Table::Nat] {
+        rules.merge(
+            proxier
+                .kernel_mut()
+                .rules
+                .save(&Save::table(family, table))
+                .unwrap(),
+        );
+    }
+    rules
+}
+
+pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    synced
+}
+
+pub(crate) fn service(number: u8) -> Service {
+    Service::new(ObjectName::new("ns", format!("s{number}")))
+        .with_cluster_ip(format!("10.96.0.{number}"))
+        .with_port(Port::new("web", 80))
+}
+
+pub(crate) fn slice(number: u8, endpoints: &[u8]) -> EndpointSlice {
+    let mut slice = EndpointSlice::new(
+        ObjectName::new("ns", format!("s{number}-x")),
+        format!("s{number}"),
+        Family::Ipv4,
+    );
+    slice.ports = vec![EndpointPort::new("web", 8080)];
+    slice.endpoints = endpoints
+        .iter()
+        .map(|endpoint| Endpoint::new(format!("10.244.{number}.{endpoint}").parse().unwrap()))
+        .collect();
+    slice
+}
+
+/// A proxier in the desired state with Services of two endpoints each.
+pub(crate) fn filled(services: u8) -> Proxier {
+    let mut proxier = proxier_on(kernel());
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll((0..services).map(service).collect())),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(
+            (0..services).map(|number| slice(number, &[1, 2])).collect(),
+        )),
+        Change::synced(Kind::Service),
+        Change::synced(Kind::EndpointSlice),
+        Change::synced(Kind::Node),
+    ] {
+        proxier.change(SOURCE, change);
+    }
+    sync(&mut proxier);
+    proxier
+}
+
+pub(crate) fn change_endpoints(proxier: &mut Proxier, number: u8, endpoints: &[u8]) {
+    let change = ObjectChange::Upsert(slice(number, endpoints));
+    proxier.change(SOURCE, Change::EndpointSlices(change));
+}
