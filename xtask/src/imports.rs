@@ -141,6 +141,45 @@ const RULES: &[Rule] = &[
         why: "a source must not depend on what its objects are used for",
         ..RULE
     },
+    // Userspace mode.
+    Rule {
+        package: "crates/userspace",
+        modules: &["crate::balance", "crate::budget", "crate::flows", "crate::ports"],
+        must_not: &[
+            "crate::proxy",
+            "crate::data_path",
+            "nix",
+            "socket2",
+            "std::fs",
+            "std::thread",
+            "tokio",
+            "std::time::Instant::now",
+        ],
+        only_with: "crate::proxy",
+        why: "choices, ports and flows are decided without sockets and clocks",
+        ..RULE
+    },
+    Rule {
+        package: "crates/userspace",
+        modules: &["crate::proxy"],
+        must_not: &[
+            "crate::data_path",
+            "kernlink_proxier",
+            "kernlink_services",
+            "kernlink_iptables_restore",
+        ],
+        only_with: "crate::proxy",
+        why: "copying does not depend on Services and rules",
+        ..RULE
+    },
+    Rule {
+        package: "crates/userspace",
+        modules: &["crate::data_path"],
+        must_not: &["tokio::net", "socket2", "nix"],
+        only_with: "crate::data_path",
+        why: "the data path uses sockets through one trait, so that it can be tested with a fake",
+        ..RULE
+    },
     // Programs.
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),

@@ -43,7 +43,28 @@ const LAYERS: &[Layer] = &[
             "kernlink-iptables-restore",
         ],
     ),
-    layer(AGENT, &[BASE, SERVICES, KUBERNETES, "kernlink-proxier"]),
+    layer(
+        "kernlink-userspace",
+        &[
+            BASE,
+            SERVICES,
+            // It is a data path of the proxier, which plans, retries and reports for it.
+            "kernlink-proxier",
+            // The addresses of the node.
+            "kernlink-dummylink",
+            "kernlink-iptables-restore",
+        ],
+    ),
+    layer(
+        AGENT,
+        &[
+            BASE,
+            SERVICES,
+            KUBERNETES,
+            "kernlink-proxier",
+            "kernlink-userspace",
+        ],
+    ),
 ];
 
 const BASE: &str = "kernlink-base";
@@ -125,6 +146,7 @@ mod tests {
         "kernlink-services",
         "kernlink-kubernetes",
         "kernlink-proxier",
+        "kernlink-userspace",
         "kernlink-agent",
         "kernlink-examples",
         "kernlink-benches",
@@ -158,7 +180,10 @@ mod tests {
             ("kernlink-proxier", "kernlink-services"),
             ("kernlink-proxier", "kernlink-kubernetes"),
             ("kernlink-proxier", "kernlink-ipvs"),
+            ("kernlink-userspace", "kernlink-proxier"),
+            ("kernlink-userspace", "kernlink-iptables-restore"),
             ("kernlink-agent", "kernlink-proxier"),
+            ("kernlink-agent", "kernlink-userspace"),
             ("kernlink-examples", "kernlink-agent"),
             ("kernlink-benches", "kernlink-proxier"),
             ("kernlink-benches", "kernlink-kernel-tests"),
@@ -180,6 +205,8 @@ mod tests {
             ("kernlink-services", "kernlink-kubernetes"),
             ("kernlink-services", "kernlink-proxier"),
             ("kernlink-kubernetes", "kernlink-proxier"),
+            ("kernlink-proxier", "kernlink-userspace"),
+            ("kernlink-userspace", "kernlink-agent"),
             ("kernlink-proxier", "kernlink-agent"),
             ("kernlink-agent", "kernlink-examples"),
             ("kernlink-proxier", "kernlink-benches"),

@@ -1,0 +1,91 @@
+//! Compiles a service port to portals. Pure functions.
+
+use std::sync::Arc;
+
+use kernlink_services::Reason;
+use kernlink_services::{
+    ChosenEndpoint, Event, Frontend, FrontendKind, NodeFacts, Protocol, ServicePort, TrafficPolicy,
+};
+
+use super::portal::{Entrance, Portal, PortalKey};
+use crate::balance::{Affinity, Backend};
+use crate::proxy::{Serving, Transport};
+
+/// The portals of a service port: one for the frontends of each traffic policy, those with source ranges apart.
+pub(super) fn compile<'a>(
+    port: &ServicePort,
+    owned: impl Iterator<Item = &'a Frontend>,
+    node: &NodeFacts,
+) -> (Vec<Portal>, Vec<Event>) {
+    let family = port.key.family;
+    let mut portals: Vec<Portal> = Vec::new();
+    let mut events = Vec::new();
+    for frontend in owned {
+        let transport = match frontend.protocol {
+            Protocol::Tcp => Transport::Tcp,
+            Protocol::Udp => Transport::Udp,
+            Protocol::Sctp => {
+                if events.is_empty() {
+                    let text = format!(
+                        "{} has protocol SCTP; valid in userspace mode: TCP, UDP",
+                        port.key.name
+                    );
+                    events.push(event(port, "ProtocolUnsupported", text));
+                }
+                continue;
+            }
+        };
+        let key = PortalKey {
+            port: port.key.clone(),
+            transport,
+            policy: frontend.policy,
+            is_restricted: !frontend.source_ranges.is_empty(),
+        };
+        let is_any_address = frontend.kind == FrontendKind::NodePort && node.accepts_all_node_ports(family);
+        let entrance = Entrance {
+            kind: frontend.kind,
+            address: (!is_any_address).then_some(frontend.address),
+            port: frontend.port,
+            is_node_address: frontend.is_node_address,
+        };
+        if let Some(portal) = portals.iter_mut().find(|portal| portal.key == key) {
+            if !portal.entrances.contains(&entrance) {
+                portal.entrances.push(entrance);
+            }
+        } else {
+            portals.push(Portal {
+                key,
+                entrances: vec![entrance],
+                serving: serving(port, frontend),
+            });
+        }
+    }
+    for portal in &mut portals {
+        // Stable: frontends of a kind keep their order. kube-proxy writes external IPs before load-balancer IPs, as the kinds are sorted.
+        portal.entrances.sort_by_key(|entrance| entrance.kind);
+    }
+    (portals, events)
+}
+
+/// An event of this data path about a Service.
+pub(super) fn event(port: &ServicePort, code: &'static str, text: String) -> Event {
+    Event::service(port.key.name.service.clone(), Reason::DataPath { code, text })
+}
+
+fn serving(port: &ServicePort, frontend: &Frontend) -> Serving {
+    let chosen: &[ChosenEndpoint] = match frontend.policy {
+        TrafficPolicy::Cluster => &port.endpoints.cluster,
+        TrafficPolicy::Local => &port.endpoints.local,
+    };
+    let backends = chosen.iter().map(|endpoint| Backend {
+        address: (endpoint.address, endpoint.port).into(),
+        weight: endpoint.weight,
+    });
+    let prefix = port.options.affinity_mask.of(port.key.family);
+    Serving {
+        backends: backends.collect(),
+        affinity: frontend.affinity.map(|timeout| Affinity { timeout, prefix }),
+        source_ranges: Arc::clone(&frontend.source_ranges),
+        translated_only: true,
+    }
+}

@@ -1,0 +1,142 @@
+//! The APIs that userspace mode programs.
+
+use std::fmt;
+use std::io;
+
+use kernlink_dummylink::DummyLinks;
+use kernlink_iptables_restore::{Error as RulesError, Iptables, Refused, Restore};
+use tokio::runtime::Handle;
+
+use super::error::Error;
+use super::operation::{Operation, Write};
+use super::sockets::Sockets;
+use crate::limits::Limits;
+use crate::proxy::Proxy;
+
+/// The APIs of userspace mode. Each can be replaced by the embedder.
+pub struct Kernel {
+    /// Chains and rules.
+    pub rules: Box<dyn Iptables>,
+    /// The addresses of the node; nothing else is read, and nothing is changed.
+    pub links: Box<dyn DummyLinks>,
+    /// Listening ports and claims.
+    pub sockets: Box<dyn Sockets>,
+}
+
+impl Kernel {
+    /// The kernel, in the calling thread's network namespace. The iptables tools run, and sockets are opened, in the namespace of the
+    /// thread that calls [`sync`](kernlink_proxier::Proxier::sync), which must be the same, also for the threads of the runtime.
+    ///
+    /// # Errors
+    /// The first API that cannot be opened.
+    pub fn open(runtime: Handle, limits: Limits) -> io::Result<Self> {
+        let proxy = Proxy::new(runtime, limits)?;
+        Self::with_proxy(proxy)
+    }
+
+    /// The kernel, with this proxy.
+    ///
+    /// # Errors
+    /// The addresses of the node cannot be read.
+    pub fn with_proxy(proxy: Proxy) -> io::Result<Self> {
+        Ok(Self {
+            rules: Box::new(kernlink_iptables_restore::Client::new()),
+            links: Box::new(kernlink_dummylink::Client::open().map_err(io::Error::other)?),
+            sockets: Box::new(proxy),
+        })
+    }
+
+    /// The in-memory fakes of all APIs, without objects.
+    #[cfg(feature = "fake")]
+    #[must_use]
+    pub fn fake() -> Self {
+        Self {
+            rules: Box::new(kernlink_iptables_restore::Fake::new()),
+            links: Box::new(kernlink_dummylink::Fake::new()),
+            sockets: Box::new(super::sockets::FakeSockets::default()),
+        }
+    }
+
+    /// Executes operations in order and returns one outcome for each, in order. Writes of one table that follow each other are passed to
+    /// the tool together.
+    pub(super) fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        let mut outcomes = Vec::with_capacity(operations.len());
+        let mut writes: Vec<&Write> = Vec::new();
+        for operation in operations {
+            if let Operation::Write(write) = operation {
+                let place = |write: &Write| {
+                    write
+                        .restore
+                        .tables()
+                        .map(|(table, _)| (write.family(), table))
+                        .next()
+                };
+                if writes.first().is_some_and(|first| place(first) != place(write)) {
+                    self.write(&writes, &mut outcomes);
+                    writes.clear();
+                }
+                writes.push(write);
+                continue;
+            }
+            self.write(&writes, &mut outcomes);
+            writes.clear();
+            outcomes.push(self.execute_on_sockets(operation));
+        }
+        self.write(&writes, &mut outcomes);
+        outcomes
+    }
+
+    fn execute_on_sockets(&mut self, operation: &Operation) -> Result<(), Error> {
+        match operation {
+            Operation::Listen { key, serving, .. } => self
+                .sockets
+                .listen(*key, serving)
+                .map_err(|error| Error::socket("listen at", *key, &error)),
+            Operation::Claim(key) => self
+                .sockets
+                .claim(*key)
+                .map_err(|error| Error::socket("claim", *key, &error)),
+            Operation::Close(key) => {
+                self.sockets.close(key);
+                Ok(())
+            }
+            Operation::Release(key) => {
+                self.sockets.release(key);
+                Ok(())
+            }
+            Operation::Write(_) => Err(Error::OutcomeMissing),
+        }
+    }
+
+    /// Passes writes of one table to the tool together. The kernel applies all of them or none. If it refuses them, they are passed in
+    /// halves, until the refused ones are alone.
+    fn write(&mut self, writes: &[&Write], outcomes: &mut Vec<Result<(), Error>>) {
+        let Some(first) = writes.first() else {
+            return;
+        };
+        let mut restore = Restore::new(first.family());
+        for write in writes {
+            for (table, edits) in write.restore.tables() {
+                restore.table_mut(table).extend(edits.iter().cloned());
+            }
+        }
+        let Err(error) = self.rules.restore(&restore) else {
+            return outcomes.extend(writes.iter().map(|_| Ok(())));
+        };
+        // With another error the tool could not be started, or it is not known what was written.
+        let is_divisible =
+            matches!(&error, RulesError::Refused { refused, .. } if !matches!(**refused, Refused::Whole(_)));
+        if writes.len() == 1 || !is_divisible {
+            return outcomes.extend(writes.iter().map(|_| Err(error.clone().into())));
+        }
+        let (before, after) = writes.split_at(writes.len() / 2);
+        self.write(before, outcomes);
+        self.write(after, outcomes);
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,111 @@
+//! The identity of what one operation of userspace mode changes.
+
+use std::fmt;
+
+use kernlink_iptables_restore::Table;
+use kernlink_proxier::data_path::Class;
+use kernlink_services::Family;
+
+use super::chains::PortalChain;
+use crate::proxy::{ListenerKey, Transport};
+
+/// What one operation changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Key {
+    /// A listening port.
+    Listener(ListenerKey),
+    /// A port that is kept free of other programs.
+    Claim(ListenerKey),
+    /// The portal chains of a table and the jumps to them.
+    Chains(Family, Table),
+    /// Rules.
+    Rules(RulesKey),
+}
+
+/// Rules that lead to one listening port and are written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RulesKey {
+    /// The family.
+    pub family: Family,
+    /// Which rules.
+    pub part: Part,
+    /// The protocol of the listening port.
+    pub transport: Transport,
+    /// The listening port; 0 for rules that lead to none.
+    pub port: u16,
+}
+
+/// Which rules of a listening port. Each part is in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Those that admit traffic of node ports.
+    Admission,
+    /// Those of cluster IPs, external IPs and load-balancer IPs.
+    Portals,
+    /// Those of node ports.
+    NodePorts,
+}
+
+impl Part {
+    /// The part to which the rules of a chain belong.
+    #[must_use]
+    pub fn of(chain: PortalChain) -> Self {
+        match chain {
+            PortalChain::PortalsContainer | PortalChain::PortalsHost => Part::Portals,
+            PortalChain::NodeportContainer | PortalChain::NodeportHost => Part::NodePorts,
+            PortalChain::NodeportNonLocal => Part::Admission,
+        }
+    }
+
+    /// The table of the chains.
+    #[must_use]
+    pub fn table(self) -> Table {
+        match self {
+            Part::Admission => Table::Filter,
+            Part::Portals | Part::NodePorts => Table::Nat,
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn class(&self) -> Class {
+        let (kind, family, is_shared) = match self {
+            Key::Listener(key) => ("listener", Family::of(key.address.ip()), false),
+            Key::Claim(key) => ("claim", Family::of(key.address.ip()), false),
+            Key::Chains(family, _) => ("chains", *family, true),
+            Key::Rules(key) => ("rules", key.family, false),
+        };
+        Class {
+            kind,
+            family: Some(family),
+            is_shared,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Listener(key) => write!(f, "listener {key}"),
+            Key::Claim(key) => write!(f, "claim {key}"),
+            Key::Chains(family, table) => write!(f, "{family} chains in table {table}"),
+            Key::Rules(key) => key.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RulesKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = match self.part {
+            Part::Admission => "admission rules",
+            Part::Portals => "portal rules",
+            Part::NodePorts => "node-port rules",
+        };
+        write!(
+            f,
+            "{} {part} of {} port {}",
+            self.family, self.transport, self.port
+        )
+    }
+}

@@ -1,0 +1,141 @@
+//! The data path: compiles arbitrated frontends to listening ports and to the portal rules that lead to them.
+//!
+//! It runs in [`kernlink_proxier::Proxier`], which orders and executes plans and retries failed operations by key.
+
+pub mod chains;
+mod cleanup;
+mod compile;
+pub mod config;
+pub mod error;
+pub mod kernel;
+pub mod key;
+mod observe;
+pub mod operation;
+pub mod order;
+mod plan;
+mod portal;
+mod rules;
+pub mod sockets;
+mod state;
+mod totals;
+
+use std::time::Instant;
+
+use kernlink_proxier::data_path::{Class, DataPath};
+use kernlink_proxier::error::InvalidConfig;
+use kernlink_proxier::plan::PlanBuilder;
+use kernlink_services::{Changes, Event, InterfaceAddress, Services};
+
+pub use self::cleanup::{CleanedUp, cleanup, plan_cleanup};
+pub use self::config::Config;
+pub use self::error::Error;
+pub use self::kernel::Kernel;
+pub use self::key::Key;
+pub use self::operation::Operation;
+pub use self::order::Phase;
+pub use self::state::State;
+pub use self::totals::Totals;
+
+/// The data path of userspace mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserspaceMode;
+
+/// A proxier of userspace mode.
+pub type Proxier = kernlink_proxier::Proxier<UserspaceMode>;
+/// A plan of userspace mode.
+pub type Plan = kernlink_proxier::Plan<UserspaceMode>;
+/// What a sync in userspace mode did.
+pub type Synced = kernlink_proxier::Synced<UserspaceMode>;
+/// Why a sync in userspace mode did nothing.
+pub type SyncError = kernlink_proxier::SyncError<Error>;
+
+impl DataPath for UserspaceMode {
+    type Config = Config;
+    type Kernel = Kernel;
+    type State = State;
+    type Key = Key;
+    type Operation = Operation;
+    type Phase = Phase;
+    type Error = Error;
+    type Totals = Totals;
+
+    fn validate(config: &Config) -> Result<(), InvalidConfig> {
+        config.validate()
+    }
+
+    fn services_config(config: &Config) -> &kernlink_services::Config {
+        &config.services
+    }
+
+    fn new_state(config: &Config) -> State {
+        State::new(config)
+    }
+
+    fn set_config(state: &mut State, config: &Config) {
+        state.set_config(config);
+    }
+
+    fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+        observe::observe(state, kernel)
+    }
+
+    fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+        observe::observe_keys(state, kernel, keys)
+    }
+
+    fn set_time(state: &mut State, now: Instant) {
+        state.now = now;
+    }
+
+    fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
+        state.interfaces.iter().cloned().collect()
+    }
+
+    fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
+        state.compile(services, changes)
+    }
+
+    fn set_dirty(state: &mut State, key: &Key) {
+        state.set_dirty(key);
+    }
+
+    fn is_dirty(state: &State, key: &Key) -> bool {
+        state.is_dirty(key)
+    }
+
+    fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
+        plan::plan(state, plan);
+    }
+
+    fn execute(kernel: &mut Kernel, operations: &[&Operation]) -> Vec<Result<(), Error>> {
+        kernel.execute_all(operations)
+    }
+
+    fn outcome_missing() -> Error {
+        Error::OutcomeMissing
+    }
+
+    fn is_outcome_unknown(error: &Error) -> bool {
+        error.is_outcome_unknown()
+    }
+
+    fn record(state: &mut State, operation: &Operation) {
+        state.record(operation);
+    }
+
+    fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
+        state.record_failure(operation, error);
+    }
+
+    fn clear_dirty(state: &mut State) {
+        state.clear_dirty();
+    }
+
+    fn class(key: &Key) -> Class {
+        key.class()
+    }
+
+    fn totals(state: &State) -> Totals {
+        state.totals()
+    }
+}

@@ -1,0 +1,142 @@
+//! Reads the kernel: portal chains, and the addresses of the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernlink_base::ErrorChain;
+use kernlink_dummylink::Selection;
+use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
+use kernlink_services::{Event, Family, InterfaceAddress};
+
+use super::chains::PortalChain;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::{Key, Part, RulesKey};
+use super::rules::{parse, rule_text};
+use super::state::{Chains, RuleKey, State};
+use crate::proxy::Transport;
+
+/// Reads everything that a plan depends on, and makes all objects dirty. If the tables of a family cannot be read, its rules are not
+/// changed.
+pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    let mut interfaces = BTreeSet::new();
+    for address in kernel.links.list(Selection::All)? {
+        let name = address.link.to_string();
+        interfaces.insert(InterfaceAddress::new(name, address.address.key.address()));
+    }
+    state.interfaces = interfaces;
+    // No other program changes the sockets of this process.
+    state.listeners.set_all_dirty();
+    state.claims.set_all_dirty();
+    let mut events = Vec::new();
+    for family in state.managed.clone() {
+        events.extend(observe_family(state, kernel, family));
+    }
+    state.is_recorded = true;
+    Ok(events)
+}
+
+/// Reads the tables of the families of some keys again.
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+    let families: BTreeSet<Family> = keys
+        .iter()
+        .filter_map(|key| match key {
+            Key::Chains(family, _) => Some(*family),
+            Key::Rules(key) => Some(key.family),
+            Key::Listener(_) | Key::Claim(_) => None,
+        })
+        .collect();
+    for family in families {
+        let tables = read(&mut *kernel.rules, family)?;
+        state.observe_tables(family, &tables);
+    }
+    Ok(())
+}
+
+fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let mut events = Vec::new();
+    match read(&mut *kernel.rules, family) {
+        Ok(tables) => {
+            if let Some(line) = tables.unreadable().first() {
+                let text = format!(
+                    "{family} tables contain rules that cannot be parsed; foreign ones are not changed: {line}"
+                );
+                events.push(Event::host("RulesUnreadable", text));
+            }
+            state.observe_tables(family, &tables);
+        }
+        Err(error) => {
+            let text = format!(
+                "{family} tables cannot be read, portal rules are not changed: {}",
+                ErrorChain(&error)
+            );
+            events.push(Event::host("RulesUnreadable", text));
+            state.chains[family.index()].is_readable = false;
+        }
+    }
+    events
+}
+
+fn read(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, kernlink_iptables_restore::Error> {
+    let mut tables = Ruleset::new();
+    for table in [Table::Nat, Table::Filter] {
+        tables.merge(iptables.save(&Save::table(family, table).lenient())?);
+    }
+    Ok(tables)
+}
+
+impl State {
+    fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
+        let mut chains = Chains {
+            is_readable: !tables.is_unreadable(Table::Nat) && !tables.is_unreadable(Table::Filter),
+            ..Chains::default()
+        };
+        let mut rules: BTreeMap<RuleKey, usize> = BTreeMap::new();
+        let mut ports = Vec::new();
+        for chain in PortalChain::ALL {
+            let (from, jump, _) = chain.jump();
+            let built_in = tables.chain(chain.table(), &from);
+            if built_in.is_some_and(|from| from.contains(&jump, family)) {
+                chains.jumps.insert(chain);
+            }
+            let Some(found) = tables.chain(chain.table(), &chain.name()) else {
+                continue;
+            };
+            chains.present.insert(chain);
+            if !found.unreadable.is_empty() {
+                chains.unreadable.insert(chain);
+            }
+            for rule in found.rules() {
+                let parsed = parse(chain, rule);
+                if let Some(parsed) = parsed.filter(|_| chain.table() == Table::Nat) {
+                    ports.push((
+                        (family, parsed.transport, parsed.address, parsed.port),
+                        parsed.listening,
+                    ));
+                }
+                let key = RuleKey {
+                    with: RulesKey {
+                        family,
+                        part: Part::of(chain),
+                        transport: parsed.map_or(Transport::Tcp, |parsed| parsed.transport),
+                        port: parsed.map_or(0, |parsed| parsed.listening),
+                    },
+                    chain,
+                    text: rule_text(rule, family),
+                };
+                *rules.entry(key).or_default() += 1;
+            }
+        }
+        self.rules[family.index()].observe_all(rules);
+        self.chains[family.index()] = chains;
+        for table in [Table::Nat, Table::Filter] {
+            self.dirty_chains.insert((family, table));
+        }
+        if !self.is_recorded {
+            for (key, port) in ports {
+                if !self.recorded.contains_key(&key) {
+                    self.record_port(key, port);
+                }
+            }
+        }
+    }
+}

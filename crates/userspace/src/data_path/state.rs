@@ -1,0 +1,327 @@
+//! The state of userspace mode: desired and observed sockets and rules, and the listening port of each portal.
+
+mod placement;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kernlink_iptables_restore::Table as RulesTable;
+use kernlink_proxier::table::Table;
+use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
+
+use super::chains::PortalChain;
+use super::compile::compile;
+use super::config::Config;
+use super::error::Error;
+use super::key::{Key, RulesKey};
+use super::operation::{Operation, Write};
+use super::portal::Portal;
+use crate::ports::PortAllocator;
+use crate::proxy::{ListenerKey, Serving, Transport};
+
+/// A rule in a portal chain: its normal form, as `iptables-save` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RuleKey {
+    /// The rules with which it is written.
+    pub(super) with: RulesKey,
+    pub(super) chain: PortalChain,
+    /// The rule.
+    pub(super) text: Box<str>,
+}
+
+/// What a desired rule needs: the listening port is open, and the ports that it takes traffic from are claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RuleNeeds {
+    pub(super) listener: ListenerKey,
+    pub(super) claims: Arc<[ListenerKey]>,
+    /// The position among the rules of the portal.
+    pub(super) position: usize,
+}
+
+/// What a listening port serves, and for which portal.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Listening {
+    pub(super) portal: Box<str>,
+    pub(super) serving: Serving,
+}
+
+/// The chains of a family as last read or written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chains {
+    pub(super) present: BTreeSet<PortalChain>,
+    pub(super) jumps: BTreeSet<PortalChain>,
+    /// Chains with rules that cannot be parsed: they are emptied.
+    pub(super) unreadable: BTreeSet<PortalChain>,
+    /// Whether both tables could be read. Otherwise no rule of the family is changed.
+    pub(super) is_readable: bool,
+}
+
+/// A portal with its listening port.
+#[derive(Clone, Debug)]
+struct Placed {
+    portal: Portal,
+    listener: ListenerKey,
+    rules: Vec<RuleKey>,
+    claims: Arc<[ListenerKey]>,
+}
+
+/// What a recorded rule matches: protocol, address and port.
+pub(super) type RecordedKey = (Family, Transport, Option<IpAddr>, u16);
+
+/// The desired and observed sockets and rules of userspace mode.
+#[derive(Debug)]
+pub struct State {
+    config: Arc<Config>,
+    /// The time of the plan or sync that runs.
+    pub(super) now: Instant,
+    /// The families that are served, and those that were served before the configuration changed.
+    pub(super) managed: BTreeSet<Family>,
+    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    node: NodeFacts,
+    pub(super) listeners: Table<ListenerKey, Listening>,
+    pub(super) claims: Table<ListenerKey, ()>,
+    /// By family. The observed value is how often the rule occurs.
+    pub(super) rules: [Table<RuleKey, RuleNeeds, usize>; 2],
+    /// By family.
+    pub(super) chains: [Chains; 2],
+    pub(super) dirty_chains: BTreeSet<(Family, RulesTable)>,
+    /// The rules that planned steps change and that are not done yet.
+    pub(super) touched: BTreeMap<RulesKey, Vec<RuleKey>>,
+    /// The ports of listening ports, by family and protocol.
+    allocators: [[PortAllocator; 2]; 2],
+    /// The listening ports to which rules led when they were read first: the portals of a former process.
+    pub(super) recorded: BTreeMap<RecordedKey, u16>,
+    /// Whether the rules were read.
+    pub(super) is_recorded: bool,
+    /// The portals of each service port, by its id.
+    placed: Vec<Vec<Placed>>,
+    /// The service port of each listening port.
+    owners: HashMap<ListenerKey, usize>,
+    /// The service ports that have a portal without listening port.
+    unplaced: BTreeSet<ServicePortId>,
+    /// Listening ports that other programs use. Their portals get another one when they are tried again.
+    busy: BTreeSet<ListenerKey>,
+    /// Whether all service ports are to be compiled again.
+    is_outdated: bool,
+}
+
+impl State {
+    /// The state before Services and kernel were read.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let seed = u64::from(std::process::id());
+        let allocator = || PortAllocator::new(config.port_range, seed.wrapping_mul(0x9e37_79b9));
+        let mut state = Self {
+            config: Arc::new(config.clone()),
+            now: Instant::now(),
+            managed: BTreeSet::new(),
+            interfaces: BTreeSet::new(),
+            node: NodeFacts::default(),
+            listeners: Table::default(),
+            claims: Table::default(),
+            rules: std::array::from_fn(|_| Table::default()),
+            chains: std::array::from_fn(|_| Chains::default()),
+            dirty_chains: BTreeSet::new(),
+            touched: BTreeMap::new(),
+            allocators: std::array::from_fn(|_| std::array::from_fn(|_| allocator())),
+            recorded: BTreeMap::new(),
+            is_recorded: false,
+            placed: Vec::new(),
+            owners: HashMap::new(),
+            unplaced: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            is_outdated: false,
+        };
+        state.managed.extend(&state.config.services.families);
+        state
+    }
+
+    pub(super) fn set_config(&mut self, config: &Config) {
+        if *config == *self.config {
+            return;
+        }
+        if config.port_range != self.config.port_range {
+            // Portals with a port in the new range keep it; the others get a new one when they are compiled.
+            for allocator in self.allocators.iter_mut().flatten() {
+                *allocator = PortAllocator::new(config.port_range, u64::from(config.port_range.first()));
+            }
+            for placed in self.placed.iter().flatten() {
+                let key = placed.listener;
+                self.allocators[placed.portal.key.family().index()][index(key.transport)]
+                    .reserve(key.address.port());
+            }
+        }
+        self.config = Arc::new(config.clone());
+        self.managed.extend(&self.config.services.families);
+        self.is_outdated = true;
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reserves the listening port of a rule that a former process wrote, until its portal is compiled.
+    pub(super) fn record_port(&mut self, key: RecordedKey, port: u16) {
+        let (family, transport, ..) = key;
+        // Several rules lead to one port: only the first one reserves it.
+        self.allocators[family.index()][index(transport)].reserve(port);
+        self.recorded.insert(key, port);
+    }
+
+    /// Brings the desired sockets and rules up to date with changes of the Services. Returns new events.
+    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
+        if changes.node {
+            let facts = |node: &NodeFacts| {
+                Family::ALL.map(|family| (node.node_ip(family), node.accepts_all_node_ports(family)))
+            };
+            let before = std::mem::replace(&mut self.node, services.node_facts().clone());
+            self.is_outdated |= facts(&before) != facts(&self.node);
+        }
+        let mut ids: Vec<ServicePortId> = changes.ports.clone();
+        let unplaced = std::mem::take(&mut self.unplaced);
+        if std::mem::take(&mut self.is_outdated) {
+            ids.retain(|id| services.port(*id).is_none());
+            ids.extend(services.ports().map(|(id, _)| id));
+        } else {
+            // Ports that the changes release are free for them.
+            ids.extend(unplaced.into_iter().filter(|id| !changes.ports.contains(id)));
+        }
+        let mut events = Vec::new();
+        for id in ids {
+            events.extend(self.compile_port(id, services));
+        }
+        // What no portal needs is free again. The rules are removed as leftovers.
+        for ((family, transport, ..), port) in std::mem::take(&mut self.recorded) {
+            if !self.is_taken(family, transport, port) {
+                self.allocators[family.index()][index(transport)].release(port);
+            }
+        }
+        events
+    }
+
+    fn compile_port(&mut self, id: ServicePortId, services: &Services) -> Vec<Event> {
+        if self.placed.len() <= id.index() {
+            self.placed.resize_with(id.index() + 1, Vec::new);
+        }
+        let Some(place) = self.placed.get_mut(id.index()) else {
+            return Vec::new();
+        };
+        let mut before = std::mem::take(place);
+        let mut now = Vec::new();
+        let mut events = Vec::new();
+        if let Some(port) = services.port(id) {
+            let (portals, compiled) = compile(port, services.owned_frontends(id), &self.node);
+            events = compiled;
+            for portal in portals {
+                let former = before.iter().position(|placed| placed.portal.key == portal.key);
+                let former = former.map(|position| before.swap_remove(position));
+                match self.place(id, port, portal, former.as_ref()) {
+                    Ok(placed) => now.push(placed),
+                    Err(event) => events.push(event),
+                }
+                if let Some(former) = former {
+                    self.withdraw(&former, now.last());
+                }
+            }
+        }
+        for placed in before {
+            self.withdraw(&placed, None);
+        }
+        for placed in &now {
+            self.owners.insert(placed.listener, id.index());
+        }
+        if let Some(place) = self.placed.get_mut(id.index()) {
+            *place = now;
+        }
+        events
+    }
+
+    pub(super) fn set_dirty(&mut self, key: &Key) {
+        match key {
+            Key::Listener(key) => {
+                if self.busy.remove(key) {
+                    self.move_port(*key);
+                }
+                self.listeners.set_dirty(*key);
+            }
+            Key::Claim(key) => self.claims.set_dirty(*key),
+            Key::Chains(family, table) => _ = self.dirty_chains.insert((*family, *table)),
+            Key::Rules(key) => {
+                for rule in self.touched.get(key).into_iter().flatten() {
+                    self.rules[key.family.index()].set_dirty(rule.clone());
+                }
+            }
+        }
+    }
+
+    pub(super) fn is_dirty(&self, key: &Key) -> bool {
+        match key {
+            Key::Listener(key) => self.listeners.is_dirty(key),
+            Key::Claim(key) => self.claims.is_dirty(key),
+            Key::Chains(family, table) => self.dirty_chains.contains(&(*family, *table)),
+            Key::Rules(key) => {
+                let mut touched = self.touched.get(key).into_iter().flatten();
+                touched.any(|rule| self.rules[key.family.index()].is_dirty(rule))
+            }
+        }
+    }
+
+    pub(super) fn clear_dirty(&mut self) {
+        self.listeners.clear_dirty();
+        self.claims.clear_dirty();
+        self.rules.iter_mut().for_each(Table::clear_dirty);
+        self.dirty_chains.clear();
+    }
+
+    pub(super) fn record(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Listen { key, portal, serving } => {
+                let value = Listening {
+                    portal: portal.clone(),
+                    serving: serving.clone(),
+                };
+                self.listeners.observe(*key, Some(value));
+            }
+            Operation::Close(key) => self.listeners.observe(*key, None),
+            Operation::Claim(key) => self.claims.observe(*key, Some(())),
+            Operation::Release(key) => self.claims.observe(*key, None),
+            Operation::Write(write) => self.record_write(write),
+        }
+    }
+
+    fn record_write(&mut self, write: &Write) {
+        let family = write.family();
+        let chains = &mut self.chains[family.index()];
+        for chain in &write.chains {
+            chains.present.insert(*chain);
+            chains.unreadable.remove(chain);
+        }
+        chains.jumps.extend(&write.jumps);
+        let rules = &mut self.rules[family.index()];
+        for (rule, is_present) in &write.rules {
+            rules.observe(rule.clone(), is_present.then_some(1));
+        }
+        if let Key::Rules(key) = &write.key {
+            self.touched.remove(key);
+        }
+    }
+
+    pub(super) fn record_failure(&mut self, operation: &Operation, error: &Error) {
+        if let Operation::Listen { key, .. } = operation
+            && error.is_address_in_use()
+        {
+            self.busy.insert(*key);
+        }
+    }
+}
+
+fn index(transport: Transport) -> usize {
+    match transport {
+        Transport::Tcp => 0,
+        Transport::Udp => 1,
+    }
+}

@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+
+pub mod balance;
+pub mod budget;
+pub mod data_path;
+pub mod flows;
+pub mod limits;
+pub mod ports;
+pub mod proxy;
+
+pub use self::data_path::{Config, Kernel, Proxier, UserspaceMode};
+pub use self::limits::Limits;
+pub use self::ports::{PortAllocator, PortRange};
+pub use self::proxy::{ListenerKey, Proxy, Serving, Stats, Transport};

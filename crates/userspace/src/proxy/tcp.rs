@@ -1,0 +1,192 @@
+//! A listening TCP port.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernlink_base::Family;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::Shared;
+use super::listener::{Served, Serving, Transport};
+use super::relay::{End, Relay};
+use super::socket::{self, is_local, original_destination, reset_on_close};
+use super::stats::Counters;
+use crate::balance::Attempt;
+use crate::budget::Lease;
+
+/// The number of connections that wait to be accepted; the kernel reduces it to `net.core.somaxconn`.
+const BACKLOG: i32 = 65_535;
+
+/// The pause after an error of accepting that another attempt would meet again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A listening TCP port. Dropping it closes the port; its connections live on.
+#[derive(Debug)]
+pub(super) struct TcpPort {
+    port: Arc<Port>,
+    accepting: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Port {
+    served: Served,
+    counters: Counters,
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl TcpPort {
+    pub(super) fn open(
+        address: SocketAddr,
+        serving: &Serving,
+        shared: Arc<Shared>,
+    ) -> io::Result<(Self, SocketAddr)> {
+        let socket = socket::bind_listener(address)?;
+        socket::configure(&socket, shared.limits.keepalive)?;
+        socket.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(socket.into())?;
+        let address = listener.local_addr()?;
+        let port = Arc::new(Port {
+            served: Served::new(serving, shared.limits.affinity_records),
+            counters: Counters::default(),
+            shared,
+            address,
+        });
+        let accepting = tokio::spawn(accept_all(listener, Arc::clone(&port))).abort_handle();
+        Ok((Self { port, accepting }, address))
+    }
+
+    pub(super) fn serve(&self, serving: &Serving) {
+        self.port.served.set(serving);
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.port.counters
+    }
+}
+
+impl Drop for TcpPort {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Accepts connections until the task is aborted. Nothing here waits for an endpoint.
+async fn accept_all(listener: TcpListener, port: Arc<Port>) {
+    loop {
+        match listener.accept().await {
+            Ok((client, peer)) => {
+                if let Some(lease) = port.admit(&client, peer) {
+                    tokio::spawn(Arc::clone(&port).proxy(client, peer, lease));
+                } else {
+                    reset_on_close(&client);
+                }
+            }
+            Err(error) if is_local(&error) => {
+                port.counters.shed.add(1);
+                if !port.shared.reserve.refuse_one(&listener) {
+                    sleep(PAUSE).await;
+                }
+            }
+            // The connection ended while it waited.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+impl Port {
+    /// The descriptors for a connection. `None`: it is to be reset.
+    fn admit(&self, client: &TcpStream, peer: SocketAddr) -> Option<Lease> {
+        let (is_admitted, translated_only) = {
+            let served = self.served.lock();
+            (served.admits(peer.ip()), served.translated_only)
+        };
+        let is_direct = || {
+            let destination = original_destination(client, Family::of(self.address.ip()));
+            destination
+                .is_none_or(|destination| client.local_addr().is_ok_and(|local| is_same(local, destination)))
+        };
+        if !is_admitted || (translated_only && is_direct()) {
+            self.counters.not_admitted.add(1);
+            return None;
+        }
+        let lease = self.shared.lease(2);
+        if lease.is_none() {
+            self.counters.shed.add(1);
+        }
+        lease
+    }
+
+    /// Connects to an endpoint and copies until both directions have ended.
+    async fn proxy(self: Arc<Self>, client: TcpStream, peer: SocketAddr, _lease: Lease) {
+        let Some(endpoint) = self.dial(peer).await else {
+            reset_on_close(&client);
+            return;
+        };
+        self.counters.opened.add(1);
+        let relay = Relay {
+            client: &client,
+            endpoint: &endpoint,
+            pipes: &self.shared.pipes,
+            bytes_in: &self.counters.bytes_in,
+            bytes_out: &self.counters.bytes_out,
+            half_closed_timeout: self.shared.limits.half_closed_timeout,
+        };
+        let end = relay.run().await;
+        match end {
+            Ok(End::Both) => {}
+            Ok(End::HalfClosedTimeout) => self.counters.half_closed_timeouts.add(1),
+            Err(_) => {}
+        }
+        if !matches!(end, Ok(End::Both)) {
+            reset_on_close(&client);
+            reset_on_close(&endpoint);
+        }
+        self.counters.ended.add(1);
+    }
+
+    /// Connects to an endpoint; after a failure to the next one, as often as there are timeouts.
+    async fn dial(&self, peer: SocketAddr) -> Option<TcpStream> {
+        let mut attempt = Attempt::First;
+        for &limit in &self.shared.limits.dial_timeouts {
+            let chosen = self
+                .served
+                .lock()
+                .balancer
+                .choose(peer.ip(), attempt, Instant::now());
+            let Some(endpoint) = chosen else {
+                break;
+            };
+            match timeout(limit, self.connect(endpoint)).await {
+                Ok(Ok(stream)) => {
+                    if attempt == Attempt::Again {
+                        self.served.lock().balancer.set_working(endpoint);
+                    }
+                    return Some(stream);
+                }
+                Ok(Err(error)) if is_local(&error) => self.counters.shed.add(1),
+                _ => self.served.lock().balancer.set_failed(endpoint, Instant::now()),
+            }
+            self.counters.dial_failures.add(1);
+            attempt = Attempt::Again;
+        }
+        self.counters.without_endpoint.add(1);
+        None
+    }
+
+    async fn connect(&self, endpoint: SocketAddr) -> io::Result<TcpStream> {
+        let socket = socket::new(Transport::Tcp, endpoint)?;
+        socket::configure(&socket, self.shared.limits.keepalive)?;
+        TcpSocket::from_std_stream(socket.into()).connect(endpoint).await
+    }
+}
+
+/// Whether two addresses are the same, regardless of the scope of link-local ones.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip(), one.port()) == (other.ip(), other.port())
+}

@@ -1,0 +1,378 @@
+//! A listening UDP port.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::select;
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+use tokio::task::coop::consume_budget;
+use tokio::time::{sleep, sleep_until};
+
+use super::Shared;
+use super::listener::{Served, Serving, Transport};
+use super::scratch;
+use super::socket::{self, is_local};
+use super::stats::Counters;
+use crate::balance::Attempt;
+use crate::budget::Lease;
+use crate::flows::{FlowKey, FlowTable};
+
+/// The requested size of the receive buffer; the kernel reduces it to `net.core.rmem_max`.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// The pause after an error of receiving that another attempt would meet again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The number of datagrams that are passed on before other tasks run.
+const BURST: usize = 64;
+
+/// The number of endpoints that are tried for the first datagram of a flow.
+const ATTEMPTS: usize = 4;
+
+/// A listening UDP port. Dropping it closes the port and ends its flows.
+#[derive(Debug)]
+pub(super) struct UdpPort {
+    port: Arc<Port>,
+    receiving: AbortHandle,
+}
+
+#[derive(Debug)]
+struct Port {
+    socket: UdpSocket,
+    served: Served,
+    flows: Mutex<FlowTable<Flow>>,
+    counters: Counters,
+    shared: Arc<Shared>,
+}
+
+/// A flow: a socket that is connected to the endpoint, and the task that passes on its replies.
+#[derive(Debug)]
+struct Flow {
+    endpoint: SocketAddr,
+    socket: Arc<UdpSocket>,
+    replies: AbortHandle,
+    _lease: Lease,
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.replies.abort();
+    }
+}
+
+impl UdpPort {
+    pub(super) fn open(
+        address: SocketAddr,
+        serving: &Serving,
+        shared: Arc<Shared>,
+    ) -> io::Result<(Self, SocketAddr)> {
+        let socket = socket::bind(Transport::Udp, address)?;
+        match address {
+            SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
+            SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
+        }
+        // A smaller buffer works too.
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
+        let socket = UdpSocket::from_std(socket.into())?;
+        let address = socket.local_addr()?;
+        let port = Arc::new(Port {
+            socket,
+            served: Served::new(serving, shared.limits.affinity_records),
+            flows: Mutex::new(FlowTable::new(shared.limits.flow_timeouts)),
+            counters: Counters::default(),
+            shared,
+        });
+        let receiving = tokio::spawn(receive_all(Arc::clone(&port))).abort_handle();
+        Ok((Self { port, receiving }, address))
+    }
+
+    pub(super) fn serve(&self, serving: &Serving) {
+        self.port.served.set(serving);
+        let is_present = |flow: &Flow| {
+            let mut backends = serving.backends.iter();
+            backends.any(|backend| backend.address == flow.endpoint)
+        };
+        let ended = self.port.flows().retain(is_present);
+        self.port.count_ended(ended.len());
+    }
+
+    pub(super) fn counters(&self) -> &Counters {
+        &self.port.counters
+    }
+}
+
+impl Drop for UdpPort {
+    fn drop(&mut self) {
+        self.receiving.abort();
+        // The tasks of the flows refer to the port.
+        let ended = self.port.flows().retain(|_| false);
+        self.port.count_ended(ended.len());
+    }
+}
+
+/// Receives datagrams of clients until the task is aborted. Nothing here waits for an endpoint.
+async fn receive_all(port: Arc<Port>) {
+    loop {
+        let next = port.flows().next_check(Instant::now());
+        let readable = pin!(port.socket.readable());
+        match next {
+            Some(check) => {
+                let timer = pin!(sleep_until(check.into()));
+                select(readable, timer).await;
+            }
+            None => _ = readable.await,
+        }
+        let ended = port.flows().expire(Instant::now());
+        port.count_ended(ended.len());
+        drop(ended);
+        for _ in 0..BURST {
+            match scratch::with(|buffer| port.receive_one(buffer)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if is_local(&error) => sleep(PAUSE).await,
+                // An error of the network that the kernel passes on.
+                Err(_) => {}
+            }
+        }
+        consume_budget().await;
+    }
+}
+
+/// Passes on the replies of a flow until its socket fails or the flow ends.
+async fn pass_replies(port: Arc<Port>, key: FlowKey, endpoint: SocketAddr, socket: Arc<UdpSocket>) {
+    loop {
+        if socket.readable().await.is_err() {
+            break;
+        }
+        let result: io::Result<(bool, Option<Vec<u8>>)> = scratch::with(|buffer| {
+            let length = socket.try_recv(buffer)?;
+            let reply = buffer.get(..length).unwrap_or_default();
+            let is_alive = port.flows().reply(&key, Instant::now());
+            match port.reply(&key, reply) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    Ok((is_alive, Some(reply.to_vec())))
+                }
+                result => {
+                    port.count_reply(length, &result);
+                    Ok((is_alive, None))
+                }
+            }
+        });
+        match result {
+            Ok((is_alive, unsent)) => {
+                if let Some(reply) = unsent {
+                    let send = || port.send_to_client(&key, &reply);
+                    let result = port.socket.async_io(Interest::WRITABLE, send).await;
+                    port.count_reply(reply.len(), &result);
+                }
+                if !is_alive {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                // The endpoint refused a datagram: the next one goes to another endpoint.
+                port.served.lock().balancer.set_failed(endpoint, Instant::now());
+                break;
+            }
+        }
+        consume_budget().await;
+    }
+    // Another flow may have the key by now.
+    let ended = port
+        .flows()
+        .remove_if(&key, |flow| Arc::ptr_eq(&flow.socket, &socket));
+    port.count_ended(usize::from(ended.is_some()));
+}
+
+impl Port {
+    fn flows(&self) -> MutexGuard<'_, FlowTable<Flow>> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_ended(&self, flows: usize) {
+        self.counters.ended.add(u64::try_from(flows).unwrap_or(u64::MAX));
+    }
+
+    /// Receives one datagram and passes it on.
+    fn receive_one(self: &Arc<Self>, buffer: &mut [u8]) -> io::Result<()> {
+        let datagram = self
+            .socket
+            .try_io(Interest::READABLE, || receive(&self.socket, buffer))?;
+        let Some((key, length)) = datagram else {
+            self.counters.datagrams_lost.add(1);
+            return Ok(());
+        };
+        let data = buffer.get(..length).unwrap_or_default();
+        let now = Instant::now();
+        // Not in the condition: the lock would be held within.
+        let sent = self
+            .flows()
+            .find(&key, now)
+            .map(|flow| flow.socket.try_send(data));
+        if let Some(result) = sent {
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.counters.datagrams_lost.add(1)
+                }
+                Ok(_) => self.count_datagram(length),
+                Err(_) => {
+                    // An earlier datagram was refused: the flow moves to another endpoint.
+                    let ended = self.flows().remove(&key);
+                    if let Some(flow) = &ended {
+                        self.count_ended(1);
+                        self.served.lock().balancer.set_failed(flow.endpoint, now);
+                    }
+                    self.begin(key, data, Attempt::Again, now);
+                }
+            }
+            return Ok(());
+        }
+        self.begin(key, data, Attempt::First, now);
+        Ok(())
+    }
+
+    /// Begins a flow with its first datagram, or drops the datagram.
+    fn begin(self: &Arc<Self>, key: FlowKey, data: &[u8], mut attempt: Attempt, now: Instant) {
+        if !self.served.lock().admits(key.client.ip()) {
+            return self.counters.not_admitted.add(1);
+        }
+        if self.flows().len() >= self.shared.limits.flows {
+            return self.counters.shed.add(1);
+        }
+        let Some(lease) = self.shared.lease(1) else {
+            return self.counters.shed.add(1);
+        };
+        for _ in 0..ATTEMPTS {
+            let chosen = self.served.lock().balancer.choose(key.client.ip(), attempt, now);
+            let Some(endpoint) = chosen else {
+                break;
+            };
+            match connect(endpoint, data) {
+                Ok(socket) => {
+                    let socket = Arc::new(socket);
+                    let task = pass_replies(Arc::clone(self), key, endpoint, Arc::clone(&socket));
+                    let flow = Flow {
+                        endpoint,
+                        socket,
+                        replies: tokio::spawn(task).abort_handle(),
+                        _lease: lease,
+                    };
+                    self.flows().insert(key, flow, now);
+                    self.counters.opened.add(1);
+                    return self.count_datagram(data.len());
+                }
+                Err(error) if is_local(&error) => return self.counters.shed.add(1),
+                Err(_) => {
+                    self.counters.dial_failures.add(1);
+                    self.served.lock().balancer.set_failed(endpoint, now);
+                    attempt = Attempt::Again;
+                }
+            }
+        }
+        self.counters.without_endpoint.add(1);
+    }
+
+    fn count_datagram(&self, length: usize) {
+        self.counters.datagrams_in.add(1);
+        self.counters.bytes_in.add(u64::try_from(length).unwrap_or(0));
+    }
+
+    fn count_reply(&self, length: usize, result: &io::Result<()>) {
+        if result.is_ok() {
+            self.counters.datagrams_out.add(1);
+            self.counters.bytes_out.add(u64::try_from(length).unwrap_or(0));
+        } else {
+            self.counters.datagrams_lost.add(1);
+        }
+    }
+
+    /// Sends a reply if that is possible without waiting.
+    fn reply(&self, key: &FlowKey, data: &[u8]) -> io::Result<()> {
+        self.socket
+            .try_io(Interest::WRITABLE, || self.send_to_client(key, data))
+    }
+
+    /// Sends to the client from the address to which the client sent.
+    fn send_to_client(&self, key: &FlowKey, data: &[u8]) -> io::Result<()> {
+        let descriptor = self.socket.as_raw_fd();
+        let client = SockaddrStorage::from(key.client);
+        let data = [IoSlice::new(data)];
+        match key.local {
+            IpAddr::V4(local) => {
+                let source = in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: in_addr {
+                        s_addr: local.to_bits().to_be(),
+                    },
+                    ipi_addr: in_addr { s_addr: 0 },
+                };
+                let message = [ControlMessage::Ipv4PacketInfo(&source)];
+                sendmsg(descriptor, &data, &message, MsgFlags::empty(), Some(&client))?;
+            }
+            IpAddr::V6(local) => {
+                let scope = match key.client {
+                    SocketAddr::V6(client) => client.scope_id(),
+                    SocketAddr::V4(_) => 0,
+                };
+                let source = in6_pktinfo {
+                    ipi6_addr: in6_addr {
+                        s6_addr: local.octets(),
+                    },
+                    ipi6_ifindex: scope,
+                };
+                let message = [ControlMessage::Ipv6PacketInfo(&source)];
+                sendmsg(descriptor, &data, &message, MsgFlags::empty(), Some(&client))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A socket that is connected to an endpoint, after it sent the first datagram.
+fn connect(endpoint: SocketAddr, data: &[u8]) -> io::Result<UdpSocket> {
+    let socket = socket::new(Transport::Udp, endpoint)?;
+    socket.connect(&endpoint.into())?;
+    socket.send(data)?;
+    UdpSocket::from_std(socket.into())
+}
+
+/// Receives a datagram: the flow and the length. `None` if it did not fit or its addresses are unknown.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<(FlowKey, usize)>> {
+    let mut control = nix::cmsg_space!(in6_pktinfo);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<SockaddrStorage>(
+        socket.as_raw_fd(),
+        &mut slices,
+        Some(&mut control),
+        MsgFlags::empty(),
+    )?;
+    if message.flags.contains(MsgFlags::MSG_TRUNC) {
+        return Ok(None);
+    }
+    let client = message.address.as_ref().and_then(to_socket_address);
+    let local = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            Some(IpAddr::V4(u32::from_be(info.ipi_addr.s_addr).into()))
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::V6(info.ipi6_addr.s6_addr.into())),
+        _ => None,
+    });
+    let key = client.zip(local).map(|(client, local)| FlowKey { client, local });
+    Ok(key.map(|key| (key, message.bytes)))
+}
+
+fn to_socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddrV4::from(*v4).into());
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
+}

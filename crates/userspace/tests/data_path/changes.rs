@@ -1,0 +1,163 @@
+//! Changes of Services and endpoints.
+
+use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
+use kernlink_services::{Family, Port, ServiceType};
+use kernlink_userspace::data_path::Operation;
+
+use super::support::*;
+
+#[test]
+fn the_listening_port_is_opened_before_rules_lead_to_it_and_closed_after_they_are_gone() {
+    let mut fixture = Fixture::new();
+    let synced = fixture.services(vec![web("web", 10)]).sync();
+    let first = |text_of_step: &str| {
+        let mut steps = synced
+            .plan
+            .steps()
+            .map(|(id, step)| (id, step.operation.to_string()));
+        steps.find(|(_, text)| text.contains(text_of_step)).unwrap().0
+    };
+    assert!(first("listen tcp") < first("10.96.0.10"));
+    fixture.delete("web");
+    let synced = fixture.try_sync();
+    let kinds: Vec<&str> = synced
+        .plan
+        .steps()
+        .map(|(_, step)| match step.operation {
+            Operation::Write(_) => "rules",
+            Operation::Close(_) => "close",
+            _ => "other",
+        })
+        .collect();
+    assert_eq!(kinds, ["rules", "close"]);
+    let (_, close) = synced.plan.steps().nth(1).unwrap();
+    assert_eq!(close.needs.len(), 1);
+    assert_eq!(fixture.listening(), [] as [&str; 0]);
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4), [] as [&str; 0]);
+}
+
+#[test]
+fn a_change_of_endpoints_changes_no_rule() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    fixture.endpoints("web", &[3]);
+    let synced = fixture.try_sync();
+    assert_eq!(synced.plan.len(), 1, "{}", synced.plan);
+    let listening = fixture.listening();
+    assert!(listening[0].ends_with("-> 10.244.0.3:8080"), "{listening:?}");
+}
+
+#[test]
+fn one_new_service_among_many_costs_as_much_as_alone() {
+    let count = |others: u8| {
+        let mut fixture = Fixture::new();
+        fixture
+            .services(
+                (0..others)
+                    .map(|number| web(&format!("s{number}"), 100 + number))
+                    .collect(),
+            )
+            .sync();
+        let synced = fixture.change(web("web", 10)).try_sync();
+        let edits: usize = synced
+            .plan
+            .steps()
+            .map(|(_, step)| match &step.operation {
+                Operation::Write(write) => write.restore.tables().map(|(_, edits)| edits.len()).sum(),
+                _ => 0,
+            })
+            .sum();
+        (synced.plan.len(), edits)
+    };
+    assert_eq!(count(0), (2, 2));
+    assert_eq!(count(40), (2, 2));
+}
+
+#[test]
+fn a_changed_frontend_keeps_the_listening_port() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    let before = fixture.listening();
+    let mut service = web("web", 20);
+    service.external_ips = vec!["203.0.113.5".into()];
+    fixture.change(service).sync();
+    assert_eq!(fixture.listening(), before);
+    let rules = fixture.tables.portal_rules(Family::Ipv4);
+    assert_eq!(rules.len(), 5);
+    assert!(
+        rules.iter().all(|rule| !rule.contains("10.96.0.10")),
+        "{rules:#?}"
+    );
+}
+
+#[test]
+fn a_service_without_cluster_ip_is_gone_and_comes_back() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    fixture.change(web("web", 10).with_cluster_ip("None")).sync();
+    assert_eq!(fixture.listening(), [] as [&str; 0]);
+    fixture.change(web("web", 10)).sync();
+    assert_eq!(fixture.listening().len(), 1);
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 2);
+}
+
+#[test]
+fn node_ports_and_ports_of_local_addresses_are_claimed_and_released() {
+    let mut fixture = Fixture::new();
+    let mut service = web("web", 10);
+    service.service_type = ServiceType::NodePort;
+    service.ports = vec![Port::new("http", 80).with_node_port(31_080)];
+    // An address of this node.
+    service.external_ips = vec!["192.0.2.10".into(), "203.0.113.5".into()];
+    fixture.services(vec![service.clone()]).sync();
+    assert_eq!(fixture.claimed(), ["tcp 0.0.0.0:31080", "tcp 192.0.2.10:80"]);
+    service.external_ips.clear();
+    fixture.change(service).sync();
+    assert_eq!(fixture.claimed(), ["tcp 0.0.0.0:31080"]);
+    fixture.delete("web").sync();
+    assert_eq!(fixture.claimed(), [] as [&str; 0]);
+}
+
+#[test]
+fn after_a_firewall_flush_everything_is_written_again() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10), web("other", 11)]).sync();
+    let before = fixture.tables.portal_rules(Family::Ipv4);
+    let listening = fixture.listening();
+    fixture
+        .tables
+        .0
+        .lock()
+        .unwrap()
+        .set_ruleset(Family::Ipv4, Default::default());
+    fixture.proxier.resync();
+    fixture.sync();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4), before);
+    assert_eq!(fixture.listening(), listening);
+    assert_eq!(
+        fixture.tables.chain(Family::Ipv4, Table::Nat, "PREROUTING").len(),
+        2
+    );
+}
+
+#[test]
+fn rules_that_another_program_added_to_portal_chains_are_removed_and_duplicates_too() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    let before = fixture.tables.portal_rules(Family::Ipv4);
+    let own = before[0].strip_prefix("KUBE-PORTALS-CONTAINER ").unwrap();
+    let mut restore = Restore::new(Family::Ipv4);
+    let chain = "KUBE-PORTALS-CONTAINER".parse().unwrap();
+    for rule in [own, "-s 192.0.2.1/32 -j ACCEPT"] {
+        restore.push(Table::Nat, Edit::append(chain, rule.parse().unwrap()));
+    }
+    fixture.tables.clone().restore(&restore).unwrap();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 4);
+    fixture.proxier.resync();
+    fixture.sync();
+    let mut after = fixture.tables.portal_rules(Family::Ipv4);
+    after.sort();
+    let mut expected = before;
+    expected.sort();
+    assert_eq!(after, expected);
+}

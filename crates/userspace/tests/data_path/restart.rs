@@ -1,0 +1,116 @@
+//! A new process on a node where another one served, and cleanup.
+
+use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
+use kernlink_services::Family;
+use kernlink_userspace::data_path::{cleanup, plan_cleanup};
+
+use super::support::*;
+
+#[test]
+fn a_new_process_listens_at_the_ports_to_which_the_rules_lead_and_changes_no_rule() {
+    let mut former = Fixture::new();
+    former
+        .services((0..20).map(|number| web(&format!("s{number}"), number)).collect())
+        .sync();
+    let rules = former.tables.portal_rules(Family::Ipv4);
+    let listening = former.listening();
+    // Its sockets are gone with it; the rules are not. The Services come in another order.
+    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    let services = (0..20)
+        .rev()
+        .map(|number| web(&format!("s{number}"), number))
+        .collect();
+    let synced = new.services(services).try_sync();
+    assert!(synced.is_success(), "{synced}");
+    let listens = synced
+        .plan
+        .steps()
+        .filter(|(_, step)| step.operation.to_string().starts_with("listen"));
+    assert_eq!(listens.count(), synced.plan.len(), "{}", synced.plan);
+    assert_eq!(new.listening(), listening);
+    assert_eq!(new.tables.portal_rules(Family::Ipv4), rules);
+}
+
+#[test]
+fn rules_of_services_that_were_deleted_meanwhile_are_removed_and_their_ports_are_free() {
+    let mut former = Fixture::new();
+    former.services(vec![web("web", 10), web("gone", 11)]).sync();
+    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    new.services(vec![web("web", 10)]).sync();
+    let rules = new.tables.portal_rules(Family::Ipv4);
+    assert_eq!(rules.len(), 2);
+    assert!(rules.iter().all(|rule| rule.contains("default/web:http")));
+    // All ports of the range but one are free.
+    let services = (0..99).map(|number| web(&format!("s{number}"), number + 100));
+    let mut services: Vec<_> = services.take(98).collect();
+    services.push(web("web", 10));
+    new.services(services).sync();
+    assert_eq!(new.listening().len(), 99);
+}
+
+#[test]
+fn a_recorded_port_outside_the_range_is_replaced() {
+    let mut former = Fixture::new();
+    former.services(vec![web("web", 10)]).sync();
+    let mut config = config();
+    config.port_range = "50000".parse().unwrap();
+    let mut new = Fixture::with(&config, former.tables.clone(), Default::default());
+    new.services(vec![web("web", 10)]).sync();
+    assert_eq!(
+        new.listening(),
+        ["tcp 0.0.0.0:50000 -> 10.244.0.1:8080 10.244.0.2:8080"]
+    );
+    let rules = new.tables.portal_rules(Family::Ipv4);
+    assert_eq!(rules.len(), 2);
+    assert!(rules.iter().all(|rule| rule.contains("50000")), "{rules:#?}");
+}
+
+#[test]
+fn cleanup_removes_portal_chains_and_their_jumps_only() {
+    let mut fixture = Fixture::new();
+    fixture.tables.edit("*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.99/32 -j ACCEPT\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n-A INPUT -s 192.0.2.1/32 -j ACCEPT\nCOMMIT\n");
+    let before = fixture.tables.0.lock().unwrap().ruleset(Family::Ipv4).to_string();
+    fixture.services(vec![web("web", 10)]).sync();
+    let mut tables = fixture.tables.clone();
+    let planned = plan_cleanup(&mut tables, &[Family::Ipv4, Family::Ipv6]).unwrap();
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 2);
+    let done = cleanup(&mut tables, &[Family::Ipv4, Family::Ipv6]).unwrap();
+    assert_eq!(planned, done);
+    let nat = |text: &str| -> Vec<String> {
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
+    };
+    let after = fixture.tables.0.lock().unwrap().ruleset(Family::Ipv4).to_string();
+    let after = nat(&after);
+    for line in nat(&before) {
+        assert!(after.contains(&line), "{line}");
+    }
+    assert!(
+        after
+            .iter()
+            .all(|line| !line.contains("PORTALS") && !line.contains("NODEPORT")),
+        "{after:#?}"
+    );
+    assert_eq!(cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores, []);
+}
+
+#[test]
+fn cleanup_keeps_a_chain_that_a_foreign_rule_uses() {
+    let mut fixture = Fixture::new();
+    fixture.services(vec![web("web", 10)]).sync();
+    let mut tables = fixture.tables.clone();
+    let rule = "-s 192.0.2.1/32 -j KUBE-NODEPORT-NON-LOCAL".parse().unwrap();
+    let foreign = Edit::append("FORWARD".parse().unwrap(), rule);
+    tables
+        .restore(&Restore::new(Family::Ipv4).with(Table::Filter, foreign))
+        .unwrap();
+    let done = cleanup(&mut tables, &[Family::Ipv4]).unwrap();
+    assert_eq!(done.kept.len(), 1);
+    assert_eq!(
+        fixture.tables.chain(Family::Ipv4, Table::Filter, "FORWARD").len(),
+        1
+    );
+    assert_eq!(cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores, []);
+}

@@ -1,0 +1,346 @@
+//! TCP.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use kernlink_userspace::balance::Affinity;
+use kernlink_userspace::{Limits, Serving, Transport};
+use socket2::SockRef;
+
+use super::support::*;
+
+#[test]
+fn a_connection_reaches_an_endpoint_and_each_next_one_another() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a"), echo("b")]));
+    let names: BTreeSet<char> = (0..2).map(|_| name_of(port).0).collect();
+    assert_eq!(names, ['a', 'b'].into());
+    let (_, mut stream) = name_of(port);
+    stream.write_all(b"hello").unwrap();
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"hello");
+}
+
+#[test]
+fn large_amounts_arrive_unchanged_in_both_directions_at_once() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let (_, mut stream) = name_of(port);
+    // More than pipes and socket buffers hold, and not a multiple of any of their sizes.
+    let sent: Vec<u8> = (0..8_000_019u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let received = thread::scope(|scope| {
+        let mut writer = stream.try_clone().unwrap();
+        let sent = &sent;
+        scope.spawn(move || {
+            writer.write_all(sent).unwrap();
+            writer.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).unwrap();
+        received
+    });
+    assert!(received == sent, "{} of {} bytes", received.len(), sent.len());
+    let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+    assert_eq!((stats.bytes_in, stats.bytes_out), (8_000_019, 8_000_020));
+}
+
+#[test]
+fn without_descriptors_for_pipes_large_amounts_arrive_too() {
+    let limits = Limits::default();
+    let mut limits = limits;
+    // A listening port and a connection need 3.
+    limits.descriptors = Some(3);
+    let mut fixture = Fixture::new(limits);
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let (_, mut stream) = name_of(port);
+    let sent = vec![7; 5_000_000];
+    let mut writer = stream.try_clone().unwrap();
+    let to_send = sent.clone();
+    let writing = thread::spawn(move || {
+        writer.write_all(&to_send).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
+    assert!(received == sent);
+}
+
+#[test]
+fn after_the_client_ends_its_direction_the_endpoint_can_still_answer() {
+    let mut fixture = Fixture::new(Limits::default());
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let mut client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut question = String::new();
+    server.read_to_string(&mut question).unwrap();
+    assert_eq!(question, "question");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "answer");
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+    assert_eq!(fixture.proxy.descriptors().1, 1);
+}
+
+#[test]
+fn after_the_endpoint_ends_its_direction_the_client_can_still_send() {
+    let mut fixture = Fixture::new(Limits::default());
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let mut client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(b"welcome").unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    let mut welcome = String::new();
+    client.read_to_string(&mut welcome).unwrap();
+    assert_eq!(welcome, "welcome");
+    client.write_all(b"data").unwrap();
+    drop(client);
+    let mut data = String::new();
+    server.read_to_string(&mut data).unwrap();
+    assert_eq!(data, "data");
+}
+
+#[test]
+fn a_half_closed_connection_ends_after_the_timeout_and_leaks_nothing() {
+    let mut limits = Limits::default();
+    limits.half_closed_timeout = Duration::from_millis(100);
+    let mut fixture = Fixture::new(limits);
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    // The server says nothing more, and keeps its socket.
+    let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+    assert_eq!(stats.half_closed_timeouts, 1);
+    assert_eq!(
+        (&client).read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+    // The descriptors of the connection are free again.
+    while fixture.proxy.descriptors().1 > 1 {
+        pause();
+    }
+}
+
+#[test]
+fn a_half_closed_connection_lives_as_long_as_data_comes() {
+    let mut limits = Limits::default();
+    limits.half_closed_timeout = Duration::from_secs(3);
+    let mut fixture = Fixture::new(limits);
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let mut client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    for _ in 0..35 {
+        server.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        thread::sleep(Duration::from_millis(100));
+    }
+    drop(server);
+    assert_eq!(client.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn a_reset_is_passed_on_in_both_directions() {
+    let mut fixture = Fixture::new(Limits::default());
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let reset = |stream: TcpStream| SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+
+    let client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    reset(client);
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(
+        server.read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+
+    let mut client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    // An endpoint that resets before the attempt to connect has ended counts as one that failed.
+    server.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    reset(server);
+    assert_eq!(
+        client.read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
+}
+
+#[test]
+fn a_reset_after_the_end_of_a_direction_ends_the_connection() {
+    let mut fixture = Fixture::new(Limits::default());
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let client = connect(port);
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(server.read(&mut [0]).unwrap(), 0);
+    SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    // The server neither reads nor writes; its connection ends nevertheless.
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+}
+
+#[test]
+fn without_endpoints_connections_are_reset() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &Serving::default());
+    assert!(is_reset(port));
+    let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.without_endpoint > 0);
+    assert_eq!(stats.opened, 0);
+}
+
+#[test]
+fn a_dead_endpoint_costs_a_connection_nothing_but_another_attempt() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([closed(), echo("a")]));
+    for _ in 0..6 {
+        assert_eq!(name_of(port).0, 'a');
+    }
+    // The failure is remembered.
+    let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.opened == 6);
+    assert!(stats.dial_failures <= 3, "{stats:?}");
+}
+
+#[test]
+fn if_all_endpoints_are_dead_connections_are_reset_after_four_attempts() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([closed(), closed()]));
+    assert!(is_reset(port));
+    let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.without_endpoint > 0);
+    assert_eq!(stats.dial_failures, 4);
+}
+
+#[test]
+fn a_client_stays_with_its_endpoint_until_that_fails() {
+    let mut fixture = Fixture::new(Limits::default());
+    let [a, b] = [echo("a"), echo("b")];
+    let mut serving = serving([a, b]);
+    serving.affinity = Some(Affinity {
+        timeout: Duration::from_secs(10_800),
+        prefix: 32,
+    });
+    let port = fixture.listen(Transport::Tcp, &serving);
+    let first = name_of(port).0;
+    for _ in 0..3 {
+        assert_eq!(name_of(port).0, first);
+    }
+    // The endpoint leaves: the client moves.
+    serving
+        .backends
+        .retain(|backend| backend.address != if first == 'a' { a } else { b });
+    let key = kernlink_userspace::ListenerKey {
+        transport: Transport::Tcp,
+        address: port,
+    };
+    fixture.proxy.listen(key, &serving).unwrap();
+    let second = name_of(port).0;
+    assert_ne!(second, first);
+}
+
+#[test]
+fn after_a_change_of_endpoints_new_connections_go_to_the_new_ones_and_old_ones_live() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let (_, mut old) = name_of(port);
+    let key = kernlink_userspace::ListenerKey {
+        transport: Transport::Tcp,
+        address: port,
+    };
+    fixture.proxy.listen(key, &serving([echo("b")])).unwrap();
+    assert_eq!(name_of(port).0, 'b');
+    old.write_all(b"still there").unwrap();
+    let mut answer = [0; 11];
+    old.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"still there");
+}
+
+#[test]
+fn a_closed_port_refuses_and_its_connections_live() {
+    let mut fixture = Fixture::new(Limits::default());
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let (_, mut old) = name_of(port);
+    let key = kernlink_userspace::ListenerKey {
+        transport: Transport::Tcp,
+        address: port,
+    };
+    fixture.proxy.close(&key);
+    while TcpStream::connect(port).is_ok() {
+        pause();
+    }
+    old.write_all(b"x").unwrap();
+    old.read_exact(&mut [0]).unwrap();
+    // The same port can be opened again while connections of the former listener exist.
+    fixture.proxy.listen(key, &serving([echo("b")])).unwrap();
+    assert_eq!(name_of(port).0, 'b');
+}
+
+#[test]
+fn sources_outside_the_ranges_are_reset() {
+    let mut fixture = Fixture::new(Limits::default());
+    let mut serving = serving([echo("a")]);
+    serving.source_ranges = ["192.0.2.0/24".parse().unwrap()].into();
+    let port = fixture.listen(Transport::Tcp, &serving);
+    assert!(is_reset(port));
+    serving.source_ranges = ["192.0.2.0/24".parse().unwrap(), "127.0.0.0/8".parse().unwrap()].into();
+    let key = kernlink_userspace::ListenerKey {
+        transport: Transport::Tcp,
+        address: port,
+    };
+    fixture.proxy.listen(key, &serving).unwrap();
+    assert_eq!(name_of(port).0, 'a');
+}
+
+#[test]
+fn connections_to_the_port_itself_are_reset_if_only_translated_ones_are_served() {
+    let mut fixture = Fixture::new(Limits::default());
+    let mut serving = serving([echo("a")]);
+    serving.translated_only = true;
+    let port = fixture.listen(Transport::Tcp, &serving);
+    assert!(is_reset(port));
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.not_admitted == 1);
+}
+
+#[test]
+fn connections_above_the_limit_are_reset_and_open_ones_live() {
+    let mut limits = Limits::default();
+    // The port, and three connections.
+    limits.descriptors = Some(7);
+    let mut fixture = Fixture::new(limits);
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let mut open: Vec<TcpStream> = (0..3).map(|_| name_of(port).1).collect();
+    for _ in 0..5 {
+        assert!(is_reset(port));
+    }
+    for stream in &mut open {
+        stream.write_all(b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+    }
+    // One ends: another one is accepted.
+    drop(open.pop());
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+    while fixture.proxy.descriptors().1 > 5 {
+        pause();
+    }
+    name_of(port);
+    let stats = fixture.wait_for(Transport::Tcp, port, |_| true);
+    assert_eq!(stats.shed, 5);
+}
