@@ -1,0 +1,203 @@
+//! A node with a proxier of userspace mode.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kernlink_iptables_restore::{Client, Variant};
+use kernlink_kernel_tests::netns::{Entered, NetNs};
+use kernlink_kernel_tests::tools;
+use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
+    SourceId,
+};
+use kernlink_userspace::Limits;
+use kernlink_userspace::data_path::{Config, Kernel, Proxier};
+use kernlink_userspace::limits::DIAL_TIMEOUTS;
+use tokio::runtime::Runtime;
+
+pub(crate) const VARIANTS: [Variant; 2] = [Variant::Legacy, Variant::Nft];
+
+/// The cluster IPs of Service `web`, one of each family.
+pub(crate) fn cluster_ips() -> [IpAddr; 2] {
+    ["10.96.0.10".parse().unwrap(), "fd00:10:96::10".parse().unwrap()]
+}
+
+pub(crate) fn node_ips() -> [IpAddr; 2] {
+    [Network::node_ipv4().into(), Network::node_ipv6().into()]
+}
+
+/// Both ports of a Service at an address.
+pub(crate) fn targets(address: IpAddr, tcp: u16, udp: u16) -> [(Protocol, SocketAddr); 2] {
+    [
+        (Protocol::Tcp, SocketAddr::new(address, tcp)),
+        (Protocol::Udp, SocketAddr::new(address, udp)),
+    ]
+}
+
+/// Service `web` with ports 80/TCP and 53/UDP in both families.
+pub(crate) fn web() -> Service {
+    let [v4, v6] = cluster_ips().map(|ip| ip.to_string());
+    let mut service = Service::new(ObjectName::new("default", "web"))
+        .with_cluster_ip(v4.clone())
+        .with_port(Port::new("web", 80))
+        .with_port(Port::new("ask", 53).with_protocol(kernlink_services::Protocol::Udp));
+    service.cluster_ips = vec![v4, v6];
+    service.ip_families = Family::ALL.into();
+    service
+}
+
+/// A network, and the calling thread in its node.
+pub(crate) struct Place {
+    pub(crate) network: Network,
+    _servers: Vec<Server>,
+    _on_node: Entered,
+}
+
+impl Place {
+    pub(crate) fn new(pods: u8) -> Self {
+        let network = Network::new(pods);
+        let mut servers = network.serve(Protocol::Tcp, 8080);
+        servers.extend(network.serve(Protocol::Udp, 5353));
+        let on_node = network.node.enter();
+        // As on every node: cluster IPs are routed somewhere until rules translate them.
+        for gateway in [
+            IpAddr::from(Network::client_ipv4()),
+            Network::client_ipv6().into(),
+        ] {
+            tools::ip(&["route", "add", "default", "via", &gateway.to_string()]);
+        }
+        Self {
+            network,
+            _servers: servers,
+            _on_node: on_node,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &NetNs {
+        &self.network.client
+    }
+
+    pub(crate) fn node(&self) -> &NetNs {
+        &self.network.node
+    }
+}
+
+/// A process of userspace mode in the calling thread's namespace: a proxier and the runtime of its sockets.
+pub(crate) struct Process {
+    pub(crate) proxier: Proxier,
+    _runtime: Runtime,
+}
+
+impl Process {
+    pub(crate) fn new(variant: Variant) -> Self {
+        let mut config = Config::new("node-a");
+        config.services.node_ips = node_ips().into();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let mut limits = Limits::default();
+        limits.dial_timeouts = DIAL_TIMEOUTS.into();
+        let mut kernel = Kernel::open(runtime.handle().clone(), limits).unwrap();
+        kernel.rules = Box::new(client(variant));
+        Self {
+            proxier: Proxier::with_data_path(&config, kernel).unwrap(),
+            _runtime: runtime,
+        }
+    }
+
+    /// A process that serves Service `web` with these pods.
+    pub(crate) fn serving(variant: Variant, service: Service, pods: &[u8]) -> Self {
+        let mut process = Self::new(variant);
+        for change in [
+            Change::Services(ObjectChange::ReplaceAll(vec![service])),
+            Change::synced(Kind::Service),
+            Change::synced(Kind::EndpointSlice),
+        ] {
+            process.proxier.change(SourceId(0), change);
+        }
+        process.endpoints(pods);
+        process
+    }
+
+    /// Sets the pods of Service `web`.
+    pub(crate) fn endpoints(&mut self, pods: &[u8]) {
+        for family in Family::ALL {
+            let address = |pod: u8| -> IpAddr {
+                match family {
+                    Family::Ipv4 => Network::pod_ipv4(pod).into(),
+                    Family::Ipv6 => Network::pod_ipv6(pod).into(),
+                }
+            };
+            self.addresses(family, &pods.iter().map(|pod| address(*pod)).collect::<Vec<_>>());
+        }
+    }
+
+    /// Sets the endpoints of Service `web` in a family.
+    pub(crate) fn addresses(&mut self, family: Family, addresses: &[IpAddr]) {
+        let udp = EndpointPort::new("ask", 5353).with_protocol(kernlink_services::Protocol::Udp);
+        let name = ObjectName::new("default", format!("web-{family}"));
+        let mut slice = EndpointSlice::new(name, "web", family)
+            .with_port(EndpointPort::new("web", 8080))
+            .with_port(udp);
+        for address in addresses {
+            slice = slice.with_endpoint(Endpoint::new(*address));
+        }
+        self.proxier
+            .change(SourceId(0), Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    }
+
+    /// Syncs; every step must succeed, and reading the kernel again must find nothing to do. Returns the number of steps.
+    pub(crate) fn sync(&mut self) -> usize {
+        let synced = self.proxier.sync(Instant::now()).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        self.proxier.resync();
+        let plan = self.proxier.plan(Instant::now()).unwrap();
+        assert!(plan.is_empty(), "{plan}");
+        synced.plan.len()
+    }
+}
+
+/// The tools of one variant, with a lock file of the calling test.
+pub(crate) fn client(variant: Variant) -> Client {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("test").replace("::", "-");
+    // On a tmpfs, and of its own: the namespace is private.
+    let lock = PathBuf::from(format!(
+        "/dev/shm/kernlink-userspace-{}-{name}",
+        std::process::id()
+    ));
+    Client::new()
+        .with_variant(variant)
+        .with_wait(Duration::from_secs(30))
+        .with_timeout(Duration::from_secs(300))
+        .with_lock_file(lock)
+}
+
+/// An address on a link of the node at which no machine answers, one of each family.
+pub(crate) fn black_hole(place: &Place) -> [IpAddr; 2] {
+    let other = NetNs::bare();
+    place.network.node.connect("hole", &other, "hole");
+    tools::ip(&["address", "add", "10.99.0.1/24", "dev", "hole"]);
+    tools::ip(&["address", "add", "fd00:99::1/64", "dev", "hole", "nodad"]);
+    // A neighbour that is never asked for: packets to it disappear in the other namespace, which has no addresses.
+    for address in ["10.99.0.2", "fd00:99::2"] {
+        tools::ip(&[
+            "neighbour",
+            "replace",
+            address,
+            "lladdr",
+            "02:00:00:00:00:02",
+            "dev",
+            "hole",
+        ]);
+    }
+    std::mem::forget(other);
+    [
+        Ipv4Addr::new(10, 99, 0, 2).into(),
+        Ipv6Addr::new(0xfd00, 0x99, 0, 0, 0, 0, 0, 2).into(),
+    ]
+}
