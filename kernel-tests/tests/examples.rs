@@ -72,6 +72,25 @@ fn one_service_programs_the_kernel() {
 }
 
 #[test]
+fn userspace_serves_and_serves_again_at_the_same_ports() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let rules = || -> Vec<String> {
+            let saved = tools::iptables_save("nat");
+            let portals = saved.lines().filter(|line| line.starts_with("-A KUBE-PORTALS"));
+            portals.map(str::to_owned).collect()
+        };
+        // Its standard input is empty, so it ends after the sync.
+        let printed = run("userspace", &[&manifests()]);
+        assert!(printed.contains(" 0 failed, 0 skipped"), "{printed}");
+        let first = rules();
+        assert!(!first.is_empty());
+        run("userspace", &[&manifests()]);
+        assert_eq!(rules(), first);
+    });
+}
+
+#[test]
 fn plan_only_prints_commands_and_changes_nothing() {
     NetNs::new().run(|| {
         let plan = run("plan_only", &[&manifests()]);
