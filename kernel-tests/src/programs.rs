@@ -32,6 +32,7 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("cp", "coreutils"),
     Program::new("env", "coreutils"),
     Program::new("flock", "util-linux"),
+    Program::new("haproxy", "haproxy"),
     Program::new("ip", "iproute2"),
     Program::new("ip6tables", "iptables"),
     Program::new("ip6tables-legacy", "iptables"),
