@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::ipvs_mode::watch::Watcher;
-use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
+use kernlink_proxier::any_mode::{AnyMode, Kernel, Proxier};
 use kernlink_proxier::runner::Notice;
+use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 
@@ -64,7 +64,8 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     let folder = settings.folder.display().to_string();
-    tracing::info!(node = &*settings.config.services.node_name, folder, "started");
+    let mode = settings.config.mode();
+    tracing::info!(node = &*settings.config.services().node_name, folder, %mode, "started");
     let to_self = sender.clone();
     let watch = Watch::start(Folder::new(&settings.folder), move |reading| {
         // It fails only when the agent ends.
@@ -161,8 +162,8 @@ impl Agent {
                 Ok(()) => break,
                 Err(Some(why)) => {
                     // What a former process programmed is still served.
-                    let servers = proxier.kernel_mut().ipvs.list_all();
-                    state::lock(&self.state).is_serving = servers.is_ok_and(|servers| !servers.is_empty());
+                    let has_services = proxier.kernel_mut().has_services(self.settings.config.mode());
+                    state::lock(&self.state).is_serving = has_services.unwrap_or(false);
                     if why != reported {
                         tracing::error!("nothing is synced: {why}");
                         self.announce(&format!("nothing is synced: {why}"));
@@ -202,7 +203,7 @@ impl Agent {
     fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
         let mut delay = FIRST_DELAY;
         loop {
-            match Kernel::open() {
+            match Kernel::open(self.settings.config.mode()) {
                 Ok(kernel) => return Ok(kernel),
                 Err(error) => {
                     let (text, seconds) = (ErrorChain(&error).to_string(), delay.as_secs());
@@ -227,14 +228,14 @@ impl Agent {
     }
 
     fn proxier(&self, kernel: Kernel) -> Result<Proxier, Exit> {
-        Proxier::new(self.settings.config.clone(), kernel).map_err(|error| {
+        Proxier::with_data_path(&self.settings.config, kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
         })
     }
 
-    /// Whether a sync cannot delete a Service that is only unknown: the folder is complete, or the kernel has no virtual server. `None`
-    /// before the folder was read.
+    /// Whether a sync cannot delete a Service that is only unknown: the folder is complete, or the kernel serves no Service. `None` before the
+    /// folder was read.
     fn may_start(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
         if self.reading.is_complete {
             return Ok(());
@@ -243,27 +244,27 @@ impl Agent {
             let is_read = !self.reading.problems.is_empty();
             return Err(is_read.then(|| "there is no manifest".to_owned()));
         }
-        match proxier.kernel_mut().ipvs.list_all() {
-            Ok(servers) if servers.is_empty() => {
+        match proxier.kernel_mut().has_services(self.settings.config.mode()) {
+            Ok(false) => {
                 tracing::warn!("some objects of the folder are not known; the others are programmed");
                 Ok(())
             }
-            Ok(_) => Err(Some(
-                "some objects of the folder are not known, and virtual servers that may be theirs exist"
+            Ok(true) => Err(Some(
+                "some objects of the folder are not known, and the kernel serves Services that may be theirs"
                     .to_owned(),
             )),
             Err(error) => Err(Some(format!(
-                "some objects of the folder are not known, and virtual servers cannot be listed: {}",
+                "some objects of the folder are not known, and what the kernel serves cannot be read: {}",
                 ErrorChain(&error)
             ))),
         }
     }
 
     /// Receives what the proxier does, on its thread.
-    fn listener(&self) -> impl FnMut(&Proxier, Notice<IpvsMode>) + Send + 'static {
+    fn listener(&self) -> impl FnMut(&Proxier, Notice<AnyMode>) + Send + 'static {
         let state = Arc::clone(&self.state);
         let checks = self.servers.checks();
-        let config = self.settings.config.services.clone();
+        let config = self.settings.config.services().clone();
         let sender = EndsRunner(self.sender.clone());
         move |proxier, notice| {
             match notice {

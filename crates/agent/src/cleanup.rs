@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::Lock;
+use kernlink_proxier::any_mode::Config;
 use kernlink_proxier::ipvs_mode::cleanup::{self, Removal};
 use kernlink_proxier::ipvs_mode::{self, Kernel, Proxier};
 
@@ -94,8 +95,21 @@ fn kernel() -> Option<Kernel> {
 }
 
 fn without_services(settings: &Settings) -> Option<Proxier> {
-    let proxier = Proxier::without_services(settings.config.clone(), kernel()?);
+    let proxier = Proxier::without_services(ipvs_config(settings), kernel()?);
     proxier.inspect_err(|error| print::error(error)).ok()
+}
+
+/// The configuration of IPVS mode, also if another mode is configured: the part that decides what is owned.
+fn ipvs_config(settings: &Settings) -> ipvs_mode::Config {
+    match &settings.config {
+        Config::Ipvs(config) => config.clone(),
+        Config::Iptables(config) => {
+            let mut ipvs = ipvs_mode::Config::new("");
+            ipvs.services = config.services.clone();
+            ipvs.exclude_cidrs.clone_from(&settings.file.ipvs.exclude_cidrs);
+            ipvs
+        }
+    }
 }
 
 /// Prints what was not removed, and why.

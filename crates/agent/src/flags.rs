@@ -29,7 +29,7 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes in the mani
   --pod-cidr C[,C6]              the networks of this node's pods; default: those of its Node object
   --zone ZONE                    the zone of this node; default: that of its Node object
   --ip-families LIST             ipv4, ipv6 or both; default: ipv4,ipv6
-  --first-services LIST          Services (NAMESPACE/NAME) that are programmed before all others on an empty kernel;
+  --first-services LIST          Services (NAMESPACE/NAME) that IPVS mode programs before all others on an empty kernel;
                                  default: default/kubernetes,kube-system/kube-dns
 
 What to do instead of running until SIGTERM or SIGINT:
@@ -49,7 +49,7 @@ Log, on standard error:
   -v, --v N                      0 to 3: information; 4: debug output; 6: traces; default: 0
 
 As in kube-proxy, with the field of the configuration file that they replace:
-  --proxy-mode ipvs              mode
+  --proxy-mode iptables|ipvs     mode; default: iptables
   --bind-address A               bindAddress
   --bind-address-hard-fail       bindAddressHardFail
   --cluster-cidr C[,C6]          clusterCIDR
@@ -59,6 +59,9 @@ As in kube-proxy, with the field of the configuration file that they replace:
   --nodeport-addresses LIST      nodePortAddresses: networks, or primary
   --masquerade-all               iptables.masqueradeAll
   --iptables-masquerade-bit N    iptables.masqueradeBit
+  --iptables-sync-period D       iptables.syncPeriod
+  --iptables-min-sync-period D   iptables.minSyncPeriod
+  --iptables-localhost-nodeports iptables.localhostNodePorts; default: true
   --ipvs-scheduler NAME          ipvs.scheduler
   --ipvs-sync-period D           ipvs.syncPeriod
   --ipvs-min-sync-period D       ipvs.minSyncPeriod

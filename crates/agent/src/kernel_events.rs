@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::ipvs_mode::Config;
-use kernlink_proxier::ipvs_mode::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::any_mode::Config;
+use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
 
 use crate::state::{self, State};
 
 /// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be
 /// received: changes are then found by the periodic readings.
 pub(crate) fn watch(config: &Config, state: &Arc<Mutex<State>>) -> Option<Watcher> {
-    let options = WatchOptions::detect(config.services.families.iter().copied());
+    let options = WatchOptions::detect(config.services().families.iter().copied());
     let state = Arc::clone(state);
     let watcher = Watcher::start(config, &options, move |event| {
         if let WatchEvent::Failed(error) = &event {

@@ -29,6 +29,8 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use kernlink_proxier::any_mode::Mode;
+
 pub use self::exit::Exit;
 use self::flags::{Action, Flags};
 use self::settings::Settings;
@@ -61,6 +63,9 @@ fn run(flags: &Flags) -> Exit {
     };
     for warning in &settings.file.warnings {
         tracing::warn!(field = warning.field, "{}", warning.reason);
+    }
+    if flags.first_services.is_some() && settings.config.mode() == Mode::Iptables {
+        tracing::warn!("--first-services has no effect in iptables mode");
     }
     match flags.action {
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kernlink_proxier::Lock;
-use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
+use kernlink_proxier::any_mode::{Kernel, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
 
 use crate::exit::Exit;
@@ -77,14 +77,14 @@ fn proxier(settings: &Settings) -> Option<Proxier> {
         tracing::error!("nothing is done: Services that are not known would be deleted");
         return None;
     }
-    let kernel = match Kernel::open() {
+    let kernel = match Kernel::open(settings.config.mode()) {
         Ok(kernel) => kernel,
         Err(error) => {
             print::error(&error);
             return None;
         }
     };
-    let mut proxier = match Proxier::new(settings.config.clone(), kernel) {
+    let mut proxier = match Proxier::with_data_path(&settings.config, kernel) {
         Ok(proxier) => proxier,
         Err(error) => {
             print::error(&error);

@@ -1,7 +1,7 @@
 //! Lines of the log about syncs.
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::ipvs_mode::{SyncError, Synced};
+use kernlink_proxier::any_mode::{SyncError, Synced};
 use kernlink_proxier::report::Outcome;
 use kernlink_services::Event;
 

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use kernlink_kubernetes::kube_proxy_config::{KubeProxyConfiguration, Override, OverrideValue, read_with};
-use kernlink_proxier::ipvs_mode::Config;
+use kernlink_proxier::DataPath;
+use kernlink_proxier::any_mode::{AnyMode, Config};
 
 use crate::flags::Flags;
 
@@ -15,7 +16,7 @@ use crate::flags::Flags;
 pub struct Settings {
     /// The configuration in effect in the form of kube-proxy's file, with the values of flags and the node name.
     pub file: KubeProxyConfiguration,
-    /// The configuration of IPVS mode.
+    /// The configuration of the mode.
     pub config: Config,
     /// The folder of manifests.
     pub folder: PathBuf,
@@ -51,17 +52,7 @@ impl Settings {
     /// Everything that is invalid.
     pub fn new(flags: &Flags) -> Result<Self, InvalidSettings> {
         let mut file = read_file(flags)?;
-        if file.mode.is_empty() {
-            "ipvs".clone_into(&mut file.mode);
-        }
         let mut problems = Vec::new();
-        if file.mode != "ipvs" {
-            let field = name_of("mode", flags);
-            problems.push(format!(
-                "{field}: {:?} is not supported; supported: ipvs",
-                file.mode
-            ));
-        }
         if file.hostname_override.is_empty() {
             match nix::unistd::gethostname().map(|name| name.to_string_lossy().trim().to_lowercase()) {
                 Ok(name) if !name.is_empty() => file.hostname_override = name,
@@ -85,16 +76,18 @@ impl Settings {
                 return Err(InvalidSettings { problems });
             }
         };
-        config.services.node_ips.clone_from(&flags.node_ips);
-        config.services.pod_cidrs.clone_from(&flags.pod_cidrs);
-        config.services.zone = flags.zone.as_deref().map(Into::into);
+        file.mode = config.mode().to_string();
+        let services = config.services_mut();
+        services.node_ips.clone_from(&flags.node_ips);
+        services.pod_cidrs.clone_from(&flags.pod_cidrs);
+        services.zone = flags.zone.as_deref().map(Into::into);
         if !flags.families.is_empty() {
-            config.services.families = flags.families.iter().copied().collect();
+            services.families = flags.families.iter().copied().collect();
         }
-        if let Some(first) = &flags.first_services {
+        if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
             config.first_services.clone_from(first);
         }
-        if let Err(error) = config.validate() {
+        if let Err(error) = AnyMode::validate(&config) {
             problems.extend(
                 error
                     .problems
@@ -184,24 +177,54 @@ mod tests {
     #[test]
     fn flags_take_precedence_over_the_file() {
         let file = file(
-            "hostnameOverride: node-a\nipvs: {scheduler: lc, syncPeriod: 1m}\nhealthzBindAddress: 127.0.0.1:1\n",
+            "mode: ipvs\nhostnameOverride: node-a\nipvs: {scheduler: lc, syncPeriod: 1m}\nhealthzBindAddress: 127.0.0.1:1\n",
         );
         let line = format!(
             "--watch /m --config {} --ipvs-scheduler wrr --node-ip 192.0.2.1 --zone z --ip-families ipv4 --first-services a/b",
             file.path().display()
         );
         let settings = settings(&line).unwrap();
-        assert_eq!(settings.config.defaults.scheduler.to_string(), "wrr");
-        assert_eq!(settings.config.sync_period, Duration::from_secs(60));
-        let services = &settings.config.services;
+        let services = settings.config.services();
         assert_eq!(
             (&*services.node_name, services.zone.as_deref()),
             ("node-a", Some("z"))
         );
         assert_eq!(services.families, [Family::Ipv4].into());
-        assert_eq!(settings.config.first_services, [ObjectName::new("a", "b")]);
         assert_eq!(settings.healthz, "127.0.0.1:1".parse().ok());
         assert_eq!(settings.file.mode, "ipvs");
+        assert_eq!(settings.config.sync_period(), Duration::from_secs(60));
+        let Config::Ipvs(config) = settings.config else {
+            panic!("{:?}", settings.config)
+        };
+        assert_eq!(config.defaults.scheduler.to_string(), "wrr");
+        assert_eq!(config.first_services, [ObjectName::new("a", "b")]);
+    }
+
+    #[test]
+    fn the_mode_is_that_of_the_flag_or_the_file_and_that_of_kube_proxy_by_default() {
+        let file = file("mode: ipvs\nhostnameOverride: node-a\n");
+        let path = file.path().display();
+        for (line, mode) in [
+            ("--node-name n".to_owned(), "iptables"),
+            ("--node-name n --proxy-mode=".to_owned(), "iptables"),
+            ("--node-name n --proxy-mode ipvs".to_owned(), "ipvs"),
+            (format!("--config {path}"), "ipvs"),
+            (format!("--config {path} --proxy-mode iptables"), "iptables"),
+        ] {
+            let settings = settings(&format!("--watch /m {line}")).unwrap();
+            assert_eq!(settings.file.mode, mode, "{line}");
+            assert_eq!(settings.config.mode().to_string(), mode, "{line}");
+        }
+        let line = "--watch /m --node-name n --iptables-sync-period 10s --iptables-min-sync-period 2s \
+                    --iptables-localhost-nodeports=false --ip-families ipv6";
+        let settings = settings(line).unwrap();
+        let Config::Iptables(config) = settings.config else {
+            panic!("{:?}", settings.config)
+        };
+        assert_eq!(config.sync_period, Duration::from_secs(10));
+        assert_eq!(config.min_sync_period, Duration::from_secs(2));
+        assert!(!config.loopback_node_ports);
+        assert_eq!(config.services.families, [Family::Ipv6].into());
     }
 
     #[test]
@@ -209,12 +232,16 @@ mod tests {
         let settings =
             settings("--watch /m --node-name N --metrics-bind-address none --healthz-bind-address=").unwrap();
         assert_eq!(
-            &*settings.config.services.node_name, "n",
+            &*settings.config.services().node_name,
+            "n",
             "in lower case, as in kube-proxy"
         );
         assert_eq!(settings.healthz, "0.0.0.0:10256".parse().ok());
         assert_eq!(settings.metrics, None);
-        assert_eq!(settings.config.conntrack.min, 131_072);
+        let Config::Iptables(config) = settings.config else {
+            panic!("{:?}", settings.config)
+        };
+        assert_eq!(config.conntrack.min, 131_072);
     }
 
     #[test]
@@ -237,12 +264,13 @@ mod tests {
             error.contains(" --ipvs-exclude-cidrs: must be a valid CIDR"),
             "{error}"
         );
-        let error = settings("--node-name n --ipvs-scheduler nonsense").unwrap_err();
+        let error = settings("--node-name n --proxy-mode ipvs --ipvs-scheduler nonsense").unwrap_err();
         assert!(error.contains("--watch: is missing"), "{error}");
         assert!(error.contains(" --ipvs-scheduler: \"nonsense\""), "{error}");
         let error = settings("--watch /m --proxy-mode nftables").unwrap_err();
         assert!(
-            error.contains("--proxy-mode: \"nftables\" is not supported; supported: ipvs"),
+            error
+                .contains("--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, or empty"),
             "{error}"
         );
         let error = settings("--watch /m --config /nonexistent/c").unwrap_err();

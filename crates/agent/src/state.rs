@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_proxier::Runner;
+use kernlink_proxier::any_mode::{AnyMode, Config};
 use kernlink_proxier::health::{Health, Response, service_health};
-use kernlink_proxier::ipvs_mode::{Config, IpvsMode};
 use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
@@ -19,7 +19,7 @@ pub(crate) struct State {
     families: Vec<Family>,
     metrics: Metrics,
     /// `None` before the first sync may begin, and when the agent ends.
-    pub(crate) runner: Option<Runner<IpvsMode>>,
+    pub(crate) runner: Option<Runner<AnyMode>>,
     /// Whether the kernel has what a sync made, of this process or of a former one.
     pub(crate) is_serving: bool,
     /// The health-check node ports by the address that is listened on.
@@ -36,8 +36,8 @@ impl State {
     /// None in practice, see [`Metrics::new`].
     pub(crate) fn new(config: &Config) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            sync_period: config.sync_period,
-            families: config.services.families.iter().copied().collect(),
+            sync_period: config.sync_period(),
+            families: config.services().families.iter().copied().collect(),
             metrics: Metrics::new()?,
             runner: None,
             is_serving: false,
@@ -77,7 +77,7 @@ impl State {
         self.status().health(self.sync_period)
     }
 
-    fn status(&self) -> Status<IpvsMode> {
+    fn status(&self) -> Status<AnyMode> {
         match &self.runner {
             Some(runner) => runner.status(),
             None => Recorder::new(self.families.iter().copied(), SystemTime::now())

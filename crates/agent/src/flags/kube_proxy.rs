@@ -50,6 +50,13 @@ pub(super) const FLAGS: &[KubeProxyFlag] = &[
     flag("nodeport-addresses", "nodePortAddresses", Form::List),
     flag("masquerade-all", "iptables.masqueradeAll", Form::Bool),
     flag("iptables-masquerade-bit", "iptables.masqueradeBit", Form::Number),
+    flag("iptables-sync-period", "iptables.syncPeriod", Form::Text),
+    flag("iptables-min-sync-period", "iptables.minSyncPeriod", Form::Text),
+    flag(
+        "iptables-localhost-nodeports",
+        "iptables.localhostNodePorts",
+        Form::Bool,
+    ),
     flag("ipvs-scheduler", "ipvs.scheduler", Form::Text),
     flag("ipvs-sync-period", "ipvs.syncPeriod", Form::Text),
     flag("ipvs-min-sync-period", "ipvs.minSyncPeriod", Form::Text),
@@ -132,9 +139,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("profiling", "there is no profiling endpoint"),
     ("feature-gates", "there are no feature gates"),
     ("show-hidden-metrics-for-version", "there are no hidden metrics"),
-    ("iptables-sync-period", NO_IPTABLES_MODE),
-    ("iptables-min-sync-period", NO_IPTABLES_MODE),
-    ("iptables-localhost-nodeports", NO_IPTABLES_MODE),
     ("vmodule", "use --v"),
     ("log-flush-frequency", "the log is not buffered"),
     ("log-text-split-stream", LOG),
@@ -144,7 +148,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 ];
 
 const NO_API_SERVER: &str = "objects come from the folder of --watch, not from an API server";
-const NO_IPTABLES_MODE: &str = "it has no effect in IPVS mode";
 const LOG: &str = "the log is written to standard error";
 
 /// Why a flag of kube-proxy is not supported. `None` if kube-proxy does not have it.

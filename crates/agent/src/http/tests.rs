@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kernlink_proxier::ipvs_mode::{IpvsMode, Kernel, Proxier};
+use kernlink_proxier::any_mode::{AnyMode, Kernel, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Intervals, Runner, Schedule};
 use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
@@ -24,14 +24,21 @@ fn settings(line: &str) -> Settings {
     Settings::new(&flags).unwrap()
 }
 
+/// The options for each mode, iptables by default.
+const MODES: [(&str, &str); 2] = [("", "iptables"), ("--proxy-mode ipvs", "ipvs")];
+
 fn shared() -> Arc<Mutex<State>> {
     Arc::new(Mutex::new(State::new(&settings("").config).unwrap()))
 }
 
 /// The routes of the health and the metrics server.
 fn routes(state: &Arc<Mutex<State>>) -> [Routes; 2] {
+    routes_with("", state)
+}
+
+fn routes_with(line: &str, state: &Arc<Mutex<State>>) -> [Routes; 2] {
     let (sender, _messages) = mpsc::channel();
-    let servers = servers(&settings(""), state, &sender);
+    let servers = servers(&settings(line), state, &sender);
     let routes: Vec<_> = servers.into_iter().map(Server::into_routes).collect();
     routes.try_into().ok().unwrap()
 }
@@ -75,8 +82,8 @@ fn lines(answer: &str) -> Vec<&str> {
 }
 
 /// A runner on fakes, after its first sync.
-fn runner(changes: Vec<Change>) -> Runner<IpvsMode> {
-    let proxier = Proxier::new(settings("").config, Kernel::fake()).unwrap();
+fn runner(line: &str, changes: Vec<Change>) -> Runner<AnyMode> {
+    let proxier = Proxier::with_data_path(&settings(line).config, Kernel::fake()).unwrap();
     let (sender, notices) = mpsc::channel();
     let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
         _ = sender.send(notice);
@@ -90,29 +97,31 @@ fn runner(changes: Vec<Change>) -> Runner<IpvsMode> {
 }
 
 #[test]
-fn health_is_answered_as_by_kube_proxy() {
-    let state = shared();
-    let [health, _] = routes(&state);
-    let address = serve(health);
-    // The kernel was not programmed yet.
-    assert!(get(address, "/healthz").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
-    assert!(get(address, "/livez").starts_with("HTTP/1.1 200 OK\r\n"));
-    state::lock(&state).is_serving = true;
-    state::lock(&state).runner = Some(runner(once::synced(false).collect()));
-    let answer = get(address, "/healthz");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(
-        answer.contains("\r\ncontent-type: application/json\r\n"),
-        "{answer}"
-    );
-    assert!(
-        answer.contains("\r\nx-content-type-options: nosniff\r\n"),
-        "{answer}"
-    );
-    let body = r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#;
-    assert!(answer.contains(body), "{answer}");
-    assert!(!get(address, "/livez").contains("nodeEligible"));
-    assert!(get(address, "/metrics").starts_with("HTTP/1.1 404 Not Found\r\n"));
+fn health_is_answered_as_by_kube_proxy_in_either_mode() {
+    for (line, _) in MODES {
+        let state = shared();
+        let [health, _] = routes_with(line, &state);
+        let address = serve(health);
+        // The kernel was not programmed yet.
+        assert!(get(address, "/healthz").starts_with("HTTP/1.1 503 Service Unavailable\r\n"));
+        assert!(get(address, "/livez").starts_with("HTTP/1.1 200 OK\r\n"));
+        state::lock(&state).is_serving = true;
+        state::lock(&state).runner = Some(runner(line, once::synced(false).collect()));
+        let answer = get(address, "/healthz");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(
+            answer.contains("\r\ncontent-type: application/json\r\n"),
+            "{answer}"
+        );
+        assert!(
+            answer.contains("\r\nx-content-type-options: nosniff\r\n"),
+            "{answer}"
+        );
+        let body = r#""nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":""#;
+        assert!(answer.contains(body), "{answer}");
+        assert!(!get(address, "/livez").contains("nodeEligible"));
+        assert!(get(address, "/metrics").starts_with("HTTP/1.1 404 Not Found\r\n"));
+    }
 }
 
 #[test]
@@ -124,7 +133,7 @@ fn a_node_that_is_leaving_is_not_eligible() {
         changes.extend(once::synced(true));
         let state = shared();
         state::lock(&state).is_serving = true;
-        state::lock(&state).runner = Some(runner(changes));
+        state::lock(&state).runner = Some(runner("", changes));
         let [health, _] = routes(&state);
         let address = serve(health);
         assert!(get(address, "/healthz").starts_with(&format!("HTTP/1.1 {status}\r\n")));
@@ -134,52 +143,61 @@ fn a_node_that_is_leaving_is_not_eligible() {
 
 #[test]
 fn the_metrics_server_answers_mode_health_and_configuration() {
-    let [_, metrics] = routes(&shared());
-    let address = serve(metrics);
-    let mode = get(address, "/proxyMode");
-    let expected = [
-        "HTTP/1.1 200 OK",
-        "connection: close",
-        "content-length: 4",
-        "content-type: text/plain; charset=utf-8",
-        "x-content-type-options: nosniff",
-        "",
-        "ipvs",
-    ];
-    assert_eq!(lines(&mode), expected);
-    assert_eq!(lines(&get(address, "/healthz")).last(), Some(&"ok"));
-    let configuration = get(address, "/configz");
-    let (_, body) = configuration.split_once("\r\n\r\n").unwrap();
-    let body: serde_json::Value = serde_json::from_str(body).unwrap();
-    assert_eq!(body["kubeproxy.config.k8s.io"]["hostnameOverride"], "n");
+    for (line, name) in MODES {
+        let [_, metrics] = routes_with(line, &shared());
+        let address = serve(metrics);
+        let mode = get(address, "/proxyMode");
+        let length = format!("content-length: {}", name.len());
+        let expected = [
+            "HTTP/1.1 200 OK",
+            "connection: close",
+            &length,
+            "content-type: text/plain; charset=utf-8",
+            "x-content-type-options: nosniff",
+            "",
+            name,
+        ];
+        assert_eq!(lines(&mode), expected);
+        assert_eq!(lines(&get(address, "/healthz")).last(), Some(&"ok"));
+        let configuration = get(address, "/configz");
+        let (_, body) = configuration.split_once("\r\n\r\n").unwrap();
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let body = &body["kubeproxy.config.k8s.io"];
+        assert_eq!(
+            (&body["hostnameOverride"], &body["mode"]),
+            (&"n".into(), &name.into())
+        );
+    }
 }
 
 #[test]
-fn metrics_are_those_of_the_runner_and_count_answers() {
-    let state = shared();
-    let [health, metrics] = routes(&state);
-    let (health, metrics) = (serve(health), serve(metrics));
-    // Before the first sync.
-    get(health, "/healthz");
-    let page = get(metrics, "/metrics");
-    assert!(
-        page.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
-        "{page}"
-    );
-    assert!(
-        page.contains("\nkubeproxy_proxy_healthz_total{code=\"503\"} 1\n"),
-        "{page}"
-    );
-    state::lock(&state).is_serving = true;
-    state::lock(&state).runner = Some(runner(once::synced(false).collect()));
-    get(health, "/healthz");
-    let page = get(metrics, "/metrics");
-    assert!(
-        page.contains("\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n"),
-        "{page}"
-    );
-    let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n";
-    assert!(page.contains(syncs), "{page}");
+fn metrics_are_those_of_the_runner_and_count_answers_in_either_mode() {
+    for (line, _) in MODES {
+        let state = shared();
+        let [health, metrics] = routes_with(line, &state);
+        let (health, metrics) = (serve(health), serve(metrics));
+        // Before the first sync.
+        get(health, "/healthz");
+        let page = get(metrics, "/metrics");
+        assert!(
+            page.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\nkubeproxy_proxy_healthz_total{code=\"503\"} 1\n"),
+            "{page}"
+        );
+        state::lock(&state).is_serving = true;
+        state::lock(&state).runner = Some(runner(line, once::synced(false).collect()));
+        get(health, "/healthz");
+        let page = get(metrics, "/metrics");
+        assert!(
+            page.contains("\nkubeproxy_proxy_healthz_total{code=\"200\"} 1\n"),
+            "{page}"
+        );
+        let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1\n";
+        assert!(page.contains(syncs), "{page}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod order;
 mod serving;
 pub mod state;
 pub mod totals;
+mod watch;
 
 use std::time::Instant;
 

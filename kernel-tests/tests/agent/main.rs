@@ -1,4 +1,4 @@
-//! The program `kernlink-agent` in network namespaces of its own.
+//! The program `kernlink-agent` in network namespaces of its own, in IPVS mode unless the module is that of another mode.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,179 +6,18 @@
     reason = "a test fails by panicking"
 )]
 
+mod iptables_mode;
+mod support;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::net::Ipv4Addr;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
+use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, requires, tools, wait};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-/// A folder of manifests, removed at the end.
-struct Manifests(PathBuf);
-
-impl Manifests {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "kernlink-agent-{}-{}",
-            std::process::id(),
-            NUMBER.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    /// Writes a file that becomes visible as a whole.
-    fn replace(&self, name: &str, text: &str) {
-        let temporary = self.0.join(format!(".{name}"));
-        fs::write(&temporary, text).unwrap();
-        fs::rename(temporary, self.0.join(name)).unwrap();
-    }
-}
-
-impl Drop for Manifests {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A Service on port 80 with an EndpointSlice whose endpoints are these pods, on port 8080.
-fn service(name: &str, address: &str, pods: &[u8]) -> String {
-    let endpoints: String = pods
-        .iter()
-        .map(|pod| format!("- addresses: [{}]\n  nodeName: node-a\n", Network::pod_ipv4(*pod)))
-        .collect();
-    format!(
-        "apiVersion: v1
-kind: Service
-metadata: {{name: {name}}}
-spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: {name}-1, labels: {{kubernetes.io/service-name: {name}}}}}
-addressType: IPv4
-ports: [{{port: 8080, name: \"\"}}]
-endpoints:
-{endpoints}---
-"
-    )
-}
-
-/// `kernlink-agent` for a folder, with kube-proxy's defaults except for the connection table, which all namespaces share.
-fn command(manifests: &Path, arguments: &[&str]) -> Command {
-    let mut command = programs::agent();
-    command
-        .args(["--node-name", "node-a", "--watch"])
-        .arg(manifests)
-        .args([
-            "--conntrack-max-per-core",
-            "0",
-            "--conntrack-tcp-timeout-established",
-            "0s",
-        ])
-        .args([
-            "--conntrack-tcp-timeout-close-wait",
-            "0s",
-            "--ipvs-sync-period",
-            "10m",
-        ])
-        .args(arguments);
-    command
-}
-
-/// Runs the program in the namespace of the calling thread until it ends.
-fn run(manifests: &Path, arguments: &[&str]) -> Output {
-    command(manifests, arguments).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-/// An agent that runs. It is killed at the end.
-struct Agent {
-    child: Child,
-    log: Arc<Mutex<String>>,
-}
-
-impl Agent {
-    /// Starts an agent in the namespace of the calling thread.
-    fn start(manifests: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(manifests, arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let errors = BufReader::new(child.stderr.take().unwrap());
-        let log = Arc::new(Mutex::new(String::new()));
-        let writer = Arc::clone(&log);
-        thread::spawn(move || {
-            for line in errors.lines().map_while(Result::ok) {
-                *writer.lock().unwrap() += &format!("{line}\n");
-            }
-        });
-        Self { child, log }
-    }
-
-    fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
-    }
-
-    /// Waits until the log has this text a number of times.
-    fn wait_for(&self, text: &str, times: usize) {
-        wait::until(|| match self.log() {
-            log if log.matches(text).count() >= times => Ok(()),
-            log => Err(format!("{text:?} is not {times} times in the log:\n{log}")),
-        });
-    }
-
-    fn stop(mut self) -> (ExitStatus, String) {
-        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
-        kill(pid, Signal::SIGTERM).unwrap();
-        let status = self.child.wait().unwrap();
-        wait::until(|| match self.log() {
-            log if log.contains("stopped; ") => Ok(()),
-            log => Err(log),
-        });
-        (status, self.log())
-    }
-
-    /// The resident memory in KiB.
-    fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The pod that answers a new connection of the client.
-fn ask(client: &NetNs, address: &str) -> Result<String, String> {
-    let target: SocketAddr = format!("{address}:80").parse().unwrap();
-    let asked = Connection::open(client, Protocol::Tcp, target).and_then(|mut connection| connection.ask());
-    asked
-        .map(|answer| answer.server)
-        .map_err(|error| error.to_string())
-}
+use crate::support::{Agent, Manifests, ask, command, get, run, service, text};
 
 /// Waits until the virtual servers are these, as `ipvsadm -S -n` prints them.
 fn wait_for_servers(expected: &str) {
@@ -362,20 +201,6 @@ fn an_agent_needs_two_capabilities() {
     });
 }
 
-/// The answer to `GET path`, from the namespace of the calling thread.
-fn get(address: &str, path: &str) -> Result<String, String> {
-    let ask = || {
-        let mut stream = TcpStream::connect(address)?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).map(|_| answer)
-    };
-    ask().map_err(|error: std::io::Error| format!("{address}{path}: {error}"))
-}
-
 #[test]
 fn a_node_is_eligible_if_the_kernel_has_virtual_servers_and_the_first_node_object_permits_it() {
     requires!(
@@ -506,8 +331,8 @@ fn invalid_arguments_and_configurations_end_the_program() {
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
         (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
         (
-            &["--proxy-mode", "iptables"],
-            "--proxy-mode: \"iptables\" is not supported; supported: ipvs",
+            &["--proxy-mode", "nftables"],
+            "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, or empty, which means iptables",
         ),
     ] {
         let output = run(&manifests.0, arguments);

@@ -1,0 +1,123 @@
+//! The agent in iptables mode, with the legacy and the nft tools. It needs no IPVS.
+
+use std::fs;
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{requires, tools, wait};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::support::{Agent, Manifests, ask, get, run, service, text};
+
+const MODE: &[&str] = &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"];
+
+/// The tools of iptables: what `iptables` is on the host, and another variant.
+const MULTI: [&str; 2] = ["iptables-legacy", "iptables-nft"];
+
+/// Makes a variant the default of the host, for the calling thread and the programs that it starts.
+fn choose(variant: &str) {
+    let is_file = |folder: &&str| fs::exists(format!("{folder}/{variant}")).unwrap_or(false);
+    let folder = ["/usr/sbin", "/sbin"].into_iter().find(is_file).unwrap();
+    let chosen = fs::canonicalize(format!("{folder}/{variant}")).unwrap();
+    let default = fs::canonicalize(format!("{folder}/iptables")).unwrap();
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS).unwrap();
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    if chosen != default {
+        mount(Some(&chosen), &default, none, MsFlags::MS_BIND, none).unwrap();
+    }
+    // The lock file of the legacy tools is that of the whole host.
+    mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+}
+
+/// The rules of table `nat`.
+fn rules() -> String {
+    tools::run("iptables-save", &["-t", "nat"]).unwrap()
+}
+
+fn wait_for_answer(network: &Network, address: &str, pod: &str) {
+    wait::until(|| match ask(&network.client, address)? {
+        answer if answer == pod => Ok(()),
+        other => Err(other),
+    });
+}
+
+#[test]
+fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() {
+    requires!(Feature::Iptables);
+    for variant in MULTI {
+        let network = Network::new(2);
+        let _servers = network.serve(Protocol::Tcp, 8080);
+        let manifests = Manifests::new();
+        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+        network.node.run(|| {
+            choose(variant);
+            let version = tools::run("iptables", &["--version"]).unwrap();
+            let expected = if variant == "iptables-nft" {
+                "nf_tables"
+            } else {
+                "legacy"
+            };
+            assert!(version.contains(expected), "{version}");
+
+            let agent = Agent::start(&manifests.0, MODE);
+            agent.wait_for(" synced done=", 1);
+            assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
+            let mode = get("127.0.0.1:10249", "/proxyMode").unwrap();
+            assert!(mode.ends_with("\r\n\r\niptables"), "{mode}");
+            wait::until(|| match get("127.0.0.1:10256", "/healthz")? {
+                answer if answer.starts_with("HTTP/1.1 200 OK\r\n") => Ok(()),
+                answer => Err(answer),
+            });
+
+            // A new Service, a changed one, and one that is deleted.
+            manifests.replace("b.yaml", &service("b", "10.96.0.2", &[0]));
+            wait_for_answer(&network, "10.96.0.2", "pod0");
+            manifests.replace("a.yaml", &service("a", "10.96.0.1", &[1]));
+            wait_for_answer(&network, "10.96.0.1", "pod1");
+            fs::remove_file(manifests.0.join("b.yaml")).unwrap();
+            wait::until(|| match rules() {
+                rules if rules.contains("default/b") => Err(rules),
+                _ => Ok(()),
+            });
+            assert!(ask(&network.client, "10.96.0.2").is_err());
+            // What another program removes is repaired, although the period is ten minutes.
+            tools::run("iptables", &["-t", "nat", "-F"]).unwrap();
+            wait::until(|| ask(&network.client, "10.96.0.1"));
+            let page = get("127.0.0.1:10249", "/metrics").unwrap();
+            let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} ";
+            assert!(page.contains(syncs), "{page}");
+
+            // The end of the agent changes nothing.
+            let before = rules();
+            let (status, log) = agent.stop();
+            assert!(status.success(), "{log}");
+            assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+            assert!(before.contains("default/a"), "{before}");
+            let plan = run(&manifests.0, &[MODE, &["--dry-run"]].concat());
+            assert_eq!(text(&plan), "# nothing to do\n");
+
+            // IPVS mode is not used: no set, no link.
+            assert!(!tools::ip_addresses().contains("kube-ipvs0"));
+
+            // What is not known at the start is not deleted.
+            manifests.replace("b.yaml", "kind: [");
+            let agent = Agent::start(&manifests.0, MODE);
+            agent.wait_for("nothing is synced: some objects of the folder are not known", 1);
+            assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+            fs::remove_file(manifests.0.join("b.yaml")).unwrap();
+            fs::remove_file(manifests.0.join("a.yaml")).unwrap();
+            manifests.replace("c.yaml", &service("c", "10.96.0.3", &[0]));
+            wait_for_answer(&network, "10.96.0.3", "pod0");
+            agent.stop();
+
+            // One sync, with all Services.
+            manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+            let once = run(&manifests.0, &[MODE, &["--once"]].concat());
+            assert!(once.status.success(), "{}", text(&once));
+            wait_for_answer(&network, "10.96.0.1", "pod0");
+            assert_eq!(ask(&network.client, "10.96.0.3").unwrap(), "pod0");
+        });
+    }
+}
