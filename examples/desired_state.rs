@@ -2,8 +2,11 @@
 //! and `sysctl`. No kernel is read or changed.
 //!
 //! ```sh
-//! cargo run --example desired_state -- --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
+//! cargo run --example desired_state -- --mode iptables --node-name node-a --node-ip 192.0.2.1 --cluster-cidr 10.244.0.0/16 web.yaml
 //! ```
+//!
+//! Without `--mode`, the mode is that of the configuration file; one without a mode selects iptables, as in kube-proxy. Without a file it is
+//! ipvs. The listings of iptables mode are `iptables.txt`, `ip6tables.txt`, `jumps.txt` and `sysctl.txt`.
 //!
 //! Two folders written with `--output-dir` can be compared with `diff -r`.
 
@@ -15,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use kernlink_kubernetes::kube_proxy_config;
+use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::ipvs_mode::{Config, KernelRelease, State, config::LocalDetection};
+use kernlink_proxier::ipvs_mode::KernelRelease;
+use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::services::address::{parse_address, parse_net};
-use kernlink_proxier::services::{Event, Family, InterfaceAddress, Services, SourceId};
+use kernlink_proxier::services::{self, Event, Family, InterfaceAddress, Services, SourceId};
+use kernlink_proxier::{iptables_mode, ipvs_mode};
 
 const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,ADDRESS]] [OPTION]... FILE...
 
@@ -30,6 +35,8 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --zone ZONE                  its zone; default: that of its Node object
   --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0
   --config FILE                a KubeProxyConfiguration
+  --mode MODE                  ipvs or iptables; default: that of the configuration, which is iptables if it is empty or
+                               missing there; ipvs without a configuration
   --kernel-version VERSION     default: this machine's
   --cpus N                     default: this machine's
   --output-dir DIRECTORY       write one file for each listing; default: all to standard output
@@ -68,7 +75,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let kernel = options.kernel()?;
     let processors = options.processors()?;
 
-    let mut services = Services::new(config.services.clone());
+    let mut services = Services::new(config.services().clone());
     services.set_interface_addresses(addresses);
     let mut reported: Vec<Event> = Vec::new();
     for change in objects.into_changes_without_missing() {
@@ -76,24 +83,27 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     services.update();
     let changes = services.take_changes();
-    let mut state = State::new(&config);
-    reported.extend(state.compile(&services, &changes));
+    let mut files: Vec<(&str, String)> = match &config {
+        Config::Ipvs(config) => {
+            let mut state = ipvs_mode::State::new(config);
+            reported.extend(state.compile(&services, &changes));
+            owned(state.listings(kernel, processors).files())
+        }
+        Config::Iptables(config) => {
+            let mut state = iptables_mode::State::new(config);
+            reported.extend(state.compile(&services, &changes));
+            owned(state.listings(processors).files())
+        }
+    };
     reported.extend(services.events());
     reported.sort();
     reported.dedup();
     warnings.extend(reported.iter().map(ToString::to_string));
+    let events = warnings.into_iter().map(|warning| warning + "\n").collect();
+    files.push(("events.txt", events));
 
-    let mut events = warnings.join("\n");
-    if !events.is_empty() {
-        events.push('\n');
-    }
-    let listings = state.listings(kernel, processors);
-    let files = listings
-        .files()
-        .into_iter()
-        .chain([("events.txt", events.as_str())]);
     match options.one("--output-dir") {
-        Some(directory) => write(Path::new(directory), files),
+        Some(directory) => write(Path::new(directory), &files),
         None => {
             let mut out = std::io::stdout().lock();
             files
@@ -104,13 +114,50 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-fn write<'a>(directory: &Path, files: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), String> {
+fn owned<const N: usize>(files: [(&'static str, &str); N]) -> Vec<(&'static str, String)> {
+    files.map(|(name, text)| (name, text.to_owned())).into()
+}
+
+fn write(directory: &Path, files: &[(&str, String)]) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     for (name, text) in files {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// The configuration of one of the modes.
+enum Config {
+    Ipvs(ipvs_mode::Config),
+    Iptables(iptables_mode::Config),
+}
+
+impl Config {
+    /// The configuration in a file of kube-proxy for one of the modes.
+    fn from_file(mode: &str, file: &KubeProxyConfiguration) -> Result<Self, String> {
+        let config = match mode {
+            "ipvs" => ipvs_mode::Config::from_kube_proxy(file).map(Self::Ipvs),
+            "iptables" => iptables_mode::Config::from_kube_proxy(file).map(Self::Iptables),
+            _ => return Err(format!("mode: {mode:?} is not supported; supported: iptables, ipvs")),
+        };
+        config.map_err(|error| error.to_string())
+    }
+
+    fn services(&self) -> &services::Config {
+        match self {
+            Self::Ipvs(config) => &config.services,
+            Self::Iptables(config) => &config.services,
+        }
+    }
+
+    /// What both modes have.
+    fn common_mut(&mut self) -> (&mut services::Config, &mut LocalDetection) {
+        match self {
+            Self::Ipvs(config) => (&mut config.services, &mut config.local_detection),
+            Self::Iptables(config) => (&mut config.services, &mut config.local_detection),
+        }
+    }
 }
 
 /// The command line.
@@ -144,7 +191,7 @@ impl Options {
             let value = value
                 .or_else(|| arguments.next())
                 .ok_or_else(|| format!("{name} requires a value"))?;
-            if value.is_empty() && matches!(name.as_str(), "--output-dir" | "--config") {
+            if value.is_empty() && matches!(name.as_str(), "--output-dir" | "--config" | "--mode") {
                 return Err(format!("{name} must not be empty"));
             }
             if options.values.insert(name.clone(), value).is_some() {
@@ -169,33 +216,37 @@ impl Options {
     }
 
     fn config(&self, warnings: &mut Vec<String>) -> Result<Config, String> {
+        let mode = self.one("--mode");
         let mut config = match self.one("--config") {
-            None => Config::new(""),
+            None => Config::from_file(mode.unwrap_or("ipvs"), &KubeProxyConfiguration::default())?,
             Some(file) => {
                 let text = read_file(Path::new(file))?;
                 let read = kube_proxy_config::read(file, &text).map_err(|error| error.to_string())?;
                 warnings.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
-                Config::from_kube_proxy(&read).map_err(|error| format!("{file}: {error}"))?
+                let of_file = Some(&*read.mode).filter(|mode| !mode.is_empty());
+                let mode = mode.or(of_file).unwrap_or("iptables");
+                Config::from_file(mode, &read).map_err(|error| format!("{file}: {error}"))?
             }
         };
+        let (services, local_detection) = config.common_mut();
         if let Some(name) = self.one("--node-name") {
             // Lower case, like the value of kube-proxy's `--hostname-override`.
-            config.services.node_name = name.trim().to_lowercase().into();
+            services.node_name = name.trim().to_lowercase().into();
         }
-        if config.services.node_name.is_empty() {
+        if services.node_name.is_empty() {
             return Err(format!("--node-name is required\n{USAGE}"));
         }
-        config.services.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
-        if !config.services.node_ips.is_empty() {
+        services.node_ips = self.list("--node-ip", "an IP address", parse_address)?;
+        if !services.node_ips.is_empty() {
             // The option takes precedence over `bindAddress`.
-            config.services.bind_address = None;
+            services.bind_address = None;
         }
-        config.services.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
-        config.services.zone = self.one("--zone").map(Into::into);
+        services.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
+        services.zone = self.one("--zone").map(Into::into);
         let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
         for (name, networks) in [
             ("--cluster-cidr", &cluster),
-            ("--pod-cidr", &config.services.pod_cidrs),
+            ("--pod-cidr", &services.pod_cidrs),
         ] {
             for family in Family::ALL {
                 if networks
@@ -210,7 +261,7 @@ impl Options {
                 }
             }
         }
-        if let LocalDetection::ClusterCidr(configured) = &mut config.local_detection
+        if let LocalDetection::ClusterCidr(configured) = local_detection
             && self.one("--cluster-cidr").is_some()
         {
             *configured = cluster;
@@ -241,12 +292,12 @@ impl Options {
                 Some(InterfaceAddress::new(interface, parse_address(address)?))
             });
         }
-        let mut addresses: Vec<IpAddr> = config.services.node_ips.clone();
+        let mut addresses: Vec<IpAddr> = config.services().node_ips.clone();
         if addresses.is_empty() {
             let own = objects
                 .nodes
                 .iter()
-                .filter(|node| *node.name.name == *config.services.node_name);
+                .filter(|node| *node.name.name == *config.services().node_name);
             addresses.extend(
                 own.flat_map(|node| &node.addresses)
                     .map(|address| address.address),
