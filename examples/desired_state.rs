@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -33,7 +33,8 @@ const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,A
   --cluster-cidr C[,C6]        the networks of all pods
   --pod-cidr C[,C6]            the networks of this node's pods; default: those of its Node object
   --zone ZONE                  its zone; default: that of its Node object
-  --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0
+  --node-addresses IFACE=A,... the addresses on its interfaces, without prefix length; default: its addresses, on eth0; 127.0.0.1
+                               and ::1 on lo are added unless addresses on lo are given
   --config FILE                a KubeProxyConfiguration
   --mode MODE                  ipvs or iptables; default: that of the configuration, which is iptables if it is empty or
                                missing there; ipvs without a configuration
@@ -71,7 +72,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let config = options.config(&mut warnings)?;
     let objects = options.objects()?;
     warnings.extend(objects.errors.iter().map(|error| format!("{error}")));
-    let addresses = options.interface_addresses(&config, &objects)?;
+    let addresses = options.interface_addresses(config.services(), &objects)?;
     let kernel = options.kernel()?;
     let processors = options.processors()?;
 
@@ -139,7 +140,11 @@ impl Config {
         let config = match mode {
             "ipvs" => ipvs_mode::Config::from_kube_proxy(file).map(Self::Ipvs),
             "iptables" => iptables_mode::Config::from_kube_proxy(file).map(Self::Iptables),
-            _ => return Err(format!("mode: {mode:?} is not supported; supported: iptables, ipvs")),
+            _ => {
+                return Err(format!(
+                    "mode: {mode:?} is not supported; supported: iptables, ipvs"
+                ));
+            }
         };
         config.map_err(|error| error.to_string())
     }
@@ -244,10 +249,7 @@ impl Options {
         services.pod_cidrs = self.list("--pod-cidr", "a network such as 10.244.1.0/24", parse_net)?;
         services.zone = self.one("--zone").map(Into::into);
         let cluster = self.list("--cluster-cidr", "a network such as 10.244.0.0/16", parse_net)?;
-        for (name, networks) in [
-            ("--cluster-cidr", &cluster),
-            ("--pod-cidr", &services.pod_cidrs),
-        ] {
+        for (name, networks) in [("--cluster-cidr", &cluster), ("--pod-cidr", &services.pod_cidrs)] {
             for family in Family::ALL {
                 if networks
                     .iter()
@@ -280,33 +282,40 @@ impl Options {
         Ok(objects)
     }
 
-    /// The addresses of the node's interfaces: those of `--node-addresses`; without it the node's addresses, on `eth0`.
+    /// The addresses of the node's interfaces: those of `--node-addresses`; without it the node's addresses, on `eth0`. Those of `lo`, which
+    /// every node has, need not be given.
     fn interface_addresses(
         &self,
-        config: &Config,
+        config: &services::Config,
         objects: &Objects,
     ) -> Result<Vec<InterfaceAddress>, String> {
-        if self.one("--node-addresses").is_some() {
-            return self.list("--node-addresses", "INTERFACE=ADDRESS", |part| {
+        let mut addresses = if self.one("--node-addresses").is_some() {
+            self.list("--node-addresses", "INTERFACE=ADDRESS", |part| {
                 let (interface, address) = part.split_once('=')?;
                 Some(InterfaceAddress::new(interface, parse_address(address)?))
-            });
+            })?
+        } else {
+            let mut addresses: Vec<IpAddr> = config.node_ips.clone();
+            if addresses.is_empty() {
+                let own = objects
+                    .nodes
+                    .iter()
+                    .filter(|node| *node.name.name == *config.node_name);
+                addresses.extend(
+                    own.flat_map(|node| &node.addresses)
+                        .map(|address| address.address),
+                );
+            }
+            addresses
+                .into_iter()
+                .map(|address| InterfaceAddress::new("eth0", address))
+                .collect()
+        };
+        if addresses.iter().all(|address| *address.interface != *"lo") {
+            let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            addresses.extend(loopback.map(|address| InterfaceAddress::new("lo", address)));
         }
-        let mut addresses: Vec<IpAddr> = config.services().node_ips.clone();
-        if addresses.is_empty() {
-            let own = objects
-                .nodes
-                .iter()
-                .filter(|node| *node.name.name == *config.services().node_name);
-            addresses.extend(
-                own.flat_map(|node| &node.addresses)
-                    .map(|address| address.address),
-            );
-        }
-        Ok(addresses
-            .into_iter()
-            .map(|address| InterfaceAddress::new("eth0", address))
-            .collect())
+        Ok(addresses)
     }
 
     fn kernel(&self) -> Result<KernelRelease, String> {

@@ -1,10 +1,13 @@
 //! Reads Kubernetes manifests, programs a kernel, and sends requests to every virtual IP.
 //!
-//! `cargo run --example demo [-- FILE...]`
+//! `cargo run --example demo [-- [--mode MODE] FILE...]`
 //!
-//! As root on a kernel with IPVS, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a
-//! server for every endpoint (`traffic.rs`), programs the node's kernel, and sends requests. Nothing outside these namespaces changes. On
-//! other hosts it prints the plan and executes it on the in-memory kernel.
+//! As root, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a server for every endpoint
+//! (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
+//! requests again. Nothing outside these namespaces changes, and the kernel removes them when the program ends, however it ends.
+//!
+//! In mode iptables any Linux kernel will do. In mode ipvs, the default, on a host without IPVS or without root, it prints the plan and
+//! executes it on the in-memory kernel.
 
 /// Like `println!`, but ends the program if the reader of its output is gone (`demo | head`).
 macro_rules! print_line {
@@ -15,29 +18,36 @@ macro_rules! print_line {
     };
 }
 
+mod mode;
 mod network;
 mod traffic;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use kernlink_kubernetes::manifest::{self, Objects};
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, config::Conntrack};
+use kernlink_proxier::Proxier;
+use kernlink_proxier::iptables_mode::IptablesMode;
+use kernlink_proxier::ipvs_mode::{self, IpvsMode};
 use kernlink_proxier::services::{
     Change, EndpointSlice, Frontend, ObjectChange, Protocol, SourceId, TrafficPolicy,
 };
 
-use network::{Namespace, Network};
+use mode::{Mode, Usable};
+use network::Network;
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
-const USAGE: &str = "usage: demo [FILE]...
+const USAGE: &str = "usage: demo [--mode MODE] [FILE]...
 
-Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests).
-Needs root and a kernel with IPVS; otherwise an in-memory kernel is used.";
+Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests), in network namespaces
+that it creates and that end with it.
+
+  --mode iptables  needs root
+  --mode ipvs      the default; needs root and a kernel with IPVS, otherwise an in-memory kernel is used";
 
 fn main() -> ExitCode {
     match run() {
@@ -52,34 +62,49 @@ fn main() -> ExitCode {
 
 /// Returns whether every operation and every request succeeded.
 fn run() -> Result<bool> {
-    let files: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
-    if let Some(option) = files
-        .iter()
-        .find(|file| file.as_os_str().as_encoded_bytes().starts_with(b"-"))
-    {
-        if option.as_os_str() == "--help" || option.as_os_str() == "-h" {
-            print_line!("{USAGE}");
-            return Ok(true);
+    let mut mode = "ipvs".to_owned();
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut arguments = std::env::args_os().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--help" | "-h") => {
+                print_line!("{USAGE}");
+                return Ok(true);
+            }
+            Some("--mode") => {
+                let value = arguments.next().and_then(|value| value.into_string().ok());
+                mode = value.with_context(|| format!("--mode requires a value\n{USAGE}"))?;
+            }
+            Some(option) if option.starts_with("--mode=") => {
+                mode = option.trim_start_matches("--mode=").to_owned();
+            }
+            _ if argument.as_encoded_bytes().starts_with(b"-") => {
+                bail!("unknown option {}\n{USAGE}", argument.display());
+            }
+            _ => files.push(argument.into()),
         }
-        bail!("unknown option {}\n{USAGE}", option.display());
     }
-    let objects = read(files)?;
-    match open_kernel() {
-        Ok(node) => on_kernel(&node, objects),
-        Err(error) => {
-            print_line!("Using an in-memory kernel; the running kernel cannot be used: {error:#}.");
-            print_line!(
-                "`cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
-            );
-            in_memory(objects)
+    match mode.as_str() {
+        "iptables" => {
+            let usable = mode::usable::<IptablesMode>()?;
+            on_kernel(usable, read(files)?)
         }
+        "ipvs" => {
+            let objects = read(files)?;
+            match mode::usable::<IpvsMode>() {
+                Ok(usable) => on_kernel(usable, objects),
+                Err(error) => {
+                    print_line!("Using an in-memory kernel; the running kernel cannot be used: {error:#}.");
+                    print_line!(
+                        "`cargo run --example demo -- --mode iptables` needs no IPVS;\n\
+                         `cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
+                    );
+                    in_memory(objects)
+                }
+            }
+        }
+        _ => bail!("unknown mode {mode:?}; known: iptables, ipvs"),
     }
-}
-
-/// Checks, in a network namespace of its own, that the kernel has what the proxier needs.
-fn open_kernel() -> Result<Network> {
-    Namespace::new()?.run(|| Ok(Kernel::open().map(drop)?))?;
-    Network::new()
 }
 
 /// Reads the manifests. Invalid objects are reported and skipped.
@@ -101,20 +126,8 @@ fn read(mut files: Vec<PathBuf>) -> Result<Objects> {
     Ok(objects)
 }
 
-/// kube-proxy's defaults, except for the connection table, which all network namespaces share and which stays as it is.
-fn config() -> Config {
-    let mut config = Config::new("node-a");
-    config.conntrack = Conntrack {
-        max_per_core: 0,
-        tcp_established: Duration::ZERO,
-        tcp_close_wait: Duration::ZERO,
-        ..Conntrack::default()
-    };
-    config
-}
-
-fn proxier(kernel: Kernel, objects: Objects) -> Result<Proxier> {
-    let mut proxier = Proxier::new(config(), kernel)?;
+fn proxier<M: Mode>(config: &M::Config, kernel: M::Kernel, objects: Objects) -> Result<Proxier<M>> {
+    let mut proxier = Proxier::with_data_path(config, kernel)?;
     // The kernel holds nothing yet, so nothing is deleted because of an object that could not be read.
     for change in objects.into_changes_without_missing() {
         for event in proxier.change(SOURCE, change) {
@@ -133,7 +146,7 @@ fn proxier(kernel: Kernel, objects: Objects) -> Result<Proxier> {
 }
 
 /// Executes a sync and returns whether every operation succeeded.
-fn sync(proxier: &mut Proxier) -> Result<bool> {
+fn sync<M: Mode>(proxier: &mut Proxier<M>) -> Result<bool> {
     let start = Instant::now();
     let synced = proxier.sync(start)?;
     for event in &synced.events {
@@ -147,22 +160,24 @@ fn sync(proxier: &mut Proxier) -> Result<bool> {
 }
 
 fn in_memory(objects: Objects) -> Result<bool> {
-    let mut proxier = proxier(Kernel::fake(), objects)?;
+    let (config, kernel) = (IpvsMode::config(), ipvs_mode::Kernel::fake());
+    let mut proxier = proxier::<IpvsMode>(&config, kernel, objects)?;
     print_line!("\nThe plan, as commands:\n\n{}", proxier.plan(Instant::now())?);
     let first = sync(&mut proxier)?;
-    print_kernel(&mut proxier)?;
+    IpvsMode::print_kernel(&mut proxier)?;
     print_line!("\nThe same manifests again:");
     Ok(sync(&mut proxier)? && first)
 }
 
-fn on_kernel(network: &Network, objects: Objects) -> Result<bool> {
+fn on_kernel<M: Mode>(usable: Usable<M>, objects: Objects) -> Result<bool> {
+    let network = &Network::new(usable.has_ipv6)?;
     let slices = objects.endpoint_slices.clone();
     let servers = traffic::start_servers(network, &slices)?;
     print_line!("Two pods serve {servers} endpoints; a client is outside the node.");
     network.node.enter()?;
-    let mut proxier = proxier(Kernel::open()?, objects)?;
+    let mut proxier = proxier::<M>(&usable.config, M::open()?, objects)?;
     let mut success = sync(&mut proxier)?;
-    print_kernel(&mut proxier)?;
+    M::print_kernel(&mut proxier)?;
 
     print_line!("\n{REQUESTS} requests from the client to each virtual IP, each on a connection of its own:");
     success &= send_requests(network, &proxier)?;
@@ -183,25 +198,8 @@ fn on_kernel(network: &Network, objects: Objects) -> Result<bool> {
     Ok(send_requests(network, &proxier)? && success)
 }
 
-/// Prints what the kernel holds, read back.
-fn print_kernel(proxier: &mut Proxier) -> Result<()> {
-    let kernel = proxier.kernel_mut();
-    print_line!("\nVirtual servers and real servers (ipvsadm -S -n):");
-    for (virtual_server, real_servers) in kernel.ipvs.list_all()? {
-        print_line!("  {virtual_server}");
-        for real_server in real_servers {
-            print_line!("  -a {} {real_server}", virtual_server.key);
-        }
-    }
-    print_line!("Entries of sets (ipset list):");
-    for set in kernel.sets.list()?.iter().filter(|set| !set.entries.is_empty()) {
-        print_line!("  {}: {}", set.header.set.name, set.entries.len());
-    }
-    Ok(())
-}
-
 /// Sends requests to every frontend that the client can use, and returns whether all were answered.
-fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
+fn send_requests<M: Mode>(network: &Network, proxier: &Proxier<M>) -> Result<bool> {
     let mut frontends: Vec<_> = proxier.services().frontends().collect();
     frontends.sort_by_key(|frontend| frontend.key);
     let mut failed = 0;
@@ -226,7 +224,10 @@ fn send_requests(network: &Network, proxier: &Proxier) -> Result<bool> {
 }
 
 /// The changes that remove an endpoint from a service port that has others. `None` if there is no such port.
-fn without_endpoint(proxier: &Proxier, slices: &[EndpointSlice]) -> Option<(IpAddr, Vec<Change>)> {
+fn without_endpoint<M: Mode>(
+    proxier: &Proxier<M>,
+    slices: &[EndpointSlice],
+) -> Option<(IpAddr, Vec<Change>)> {
     let ports = proxier
         .services()
         .ports()

@@ -44,6 +44,7 @@ impl Namespace {
 }
 
 pub(crate) struct Network {
+    pub(crate) has_ipv6: bool,
     pub(crate) node: Namespace,
     pub(crate) client: Namespace,
     pub(crate) pods: [Namespace; 2],
@@ -51,22 +52,58 @@ pub(crate) struct Network {
 
 impl Network {
     /// The client is 192.0.2.2 and 2001:db8::2; the links between node and pods have addresses that no endpoint has.
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(has_ipv6: bool) -> Result<Self> {
         let network = Self {
+            has_ipv6,
             node: Namespace::new()?,
             client: Namespace::new()?,
             pods: [Namespace::new()?, Namespace::new()?],
         };
         network.node.run(|| {
             set_sysctl("net/ipv4/ip_forward", "1")?;
-            set_sysctl("net/ipv6/conf/all/forwarding", "1")
+            if has_ipv6 {
+                set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
+            }
+            Ok(())
         })?;
-        join(&network.node, "client", &network.client, "192.0.2", "2001:db8:")?;
+        network.join("client", &network.client, "192.0.2", "2001:db8:")?;
         for (number, pod) in network.pods.iter().enumerate() {
             let (v4, v6) = pod_prefixes(number);
-            join(&network.node, &format!("pod{number}"), pod, &v4, &v6)?;
+            network.join(&format!("pod{number}"), pod, &v4, &v6)?;
         }
         Ok(network)
+    }
+
+    /// Joins the node and another namespace. The node has the first address of each prefix and is the gateway of the other.
+    fn join(&self, device: &str, other: &Namespace, v4: &str, v6: &str) -> Result<()> {
+        let peer = other.0.try_clone()?;
+        self.node.run(|| {
+            // `ip` opens the namespace by its path, which names a file of this process.
+            let path = format!(
+                "/proc/{}/fd/{}",
+                std::process::id(),
+                std::os::fd::AsRawFd::as_raw_fd(&peer)
+            );
+            ip(&format!(
+                "link add {device} type veth peer name eth0 netns {path}"
+            ))?;
+            ip(&format!("link set {device} up"))?;
+            ip(&format!("address add {v4}.1/24 dev {device}"))
+        })?;
+        other.run(|| {
+            ip("link set eth0 up")?;
+            ip(&format!("address add {v4}.2/24 dev eth0"))?;
+            ip(&format!("route add default via {v4}.1"))
+        })?;
+        if !self.has_ipv6 {
+            return Ok(());
+        }
+        self.node
+            .run(|| ip(&format!("address add {v6}:1/64 dev {device} nodad")))?;
+        other.run(|| {
+            ip(&format!("address add {v6}:2/64 dev eth0 nodad"))?;
+            ip(&format!("route add default via {v6}:1"))
+        })
     }
 
     /// Gives an endpoint's address to a pod, and the node a route to it.
@@ -76,12 +113,13 @@ impl Network {
             .get(pod)
             .ok_or_else(|| anyhow!("there is no pod {pod}"))?;
         let (v4, v6) = pod_prefixes(pod);
-        let (length, gateway) = if address.is_ipv4() {
-            (32, format!("{v4}.2"))
+        let (length, option, gateway) = if address.is_ipv4() {
+            (32, "", format!("{v4}.2"))
         } else {
-            (128, format!("{v6}:2"))
+            // Without duplicate address detection, during which no server can be bound to the address.
+            (128, " nodad", format!("{v6}:2"))
         };
-        namespace.run(|| ip(&format!("address replace {address}/{length} dev lo")))?;
+        namespace.run(|| ip(&format!("address replace {address}/{length} dev lo{option}")))?;
         self.node
             .run(|| ip(&format!("route replace {address}/{length} via {gateway}")))
     }
@@ -103,32 +141,6 @@ pub(crate) fn is_routable(address: IpAddr) -> bool {
 
 fn pod_prefixes(pod: usize) -> (String, String) {
     (format!("198.18.{pod}"), format!("2001:db8:{}:", pod + 1))
-}
-
-/// Joins the node and another namespace. The node has the first address of each prefix and is the gateway of the other.
-fn join(node: &Namespace, device: &str, other: &Namespace, v4: &str, v6: &str) -> Result<()> {
-    let peer = other.0.try_clone()?;
-    node.run(|| {
-        // `ip` opens the namespace by its path, which names a file of this process.
-        let path = format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            std::os::fd::AsRawFd::as_raw_fd(&peer)
-        );
-        ip(&format!(
-            "link add {device} type veth peer name eth0 netns {path}"
-        ))?;
-        ip(&format!("link set {device} up"))?;
-        ip(&format!("address add {v4}.1/24 dev {device}"))?;
-        ip(&format!("address add {v6}:1/64 dev {device} nodad"))
-    })?;
-    other.run(|| {
-        ip("link set eth0 up")?;
-        ip(&format!("address add {v4}.2/24 dev eth0"))?;
-        ip(&format!("address add {v6}:2/64 dev eth0 nodad"))?;
-        ip(&format!("route add default via {v4}.1"))?;
-        ip(&format!("route add default via {v6}:1"))
-    })
 }
 
 fn set_sysctl(name: &str, value: &str) -> Result<()> {

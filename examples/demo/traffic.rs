@@ -27,6 +27,9 @@ pub(crate) fn start_servers(network: &Network, slices: &[EndpointSlice]) -> Resu
             .filter(|endpoint| endpoint.conditions.ready)
         {
             let address = endpoint.address;
+            if address.is_ipv6() && !network.has_ipv6 {
+                continue;
+            }
             if !is_routable(address) {
                 print_line!("No server for the endpoint {address}: the address is not routable.");
                 continue;

@@ -1,11 +1,15 @@
 //! The programs of `examples/`, as `cargo build --examples` made them.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{programs, requires, tools, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Runs an example in the network namespace of the calling thread. Panics if it fails.
 fn run(example: &str, arguments: &[&str]) -> String {
@@ -189,6 +193,13 @@ fn desired_state_prints_listings() {
     let arguments = ["--node-name", "node-a", "--node-ip", "192.0.2.1", &manifests()];
     let printed = run("desired_state", &arguments);
     assert!(printed.contains("-A -t 10.96.0.1:443 -s rr"), "{printed}");
+    let printed = run(
+        "desired_state",
+        &[&["--mode", "iptables"], &arguments[..]].concat(),
+    );
+    let rule = "-A KUBE-SERVICES -m comment --comment \"default/kubernetes:https cluster IP\" -m tcp -p tcp -d 10.96.0.1 \
+                --dport 443 -j KUBE-SVC-NPX46M4PTMTKRN6Y\n";
+    assert!(printed.contains(rule), "{printed}");
 }
 
 #[test]
@@ -205,4 +216,109 @@ fn the_demo_sends_requests_through_the_kernel() {
         panic!("the demo does not use this kernel:\n{printed}");
     }
     assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
+}
+
+/// The endpoints that answered requests to a frontend, in the output of the demo.
+fn servers<'a>(printed: &'a str, frontend: &str) -> Vec<&'a str> {
+    let lines = printed
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(frontend));
+    let answers = lines.flat_map(|line| line.trim_start_matches(": ").split(", "));
+    answers
+        .map(|answer| answer.split(' ').next().unwrap_or_default())
+        .collect()
+}
+
+#[test]
+fn the_demo_balances_requests_in_iptables_mode_and_changes_nothing_outside() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let (links, addresses) = (tools::must("ip", &["link"]), tools::ip_addresses());
+        let printed = run("demo", &["--mode", "iptables"]);
+        assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
+        assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");
+        let (before, after) = printed
+            .split_once(" is removed:")
+            .unwrap_or_else(|| panic!("{printed}"));
+        let frontend = "shop/web:http 10.96.12.80:80/TCP";
+        assert_eq!(
+            servers(before, frontend),
+            ["10.244.1.20:8080", "10.244.2.20:8080", "10.244.2.21:8080"],
+            "{printed}"
+        );
+        let removed = before.rsplit(' ').next().unwrap_or_default();
+        assert_eq!(removed, "10.244.1.20", "{printed}");
+        assert_eq!(
+            servers(after, frontend),
+            ["10.244.2.20:8080", "10.244.2.21:8080"],
+            "{printed}"
+        );
+        assert_eq!(tools::must("ip", &["link"]), links);
+        assert_eq!(tools::ip_addresses(), addresses);
+        let rules = tools::must("iptables-save", &[]);
+        assert!(!rules.contains("KUBE-"), "{rules}");
+    });
+}
+
+#[test]
+fn the_demo_leaves_nothing_behind_if_a_signal_ends_it() {
+    requires!(Feature::Iptables);
+    NetNs::new().run(|| {
+        let mut child = programs::example("demo")
+            .args(["--mode", "iptables"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("start demo: {error}"));
+        let output = child.stdout.take().map(BufReader::new);
+        let mut lines = output.into_iter().flat_map(BufRead::lines).map_while(Result::ok);
+        // Its namespaces exist, and its rules are written.
+        assert!(
+            lines.any(|line| line.starts_with("Sync: ")),
+            "the demo ended: {:?}",
+            child.wait_with_output()
+        );
+        let namespaces = namespaces_of(child.id());
+        assert!(namespaces.len() >= 2, "{namespaces:?}");
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        // Ctrl-C has the same effect, but a shell may start its background processes with SIGINT ignored.
+        kill(pid, Signal::SIGTERM).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGTERM as i32), "{status}");
+        // No process is left in one of its namespaces; without one the kernel removes them.
+        let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        wait::until(|| {
+            let left = processes().filter(|pid| {
+                let of_process = namespaces_of(*pid);
+                of_process
+                    .iter()
+                    .any(|namespace| *namespace != own && namespaces.contains(namespace))
+            });
+            match left.collect::<Vec<_>>()[..] {
+                [] => Ok(()),
+                ref left => Err(format!("processes {left:?} are left")),
+            }
+        });
+        let links = tools::must("ip", &["-o", "link"]);
+        assert_eq!(links.lines().count(), 1, "{links}");
+    });
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The network namespaces of the threads of a process. Empty if it ended.
+fn namespaces_of(pid: u32) -> Vec<PathBuf> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut namespaces: Vec<PathBuf> = threads
+        .filter_map(|thread| std::fs::read_link(thread.path().join("ns/net")).ok())
+        .collect();
+    namespaces.sort();
+    namespaces.dedup();
+    namespaces
 }
