@@ -1,4 +1,4 @@
-//! Compares the desired state of iptables mode with what kube-proxy 1.36.3 wrote: `tests/oracle_iptables` has 15 fixtures, see its README.
+//! Compares the desired state of iptables mode with what kube-proxy 1.36.3 wrote: `tests/oracle_iptables` has 19 fixtures, see its README.
 #![cfg(feature = "kubernetes")]
 #![allow(
     clippy::unwrap_used,
@@ -9,12 +9,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kernlink_kubernetes::{kube_proxy_config, manifest};
 use kernlink_proxier::iptables_mode::{Config, Listings, State};
-use kernlink_services::{InterfaceAddress, Services, SourceId};
+use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, InterfaceAddress, ObjectChange, ObjectName, Port,
+    Service, Services, SourceId,
+};
 
 /// The addresses of the node of the fixtures.
 const ADDRESSES: [(&str, &str); 7] = [
@@ -56,6 +60,7 @@ fn fixtures() -> Vec<String> {
     names
 }
 
+/// The configuration of a fixture, with the facts of its Node.
 fn config(fixture: &str) -> Config {
     let path = folder("oracle_iptables").join(fixture).join("config.yaml");
     let file = kube_proxy_config::read(&path.display().to_string(), &read(&path)).unwrap();
@@ -123,11 +128,13 @@ fn by_chain(text: &str) -> BTreeMap<String, Vec<String>> {
             rules.sort_by_key(|rule| {
                 let comment = rule.split_once("--comment ").map_or("", |(_, comment)| comment);
                 let label = comment.trim_start_matches('"').split([' ', '"']).next();
-                (
-                    rule.contains("must be the last rule"),
-                    label.unwrap_or_default().to_owned(),
-                )
+                let is_last = rule.contains("must be the last rule");
+                // The addresses that accept node ports are in random order in kube-proxy.
+                let address = if is_last { rule.clone() } else { String::new() };
+                (is_last, label.unwrap_or_default().to_owned(), address)
             });
+            // kube-proxy writes two rules for an address that a Service lists twice.
+            rules.dedup();
         }
     }
     chains
@@ -173,7 +180,7 @@ fn compare(fixture: &str, listings: &Listings) -> Vec<String> {
 #[test]
 fn the_desired_state_of_every_fixture_equals_that_of_kube_proxy() {
     let fixtures = fixtures();
-    assert_eq!(fixtures.len(), 15);
+    assert_eq!(fixtures.len(), 19);
     let differences: Vec<String> = fixtures
         .iter()
         .flat_map(|fixture| compare(fixture, &listings(fixture)))
@@ -184,4 +191,63 @@ fn the_desired_state_of_every_fixture_equals_that_of_kube_proxy() {
         differences.len(),
         differences.join("\n")
     );
+}
+
+/// The IPv4 and IPv6 rules for a Service with a number of endpoints in each family, all but one of which are not ready.
+fn rules_with(endpoints: [u32; 2]) -> [String; 2] {
+    let config = Config::new("node-a");
+    let mut services = Services::new(config.services.clone());
+    let name = ObjectName::new("default", "web");
+    let mut service = Service::new(name.clone()).with_port(Port::new("http", 80));
+    service.cluster_ip = "10.96.0.9".to_owned();
+    service.cluster_ips = vec!["10.96.0.9".to_owned(), "fd00:10:96::9".to_owned()];
+    service.ip_families = Family::ALL.to_vec();
+    let slices = Family::ALL.map(|family| {
+        let slice = EndpointSlice::new(
+            ObjectName::new("default", format!("web-{family}")),
+            name.name.clone(),
+            family,
+        );
+        let slice = slice.with_port(EndpointPort::new("http", 8_080));
+        (1..=endpoints[family.index()]).fold(slice, |slice, number| {
+            let address: IpAddr = match family {
+                Family::Ipv4 => Ipv4Addr::from_bits(0x0af4_0000 + number).into(),
+                Family::Ipv6 => Ipv6Addr::from_bits(0xfd00_0010_0244 << 80 | u128::from(number)).into(),
+            };
+            let mut endpoint = Endpoint::new(address);
+            endpoint.conditions.ready = number == 1;
+            endpoint.conditions.serving = number == 1;
+            slice.with_endpoint(endpoint)
+        })
+    });
+    for change in [
+        Change::Services(ObjectChange::ReplaceAll(vec![service])),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(slices.into())),
+    ] {
+        services.change(SourceId(0), change);
+    }
+    services.update();
+    let changes = services.take_changes();
+    let mut state = State::new(&config);
+    state.compile(&services, &changes);
+    let listings = state.listings(4);
+    [listings.iptables, listings.ip6tables]
+}
+
+#[test]
+fn rules_of_endpoints_have_comments_up_to_a_thousand_endpoints_of_the_family_ready_or_not() {
+    // The comments in the chains of the Service and of its only ready endpoint.
+    let comments = |text: &String| {
+        assert_eq!(text.matches("-j DNAT").count(), 1, "{text}");
+        let of_endpoint = |line: &&str| line.contains("KUBE-SEP-") && line.contains("--comment");
+        text.lines().filter(of_endpoint).count()
+    };
+    for (endpoints, expected) in [
+        ([1_000, 1_000], [3, 3]),
+        ([1_001, 1_000], [0, 3]),
+        ([1, 1_001], [3, 0]),
+    ] {
+        let rules = rules_with(endpoints);
+        assert_eq!(rules.each_ref().map(comments), expected, "{endpoints:?}");
+    }
 }

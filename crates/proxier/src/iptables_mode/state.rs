@@ -24,7 +24,7 @@ use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::plan::Subject;
 use crate::table::Table;
 
-/// Above this number of endpoints of all Services, rules of endpoints have no comments, as in kube-proxy.
+/// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.
 const MOST_ENDPOINTS_WITH_COMMENTS: usize = 1000;
 
 /// A rule of a service port in a chain that all service ports share: its normal form, as `iptables-save` prints it.
@@ -60,10 +60,10 @@ pub struct State {
     pub(super) touched: BTreeMap<Key, Vec<Touched>>,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
-    /// The number of endpoints of all service ports.
-    endpoints: usize,
-    /// Whether rules of endpoints have comments.
-    has_comments: bool,
+    /// The number of endpoints of all service ports, by family.
+    endpoints: [usize; 2],
+    /// Whether rules of endpoints have comments, by family.
+    has_comments: [bool; 2],
     /// Whether all service ports are to be compiled again.
     is_outdated: bool,
     /// The time of the plan or sync in progress, or of the last one.
@@ -141,8 +141,8 @@ impl State {
             refused: BTreeSet::new(),
             touched: BTreeMap::new(),
             ports: Vec::new(),
-            endpoints: 0,
-            has_comments: true,
+            endpoints: [0; 2],
+            has_comments: [true; 2],
             is_outdated: false,
             now: None,
             changes_fixed: false,
@@ -243,15 +243,11 @@ impl State {
         }
         let mut ids: Vec<ServicePortId> = changes.ports.clone();
         for id in &ids {
-            let endpoints = services.port(*id).map_or(0, |port| {
-                port.endpoints.cluster.len().max(port.endpoints.local.len())
-            });
-            let before = self
-                .port_mut(*id)
-                .map(|port| std::mem::replace(&mut port.endpoints, endpoints));
-            self.endpoints = (self.endpoints + endpoints).saturating_sub(before.unwrap_or(0));
+            self.count_endpoints(*id, services);
         }
-        let has_comments = self.endpoints <= MOST_ENDPOINTS_WITH_COMMENTS;
+        let has_comments = self
+            .endpoints
+            .map(|endpoints| endpoints <= MOST_ENDPOINTS_WITH_COMMENTS);
         if has_comments != self.has_comments {
             self.has_comments = has_comments;
             self.is_outdated = true;
@@ -283,6 +279,22 @@ impl State {
         self.ports.get_mut(index)
     }
 
+    /// Brings the numbers of endpoints up to date with a service port, before it is compiled.
+    fn count_endpoints(&mut self, id: ServicePortId, services: &Services) {
+        let now = services
+            .port(id)
+            .map(|port| (port.key.family, port.endpoint_count));
+        let Some(place) = self.port_mut(id) else { return };
+        let before = place.family.map(|family| (family, place.endpoints));
+        place.endpoints = now.map_or(0, |(_, endpoints)| endpoints);
+        if let Some((family, endpoints)) = now {
+            self.endpoints[family.index()] += endpoints;
+        }
+        if let Some((family, endpoints)) = before {
+            self.endpoints[family.index()] = self.endpoints[family.index()].saturating_sub(endpoints);
+        }
+    }
+
     fn compile_port(&mut self, id: ServicePortId, services: &Services) {
         let mut now = PortObjects::default();
         let mut compiled = Compiled::default();
@@ -294,7 +306,7 @@ impl State {
                 config: &config,
                 pod_cidr,
                 counters: self.counters,
-                has_comments: self.has_comments,
+                has_comments: self.has_comments[family.index()],
             };
             compiled = compile(port, services.owned_frontends(id), &inputs);
             now = PortObjects {

@@ -76,6 +76,7 @@ impl Model {
                 local: chosen(&choice.local),
                 has_any: choice.has_any,
             },
+            endpoint_count: endpoints.len(),
             local_endpoints: endpoints
                 .iter()
                 .filter(|e| e.is_local)

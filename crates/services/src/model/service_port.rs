@@ -29,6 +29,8 @@ pub struct ServicePort {
     pub external_policy: TrafficPolicy,
     /// The endpoints, by traffic policy.
     pub endpoints: ChosenEndpoints,
+    /// The number of all endpoints, chosen or not, ready or not.
+    pub endpoint_count: usize,
     /// All endpoints on this node, ready or not, sorted, each once: pods that may reach themselves through the Service (hairpin).
     pub local_endpoints: Vec<(IpAddr, u16)>,
     /// The health-check node port of the Service.
