@@ -1,4 +1,4 @@
-//! The cluster of the benchmark: Services with ten endpoints each, `default/kubernetes`, and `kube-system/kube-dns`.
+//! The cluster of benchmarks of whole syncs: Services with ten endpoints each, `default/kubernetes`, and `kube-system/kube-dns`.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -6,38 +6,43 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_kubernetes::manifest;
-use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
+use kernlink_proxier::netfilter::{Conntrack, LocalDetection};
 use kernlink_proxier::services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Protocol, Service,
     SourceId,
 };
+use kernlink_proxier::{DataPath, Proxier, iptables_mode, ipvs_mode};
 
 use crate::Result;
 
-pub(crate) const ENDPOINTS: u32 = 10;
+/// The number of endpoints of a Service.
+pub const ENDPOINTS: u32 = 10;
 const SOURCE: SourceId = SourceId(0);
 /// The number of nodes that run endpoints. One in a hundred endpoints is on this node.
 const NODES: u32 = 100;
 
-/// The address of this node, and that of the API server.
-pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-pub(crate) const API_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
-pub(crate) const API_SERVER_PORT: u16 = 6_443;
+/// The address of this node.
+pub const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The address of the API server.
+pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+/// The port of the API server.
+pub const API_SERVER_PORT: u16 = 6_443;
 /// The cluster IP and port of `default/kubernetes`.
-pub(crate) const KUBERNETES: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 1), 443);
+pub const KUBERNETES: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 1), 443);
 
 /// A cluster with a number of Services in addition to the two of the system.
-pub(crate) struct Cluster {
+#[derive(Clone, Debug)]
+pub struct Cluster {
     /// The number of Services.
-    pub(crate) size: u32,
+    pub size: u32,
     services: Vec<Service>,
     slices: Vec<EndpointSlice>,
 }
 
 impl Cluster {
     /// The objects of the cluster.
-    pub(crate) fn new(size: u32) -> Self {
+    #[must_use]
+    pub fn new(size: u32) -> Self {
         let mut cluster = Self {
             size,
             services: Vec::new(),
@@ -95,7 +100,7 @@ impl Cluster {
     }
 
     /// The time to parse manifests of the same objects.
-    pub(crate) fn parse_manifests(&self) -> Result<Duration> {
+    pub fn parse_manifests(&self) -> Result<Duration> {
         let text = self.manifests()?;
         let start = Instant::now();
         let objects = manifest::read("cluster", &text);
@@ -176,18 +181,20 @@ ports:
     }
 
     /// The number of virtual servers: one for each Service, one for `default/kubernetes`, and two for `kube-system/kube-dns`.
-    pub(crate) fn virtual_servers(&self) -> usize {
+    #[must_use]
+    pub fn virtual_servers(&self) -> usize {
         self.size as usize + 3
     }
 
     /// The number of virtual IPs.
-    pub(crate) fn virtual_ips(&self) -> usize {
+    #[must_use]
+    pub fn virtual_ips(&self) -> usize {
         self.size as usize + 2
     }
 
     /// A proxier with the complete model, before its first sync.
-    pub(crate) fn proxier(&self, kernel: Kernel) -> Result<Proxier> {
-        let mut proxier = Proxier::new(config()?, kernel)?;
+    pub fn proxier<M: DataPath>(&self, config: &M::Config, kernel: M::Kernel) -> Result<Proxier<M>> {
+        let mut proxier = Proxier::with_data_path(config, kernel)?;
         for change in [
             Change::Services(ObjectChange::ReplaceAll(self.services.clone())),
             Change::Services(ObjectChange::Synced),
@@ -199,9 +206,22 @@ ports:
         Ok(proxier)
     }
 
+    /// For many Services with one cluster IP and one port: its endpoints with another address instead of one of them, and the former ones.
+    #[must_use]
+    pub fn replacements(&self) -> Vec<[EndpointSlice; 2]> {
+        let changes = self.changes(Place::OtherNode).into_iter();
+        let changes = changes.enumerate().map(|(number, [mut without, slice])| {
+            // Beyond the addresses of all pods.
+            without.endpoints.push(pod(0x0080_0000 + number as u32));
+            [without, slice]
+        });
+        changes.collect()
+    }
+
     /// For many Services with one cluster IP and one port: its endpoints without one, which is on this node or on another one, and all of
     /// them.
-    pub(crate) fn changes(&self, place: Place) -> Vec<[EndpointSlice; 2]> {
+    #[must_use]
+    pub fn changes(&self, place: Place) -> Vec<[EndpointSlice; 2]> {
         let node: Arc<str> = NODE_NAME.into();
         let mut changes = Vec::new();
         for slice in &self.slices {
@@ -228,12 +248,15 @@ ports:
 
 /// Where an endpoint is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// On this node.
     ThisNode,
+    /// On any other node.
     OtherNode,
 }
 
-pub(crate) fn change(proxier: &mut Proxier, slice: EndpointSlice) {
+/// Replaces a slice of a proxier.
+pub fn change<M: DataPath>(proxier: &mut Proxier<M>, slice: EndpointSlice) {
     proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
 }
 
@@ -241,16 +264,33 @@ const NODE_NAME: &str = "node-0";
 /// The namespace of all Services but the two of the system.
 const NAMESPACE: &str = "shop";
 
-fn config() -> Result<Config> {
-    let mut config = Config::new(NODE_NAME);
-    // All namespaces share the sysctls of connection tracking.
-    config.conntrack = Conntrack {
+/// All namespaces share the sysctls of connection tracking.
+fn conntrack() -> Conntrack {
+    Conntrack {
         max_per_core: 0,
         tcp_established: Duration::ZERO,
         tcp_close_wait: Duration::ZERO,
         ..Conntrack::default()
-    };
-    config.local_detection = LocalDetection::ClusterCidr(vec!["11.0.0.0/8".parse()?]);
+    }
+}
+
+fn local_detection() -> Result<LocalDetection> {
+    Ok(LocalDetection::ClusterCidr(vec!["11.0.0.0/8".parse()?]))
+}
+
+/// The configuration of the node in IPVS mode.
+pub fn ipvs_config() -> Result<ipvs_mode::Config> {
+    let mut config = ipvs_mode::Config::new(NODE_NAME);
+    config.conntrack = conntrack();
+    config.local_detection = local_detection()?;
+    Ok(config)
+}
+
+/// The configuration of the node in iptables mode.
+pub fn iptables_config() -> Result<iptables_mode::Config> {
+    let mut config = iptables_mode::Config::new(NODE_NAME);
+    config.conntrack = conntrack();
+    config.local_detection = local_detection()?;
     Ok(config)
 }
 

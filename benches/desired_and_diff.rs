@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::figure;
-use kernlink_kernel_tests::programs;
+use kernlink_benches::memory::{child, of_child, peak_kib};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier, State};
 use kernlink_proxier::services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, InterfaceAddress, ObjectChange, ObjectName, Port,
@@ -69,7 +69,7 @@ fn main() -> Result<(), String> {
     drop(proxiers);
     let size = 10_000;
     for (name, variable) in [("peak_mib", BUILD_CHILD), ("first_sync_peak_mib", SYNC_CHILD)] {
-        let mib = peak_of_child(variable, size)? / 1_024.0;
+        let mib = of_child(variable, size)? / 1_024.0;
         figure(&format!("proxier.{name}.{size}x{ENDPOINTS}"), mib, "MiB")?;
     }
     Ok(())
@@ -101,15 +101,6 @@ fn processor_time() -> Result<Duration, String> {
                 .map_err(|error| error.to_string())
         })
         .sum()
-}
-
-/// The number of Services in the environment variable of a child process. `None` if this process is not such a child.
-fn child(variable: &str) -> Result<Option<u32>, String> {
-    let Ok(size) = std::env::var(variable) else {
-        return Ok(None);
-    };
-    let size = size.parse().map_err(|error| format!("{variable}: {error}"))?;
-    Ok(Some(size))
 }
 
 /// Prints the figure `proxier.NAME_50000_over_1000`: the ratio of the median times of the same work at both sizes.
@@ -278,28 +269,4 @@ fn sync(proxier: &mut Proxier, steps: usize) -> Result<Duration, String> {
             synced.plan.len()
         ))
     }
-}
-
-fn peak_of_child(variable: &str, size: u32) -> Result<f64, String> {
-    let output = programs::this_program()
-        .env(variable, size.to_string())
-        .output()
-        .map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim()
-        .parse()
-        .map_err(|_| format!("invalid output of the child process: {text:?}"))
-}
-
-/// The peak memory of this process, in KiB.
-fn peak_kib() -> Result<u64, String> {
-    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .ok_or("no VmHWM")?;
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .map_err(|error| format!("{line:?}: {error}"))
 }

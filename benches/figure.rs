@@ -1,4 +1,4 @@
-//! Prints figures and measures times, for all benchmarks. See `benches/README.md`.
+//! Prints figures and measures times.
 
 use std::{
     env,

@@ -1,28 +1,26 @@
 //! Whole syncs in the kernel, compared with a replay of what they send and read: from an empty kernel, without changes, and after the
 //! change of one endpoint. Each in its own network namespaces, because earlier tables of a namespace make later ones slower.
 
-mod cluster;
 mod kernel;
 mod probe;
 mod replay;
 mod tools;
 mod trace;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use kernlink_benches::figure;
+use kernlink_benches::cluster::{self, Cluster, ENDPOINTS, Place, change};
+use kernlink_benches::recorded::{Entry, Record};
+use kernlink_benches::runs::{fastest, in_new_namespace, median, ratio};
+use kernlink_benches::{Result, figure};
 use kernlink_ipvs::Ipvs;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_proxier::ipvs_mode::{Proxier, Synced};
 
-use crate::cluster::{Cluster, ENDPOINTS, Place, change};
-use crate::kernel::{Entry, Record};
+use crate::kernel::open_kernel;
 use crate::probe::ApiServer;
 use crate::replay::Replay;
 use crate::trace::{Trace, next_part, traced};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The environment variable with the number of Services for a traced process.
 const TRACED: &str = "KERNLINK_BENCH_TRACED_SYNC";
@@ -73,7 +71,7 @@ fn main() -> Result<()> {
 /// The traced process: a first sync, a full pass, and the removal of an endpoint on this node and of one on another node.
 fn run_traced(size: u32) -> Result<()> {
     let cluster = Cluster::new(size);
-    let mut proxier = cluster.proxier(Record::default().open_kernel()?)?;
+    let mut proxier = proxier(cluster, &Record::default())?;
     next_part();
     let cold = proxier.sync(Instant::now())?;
     next_part();
@@ -101,7 +99,7 @@ fn cold_syncs(cluster: &Cluster, trace: &Trace) -> Result<()> {
     for _ in 0..COLD_RUNS {
         let (time, entries) = in_new_namespace(|_| {
             let record = Record::default();
-            let mut proxier = cluster.proxier(record.open_kernel()?)?;
+            let mut proxier = proxier(cluster, &record)?;
             record.take();
             let time = sync(&mut proxier)?;
             check_kernel(cluster)?;
@@ -135,7 +133,7 @@ fn full_passes(cluster: &Cluster, trace: &Trace) -> Result<()> {
     let (mut times, mut floors) = (Vec::new(), Vec::new());
     in_new_namespace(|_| {
         let record = Record::default();
-        let mut proxier = cluster.proxier(record.open_kernel()?)?;
+        let mut proxier = proxier(cluster, &record)?;
         sync(&mut proxier)?;
         // The first run is a warm-up.
         for run in 0..=PASSES {
@@ -177,7 +175,7 @@ fn first_service(cluster: &Cluster) -> Result<()> {
     for _ in 0..COLD_RUNS {
         let (whole, first) = in_new_namespace(|node| {
             let server = ApiServer::new(node)?;
-            let mut proxier = cluster.proxier(Record::default().open_kernel()?)?;
+            let mut proxier = proxier(cluster, &Record::default())?;
             server.first_answer(|| sync(&mut proxier))
         })?;
         println!("first sync {whole:.2?}, default/kubernetes answers after {first:.2?}");
@@ -218,9 +216,9 @@ fn one_change(small: &Cluster, large: &Cluster) -> Result<()> {
     for cluster in clusters {
         let namespace = NetNs::new();
         let proxier = namespace.run(|| {
-            let mut proxier = cluster.proxier(Record::default().open_kernel()?)?;
+            let mut proxier = proxier(cluster, &Record::default())?;
             sync(&mut proxier)?;
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(proxier)
+            Result::Ok(proxier)
         })?;
         let changes = cluster.changes(Place::OtherNode);
         let every = changes.len() / CHANGED;
@@ -249,6 +247,11 @@ fn one_change(small: &Cluster, large: &Cluster) -> Result<()> {
         figure(&name, ratio(of_large, of_small), "ratio")?;
     }
     Ok(())
+}
+
+/// A proxier with the complete model, before its first sync.
+fn proxier(cluster: &Cluster, record: &Record) -> Result<Proxier> {
+    cluster.proxier(&cluster::ipvs_config()?, open_kernel(record)?)
 }
 
 /// The time of a sync, all of whose steps must succeed.
@@ -313,28 +316,4 @@ fn print_processes(entries: &[Entry]) {
             println!("  {} {}", invocation.program, invocation.arguments.join(" "));
         }
     }
-}
-
-/// Runs `work` in a new network namespace and drops the namespace.
-fn in_new_namespace<T: Send>(work: impl FnOnce(&NetNs) -> Result<T> + Send) -> Result<T> {
-    let namespace = NetNs::new();
-    let result = namespace.run(|| work(&namespace));
-    drop(namespace);
-    // The kernel deletes the namespace in the background, which would slow down the next case.
-    thread::sleep(Duration::from_millis(1500));
-    result
-}
-
-/// The work is the same in all runs, so the fastest run is the one that other load of the machine affected least.
-fn fastest(times: &[Duration]) -> Result<Duration> {
-    Ok(times.iter().min().copied().ok_or("no runs")?)
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn ratio(one: Duration, other: Duration) -> f64 {
-    one.as_secs_f64() / other.as_secs_f64()
 }

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kernlink_benches::Result;
+use kernlink_benches::cluster::{API_SERVER, API_SERVER_PORT, KUBERNETES, NODE};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
-
-use crate::Result;
-use crate::cluster::{API_SERVER, API_SERVER_PORT, KUBERNETES, NODE};
 
 /// A host with an API server, connected to a node.
 pub(crate) struct ApiServer {

@@ -3,12 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use kernlink_benches::Result;
+use kernlink_benches::recorded::Entry;
 use kernlink_iptables_restore::{Invocation, Runner};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::Result;
-use crate::kernel::Entry;
 use crate::tools::Tools;
 use crate::trace::{Event, Trace, messages};
 

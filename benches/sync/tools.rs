@@ -4,10 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use kernlink_benches::Result;
 use kernlink_iptables_restore::{Client, LocalRunner, Runner};
 use kernlink_kernel_tests::programs;
-
-use crate::Result;
 
 /// The tools that the proxier starts: names of one program or two.
 const TOOLS: [&str; 6] = [

@@ -5,10 +5,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use kernlink_benches::Result;
 use kernlink_kernel_tests::programs;
 use nix::unistd::{Pid, getpgid};
-
-use crate::Result;
 
 /// What one part of a traced program did.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,274 @@
+//! Syncs of iptables mode on the running kernel, compared with the tool that they use: a first sync, and the change of one endpoint, with
+//! 1 000 to 10 000 Services of ten endpoints each, with the legacy and the nft tools, each in its own network namespaces.
+//!
+//! Needs root and the tools of both variants.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kernlink_benches::cluster::{self, Cluster, ENDPOINTS, change};
+use kernlink_benches::memory::{child, of_child, peak_kib, resident_kib};
+use kernlink_benches::recorded::{Entry, Record};
+use kernlink_benches::runs::{fastest, in_new_namespace, median, ratio};
+use kernlink_benches::{Result, figure};
+use kernlink_iptables_restore::{Client, Invocation, LocalRunner, Runner, Variant};
+use kernlink_proxier::iptables_mode::{Kernel, Proxier};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+const SIZES: [u32; 3] = [1_000, 5_000, 10_000];
+/// The number of first syncs and of their floors.
+const COLD_RUNS: usize = 3;
+/// The number of Services of which an endpoint is replaced and restored.
+const CHANGED: usize = 15;
+/// The environment variable with the number of Services for a process that prints its resident memory.
+const RESIDENT: &str = "KERNLINK_BENCH_RESIDENT";
+
+fn main() -> Result<()> {
+    if let Some(size) = child(RESIDENT)? {
+        return print_resident(size);
+    }
+    for variant in [Variant::Nft, Variant::Legacy] {
+        let mut changes = Vec::new();
+        for size in SIZES {
+            let cluster = Cluster::new(size);
+            first_syncs(variant, &cluster)?;
+            changes.push(one_change(variant, &cluster)?);
+        }
+        if let [small, .., large] = &changes[..] {
+            let [of_few, .., of_many] = SIZES;
+            let growth = |name: &str, large: Duration, small: Duration| {
+                let name = format!("iptables_mode.{name}_{of_many}_over_{of_few}.{variant}");
+                figure(&name, ratio(large, small), "ratio")
+            };
+            growth("one_change", large.sync, small.sync)?;
+            growth("restore", large.restore, small.restore)?;
+        }
+    }
+    let [.., size] = SIZES;
+    let mib = of_child(RESIDENT, size)? / 1_024.0;
+    figure(
+        &format!("iptables_mode.resident_mib.{size}x{ENDPOINTS}"),
+        mib,
+        "MiB",
+    )?;
+    Ok(())
+}
+
+/// First syncs on an empty kernel, and a bare `iptables-restore` of everything that they write, for each family.
+fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
+    let name = format!("{variant}.{}x{ENDPOINTS}", cluster.size);
+    let (mut times, mut floors) = (Vec::new(), Vec::new());
+    let mut written = 0;
+    for _ in 0..COLD_RUNS {
+        let (time, entries) = in_new_namespace(|_| {
+            let record = Record::default();
+            let mut proxier = proxier(variant, cluster, &record)?;
+            let time = sync(&mut proxier, None)?;
+            Ok((time, record.take()))
+        })?;
+        times.push(time);
+        let restores = restores(entries);
+        written = restores.len();
+        let whole = merged(&restores)?;
+        floors.push(in_new_namespace(|_| {
+            let start = Instant::now();
+            for restore in whole {
+                run(restore)?;
+            }
+            Ok(start.elapsed())
+        })?);
+    }
+    println!(
+        "{name}: first sync {times:.2?} with {written} restores; one restore for each family {floors:.2?}"
+    );
+    figure(
+        &format!("iptables_mode.cold_over_restore.{name}"),
+        ratio(fastest(&times)?, fastest(&floors)?),
+        "ratio",
+    )?;
+    Ok(())
+}
+
+/// The median times of the change of one endpoint.
+struct Change {
+    sync: Duration,
+    restore: Duration,
+}
+
+/// Replaces an endpoint of many Services, and restores it. Then the same inputs are passed to the tool without the proxier: the kernel is in
+/// the same state, and ends in the same state.
+fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
+    let name = format!("{variant}.{}x{ENDPOINTS}", cluster.size);
+    let (mut syncs, mut floors) = (Vec::new(), Vec::new());
+    let (mut user, mut system) = (Vec::new(), Vec::new());
+    in_new_namespace(|_| {
+        let record = Record::default();
+        let mut proxier = proxier(variant, cluster, &record)?;
+        sync(&mut proxier, None)?;
+        let changes = cluster.replacements();
+        let every = changes.len() / CHANGED;
+        for pair in changes.into_iter().step_by(every).take(CHANGED) {
+            record.take();
+            for slice in pair {
+                let start = Instant::now();
+                change(&mut proxier, slice);
+                let changed = start.elapsed();
+                syncs.push(changed + sync(&mut proxier, Some(1))?);
+            }
+            for restore in restores(record.take()) {
+                let before = tool_times()?;
+                let start = Instant::now();
+                run(restore)?;
+                floors.push(start.elapsed());
+                let after = tool_times()?;
+                user.push(after[0].saturating_sub(before[0]));
+                system.push(after[1].saturating_sub(before[1]));
+            }
+        }
+        if syncs.len() != floors.len() {
+            return Err(format!("{} changes wrote {} inputs", syncs.len(), floors.len()).into());
+        }
+        proxier.resync();
+        sync(&mut proxier, Some(0))?;
+        Ok(())
+    })?;
+    let (sync, restore) = (median(syncs), median(floors));
+    println!(
+        "{name}: one endpoint changed {sync:.2?}, the same input {restore:.2?}, of which processor time of the tool {:.2?} in user \
+         space, {:.2?} in the kernel",
+        median(user),
+        median(system)
+    );
+    figure(
+        &format!("iptables_mode.one_change_over_restore.{name}"),
+        ratio(sync, restore),
+        "ratio",
+    )?;
+    figure(
+        &format!("iptables_mode.one_change_ms.{name}"),
+        sync.as_secs_f64() * 1e3,
+        "ms",
+    )?;
+    Ok(Change { sync, restore })
+}
+
+/// The child process: prints its resident memory after a first sync and the change of an endpoint, in KiB.
+fn print_resident(size: u32) -> Result<()> {
+    let kib = in_new_namespace(|_| {
+        let cluster = Cluster::new(size);
+        let record = Record::default();
+        let mut proxier = proxier(Variant::Nft, &cluster, &record)?;
+        let [changed, _] = cluster.replacements().pop().ok_or("no endpoint to replace")?;
+        drop(cluster);
+        sync(&mut proxier, None)?;
+        record.take();
+        change(&mut proxier, changed);
+        sync(&mut proxier, Some(1))?;
+        eprintln!("peak during the first sync: {} MiB", peak_kib()? / 1_024);
+        Ok(resident_kib()?)
+    })?;
+    println!("{kib}");
+    Ok(())
+}
+
+/// A proxier on the calling thread's network namespace with the complete model, before its first sync.
+fn proxier(variant: Variant, cluster: &Cluster, record: &Record) -> Result<Proxier> {
+    let mut kernel = Kernel::open()?;
+    // Of its own: other programs on this machine may hold the common one.
+    let lock = PathBuf::from(format!("/dev/shm/kernlink-bench-{}.lock", std::process::id()));
+    let client = Client::with_runner(record.runner(LocalRunner::new()))
+        .with_variant(variant)
+        .with_timeout(Duration::from_secs(600))
+        .with_lock_file(lock);
+    kernel.rules = Box::new(client);
+    cluster.proxier(&cluster::iptables_config()?, kernel)
+}
+
+/// The time of a sync, all of whose steps must succeed; with a number, it must have as many.
+fn sync(proxier: &mut Proxier, steps: Option<usize>) -> Result<Duration> {
+    let start = Instant::now();
+    let synced = proxier.sync(start)?;
+    let time = start.elapsed();
+    if !synced.is_success() || steps.is_some_and(|steps| synced.plan.len() != steps) {
+        let text = synced.to_string();
+        let lines: Vec<&str> = text.lines().take(5).collect();
+        return Err(format!("a sync of {} steps: {}", synced.plan.len(), lines.join("\n")).into());
+    }
+    Ok(time)
+}
+
+/// The recorded processes that write.
+fn restores(entries: Vec<Entry>) -> Vec<Invocation> {
+    let processes = entries.into_iter().filter_map(|entry| match entry {
+        Entry::Process(invocation) => Some(invocation),
+        Entry::WriteSysctl(_) | Entry::ReadSysctl(_) => None,
+    });
+    processes
+        .filter(|invocation| !invocation.stdin.is_empty())
+        .collect()
+}
+
+/// The lines of a table: chains and rules.
+#[derive(Default)]
+struct TableLines {
+    chains: String,
+    rules: String,
+}
+
+/// The same lines as input of one process for each family: for each table all chains, then all rules, in order.
+fn merged(restores: &[Invocation]) -> Result<Vec<Invocation>> {
+    let mut merged: Vec<(Invocation, BTreeMap<&str, TableLines>)> = Vec::new();
+    for restore in restores {
+        let text = std::str::from_utf8(&restore.stdin)?;
+        let position = merged.iter().position(|(of, _)| of.program == restore.program);
+        let position = position.unwrap_or_else(|| {
+            merged.push((restore.clone(), BTreeMap::new()));
+            merged.len() - 1
+        });
+        let (_, tables) = merged.get_mut(position).ok_or("no such process")?;
+        let mut table = None;
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = Some(tables.entry(name).or_default());
+            } else if !line.starts_with('#') && line != "COMMIT" {
+                let lines = table.as_mut().ok_or_else(|| format!("line {line:?}"))?;
+                let part = if line.starts_with(':') {
+                    &mut lines.chains
+                } else {
+                    &mut lines.rules
+                };
+                part.push_str(line);
+                part.push('\n');
+            }
+        }
+    }
+    let inputs = merged.into_iter().map(|(invocation, tables)| Invocation {
+        stdin: tables
+            .into_iter()
+            .map(|(table, TableLines { chains, rules })| format!("*{table}\n{chains}{rules}COMMIT\n"))
+            .collect::<String>()
+            .into_bytes(),
+        ..invocation
+    });
+    Ok(inputs.collect())
+}
+
+fn run(invocation: Invocation) -> Result<()> {
+    let program = invocation.program.clone();
+    let completion = LocalRunner::new().run(invocation)?;
+    if completion.status == Some(0) {
+        Ok(())
+    } else {
+        let errors = String::from_utf8_lossy(&completion.stderr);
+        Err(format!("{program}: {errors}").into())
+    }
+}
+
+/// The processor time of all processes that this one started and that ended: in user space and in the kernel.
+fn tool_times() -> Result<[Duration; 2]> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let times = [usage.user_time(), usage.system_time()];
+    Ok(times.map(|time| Duration::from_micros(u64::try_from(time.num_microseconds()).unwrap_or_default())))
+}

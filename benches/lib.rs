@@ -1,0 +1,12 @@
+//! What the benchmarks share. See `benches/README.md`.
+
+pub mod cluster;
+mod figure;
+pub mod memory;
+pub mod recorded;
+pub mod runs;
+
+pub use self::figure::{figure, is_requested, median};
+
+/// An error is printed, and ends the benchmark.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
