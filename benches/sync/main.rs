@@ -71,7 +71,7 @@ fn main() -> Result<()> {
 /// The traced process: a first sync, a full pass, and the removal of an endpoint on this node and of one on another node.
 fn run_traced(size: u32) -> Result<()> {
     let cluster = Cluster::new(size);
-    let mut proxier = proxier(cluster, &Record::default())?;
+    let mut proxier = proxier(&cluster, &Record::default())?;
     next_part();
     let cold = proxier.sync(Instant::now())?;
     next_part();
