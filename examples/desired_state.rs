@@ -20,11 +20,12 @@ use std::str::FromStr;
 
 use kernlink_kubernetes::kube_proxy_config::{self, KubeProxyConfiguration};
 use kernlink_kubernetes::manifest::{self, Objects};
+use kernlink_proxier::DataPath;
+use kernlink_proxier::any_mode::{AnyMode, Config, State};
 use kernlink_proxier::ipvs_mode::KernelRelease;
 use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::services::address::{parse_address, parse_net};
 use kernlink_proxier::services::{self, Event, Family, InterfaceAddress, Services, SourceId};
-use kernlink_proxier::{iptables_mode, ipvs_mode};
 
 const USAGE: &str = "usage: desired_state --node-name NAME [--node-ip ADDRESS[,ADDRESS]] [OPTION]... FILE...
 
@@ -84,24 +85,16 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     services.update();
     let changes = services.take_changes();
-    let mut files: Vec<(&str, String)> = match &config {
-        Config::Ipvs(config) => {
-            let mut state = ipvs_mode::State::new(config);
-            reported.extend(state.compile(&services, &changes));
-            owned(state.listings(kernel, processors).files())
-        }
-        Config::Iptables(config) => {
-            let mut state = iptables_mode::State::new(config);
-            reported.extend(state.compile(&services, &changes));
-            owned(state.listings(processors).files())
-        }
-    };
+    let mut state = State::new(&config);
+    reported.extend(AnyMode::compile(&mut state, &services, &changes));
     reported.extend(services.events());
     reported.sort();
     reported.dedup();
     warnings.extend(reported.iter().map(ToString::to_string));
-    let events = warnings.into_iter().map(|warning| warning + "\n").collect();
-    files.push(("events.txt", events));
+    let events: String = warnings.into_iter().map(|warning| warning + "\n").collect();
+    let listings = state.listings(kernel, processors);
+    let mut files = listings.files();
+    files.push(("events.txt", &events));
 
     match options.one("--output-dir") {
         Some(directory) => write(Path::new(directory), &files),
@@ -115,54 +108,13 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
 }
 
-fn owned<const N: usize>(files: [(&'static str, &str); N]) -> Vec<(&'static str, String)> {
-    files.map(|(name, text)| (name, text.to_owned())).into()
-}
-
-fn write(directory: &Path, files: &[(&str, String)]) -> Result<(), String> {
+fn write(directory: &Path, files: &[(&str, &str)]) -> Result<(), String> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     for (name, text) in files {
         let path = directory.join(name);
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
-}
-
-/// The configuration of one of the modes.
-enum Config {
-    Ipvs(ipvs_mode::Config),
-    Iptables(iptables_mode::Config),
-}
-
-impl Config {
-    /// The configuration in a file of kube-proxy for one of the modes.
-    fn from_file(mode: &str, file: &KubeProxyConfiguration) -> Result<Self, String> {
-        let config = match mode {
-            "ipvs" => ipvs_mode::Config::from_kube_proxy(file).map(Self::Ipvs),
-            "iptables" => iptables_mode::Config::from_kube_proxy(file).map(Self::Iptables),
-            _ => {
-                return Err(format!(
-                    "mode: {mode:?} is not supported; supported: iptables, ipvs"
-                ));
-            }
-        };
-        config.map_err(|error| error.to_string())
-    }
-
-    fn services(&self) -> &services::Config {
-        match self {
-            Self::Ipvs(config) => &config.services,
-            Self::Iptables(config) => &config.services,
-        }
-    }
-
-    /// What both modes have.
-    fn common_mut(&mut self) -> (&mut services::Config, &mut LocalDetection) {
-        match self {
-            Self::Ipvs(config) => (&mut config.services, &mut config.local_detection),
-            Self::Iptables(config) => (&mut config.services, &mut config.local_detection),
-        }
-    }
 }
 
 /// The command line.
@@ -221,19 +173,22 @@ impl Options {
     }
 
     fn config(&self, warnings: &mut Vec<String>) -> Result<Config, String> {
-        let mode = self.one("--mode");
+        let mode = self.one("--mode").map(str::to_owned);
         let mut config = match self.one("--config") {
-            None => Config::from_file(mode.unwrap_or("ipvs"), &KubeProxyConfiguration::default())?,
-            Some(file) => {
-                let text = read_file(Path::new(file))?;
-                let read = kube_proxy_config::read(file, &text).map_err(|error| error.to_string())?;
-                warnings.extend(read.warnings.iter().map(|warning| format!("{file}: {warning}")));
-                let of_file = Some(&*read.mode).filter(|mode| !mode.is_empty());
-                let mode = mode.or(of_file).unwrap_or("iptables");
-                Config::from_file(mode, &read).map_err(|error| format!("{file}: {error}"))?
+            None => {
+                let mut file = KubeProxyConfiguration::default();
+                file.mode = mode.unwrap_or_else(|| "ipvs".to_owned());
+                Config::from_kube_proxy(&file).map_err(|error| format!("--mode: {error}"))?
+            }
+            Some(path) => {
+                let text = read_file(Path::new(path))?;
+                let mut file = kube_proxy_config::read(path, &text).map_err(|error| error.to_string())?;
+                warnings.extend(file.warnings.iter().map(|warning| format!("{path}: {warning}")));
+                file.mode = mode.unwrap_or(file.mode);
+                Config::from_kube_proxy(&file).map_err(|error| format!("{path}: {error}"))?
             }
         };
-        let (services, local_detection) = config.common_mut();
+        let services = config.services_mut();
         if let Some(name) = self.one("--node-name") {
             // Lower case, like the value of kube-proxy's `--hostname-override`.
             services.node_name = name.trim().to_lowercase().into();
@@ -263,6 +218,10 @@ impl Options {
                 }
             }
         }
+        let local_detection = match &mut config {
+            Config::Ipvs(config) => &mut config.local_detection,
+            Config::Iptables(config) => &mut config.local_detection,
+        };
         if let LocalDetection::ClusterCidr(configured) = local_detection
             && self.one("--cluster-cidr").is_some()
         {
