@@ -139,6 +139,13 @@ pub trait Iptables: Send {
         self.execute_one(Operation::ensure_jump(family, table, jump.clone()))
     }
 
+    /// The variant of the tools of a family, if it is known. The time of a restore depends on it: legacy tools write the whole table
+    /// each time, nft tools only what changes. The provided method returns `None`.
+    fn variant(&mut self, family: Family) -> Option<Variant> {
+        let _ = family;
+        None
+    }
+
     /// Executes one operation.
     ///
     /// # Errors
@@ -307,5 +314,10 @@ impl Iptables for Client {
         chain: &ChainName,
     ) -> Result<Option<Chain>, Error> {
         self.run_list_chain(family, table, chain)
+    }
+
+    fn variant(&mut self, family: Family) -> Option<Variant> {
+        let version = self.version(family).ok()?;
+        Some(version.variant)
     }
 }

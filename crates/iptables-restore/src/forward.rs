@@ -11,6 +11,7 @@ use crate::restore::Restore;
 use crate::ruleset::{Chain, Ruleset};
 use crate::save::Save;
 use crate::table::Table;
+use crate::variant::Variant;
 
 macro_rules! forward {
     ($($pointer:ty),*) => {$(
@@ -43,6 +44,10 @@ macro_rules! forward {
 
             fn ensure_jump(&mut self, family: Family, table: Table, jump: &Jump) -> Result<(), Error> {
                 (**self).ensure_jump(family, table, jump)
+            }
+
+            fn variant(&mut self, family: Family) -> Option<Variant> {
+                (**self).variant(family)
             }
 
             fn execute_one(&mut self, operation: Operation) -> Result<(), Error> {

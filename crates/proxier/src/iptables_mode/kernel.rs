@@ -3,14 +3,19 @@
 use std::fmt;
 
 use kernlink_dummylink::DummyLinks;
-use kernlink_iptables_restore::{Edit, Iptables, Refused, Restore, Table};
+use kernlink_iptables_restore::{Edit, Iptables, Refused, Restore, Table, Variant};
+use kernlink_services::Family;
 
 use super::error::Error;
 use super::operation::{EnsureChain, Operation, Write};
 use crate::netfilter::{KernelSysctls, Sysctls};
 
-/// The maximum number of edits that are passed to one `iptables-restore`, unless one Service alone needs more.
+/// The maximum number of edits that are passed to one `iptables-restore`, unless one Service alone needs more. Legacy tools read and write
+/// the whole table each time, so few large inputs are fastest.
 const MOST_EDITS: usize = 100_000;
+
+/// The same for the nft tools, which write what changes only, and whose time grows with the square of the number of chains in the input.
+const MOST_EDITS_NFT: usize = 4_000;
 
 /// The kernel APIs of iptables mode. Each can be replaced by the embedder.
 pub struct Kernel {
@@ -61,7 +66,7 @@ impl Kernel {
             let more = write.map_or(0, |write| edits_of(&write.restore));
             let joins = write.is_some_and(|write| {
                 let is_same = |first: &&Write| first.family() == write.family();
-                writes.first().is_none_or(is_same) && edits + more <= MOST_EDITS
+                writes.first().is_none_or(is_same) && edits + more <= self.most_edits(write.family())
             });
             if !joins {
                 outcomes.extend(self.write_all(&writes));
@@ -100,6 +105,13 @@ impl Kernel {
             self.rules.execute_one(addition)?;
         }
         Ok(())
+    }
+
+    fn most_edits(&mut self, family: Family) -> usize {
+        match self.rules.variant(family) {
+            Some(Variant::Nft) => MOST_EDITS_NFT,
+            _ => MOST_EDITS,
+        }
     }
 
     /// Passes writes of one family to the tool together. If one of them is refused, the others are passed again without it.
