@@ -41,7 +41,7 @@ fn main() -> Result<()> {
         if let [small, .., large] = &changes[..] {
             let [of_few, .., of_many] = SIZES;
             let growth = |name: &str, large: Duration, small: Duration| {
-                let name = format!("iptables_mode.{name}_{of_many}_over_{of_few}.{variant}");
+                let name = format!("iptables_mode.{name}_{of_many}_over_{of_few}.{}", label(variant));
                 figure(&name, ratio(large, small), "ratio")
             };
             growth("one_change", large.sync, small.sync)?;
@@ -58,10 +58,18 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// The variant in names of figures.
+fn label(variant: Variant) -> &'static str {
+    match variant {
+        Variant::Nft => "nft",
+        Variant::Legacy => "legacy",
+    }
+}
+
 /// First syncs on an empty kernel, compared with a replay of the same inputs in the same processes, and with a bare `iptables-restore` of the
 /// same text for each family. The latter is left out where it takes too long: the time of the nft tools grows with the square of the input.
 fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
-    let name = format!("{variant}.{}x{ENDPOINTS}", cluster.size);
+    let name = format!("{}.{}x{ENDPOINTS}", label(variant), cluster.size);
     let (mut times, mut replays, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut processes = 0;
     let runs = if cluster.size < 10_000 { COLD_RUNS } else { 1 };
@@ -69,7 +77,7 @@ fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
         let (time, entries) = in_new_namespace(|_| {
             let record = Record::default();
             let mut proxier = proxier(variant, cluster, &record)?;
-            let time = sync(&mut proxier, None)?;
+            let time = sync(&mut proxier)?;
             Ok((time, record.take()))
         })?;
         times.push(time);
@@ -112,13 +120,13 @@ struct Change {
 /// Replaces an endpoint of many Services, and restores it. Then the same inputs are passed to the tool without the proxier: the kernel is in
 /// the same state, and ends in the same state.
 fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
-    let name = format!("{variant}.{}x{ENDPOINTS}", cluster.size);
+    let name = format!("{}.{}x{ENDPOINTS}", label(variant), cluster.size);
     let (mut syncs, mut floors) = (Vec::new(), Vec::new());
     let (mut user, mut system) = (Vec::new(), Vec::new());
     in_new_namespace(|_| {
         let record = Record::default();
         let mut proxier = proxier(variant, cluster, &record)?;
-        sync(&mut proxier, None)?;
+        sync(&mut proxier)?;
         let changes = cluster.replacements();
         let every = changes.len() / CHANGED;
         for pair in changes.into_iter().step_by(every).take(CHANGED) {
@@ -127,7 +135,7 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
                 let start = Instant::now();
                 change(&mut proxier, slice);
                 let changed = start.elapsed();
-                syncs.push(changed + sync(&mut proxier, Some(1))?);
+                syncs.push(changed + sync(&mut proxier)?);
             }
             for restore in restores(record.take()) {
                 let before = tool_times()?;
@@ -142,9 +150,14 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
         if syncs.len() != floors.len() {
             return Err(format!("{} changes wrote {} inputs", syncs.len(), floors.len()).into());
         }
+        // The kernel is in the state that the proxier recorded.
         proxier.resync();
-        sync(&mut proxier, Some(0))?;
-        Ok(())
+        record.take();
+        sync(&mut proxier)?;
+        match restores(record.take()).len() {
+            0 => Ok(()),
+            number => Err(format!("a sync without changes wrote {number} inputs").into()),
+        }
     })?;
     let (sync, restore) = (median(syncs), median(floors));
     println!(
@@ -174,10 +187,10 @@ fn print_resident(size: u32) -> Result<()> {
         let mut proxier = proxier(Variant::Nft, &cluster, &record)?;
         let [changed, _] = cluster.replacements().pop().ok_or("no endpoint to replace")?;
         drop(cluster);
-        sync(&mut proxier, None)?;
+        sync(&mut proxier)?;
         record.take();
         change(&mut proxier, changed);
-        sync(&mut proxier, Some(1))?;
+        sync(&mut proxier)?;
         eprintln!("peak during the first sync: {} MiB", peak_kib()? / 1_024);
         Ok(resident_kib()?)
     })?;
@@ -198,17 +211,17 @@ fn proxier(variant: Variant, cluster: &Cluster, record: &Record) -> Result<Proxi
     cluster.proxier(&cluster::iptables_config()?, kernel)
 }
 
-/// The time of a sync, all of whose steps must succeed; with a number, it must have as many.
-fn sync(proxier: &mut Proxier, steps: Option<usize>) -> Result<Duration> {
+/// The time of a sync, all of whose steps must succeed.
+fn sync(proxier: &mut Proxier) -> Result<Duration> {
     let start = Instant::now();
     let synced = proxier.sync(start)?;
     let time = start.elapsed();
-    if !synced.is_success() || steps.is_some_and(|steps| synced.plan.len() != steps) {
-        let text = synced.to_string();
-        let lines: Vec<&str> = text.lines().take(5).collect();
-        return Err(format!("a sync of {} steps: {}", synced.plan.len(), lines.join("\n")).into());
+    if synced.is_success() {
+        return Ok(time);
     }
-    Ok(time)
+    let text = synced.to_string();
+    let lines: Vec<&str> = text.lines().take(5).collect();
+    Err(lines.join("\n").into())
 }
 
 /// The recorded processes that write.
