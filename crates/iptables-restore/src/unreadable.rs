@@ -18,13 +18,25 @@ pub struct UnreadableLine {
 }
 
 impl UnreadableLine {
+    /// The chain that it adds a rule to: what follows `-A`. `None` if it is another line.
+    #[must_use]
+    pub fn chain(&self) -> Option<ChainName> {
+        let mut tokens = self.text.split_ascii_whitespace();
+        tokens.next().filter(|option| *option == "-A")?;
+        ChainName::new(tokens.next()?).ok()
+    }
+
+    /// The chains that it may jump to: every text after `-j` or `-g` that is a valid name of a chain, such as that of an extension.
+    pub fn targets(&self) -> impl Iterator<Item = ChainName> {
+        let tokens = self.text.split_ascii_whitespace();
+        let pairs = tokens.clone().zip(tokens.skip(1));
+        let targets = pairs.filter(|(option, _)| matches!(*option, "-j" | "-g"));
+        targets.filter_map(|(_, target)| ChainName::new(target).ok())
+    }
+
     /// Whether it contains `-j` or `-g` followed by `chain`.
     pub(crate) fn jumps_to(&self, chain: &ChainName) -> bool {
-        let tokens = self.text.split_ascii_whitespace();
-        tokens
-            .clone()
-            .zip(tokens.skip(1))
-            .any(|(option, target)| matches!(option, "-j" | "-g") && target == chain.as_str())
+        self.targets().any(|target| target == *chain)
     }
 
     /// The error of a strict read of the same line.

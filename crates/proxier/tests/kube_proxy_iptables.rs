@@ -7,18 +7,22 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/oracle.rs"]
+mod oracle;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use kernlink_kubernetes::{kube_proxy_config, manifest};
+use kernlink_kubernetes::manifest;
 use kernlink_proxier::iptables_mode::{Config, Listings, State};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, InterfaceAddress, ObjectChange, ObjectName, Port,
     Service, Services, SourceId,
 };
+
+use crate::oracle::{iptables_config, read};
 
 /// The addresses of the node of the fixtures.
 const ADDRESSES: [(&str, &str); 7] = [
@@ -45,10 +49,6 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 fn fixtures() -> Vec<String> {
     let entries = fs::read_dir(folder("oracle_iptables")).unwrap();
     let mut names: Vec<String> = entries
@@ -62,23 +62,7 @@ fn fixtures() -> Vec<String> {
 
 /// The configuration of a fixture, with the facts of its Node.
 fn config(fixture: &str) -> Config {
-    let path = folder("oracle_iptables").join(fixture).join("config.yaml");
-    let file = kube_proxy_config::read(&path.display().to_string(), &read(&path)).unwrap();
-    let mut config = Config::from_kube_proxy(&file).unwrap();
-    let node = read(&folder("oracle").join(fixture).join("node.json"));
-    let node: serde_json::Value = serde_json::from_str(&node).unwrap();
-    let texts = |name: &str| -> Vec<&str> {
-        let list = node[name].as_array().unwrap().iter();
-        list.map(|text| text.as_str().unwrap()).collect()
-    };
-    config.services.node_name = Arc::from(node["name"].as_str().unwrap());
-    config.services.zone = node["zone"].as_str().map(Arc::from);
-    config.services.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
-    config.services.pod_cidrs = texts("pod_cidrs")
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    config
+    iptables_config(&folder("oracle_iptables").join(fixture), &folder("oracle").join(fixture))
 }
 
 fn listings(fixture: &str) -> Listings {

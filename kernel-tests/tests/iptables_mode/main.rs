@@ -7,6 +7,9 @@
     reason = "a test reports errors by panicking"
 )]
 
+mod handover;
+#[path = "../../../crates/proxier/tests/support/oracle.rs"]
+mod oracle;
 mod packets;
 mod support;
 mod watch;

@@ -1,6 +1,7 @@
 //! iptables mode: compiles arbitrated frontends to chains, equal to those of kube-proxy's iptables mode.
 
 pub mod chains;
+pub mod cleanup;
 mod compile;
 pub mod config;
 pub mod error;

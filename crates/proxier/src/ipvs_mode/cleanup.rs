@@ -2,13 +2,12 @@
 //!
 //! Both begin with what the kernel holds, so a process that has just started can do them, without sources.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
 use kernlink_ipset::{Operation as SetOperation, SetHeader, SetName};
-use kernlink_iptables_restore::{ChainName, Edit, Restore, Ruleset, Save, Table};
+use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Table};
 use kernlink_services::{Change, Family, Kind, SourceId};
 
 use super::config::Config;
@@ -20,6 +19,7 @@ use super::rules;
 use super::sets::SetId;
 use super::{Plan, Proxier, SyncError, Synced, drain};
 use crate::error::InvalidConfig;
+use crate::netfilter::{Owned, plan_removal};
 
 /// Operations on the objects that a sync never removes, and what prevents others.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -200,86 +200,22 @@ impl Removal {
     }
 
     fn chains(&mut self, kernel: &mut Kernel, family: Family) {
-        let mut restore = Restore::new(family);
-        for (table, owned) in rules::CHAINS {
-            let ruleset = match kernel.rules.save(&Save::table(family, table).lenient()) {
-                Ok(ruleset) if !ruleset.is_unreadable(table) => ruleset,
-                Ok(ruleset) => {
-                    let line = ruleset.unreadable().first().map(ToString::to_string);
-                    let cause = line.unwrap_or_else(|| format!("table {table} cannot be read"));
-                    let error = kernlink_iptables_restore::Error::custom("read tables", cause);
-                    self.errors.push(error.into());
-                    continue;
-                }
-                Err(error) => {
-                    self.errors.push(error.into());
-                    continue;
-                }
+        let jumps = rules::jumps();
+        for (table, names) in rules::CHAINS {
+            let owned = Owned {
+                is_owned: &|name: &ChainName| names.contains(&name.as_str()),
+                jumps: &jumps,
             };
-            let present: Vec<ChainName> = owned
-                .iter()
-                .filter_map(|name| ChainName::new(name).ok())
-                .filter(|name| ruleset.chain(table, name).is_some())
-                .collect();
-            let kept = used_by_others(&ruleset, table, family, &present);
-            self.kept_chains
-                .extend(kept.iter().map(|chain| (family, table, *chain)));
-            let edits = restore.table_mut(table);
-            for jump in rules::jumps().into_iter().filter(|jump| jump.table == table) {
-                let chain = ruleset.chain(table, &jump.chain);
-                let is_kept = jump
-                    .rule
-                    .target
-                    .as_ref()
-                    .and_then(|target| target.chain())
-                    .is_some_and(|to| kept.contains(to));
-                if !is_kept && chain.is_some_and(|chain| chain.contains(&jump.rule, family)) {
-                    edits.push(Edit::delete(jump.chain, jump.rule));
+            match plan_removal(&mut *kernel.rules, family, table, &owned) {
+                Ok(removal) => {
+                    let kept = removal.kept.iter();
+                    self.kept_chains.extend(kept.map(|chain| (family, table, *chain)));
+                    let restore = removal.restore(family, table);
+                    self.operations
+                        .extend(restore.map(|restore| Operation::from(RulesOperation::Restore(restore))));
                 }
-            }
-            let removed: Vec<ChainName> = present.into_iter().filter(|name| !kept.contains(name)).collect();
-            // All are emptied first, since they jump to each other.
-            edits.extend(removed.iter().map(|name| Edit::declare(*name)));
-            edits.extend(removed.iter().map(|name| Edit::delete_chain(*name)));
-        }
-        if restore.tables().any(|(_, edits)| !edits.is_empty()) {
-            let operation = kernlink_iptables_restore::Operation::Restore(restore);
-            self.operations.push(operation.into());
-        }
-    }
-}
-
-/// The owned chains to which foreign rules jump, and those to which these chains jump.
-fn used_by_others(
-    ruleset: &Ruleset,
-    table: Table,
-    family: Family,
-    owned: &[ChainName],
-) -> BTreeSet<ChainName> {
-    let jumps = rules::jumps();
-    let mut used: BTreeSet<ChainName> = BTreeSet::new();
-    let Some(rules) = ruleset.table(table) else {
-        return used;
-    };
-    for (name, chain) in rules.chains().filter(|(name, _)| !owned.contains(name)) {
-        for rule in chain.rules() {
-            let is_jump = jumps.iter().any(|jump| {
-                jump.table == table && jump.chain == *name && jump.rule.is_equivalent(rule, family)
-            });
-            let to = rule.target.as_ref().and_then(|target| target.chain());
-            used.extend(to.filter(|to| !is_jump && owned.contains(to)).copied());
-        }
-    }
-    let mut open: Vec<ChainName> = used.iter().copied().collect();
-    while let Some(name) = open.pop() {
-        for rule in rules.chain(&name).into_iter().flat_map(|chain| chain.rules()) {
-            let to = rule.target.as_ref().and_then(|target| target.chain());
-            if let Some(to) = to.filter(|to| owned.contains(to))
-                && used.insert(*to)
-            {
-                open.push(*to);
+                Err(error) => self.errors.push(error.into()),
             }
         }
     }
-    used
 }

@@ -1,0 +1,285 @@
+//! A node passes from kube-proxy's iptables mode to kernlink and back: the rules that kube-proxy left are loaded by the standard tools, and
+//! the proxier syncs the same objects.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use kernlink_iptables_restore::Variant;
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_kernel_tests::{requires, tools};
+use kernlink_proxier::iptables_mode::cleanup::remaining;
+use kernlink_proxier::iptables_mode::{Kernel, Operation, Proxier};
+
+use crate::oracle::{self, read};
+use crate::support::{for_each_variant, kernel, replace_objects};
+
+/// The folder of the objects of the fixtures, and that of what kube-proxy wrote in iptables mode.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests").join(name)
+}
+
+/// What other programs wrote: a firewall, host ports that are masqueraded, and the kubelet.
+const FOREIGN: &str = "*filter
+:FOREIGN - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+-A INPUT -j FOREIGN
+-A FOREIGN -p tcp -m tcp --dport 9 -j DROP
+COMMIT
+*nat
+:CNI-HOSTPORT-DNAT - [0:0]
+:KUBE-MARK-DROP - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A CNI-HOSTPORT-DNAT -p tcp -m tcp --dport 9 -j RETURN
+-A KUBE-MARK-DROP -j MARK --set-xmark 0x8000/0x8000
+COMMIT
+*mangle
+:KUBE-IPTABLES-HINT - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+COMMIT
+";
+
+/// The canaries of kube-proxy, which notices by them that a table was flushed.
+const CANARIES: &str = "*mangle
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+*nat
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+*filter
+:KUBE-PROXY-CANARY - [0:0]
+COMMIT
+";
+
+fn program(variant: Variant, family: &str, suffix: &str) -> String {
+    let variant = match variant {
+        Variant::Nft => "nft",
+        _ => "legacy",
+    };
+    format!("{family}-{variant}{suffix}")
+}
+
+fn restore(variant: Variant, family: &str, input: &str) {
+    let program = program(variant, family, "-restore");
+    tools::run_with_input(&program, &["-w", "30", "--noflush"], input)
+        .unwrap_or_else(|error| panic!("{error}\n{input}"));
+}
+
+/// The rules without the accounting objects: the extension may be missing on this host, and no packet is treated differently without it.
+fn without_accounting(rules: &str) -> String {
+    let objects = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
+    let mut text = String::new();
+    for line in rules.lines() {
+        // These rules count the connections to loopback addresses; the next rule accepts them too.
+        if line.contains(objects[1]) {
+            continue;
+        }
+        text += &line.replace(&format!("-m nfacct --nfacct-name {} ", objects[0]), "");
+        text.push('\n');
+    }
+    text
+}
+
+/// Loads what kube-proxy left into the calling thread's namespace.
+fn load(variant: Variant, fixture: &str) {
+    let fixture = folder("oracle_iptables").join(fixture);
+    for family in ["iptables", "ip6tables"] {
+        let mut input = without_accounting(&read(&fixture.join(format!("{family}.txt"))));
+        for table in ["filter", "nat"] {
+            input += &format!("*{table}\n");
+            for line in read(&fixture.join("jumps.txt")).lines() {
+                input += &jump(family, table, line).unwrap_or_default();
+            }
+            input += "COMMIT\n";
+        }
+        restore(variant, family, &(input + CANARIES));
+    }
+    for line in read(&fixture.join("sysctl.txt")).lines() {
+        let (name, value) = line.split_once(" = ").unwrap();
+        if name.ends_with("route_localnet") {
+            tools::set_sysctl(name, value);
+        }
+    }
+}
+
+/// A command of `jumps.txt` as a line of restore input; `None` if it is for another family or table. Its comment is not quoted.
+fn jump(family: &str, table: &str, line: &str) -> Option<String> {
+    let (chain, rest) = line.strip_prefix(family)?.strip_prefix(" -I ")?.split_once(" -t ")?;
+    let rest = rest.strip_prefix(table)?.strip_prefix(' ')?;
+    let (rest, target) = rest.rsplit_once("-j ")?;
+    let matches = match rest.split_once("--comment ") {
+        Some((before, comment)) => format!("{before}--comment \"{}\" ", comment.trim_end()),
+        None => rest.to_owned(),
+    };
+    Some(format!("-I {chain} {matches}-j {target}\n"))
+}
+
+fn proxier_of(variant: Variant, fixture: &str) -> Proxier {
+    let mut config = oracle::iptables_config(&folder("oracle_iptables").join(fixture), &folder("oracle").join(fixture));
+    // All namespaces share the sysctls of connection tracking.
+    let be_liberal = config.conntrack.tcp_be_liberal;
+    config.conntrack = crate::support::config().conntrack;
+    config.conntrack.tcp_be_liberal = be_liberal;
+    let mut proxier = Proxier::with_data_path(&config, kernel(variant)).unwrap();
+    replace_objects(&mut proxier, &read(&folder("oracle").join(fixture).join("objects.yaml")));
+    proxier
+}
+
+/// The rules of all tables by family, table and chain, in order, without counters, without the rules of accounting objects, and without
+/// built-in chains that have no rules.
+fn listing(variant: Variant) -> BTreeMap<String, Vec<String>> {
+    let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for family in ["iptables", "ip6tables"] {
+        let saved = tools::must(&program(variant, family, "-save"), &[]);
+        let mut table = "";
+        for line in saved.lines() {
+            if let Some(name) = line.strip_prefix('*') {
+                table = name;
+            } else if let Some(chain) = line.strip_prefix(':') {
+                let (name, policy) = chain.split_once(' ').unwrap();
+                if policy.starts_with('-') {
+                    chains.entry(format!("{family} {table} {name}")).or_default();
+                }
+            } else if let Some(rule) = line.strip_prefix("-A ").filter(|rule| !rule.contains("localhost_nps")) {
+                let rule = rule.replace("-m nfacct --nfacct-name  ct_state_invalid_dropped_pkts ", "");
+                let rule = rule.replace("-m nfacct --nfacct-name ct_state_invalid_dropped_pkts ", "");
+                let chain = rule.split(' ').next().unwrap();
+                chains.entry(format!("{family} {table} {chain}")).or_default().push(rule);
+            }
+        }
+    }
+    chains
+}
+
+/// What cleanup leaves of kube-proxy's and kernlink's rules: the chain that the kubelet has too.
+fn without_firewall(mut chains: BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
+    chains.retain(|chain, _| !chain.ends_with(" KUBE-FIREWALL"));
+    for rules in chains.values_mut() {
+        rules.retain(|rule| !rule.ends_with("-j KUBE-FIREWALL"));
+    }
+    chains.retain(|chain, rules| !rules.is_empty() || !is_built_in(chain));
+    chains
+}
+
+fn is_built_in(chain: &str) -> bool {
+    let names = ["INPUT", "OUTPUT", "FORWARD", "PREROUTING", "POSTROUTING"];
+    names.iter().any(|name| chain.ends_with(&format!(" {name}")))
+}
+
+fn clean(kernel: &mut Kernel) {
+    let removal = remaining(kernel);
+    assert_eq!(removal.errors, []);
+    assert_eq!(removal.kept_chains, []);
+    let outcomes = removal.execute(kernel);
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
+    assert_eq!(remaining(kernel).operations, []);
+}
+
+#[test]
+fn after_kube_proxy_nothing_is_written_and_cleanup_leaves_what_is_foreign() {
+    requires!(Feature::Iptables);
+    for variant in [Variant::Legacy, Variant::Nft] {
+        for fixture in ["dual_stack", "external_ips", "load_balancers", "node_ports_narrow", "policies"] {
+            let namespace = NetNs::new();
+            let peer = NetNs::new();
+            namespace.connect("eth0", &peer, "eth0");
+            namespace.connect("eth1", &peer, "eth1");
+            namespace.run(|| {
+                tools::ip_batch(
+                    "address add 192.0.2.1/24 dev eth0
+address add 2001:db8::1/64 dev eth0 nodad
+address add 198.51.100.7/24 dev eth1
+",
+                );
+                for family in ["iptables", "ip6tables"] {
+                    restore(variant, family, FOREIGN);
+                }
+                let bare = listing(variant);
+                load(variant, fixture);
+                let loaded = listing(variant);
+                let mut proxier = proxier_of(variant, fixture);
+                let synced = proxier.sync(Instant::now()).unwrap();
+                assert!(synced.is_success(), "{synced}");
+                for (_, step) in synced.plan.steps() {
+                    // Only rules with accounting objects, if kernlink writes them on this host, may differ.
+                    let text = step.operation.to_string();
+                    let edits = text.lines().filter(|line| line.starts_with('-') || line.starts_with(':'));
+                    let is_known = |line: &str| {
+                        ["nfacct", "KUBE-FORWARD"].iter().any(|word| line.contains(word))
+                    };
+                    let is_rules = matches!(step.operation, Operation::Write(_));
+                    assert!(!is_rules || edits.clone().all(is_known), "{variant} {fixture}: {text}");
+                }
+                // For kube-proxy that starts again there is nothing to hand back: the listing is its own.
+                assert_eq!(listing(variant), loaded, "{variant} {fixture}");
+                clean(proxier.kernel_mut());
+                assert_eq!(without_firewall(listing(variant)), bare, "{variant} {fixture}");
+            });
+        }
+    }
+}
+
+#[test]
+fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
+    requires!(Feature::Iptables);
+    for_each_variant(2, |variant, network| {
+        let mut servers = Vec::new();
+        for (pod, address, ports) in [
+            (0, "10.244.1.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
+            (0, "10.244.1.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
+            (0, "10.244.1.22", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
+            (1, "10.244.2.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
+            (1, "10.244.2.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
+        ] {
+            let host = format!("{address}/32");
+            let via = Network::pod_ipv4(pod).to_string();
+            tools::ip(&["route", "add", &host, "via", &via]);
+            let namespace = &network.pods[usize::from(pod)];
+            namespace.run(|| tools::ip(&["address", "add", &host, "dev", "lo"]));
+            for (protocol, port) in ports {
+                let at = format!("{address}:{port}").parse().unwrap();
+                servers.push(Server::start(namespace, address, protocol, at));
+            }
+        }
+        load(variant, "ordinary");
+        let (web, dns) = ("10.96.11.12:80".parse().unwrap(), "10.96.0.10:53".parse().unwrap());
+        let targets = [(Protocol::Tcp, web), (Protocol::Tcp, web), (Protocol::Tcp, dns), (Protocol::Udp, dns)];
+        let mut open: Vec<Connection> = targets
+            .into_iter()
+            .map(|(protocol, target)| Connection::open(&network.client, protocol, target).unwrap())
+            .collect();
+        let mut ask_open = || -> Vec<_> { open.iter_mut().map(|connection| connection.ask().unwrap()).collect() };
+        let before = ask_open();
+
+        // New connections all the time.
+        let is_done = AtomicBool::new(false);
+        let mut proxier = std::thread::scope(|scope| {
+            let requests = scope.spawn(|| {
+                let mut requests = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    Connection::open(&network.client, Protocol::Tcp, web).unwrap().ask().unwrap();
+                    requests += 1;
+                }
+                requests
+            });
+            let mut proxier = proxier_of(variant, "ordinary");
+            for _ in 0..3 {
+                proxier.resync();
+                let synced = proxier.sync(Instant::now()).unwrap();
+                assert!(synced.is_success(), "{synced}");
+            }
+            is_done.store(true, Ordering::Relaxed);
+            assert!(requests.join().unwrap() > 0);
+            proxier
+        });
+        assert_eq!(ask_open(), before, "the same servers see the same sources");
+        ask_many(&network.client, Protocol::Udp, dns, 40).assert_balanced(&["10.244.1.3", "10.244.2.3"], 40);
+
+        // Established connections need no rules.
+        clean(proxier.kernel_mut());
+        assert_eq!(ask_open(), before, "the same servers see the same sources");
+    });
+}
