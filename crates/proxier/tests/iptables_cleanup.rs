@@ -64,7 +64,13 @@ fn kernel() -> Kernel {
     let mut kernel = Kernel::fake();
     let mut rules = Fake::new();
     rules.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
-    rules.set_ruleset(Family::Ipv6, FOREIGN.replace("192.0.2.66/32", "2001:db8::66/128").parse().unwrap());
+    rules.set_ruleset(
+        Family::Ipv6,
+        FOREIGN
+            .replace("192.0.2.66/32", "2001:db8::66/128")
+            .parse()
+            .unwrap(),
+    );
     kernel.rules = Box::new(rules);
     kernel
 }
@@ -125,13 +131,19 @@ fn synced(steps: &[Step]) -> Kernel {
 fn add_canaries(kernel: &mut Kernel) {
     for table in TABLES {
         let edit = Edit::declare("KUBE-PROXY-CANARY".parse().unwrap());
-        kernel.rules.restore(&Restore::new(Family::Ipv4).with(table, edit)).unwrap();
+        kernel
+            .rules
+            .restore(&Restore::new(Family::Ipv4).with(table, edit))
+            .unwrap();
     }
 }
 
 fn add_foreign_rule(kernel: &mut Kernel, table: Table, chain: &str, rule: &str) {
     let edit = Edit::append(chain.parse().unwrap(), rule.parse().unwrap());
-    kernel.rules.restore(&Restore::new(Family::Ipv4).with(table, edit)).unwrap();
+    kernel
+        .rules
+        .restore(&Restore::new(Family::Ipv4).with(table, edit))
+        .unwrap();
 }
 
 proptest! {
@@ -157,9 +169,7 @@ proptest! {
 }
 
 fn service() -> Vec<Step> {
-    use kernlink_services::{
-        Endpoint, EndpointPort, EndpointSlice, ObjectChange, ObjectName, Port, Service,
-    };
+    use kernlink_services::{Endpoint, EndpointPort, EndpointSlice, ObjectChange, ObjectName, Port, Service};
     let service = |number: u8| {
         Service::new(ObjectName::new("ns", format!("s{number}")))
             .with_cluster_ip(format!("10.96.0.{number}"))
@@ -175,8 +185,10 @@ fn service() -> Vec<Step> {
         slice.endpoints = vec![Endpoint::new([10, 244, 0, number].into())];
         slice
     };
-    let services = [1, 2].map(|number| Step::Change(0, Change::Services(ObjectChange::Upsert(service(number)))));
-    let slices = [1, 2].map(|number| Step::Change(0, Change::EndpointSlices(ObjectChange::Upsert(slice(number)))));
+    let services =
+        [1, 2].map(|number| Step::Change(0, Change::Services(ObjectChange::Upsert(service(number)))));
+    let slices =
+        [1, 2].map(|number| Step::Change(0, Change::EndpointSlices(ObjectChange::Upsert(slice(number)))));
     services.into_iter().chain(slices).collect()
 }
 
@@ -198,16 +210,29 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses_and_nothi
     let removal = remaining(&mut kernel);
     let outcomes = removal.execute(&mut kernel);
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}\n{removal}");
-    let kept: BTreeSet<&str> = removal.kept_chains.iter().map(|(_, _, chain)| chain.as_str()).collect();
+    let kept: BTreeSet<&str> = removal
+        .kept_chains
+        .iter()
+        .map(|(_, _, chain)| chain.as_str())
+        .collect();
     let endpoint = chains(&mut kernel, "KUBE-SEP-");
     assert_eq!(endpoint.len(), 1, "{removal}");
     let expected = BTreeSet::from([chain.as_str(), endpoint[0].as_str(), "KUBE-MARK-MASQ"]);
     assert_eq!(kept, expected);
-    assert!(removal.to_string().contains(&format!("{chain} of table nat stays: foreign rules use it")));
+    assert!(
+        removal
+            .to_string()
+            .contains(&format!("{chain} of table nat stays: foreign rules use it"))
+    );
     let text = saved(&mut kernel, Family::Ipv4).to_string();
     assert!(text.contains(&format!("-A PREROUTING {rule}")), "{text}");
     assert!(text.contains("-j DNAT --to-destination 10.244.0."), "{text}");
-    for chain in ["KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-PROXY-CANARY", "KUBE-NODEPORTS"] {
+    for chain in [
+        "KUBE-SERVICES",
+        "KUBE-POSTROUTING",
+        "KUBE-PROXY-CANARY",
+        "KUBE-NODEPORTS",
+    ] {
         assert!(!text.contains(chain), "{chain}\n{text}");
     }
 }
@@ -217,7 +242,10 @@ fn a_foreign_rule_in_one_table_does_not_keep_the_chains_of_another() {
     let mut kernel = synced(&service());
     add_foreign_rule(&mut kernel, Table::Filter, "FOREIGN", "-j KUBE-SERVICES");
     let removal = remaining(&mut kernel);
-    assert!(removal.execute(&mut kernel).iter().all(Result::is_ok), "{removal}");
+    assert!(
+        removal.execute(&mut kernel).iter().all(Result::is_ok),
+        "{removal}"
+    );
     let saved = saved(&mut kernel, Family::Ipv4);
     let kept = |table: Table| {
         let chains = saved.table(table).unwrap().chains();
@@ -233,7 +261,10 @@ fn two_copies_of_a_jump_are_both_removed() {
     let jump = "-m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES";
     add_foreign_rule(&mut kernel, Table::Nat, "PREROUTING", jump);
     let removal = remaining(&mut kernel);
-    assert!(removal.execute(&mut kernel).iter().all(Result::is_ok), "{removal}");
+    assert!(
+        removal.execute(&mut kernel).iter().all(Result::is_ok),
+        "{removal}"
+    );
     assert_eq!(removal.kept_chains, []);
     assert_eq!(lines(&mut kernel), lines(&mut self::kernel()));
 }
@@ -244,7 +275,10 @@ fn the_removal_prints_as_commands_and_is_one_operation_for_each_table() {
     let before = lines(&mut kernel);
     let removal = remaining(&mut kernel);
     let text = removal.to_string();
-    assert!(text.contains("-X KUBE-SERVICES") && text.contains("-D POSTROUTING"), "{text}");
+    assert!(
+        text.contains("-X KUBE-SERVICES") && text.contains("-D POSTROUTING"),
+        "{text}"
+    );
     assert!(!text.contains("-X KUBE-FIREWALL"), "{text}");
     assert_eq!(removal.operations.len(), 4, "{text}");
     assert_eq!(lines(&mut kernel), before);

@@ -62,7 +62,10 @@ fn fixtures() -> Vec<String> {
 
 /// The configuration of a fixture, with the facts of its Node.
 fn config(fixture: &str) -> Config {
-    iptables_config(&folder("oracle_iptables").join(fixture), &folder("oracle").join(fixture))
+    iptables_config(
+        &folder("oracle_iptables").join(fixture),
+        &folder("oracle").join(fixture),
+    )
 }
 
 fn listings(fixture: &str) -> Listings {

@@ -19,7 +19,9 @@ use crate::support::{for_each_variant, kernel, replace_objects};
 
 /// The folder of the objects of the fixtures, and that of what kube-proxy wrote in iptables mode.
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../crates/proxier/tests")
+        .join(name)
 }
 
 /// What other programs wrote: a firewall, host ports that are masqueraded, and the kubelet.
@@ -88,8 +90,13 @@ fn load(variant: Variant, fixture: &str) {
     let fixture = folder("oracle_iptables").join(fixture);
     for family in ["iptables", "ip6tables"] {
         let mut input = without_accounting(&read(&fixture.join(format!("{family}.txt"))));
+        let has_firewall = input.contains("\n:KUBE-FIREWALL ");
         for table in ["filter", "nat"] {
             input += &format!("*{table}\n");
+            if table == "filter" && !has_firewall {
+                // The command that inserts a jump is preceded by one that creates the chain.
+                input += ":KUBE-FIREWALL - [0:0]\n";
+            }
             for line in read(&fixture.join("jumps.txt")).lines() {
                 input += &jump(family, table, line).unwrap_or_default();
             }
@@ -107,7 +114,10 @@ fn load(variant: Variant, fixture: &str) {
 
 /// A command of `jumps.txt` as a line of restore input; `None` if it is for another family or table. Its comment is not quoted.
 fn jump(family: &str, table: &str, line: &str) -> Option<String> {
-    let (chain, rest) = line.strip_prefix(family)?.strip_prefix(" -I ")?.split_once(" -t ")?;
+    let (chain, rest) = line
+        .strip_prefix(family)?
+        .strip_prefix(" -I ")?
+        .split_once(" -t ")?;
     let rest = rest.strip_prefix(table)?.strip_prefix(' ')?;
     let (rest, target) = rest.rsplit_once("-j ")?;
     let matches = match rest.split_once("--comment ") {
@@ -118,13 +128,19 @@ fn jump(family: &str, table: &str, line: &str) -> Option<String> {
 }
 
 fn proxier_of(variant: Variant, fixture: &str) -> Proxier {
-    let mut config = oracle::iptables_config(&folder("oracle_iptables").join(fixture), &folder("oracle").join(fixture));
+    let mut config = oracle::iptables_config(
+        &folder("oracle_iptables").join(fixture),
+        &folder("oracle").join(fixture),
+    );
     // All namespaces share the sysctls of connection tracking.
     let be_liberal = config.conntrack.tcp_be_liberal;
     config.conntrack = crate::support::config().conntrack;
     config.conntrack.tcp_be_liberal = be_liberal;
     let mut proxier = Proxier::with_data_path(&config, kernel(variant)).unwrap();
-    replace_objects(&mut proxier, &read(&folder("oracle").join(fixture).join("objects.yaml")));
+    replace_objects(
+        &mut proxier,
+        &read(&folder("oracle").join(fixture).join("objects.yaml")),
+    );
     proxier
 }
 
@@ -143,11 +159,17 @@ fn listing(variant: Variant) -> BTreeMap<String, Vec<String>> {
                 if policy.starts_with('-') {
                     chains.entry(format!("{family} {table} {name}")).or_default();
                 }
-            } else if let Some(rule) = line.strip_prefix("-A ").filter(|rule| !rule.contains("localhost_nps")) {
+            } else if let Some(rule) = line
+                .strip_prefix("-A ")
+                .filter(|rule| !rule.contains("localhost_nps"))
+            {
                 let rule = rule.replace("-m nfacct --nfacct-name  ct_state_invalid_dropped_pkts ", "");
                 let rule = rule.replace("-m nfacct --nfacct-name ct_state_invalid_dropped_pkts ", "");
                 let chain = rule.split(' ').next().unwrap();
-                chains.entry(format!("{family} {table} {chain}")).or_default().push(rule);
+                chains
+                    .entry(format!("{family} {table} {chain}"))
+                    .or_default()
+                    .push(rule);
             }
         }
     }
@@ -178,11 +200,26 @@ fn clean(kernel: &mut Kernel) {
     assert_eq!(remaining(kernel).operations, []);
 }
 
+/// Ends the requests of another thread, also if this one panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn after_kube_proxy_nothing_is_written_and_cleanup_leaves_what_is_foreign() {
     requires!(Feature::Iptables);
     for variant in [Variant::Legacy, Variant::Nft] {
-        for fixture in ["dual_stack", "external_ips", "load_balancers", "node_ports_narrow", "policies"] {
+        for fixture in [
+            "dual_stack",
+            "external_ips",
+            "load_balancers",
+            "node_ports_narrow",
+            "policies",
+        ] {
             let namespace = NetNs::new();
             let peer = NetNs::new();
             namespace.connect("eth0", &peer, "eth0");
@@ -206,12 +243,16 @@ address add 198.51.100.7/24 dev eth1
                 for (_, step) in synced.plan.steps() {
                     // Only rules with accounting objects, if kernlink writes them on this host, may differ.
                     let text = step.operation.to_string();
-                    let edits = text.lines().filter(|line| line.starts_with('-') || line.starts_with(':'));
-                    let is_known = |line: &str| {
-                        ["nfacct", "KUBE-FORWARD"].iter().any(|word| line.contains(word))
-                    };
+                    let edits = text
+                        .lines()
+                        .filter(|line| line.starts_with('-') || line.starts_with(':'));
+                    let is_known =
+                        |line: &str| ["nfacct", "KUBE-FORWARD"].iter().any(|word| line.contains(word));
                     let is_rules = matches!(step.operation, Operation::Write(_));
-                    assert!(!is_rules || edits.clone().all(is_known), "{variant} {fixture}: {text}");
+                    assert!(
+                        !is_rules || edits.clone().all(is_known),
+                        "{variant} {fixture}: {text}"
+                    );
                 }
                 // For kube-proxy that starts again there is nothing to hand back: the listing is its own.
                 assert_eq!(listing(variant), loaded, "{variant} {fixture}");
@@ -245,22 +286,38 @@ fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
             }
         }
         load(variant, "ordinary");
-        let (web, dns) = ("10.96.11.12:80".parse().unwrap(), "10.96.0.10:53".parse().unwrap());
-        let targets = [(Protocol::Tcp, web), (Protocol::Tcp, web), (Protocol::Tcp, dns), (Protocol::Udp, dns)];
+        let (web, dns) = (
+            "10.96.11.12:80".parse().unwrap(),
+            "10.96.0.10:53".parse().unwrap(),
+        );
+        let targets = [
+            (Protocol::Tcp, web),
+            (Protocol::Tcp, web),
+            (Protocol::Tcp, dns),
+            (Protocol::Udp, dns),
+        ];
         let mut open: Vec<Connection> = targets
             .into_iter()
             .map(|(protocol, target)| Connection::open(&network.client, protocol, target).unwrap())
             .collect();
-        let mut ask_open = || -> Vec<_> { open.iter_mut().map(|connection| connection.ask().unwrap()).collect() };
+        let mut ask_open = || -> Vec<_> {
+            open.iter_mut()
+                .map(|connection| connection.ask().unwrap())
+                .collect()
+        };
         let before = ask_open();
 
         // New connections all the time.
         let is_done = AtomicBool::new(false);
         let mut proxier = std::thread::scope(|scope| {
+            let stop = Stop(&is_done);
             let requests = scope.spawn(|| {
                 let mut requests = 0;
                 while !is_done.load(Ordering::Relaxed) {
-                    Connection::open(&network.client, Protocol::Tcp, web).unwrap().ask().unwrap();
+                    Connection::open(&network.client, Protocol::Tcp, web)
+                        .unwrap()
+                        .ask()
+                        .unwrap();
                     requests += 1;
                 }
                 requests
@@ -271,7 +328,7 @@ fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
                 let synced = proxier.sync(Instant::now()).unwrap();
                 assert!(synced.is_success(), "{synced}");
             }
-            is_done.store(true, Ordering::Relaxed);
+            drop(stop);
             assert!(requests.join().unwrap() > 0);
             proxier
         });

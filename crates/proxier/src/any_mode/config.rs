@@ -51,6 +51,19 @@ impl Config {
         }
     }
 
+    /// The configuration of IPVS mode for the removal of what it left, if iptables mode is configured.
+    pub(super) fn former_ipvs(&self) -> ipvs_mode::Config {
+        match self {
+            Config::Ipvs(config) => config.clone(),
+            Config::Iptables(config) => {
+                let mut former = ipvs_mode::Config::new("");
+                former.services = config.services.clone();
+                former.exclude_cidrs.clone_from(&config.exclude_cidrs);
+                former
+            }
+        }
+    }
+
     /// The longest time between two syncs, for the embedder's schedule.
     #[must_use]
     pub fn sync_period(&self) -> Duration {

@@ -84,6 +84,15 @@ impl Kernel {
         })
     }
 
+    /// Whether the link of IPVS mode exists, which a node keeps as long as anything of this mode is left. No module is loaded for it.
+    ///
+    /// # Errors
+    /// If the links cannot be read.
+    pub fn has_ipvs_link(&mut self) -> Result<bool, Error> {
+        let links = &mut self.iptables()?.links;
+        iptables_mode::has_ipvs_link(&mut **links).map_err(Error::from)
+    }
+
     /// Executes operations in order, and returns one outcome for each, in order. Consecutive operations of one mode are passed on together.
     pub(super) fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes = Vec::with_capacity(operations.len());

@@ -5,6 +5,7 @@
 
 pub mod config;
 pub mod error;
+mod former;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
@@ -22,10 +23,11 @@ mod watch;
 
 use std::time::Instant;
 
-use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
 
 pub use self::config::Config;
 pub use self::error::Error;
+use self::former::Former;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;
@@ -85,15 +87,23 @@ impl DataPath for AnyMode {
     fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
         Ok(match &mut state.active {
             ModeState::Ipvs(state) => IpvsMode::observe(state, kernel.ipvs()?)?,
-            ModeState::Iptables(state) => IptablesMode::observe(state, kernel.iptables()?)?,
+            ModeState::Iptables(active) => {
+                let mut events = IptablesMode::observe(active, kernel.iptables()?)?;
+                events.extend(Former::observe(&mut state.former, &state.config, kernel)?);
+                events
+            }
         })
     }
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         match &mut state.active {
             ModeState::Ipvs(state) => IpvsMode::observe_keys(state, kernel.ipvs()?, &key::ipvs(keys))?,
-            ModeState::Iptables(state) => {
-                IptablesMode::observe_keys(state, kernel.iptables()?, &key::iptables(keys))?;
+            ModeState::Iptables(active) => {
+                IptablesMode::observe_keys(active, kernel.iptables()?, &key::iptables(keys))?;
+                let of_former = key::ipvs(keys);
+                if let Some(former) = state.former.as_mut().filter(|_| !of_former.is_empty()) {
+                    IpvsMode::observe_keys(&mut former.state, kernel.ipvs()?, &of_former)?;
+                }
             }
         }
         Ok(())
@@ -135,14 +145,18 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::set_time(state, now),
             ModeState::Iptables(state) => IptablesMode::set_time(state, now),
         }
+        if let Some(former) = &mut state.former {
+            former.set_time(now);
+        }
     }
 
     fn due(state: &State, now: Instant) -> Vec<Key> {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::due(state, now).into_iter().map(Key::Ipvs).collect(),
-            ModeState::Iptables(state) => {
-                let due = IptablesMode::due(state, now).into_iter();
-                due.map(Key::Iptables).collect()
+            ModeState::Iptables(active) => {
+                let due = IptablesMode::due(active, now).into_iter().map(Key::Iptables);
+                let of_former = state.former.iter().flat_map(|former| former.due(now));
+                due.chain(of_former.map(Key::Ipvs)).collect()
             }
         }
     }
@@ -150,14 +164,26 @@ impl DataPath for AnyMode {
     fn next(state: &State) -> Option<Instant> {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::next(state),
-            ModeState::Iptables(state) => IptablesMode::next(state),
+            ModeState::Iptables(active) => {
+                let of_former = state.former.as_ref().and_then(Former::next);
+                [IptablesMode::next(active), of_former]
+                    .into_iter()
+                    .flatten()
+                    .min()
+            }
         }
     }
 
     fn draining(state: &State) -> usize {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::draining(state),
-            ModeState::Iptables(state) => IptablesMode::draining(state),
+            ModeState::Iptables(active) => {
+                let of_former = state
+                    .former
+                    .as_ref()
+                    .map(|former| IpvsMode::draining(&former.state));
+                IptablesMode::draining(active) + of_former.unwrap_or(0)
+            }
         }
     }
 
@@ -178,6 +204,9 @@ impl DataPath for AnyMode {
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
+        if let Some(former) = &mut state.former {
+            former.compile(services, changes);
+        }
         let everything = std::mem::take(&mut state.is_new_mode).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
         match &mut state.active {
@@ -190,7 +219,12 @@ impl DataPath for AnyMode {
         match (&mut state.active, key) {
             (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::set_dirty(state, key),
             (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::set_dirty(state, key),
-            _ => {}
+            (ModeState::Iptables(_), Key::Ipvs(key)) => {
+                if let Some(former) = &mut state.former {
+                    IpvsMode::set_dirty(&mut former.state, key);
+                }
+            }
+            (ModeState::Ipvs(_), Key::Iptables(_)) => {}
         }
     }
 
@@ -198,16 +232,27 @@ impl DataPath for AnyMode {
         match (&state.active, key) {
             (ModeState::Ipvs(state), Key::Ipvs(key)) => IpvsMode::is_dirty(state, key),
             (ModeState::Iptables(state), Key::Iptables(key)) => IptablesMode::is_dirty(state, key),
+            (ModeState::Iptables(_), Key::Ipvs(key)) => {
+                let former = state.former.as_ref();
+                former.is_none_or(|former| IpvsMode::is_dirty(&former.state, key))
+            }
             // No plan needs an object of the other mode: its retry ends with the next plan.
-            _ => true,
+            (ModeState::Ipvs(_), Key::Iptables(_)) => true,
         }
     }
 
     fn plan(state: &mut State, plan: &mut PlanBuilder<'_, Self>) {
         match &mut state.active {
             ModeState::Ipvs(state) => plan.add_part::<IpvsMode>(|part| IpvsMode::plan(state, part)),
-            ModeState::Iptables(state) => {
-                plan.add_part::<IptablesMode>(|part| IptablesMode::plan(state, part));
+            ModeState::Iptables(active) => {
+                for family in Family::ALL {
+                    let left = state.former.as_ref();
+                    active.set_virtual_ips(family, left.and_then(|left| left.state.virtual_ips(family)));
+                }
+                plan.add_part::<IptablesMode>(|part| IptablesMode::plan(active, part));
+                if let Some(former) = &mut state.former {
+                    former.plan(plan);
+                }
             }
         }
     }
@@ -234,7 +279,12 @@ impl DataPath for AnyMode {
             (ModeState::Iptables(state), Operation::Iptables(operation)) => {
                 IptablesMode::record(state, operation);
             }
-            _ => {}
+            (ModeState::Iptables(_), Operation::Ipvs(operation)) => {
+                if let Some(former) = &mut state.former {
+                    IpvsMode::record(&mut former.state, operation);
+                }
+            }
+            (ModeState::Ipvs(_), Operation::Iptables(_)) => {}
         }
     }
 
@@ -253,7 +303,12 @@ impl DataPath for AnyMode {
     fn clear_dirty(state: &mut State) {
         match &mut state.active {
             ModeState::Ipvs(state) => IpvsMode::clear_dirty(state),
-            ModeState::Iptables(state) => IptablesMode::clear_dirty(state),
+            ModeState::Iptables(active) => {
+                IptablesMode::clear_dirty(active);
+                if state.former.as_mut().is_some_and(Former::clear_dirty) {
+                    state.former = None;
+                }
+            }
         }
     }
 

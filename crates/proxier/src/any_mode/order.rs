@@ -4,14 +4,15 @@ use std::fmt;
 
 use crate::{iptables_mode, ipvs_mode};
 
-/// A phase of a plan, in the order of execution. A plan has the phases of one mode.
+/// A phase of a plan, in the order of execution. A plan has the phases of one mode, or those of iptables mode and then those that remove
+/// what IPVS mode left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// A phase of IPVS mode.
-    Ipvs(ipvs_mode::Phase),
     /// A phase of iptables mode.
     Iptables(iptables_mode::Phase),
+    /// A phase of IPVS mode.
+    Ipvs(ipvs_mode::Phase),
 }
 
 impl From<ipvs_mode::Phase> for Phase {

@@ -1,6 +1,7 @@
 //! The state of the configured mode.
 
 use super::config::Config;
+use super::former::Former;
 use super::mode::Mode;
 use crate::data_path::DataPath;
 use crate::iptables_mode::{self, IptablesMode};
@@ -14,6 +15,8 @@ pub struct State {
     pub(super) active: ModeState,
     /// Whether the mode changed and nothing was compiled since: the changes of the Services before it are missing in `active`.
     pub(super) is_new_mode: bool,
+    /// What IPVS mode left, while iptables mode serves the node.
+    pub(super) former: Option<Former>,
 }
 
 /// The state of one mode.
@@ -43,6 +46,7 @@ impl State {
             config: config.clone(),
             active: ModeState::new(config),
             is_new_mode: false,
+            former: None,
         }
     }
 
@@ -53,9 +57,16 @@ impl State {
                 IptablesMode::set_config(state, config);
             }
             _ => {
-                self.active = ModeState::new(config);
+                let before = std::mem::replace(&mut self.active, ModeState::new(config));
+                self.former = match before {
+                    ModeState::Ipvs(state) => Some(Former::after(state)),
+                    ModeState::Iptables(_) => None,
+                };
                 self.is_new_mode = true;
             }
+        }
+        if let Some(former) = &mut self.former {
+            former.set_config(config);
         }
         self.config = config.clone();
     }

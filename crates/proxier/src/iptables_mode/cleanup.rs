@@ -76,6 +76,7 @@ pub fn remaining(kernel: &mut Kernel) -> Removal {
             let owned = Owned {
                 is_owned: &|name: &ChainName| is_owned(table, name),
                 jumps: &jumps,
+                rewritten: &[],
             };
             match plan_removal(&mut *kernel.rules, family, table, &owned) {
                 Ok(of_table) => {

@@ -93,7 +93,7 @@ impl State {
                         kube_proxy_text(&in_order(rule))
                     ));
                 }
-                for rule in self.static_rules(chain, family) {
+                for rule in self.configured_rules(chain, family) {
                     line(format!("-A {} {}", chain.text(), kube_proxy_text(&rule)));
                 }
             }

@@ -6,6 +6,7 @@ mod compile;
 pub mod config;
 pub mod error;
 mod events;
+mod former;
 pub mod kernel;
 pub mod key;
 #[cfg(feature = "kubernetes")]
@@ -33,6 +34,7 @@ use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 pub use self::chains::FixedChain;
 pub use self::config::Config;
 pub use self::error::Error;
+pub(crate) use self::former::has_ipvs_link;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;

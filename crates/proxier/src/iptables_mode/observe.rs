@@ -9,6 +9,7 @@ use kernlink_services::{Event, Family, InterfaceAddress};
 
 use super::chains::{Counters, jumps};
 use super::error::Error;
+use super::former::IPVS_LINK;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
@@ -84,6 +85,8 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
 /// Reads the addresses of the node's interfaces.
 pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
     let addresses = kernel.links.list(Selection::All)?.into_iter();
+    // Virtual IPs that IPVS mode left are no addresses of the node.
+    let addresses = addresses.filter(|address| address.link.to_string() != IPVS_LINK);
     state.interfaces = addresses
         .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
         .collect();

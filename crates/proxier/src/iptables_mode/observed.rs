@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Ruleset, Style, Table};
 use kernlink_services::Family;
 
-use super::chains::{FixedChain, jumps};
+use super::chains::{FixedChain, Jump, jumps};
+use super::former;
 use super::names::ChainKind;
 use super::state::{Fingerprint, rule_text};
 
@@ -18,6 +19,8 @@ pub(super) struct Observed {
     pub(super) fixed: BTreeMap<FixedChain, ObservedChain>,
     /// Whether each of the [`jumps`] exists.
     pub(super) jumps: Vec<bool>,
+    /// The jumps of IPVS mode that exist, once for each copy.
+    pub(super) former_jumps: Vec<Jump>,
     /// Whether every table could be read. Otherwise chains may exist that are not listed here.
     pub(super) is_readable: bool,
 }
@@ -67,6 +70,7 @@ impl Observed {
             chain.is_some_and(|chain| chain.contains(&jump.rule, family))
         };
         observed.jumps = jumps().iter().map(is_present).collect();
+        observed.former_jumps = former::jumps(ruleset, family);
         observed
     }
 }

@@ -172,6 +172,9 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
         .filter(|(position, _)| !state.has_jump(family, *position))
         .collect();
     if state.is_readable(family) {
+        for jump in state.former_jumps(family) {
+            write.edit(jump.table, Edit::delete(jump.chain, jump.rule.clone()));
+        }
         for (_, jump) in &missing {
             write.edit(jump.table, Edit::insert(jump.chain, jump.rule.clone()));
         }

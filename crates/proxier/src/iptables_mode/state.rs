@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use kernlink_iptables_restore::{ChainName, Rule, Style};
+use kernlink_iptables_restore::{ChainName, Rule, SetName, Style};
 use kernlink_services::{
     Changes, Event, Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
 };
 
-use super::chains::{Counters, FixedChain, static_rules};
+use super::chains::{Counters, FixedChain, Jump, static_rules};
 use super::compile::{Compiled, Inputs, compile};
 use super::config::Config;
 use super::events::Events;
@@ -20,7 +20,7 @@ use super::operation::{Operation, Write};
 use super::plan::Touched;
 use super::port_chain::PortChain;
 use super::sysctls::TCP_BE_LIBERAL;
-use crate::netfilter::CONNTRACK_BUCKETS;
+use crate::netfilter::{CONNTRACK_BUCKETS, masquerade_sources};
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -43,6 +43,8 @@ pub struct State {
     pub(super) node: NodeFacts,
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) counters: Counters,
+    /// By family: the set of the virtual IPs that IPVS mode left on this node.
+    virtual_ips: [Option<SetName>; 2],
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
     tcp_be_liberal: Option<bool>,
@@ -80,6 +82,8 @@ struct FixedChains {
     observed: BTreeMap<FixedChain, ObservedChain>,
     /// Whether each of the [`jumps`](super::chains::jumps) exists.
     jumps: Vec<bool>,
+    /// The jumps of IPVS mode that exist.
+    former_jumps: Vec<Jump>,
     is_readable: bool,
     is_dirty: bool,
     /// Whether it was read and its rules are not distinguished yet.
@@ -132,6 +136,7 @@ impl State {
             node: NodeFacts::default(),
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
+            virtual_ips: [None, None],
             sysctls: Table::default(),
             tcp_be_liberal: None,
             events: Events::default(),
@@ -357,8 +362,18 @@ impl State {
         (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
-    /// The rules of a fixed chain that do not depend on Services.
+    /// The rules of a fixed chain that do not depend on Services, with what is needed while virtual IPs of IPVS mode exist.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
+        let mut rules = self.configured_rules(chain, family);
+        if chain == FixedChain::NatPostrouting {
+            let set = self.virtual_ips[family.index()].clone();
+            rules.splice(..0, set.map(masquerade_sources));
+        }
+        rules
+    }
+
+    /// The rules of a fixed chain that do not depend on Services.
+    pub(super) fn configured_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let is_liberal = self
             .tcp_be_liberal
             .unwrap_or(self.config.conntrack.tcp_be_liberal);
@@ -404,6 +419,20 @@ impl State {
         jumps.get(position).copied().unwrap_or_default()
     }
 
+    /// The jumps of IPVS mode that exist.
+    pub(super) fn former_jumps(&self, family: Family) -> &[Jump] {
+        &self.fixed[family.index()].former_jumps
+    }
+
+    /// Sets the set of the virtual IPs of a family that IPVS mode left on this node, if there are any.
+    pub(crate) fn set_virtual_ips(&mut self, family: Family, set: Option<SetName>) {
+        let known = &mut self.virtual_ips[family.index()];
+        if *known != set && self.managed.contains(&family) {
+            *known = set;
+            self.set_fixed_dirty(family);
+        }
+    }
+
     /// Whether the tables of a family could be read.
     pub(super) fn is_readable(&self, family: Family) -> bool {
         self.fixed[family.index()].is_readable
@@ -434,6 +463,7 @@ impl State {
             is_changed,
             observed: observed.fixed,
             jumps: observed.jumps,
+            former_jumps: observed.former_jumps,
             is_readable: observed.is_readable,
             is_dirty: true,
             is_new: true,
@@ -633,6 +663,9 @@ impl State {
         let effects = &write.effects;
         self.touched.remove(&write.key);
         self.refused.remove(&write.key);
+        if matches!(write.key, Key::Fixed(_)) {
+            self.fixed[family.index()].former_jumps.clear();
+        }
         for chain in &effects.rewritten {
             let (_, rules) = self.tables(family);
             let of_chain = rules.iter_observed().map(|(key, ())| key);

@@ -205,6 +205,7 @@ impl Removal {
             let owned = Owned {
                 is_owned: &|name: &ChainName| names.contains(&name.as_str()),
                 jumps: &jumps,
+                rewritten: &[],
             };
             match plan_removal(&mut *kernel.rules, family, table, &owned) {
                 Ok(removal) => {

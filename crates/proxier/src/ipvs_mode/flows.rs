@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_conntrack::{Conntrack, Error, Protocol, StaleFilter};
+use kernlink_conntrack::{Conntrack, Error, Flow, FlowKey, Protocol, StaleFilter, Status};
 use kernlink_ipvs::{ForwardingMethod, RealServer, RealServerKey};
 use kernlink_services::Family;
 
@@ -23,6 +23,9 @@ pub struct DeleteFlows {
     pub family: Family,
     /// Sorted by address, each once; never empty.
     pub destinations: Vec<FlowDestination>,
+    /// Whether a flow is valid if a rule translated its destination. IPVS does not use such flows; another mode does, after it began to
+    /// serve the node.
+    pub keeps_translated: bool,
 }
 
 /// The address of a UDP frontend, and which flows to it are valid. All others of zone 0 are stale. Flows to other addresses, also with the
@@ -45,7 +48,14 @@ impl DeleteFlows {
     /// # Errors
     /// If the table cannot be listed; [`Error::Incomplete`] if a flow cannot be deleted.
     pub fn execute(&self, conntrack: &mut (impl Conntrack + ?Sized)) -> Result<(), Error> {
-        conntrack.delete_stale(&self.filter())?.into_result()
+        let filter = self.filter();
+        if !self.keeps_translated {
+            return conntrack.delete_stale(&filter)?.into_result();
+        }
+        let is_stale = |flow: &Flow| !flow.status.contains(Status::DST_NAT);
+        let listed = conntrack.list_stale(&filter)?.into_iter();
+        let stale: Vec<FlowKey> = listed.filter(is_stale).map(|flow| flow.key()).collect();
+        conntrack.delete_many(&stale).into_result()
     }
 
     /// The stale flows.
@@ -107,6 +117,9 @@ impl fmt::Display for DeleteFlows {
             "# conntrack: delete the stale {} UDP flows to {count} destination{plural}",
             self.family
         )?;
+        if self.keeps_translated {
+            f.write_str(", except those that rules translated")?;
+        }
         for destination in &self.destinations {
             write!(f, "\n#   {}, valid reply sources:", destination.address)?;
             let mut separator = " ";
@@ -145,6 +158,7 @@ mod tests {
                 empty,
                 FlowDestination::withdrawn("192.0.2.1:30053".parse().unwrap()),
             ],
+            keeps_translated: false,
         };
         assert_eq!(
             pass.to_string(),

@@ -8,6 +8,7 @@ pub mod counters;
 mod drain;
 pub mod error;
 pub mod flows;
+mod former;
 pub mod forwarding;
 pub mod kernel;
 pub mod key;
@@ -151,11 +152,16 @@ impl DataPath for IpvsMode {
     }
 
     fn due(state: &State, now: Instant) -> Vec<Key> {
-        state.drains.due(now)
+        let mut keys = state.drains.due(now);
+        keys.extend(state.retired_due(now));
+        keys
     }
 
     fn next(state: &State) -> Option<Instant> {
-        state.drains.next()
+        [state.drains.next(), state.retired_next()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn draining(state: &State) -> usize {

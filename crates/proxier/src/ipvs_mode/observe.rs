@@ -1,6 +1,7 @@
 //! Reads the state of the kernel into the observed values of the tables.
 
 mod flows;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -175,11 +176,16 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             state.entries[family.index()][set.index()].observe_all(of_set);
         }
     }
-    events.extend(flows::observe_flows(state, kernel));
+    if state.retired.is_some() {
+        sources::observe_sources(state, kernel);
+        state.retired_listed();
+    } else {
+        events.extend(flows::observe_flows(state, kernel));
+        events.extend(observe_sysctls(state, kernel));
+    }
     for family in Family::ALL {
         state.check_ledger(family);
     }
-    events.extend(observe_sysctls(state, kernel));
     for family in state.managed.clone() {
         events.extend(observe_rules(state, kernel, family));
     }
@@ -209,7 +215,10 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             }
             Key::Address(key) => addresses.push(*key),
             Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
-            Key::NodeAddresses => state.interfaces = read_interfaces(state, kernel)?,
+            Key::NodeAddresses => {
+                state.interfaces = read_interfaces(state, kernel)?;
+                sources::observe_sources(state, kernel);
+            }
             // If the set does not exist, creating it again is idempotent. If it exists, its replacement may have been executed.
             Key::Set(family, set) if state.sets.is_observed(&(*family, *set)) => {
                 let header = match kernel.sets.header(&set.name(*family)) {
@@ -272,6 +281,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     }
     for family in families {
         observe_rules(state, kernel, family);
+        state.retired_tables_read(family);
     }
     Ok(())
 }
@@ -380,6 +390,9 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
     let before = std::mem::replace(&mut chains.observed, observed);
     if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
         chains.before = Some(before);
+    }
+    if state.retired.is_none() {
+        state.observe_former(family);
     }
     state.set_rules_dirty(family);
     events

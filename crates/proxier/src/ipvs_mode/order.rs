@@ -48,6 +48,9 @@ pub enum Phase {
     /// Entries of local-policy sets for frontends that had remote real servers, added after these are removed. Otherwise traffic to them
     /// is no longer masqueraded, and its connections hang.
     AddLocalEntries,
+    /// Flows to UDP virtual servers of a node that another mode serves, deleted before these: the next packet of a client begins a flow
+    /// that the other mode translates. Otherwise the packets between the two steps are lost.
+    DeleteFlowsFirst,
     /// Virtual servers that are withdrawn, each with its real servers.
     RemoveVirtualServers,
     /// Stale UDP flows, deleted after all changes of virtual servers, real servers and rules: the next packet of a client begins a new
@@ -64,7 +67,10 @@ pub enum Phase {
     /// Rules of sets that have become empty, removed after the entries: as long as an entry exists, traffic to its frontend is
     /// masqueraded and restricted.
     RemoveRules,
-    /// A dummy link that the configuration no longer names, removed after its addresses are bound to the new one.
+    /// Sets of a node that another mode serves, removed after the rules that name them, the ledger last.
+    RemoveSets,
+    /// A dummy link that the configuration no longer names, removed after its addresses are bound to the new one; or that of a node that
+    /// another mode serves, removed after everything else, since by it a process notices that something is left.
     RemoveLink,
 }
 
@@ -85,11 +91,13 @@ impl fmt::Display for Phase {
             Phase::AddDeadlines => "add deadlines",
             Phase::RemoveRealServers => "remove real servers",
             Phase::AddLocalEntries => "add local-policy entries",
+            Phase::DeleteFlowsFirst => "delete flows to UDP virtual servers",
             Phase::RemoveVirtualServers => "remove virtual servers",
             Phase::DeleteFlows => "delete stale flows",
             Phase::RemoveDeadlines => "remove deadlines",
             Phase::RemoveEntries => "remove entries",
             Phase::RemoveRules => "remove rules",
+            Phase::RemoveSets => "remove sets",
             Phase::RemoveLink => "remove link",
         })
     }

@@ -10,14 +10,17 @@ use kernlink_iptables_restore::matches::{
 };
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{
-    Chain, Condition, Desired, Match, Network, Position, Protocol as IpProtocol, Rule, Ruleset, Table, Target,
+    Chain, ChainName, Condition, Desired, Match, Network, Position, Protocol as IpProtocol, Rule, Ruleset,
+    SetName, Table, Target,
 };
 use kernlink_services::{Family, FrontendKey, Protocol};
 
 use super::config::Config;
 use super::sets::SetId;
 pub use crate::netfilter::Jump;
-use crate::netfilter::{LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match};
+use crate::netfilter::{
+    LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match, masquerade_sources,
+};
 
 /// The owned chains of each table, in kube-proxy's order of creation.
 pub const CHAINS: [(Table, &[&str]); 2] = [
@@ -38,8 +41,8 @@ pub const CHAINS: [(Table, &[&str]); 2] = [
     ),
 ];
 
-const SERVICES: &str = "KUBE-SERVICES";
-const POSTROUTING: &str = "KUBE-POSTROUTING";
+pub(super) const SERVICES: &str = "KUBE-SERVICES";
+pub(super) const POSTROUTING: &str = "KUBE-POSTROUTING";
 const NODE_PORT: &str = "KUBE-NODE-PORT";
 const LOAD_BALANCER: &str = "KUBE-LOAD-BALANCER";
 const MARK_MASQ: &str = "KUBE-MARK-MASQ";
@@ -95,6 +98,34 @@ pub fn jumps() -> Vec<Jump> {
         rule: Rule::new().with(comment_match(comment)).jump(chain_name(to)),
     })
     .collect()
+}
+
+/// Whether iptables mode has no chain with this name.
+pub(super) fn is_only_chain_of_ipvs_mode(table: Table, name: &ChainName) -> bool {
+    let names: &[&str] = match table {
+        Table::Nat => &[NODE_PORT, LOAD_BALANCER],
+        Table::Filter => &[NODE_PORT, SOURCE_RANGES_FIREWALL, IPVS_FILTER, IPVS_OUT_FILTER],
+        _ => &[],
+    };
+    names.contains(&name.as_str())
+}
+
+/// Whether iptables mode has no equal jump. That to `KUBE-PROXY-FIREWALL` has another comment there, and another condition.
+pub(super) fn is_only_of_ipvs_mode(jump: &Jump) -> bool {
+    let to = jump.rule.target.as_ref().and_then(|target| target.chain());
+    to.is_some_and(|to| to.as_str() == PROXY_FIREWALL || is_only_chain_of_ipvs_mode(jump.table, to))
+}
+
+/// The set of the virtual IPs.
+pub(super) fn virtual_ips(family: Family) -> SetName {
+    set_name(SetId::IpvsIps, family)
+}
+
+/// The rule that masquerades connections from a virtual IP: the kernel selects it as the source of the node's own connections to it, and
+/// replies from other hosts do not return to this node. A rule that translates the connection does not
+/// always masquerade it.
+pub(super) fn masquerade_virtual_ips(family: Family) -> Rule {
+    masquerade_sources(virtual_ips(family))
 }
 
 /// What the rules of a family depend on.
@@ -395,11 +426,7 @@ impl RuleInputs<'_> {
             Lookup::DestinationAndSource => &[Destination, Destination, Source],
             Lookup::SourceAddress => &[Source, Destination],
         };
-        // Set names have the same limit in both crates.
-        #[expect(clippy::expect_used, reason = "constants that a test checks")]
-        let name = kernlink_iptables_restore::SetName::new(set.text(self.family))
-            .expect("a set name of at most 31 characters");
-        Match::set(name, directions)
+        Match::set(set_name(set, self.family), directions)
     }
 
     fn has(&self, set: SetId) -> bool {
@@ -409,6 +436,12 @@ impl RuleInputs<'_> {
     fn mark(&self) -> u32 {
         self.config.masquerade_bit.mark()
     }
+}
+
+fn set_name(set: SetId, family: Family) -> SetName {
+    // Set names have the same limit in both crates.
+    #[expect(clippy::expect_used, reason = "constants that a test checks")]
+    SetName::new(set.text(family)).expect("a set name of at most 31 characters")
 }
 
 /// The rule that drops packets from this node to a frontend. The kernel selects the virtual IP itself as their source address, which

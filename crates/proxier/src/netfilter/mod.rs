@@ -17,11 +17,11 @@ pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub(crate) use self::processors::processors;
-pub(crate) use self::removal::{Owned, plan_removal};
+pub(crate) use self::removal::{Owned, plan_removal, removal};
 pub use self::rules::Jump;
 pub(crate) use self::rules::{
-    LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, read_tables,
-    unreadable_rules, unreadable_tables,
+    LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,
+    read_tables, unreadable_rules, unreadable_tables,
 };
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kernlink_iptables_restore::{ChainName, Edit, Error, Iptables, Restore, Ruleset, Save, Table, TableRules};
+use kernlink_iptables_restore::{
+    ChainName, Edit, Error, Iptables, Restore, Ruleset, Save, Table, TableRules,
+};
 use kernlink_services::Family;
 
 use super::Jump;
@@ -12,6 +14,8 @@ pub(crate) struct Owned<'a> {
     pub(crate) is_owned: &'a dyn Fn(&ChainName) -> bool,
     /// Those of other tables are ignored.
     pub(crate) jumps: &'a [Jump],
+    /// Chains that stay and are written again with other rules: what their present rules use is not kept.
+    pub(crate) rewritten: &'a [&'a str],
 }
 
 /// What removes the owned chains of a table.
@@ -64,7 +68,7 @@ pub(crate) fn removal(ruleset: &Ruleset, family: Family, table: Table, owned: &O
         return TableRemoval::default();
     };
     let jumps: Vec<&Jump> = owned.jumps.iter().filter(|jump| jump.table == table).collect();
-    let used = used_by_others(rules, family, &jumps, owned.is_owned);
+    let used = used_by_others(rules, family, &jumps, owned);
     let mut edits = Vec::new();
     for jump in jumps {
         let chain = rules.chain(&jump.chain).into_iter();
@@ -88,23 +92,24 @@ fn used_by_others(
     rules: &TableRules,
     family: Family,
     jumps: &[&Jump],
-    is_owned: &dyn Fn(&ChainName) -> bool,
+    owned: &Owned<'_>,
 ) -> BTreeSet<ChainName> {
+    let is_owned = owned.is_owned;
+    let is_foreign = |name: &ChainName| !is_owned(name) && !owned.rewritten.contains(&name.as_str());
     let is_jump = |chain: &ChainName, rule: &kernlink_iptables_restore::Rule| {
         let mut of_chain = jumps.iter().filter(|jump| jump.chain == *chain);
         of_chain.any(|jump| jump.rule.is_equivalent(rule, family))
     };
     let mut open: Vec<ChainName> = Vec::new();
-    for (name, chain) in rules.chains().filter(|(name, _)| !is_owned(name)) {
+    for (name, chain) in rules.chains().filter(|(name, _)| is_foreign(name)) {
         let foreign = chain.rules().filter(|rule| !is_jump(name, rule));
         open.extend(foreign.filter_map(|rule| rule.target.as_ref()?.chain().copied()));
     }
     let unreadable = rules.unreadable();
-    let lines_of = |owned: bool| {
-        let lines = unreadable.iter();
-        lines.filter(move |line| line.chain().is_some_and(|chain| is_owned(&chain)) == owned)
-    };
-    open.extend(lines_of(false).flat_map(|line| line.targets()));
+    let foreign = unreadable
+        .iter()
+        .filter(|line| line.chain().is_none_or(|chain| is_foreign(&chain)));
+    open.extend(foreign.flat_map(|line| line.targets()));
     open.retain(is_owned);
     let mut used: BTreeSet<ChainName> = open.iter().copied().collect();
     while let Some(name) = open.pop() {
@@ -112,7 +117,7 @@ fn used_by_others(
         let readable = chain
             .flat_map(|chain| chain.rules())
             .filter_map(|rule| rule.target.as_ref()?.chain().copied());
-        let lines = lines_of(true).filter(|line| line.chain() == Some(name));
+        let lines = unreadable.iter().filter(|line| line.chain() == Some(name));
         let targets = readable.chain(lines.flat_map(|line| line.targets()));
         open.extend(targets.filter(|to| is_owned(to) && used.insert(*to)));
     }
@@ -149,11 +154,15 @@ COMMIT
         let owned = Owned {
             is_owned: &|name| name.as_str().starts_with("OWNED-"),
             jumps: &jumps,
+            rewritten: &[],
         };
         let removal = removal(&saved, Family::Ipv4, Table::Nat, &owned);
         let kept: Vec<&str> = removal.kept.iter().map(ChainName::as_str).collect();
         assert_eq!(kept, ["OWNED-A", "OWNED-B"]);
         let edits: Vec<String> = removal.edits.iter().map(ToString::to_string).collect();
-        assert_eq!(edits, ["-D PREROUTING -j OWNED-C", ":OWNED-C - [0:0]", "-X OWNED-C"]);
+        assert_eq!(
+            edits,
+            ["-D PREROUTING -j OWNED-C", ":OWNED-C - [0:0]", "-X OWNED-C"]
+        );
     }
 }

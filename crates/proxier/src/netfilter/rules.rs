@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
-use kernlink_iptables_restore::matches::MarkMatch;
-use kernlink_iptables_restore::{ChainName, Error, Iptables, Match, Rule, Ruleset, Save, Table};
+use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
+use kernlink_iptables_restore::{ChainName, Error, Iptables, Match, Rule, Ruleset, Save, SetName, Table};
 use kernlink_services::{Event, Family};
 
 /// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
@@ -55,6 +55,13 @@ pub(crate) fn mark_match(mark: u32) -> MarkMatch {
         value: mark,
         mask: Some(mark),
     }
+}
+
+/// The rule that masquerades connections whose source is in a set.
+pub(crate) fn masquerade_sources(set: SetName) -> Rule {
+    Rule::new()
+        .with(Match::set(set, &[SetDirection::Source]))
+        .jump(chain_name("KUBE-MARK-MASQ"))
 }
 
 /// The chain with a name that is a constant of a data path.

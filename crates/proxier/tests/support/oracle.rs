@@ -41,5 +41,8 @@ fn set_node(config: &mut Config, fixture: &Path) {
     config.node_name = Arc::from(node["name"].as_str().unwrap());
     config.zone = node["zone"].as_str().map(Arc::from);
     config.node_ips = texts("ips").iter().map(|text| text.parse().unwrap()).collect();
-    config.pod_cidrs = texts("pod_cidrs").iter().map(|text| text.parse().unwrap()).collect();
+    config.pod_cidrs = texts("pod_cidrs")
+        .iter()
+        .map(|text| text.parse().unwrap())
+        .collect();
 }

@@ -1,4 +1,5 @@
 //! A fake of IPVS whose connections a test can set while a proxier uses it.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -3,7 +3,8 @@
 //!
 //! The order of the hooks is the kernel's. A packet from an interface passes nat PREROUTING, filter INPUT and IPVS, which forwards it
 //! through nat POSTROUTING. A packet of a local process passes nat OUTPUT, IPVS, filter OUTPUT and nat POSTROUTING. If no virtual server
-//! accepts it and the address is local, it comes back in at filter INPUT.
+//! accepts it and the address is local, it comes back in at filter INPUT. A packet whose destination table nat translates goes to filter
+//! FORWARD or OUTPUT and nat POSTROUTING.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::{HashMap, HashSet};
@@ -13,11 +14,12 @@ use std::net::{IpAddr, SocketAddr};
 use kernlink_dummylink::Selection;
 use kernlink_ipset::{Element, Entry, Network as SetNetwork, Protocol as SetProtocol, ProtocolPort};
 use kernlink_iptables_restore::matches::{
-    AddressType, AddressTypes, ConntrackState, IpvsMatch, SetDirection,
+    AddressType, AddressTypes, ConntrackState, IpvsMatch, RecentAction, SetDirection,
 };
 use kernlink_iptables_restore::targets::MarkTarget;
 use kernlink_iptables_restore::{
-    Chain, ChainName, Condition, Mask, Match, Network, Protocol as IpProtocol, Ruleset, Save, Table, Target,
+    Chain, ChainName, Condition, Mask, Match, Network, PortRange, Protocol as IpProtocol, Ruleset, Save,
+    Table, Target,
 };
 use kernlink_ipvs::{ForwardingMethod, Protocol as IpvsProtocol, RealServer, VirtualServerKey};
 use kernlink_proxier::ipvs_mode::{Kernel, SetId, State, rules};
@@ -32,6 +34,10 @@ pub(crate) struct Packet {
     pub(crate) destination: SocketAddr,
     pub(crate) protocol: Protocol,
     mark: u32,
+    /// Whether table `nat` translated the destination.
+    is_translated: bool,
+    /// Whether it belongs to an established connection.
+    is_established: bool,
     /// The virtual server that accepted the packet.
     virtual_server: Option<VirtualServerKey>,
 }
@@ -49,6 +55,8 @@ impl Packet {
             destination,
             protocol,
             mark: 0,
+            is_translated: false,
+            is_established: false,
             virtual_server: None,
         }
     }
@@ -81,6 +89,11 @@ pub(crate) struct Served {
 }
 
 impl Served {
+    /// Whether it is masqueraded, and gets to the same endpoint in the same way.
+    pub(crate) fn is_masqueraded_to(&self, other: &Self) -> bool {
+        self.masqueraded && (self.by, self.forwarding) == (other.by, other.forwarding)
+    }
+
     /// Whether connections work this way if they work the other way. If the packet is masqueraded, the reply always returns through this
     /// node, but only packets of the forwarding method masquerading may be.
     pub(crate) fn works_if(&self, other: &Self) -> bool {
@@ -134,8 +147,19 @@ enum Verdict {
     Drop,
     Reject,
     Masquerade,
+    /// The destination is translated.
+    Translate(SocketAddr),
     /// The end of the chain, or RETURN.
     Continue,
+}
+
+/// Whether a rule matches a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Matches {
+    No,
+    Yes,
+    /// At random.
+    Sometimes,
 }
 
 /// A node.
@@ -193,13 +217,66 @@ impl Tracer {
         self.servers.keys()
     }
 
-    pub(crate) fn trace(&self, mut packet: Packet) -> End {
+    pub(crate) fn trace(&self, packet: Packet) -> End {
         let hook = if packet.input.is_some() {
             "PREROUTING"
         } else {
             "OUTPUT"
         };
-        self.builtin(Table::Nat, hook, &mut packet);
+        let mut served = Vec::new();
+        for (packet, verdict) in self.walk_builtin(Table::Nat, hook, packet) {
+            let end = match verdict {
+                Verdict::Translate(to) => self.translated(packet, to),
+                _ => self.untranslated(packet),
+            };
+            match end {
+                End::Served(servers) => served.extend(servers),
+                other => return other,
+            }
+        }
+        End::Served(served)
+    }
+
+    /// Whether the packets of an established connection to a virtual server reach a real server.
+    pub(crate) fn continues(&self, packet: &Packet, real_server: &RealServer) -> bool {
+        let mut packet = packet.clone();
+        packet.is_established = true;
+        let key = key_of(&packet);
+        let exists = self
+            .servers
+            .get(&key)
+            .is_some_and(|real_servers| real_servers.iter().any(|known| known.key == real_server.key));
+        if packet.input.is_none() {
+            // The socket has its own address, which may be the virtual IP.
+            return exists && self.is_local(packet.source);
+        }
+        let input = self.builtin(Table::Filter, "INPUT", &mut packet);
+        exists && self.is_local(packet.destination.ip()) && ![Verdict::Drop, Verdict::Reject].contains(&input)
+    }
+
+    /// Where a packet ends whose destination table `nat` translated.
+    fn translated(&self, mut packet: Packet, to: SocketAddr) -> End {
+        packet.destination = to;
+        packet.is_translated = true;
+        let hook = match packet.input {
+            None => "OUTPUT",
+            Some(_) if self.is_local(to.ip()) => "INPUT",
+            Some(_) => "FORWARD",
+        };
+        match self.builtin(Table::Filter, hook, &mut packet) {
+            Verdict::Drop => return End::Dropped,
+            Verdict::Reject => return End::Rejected,
+            _ => {}
+        }
+        let verdict = self.builtin(Table::Nat, "POSTROUTING", &mut packet);
+        End::Served(vec![Served {
+            by: to,
+            forwarding: ForwardingMethod::Masquerade,
+            masqueraded: verdict == Verdict::Masquerade,
+        }])
+    }
+
+    fn untranslated(&self, mut packet: Packet) -> End {
         if packet.input.is_some() {
             if !self.is_local(packet.destination.ip()) {
                 return match self.builtin(Table::Filter, "FORWARD", &mut packet) {
@@ -214,11 +291,7 @@ impl Tracer {
                 _ => {}
             }
         }
-        let key = VirtualServerKey::new(
-            packet.destination.ip(),
-            packet.destination.port(),
-            ipvs_protocol(packet.protocol),
-        );
+        let key = key_of(&packet);
         let Some(real_servers) = self.servers.get(&key) else {
             return self.without_server(packet);
         };
@@ -272,60 +345,122 @@ impl Tracer {
         if is_local { End::Node } else { End::Forwarded }
     }
 
-    fn is_local(&self, address: IpAddr) -> bool {
+    pub(crate) fn is_local(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.contains(&address)
     }
 
-    /// Follows a built-in chain, whose policy is to accept.
+    /// Follows a built-in chain without rules that match at random.
     fn builtin(&self, table: Table, chain: &str, packet: &mut Packet) -> Verdict {
+        let mut ends = self.walk_builtin(table, chain, packet.clone());
+        assert_eq!(ends.len(), 1, "{table} {chain}");
+        let (end, verdict) = ends.remove(0);
+        *packet = end;
+        verdict
+    }
+
+    /// Follows a built-in chain, whose policy is to accept. Returns everything that can happen.
+    fn walk_builtin(&self, table: Table, chain: &str, packet: Packet) -> Vec<(Packet, Verdict)> {
         let name = ChainName::new(chain).unwrap();
         let rules = &self.rules[Family::of(packet.destination.ip()).index()];
         if rules.chain(table, &name).is_none() {
-            return Verdict::Continue;
+            return vec![(packet, Verdict::Continue)];
         }
-        self.chain(table, &name, packet)
+        self.walk(table, &name, packet)
     }
 
-    fn chain(&self, table: Table, name: &ChainName, packet: &mut Packet) -> Verdict {
+    fn walk(&self, table: Table, name: &ChainName, packet: Packet) -> Vec<(Packet, Verdict)> {
         let family = Family::of(packet.destination.ip());
         let chain = self.rules[family.index()]
             .chain(table, name)
             .unwrap_or_else(|| panic!("no chain {name}"));
+        let mut ended = Vec::new();
+        let mut open = vec![packet];
         for rule in chain.rules() {
-            if !rule.matches.iter().all(|test| self.matches(test, packet)) {
-                continue;
-            }
-            let verdict = match rule.target.as_ref().unwrap_or_else(|| panic!("{rule:?}")) {
-                Target::Accept => Verdict::Accept,
-                Target::Drop => Verdict::Drop,
-                Target::Reject(_) => Verdict::Reject,
-                Target::Masquerade(_) => Verdict::Masquerade,
-                Target::Return => return Verdict::Continue,
-                Target::Jump(to) => self.chain(table, to, packet),
-                Target::Mark(change) => {
-                    match *change {
-                        MarkTarget::Or(bits) => packet.mark |= bits,
-                        MarkTarget::Xor(bits) => packet.mark ^= bits,
-                        // The kernel's form of both.
-                        MarkTarget::SetXmark(bits, mask) => {
-                            packet.mark = (packet.mark & !mask.unwrap_or(u32::MAX)) ^ bits;
-                        }
-                        other => panic!("{other:?}"),
+            let mut next = Vec::new();
+            for mut packet in open {
+                match self.rule_matches(&rule.matches, &packet) {
+                    Matches::No => {
+                        next.push(packet);
+                        continue;
                     }
-                    Verdict::Continue
+                    Matches::Yes => {}
+                    Matches::Sometimes => next.push(packet.clone()),
                 }
-                other => panic!("{other:?}"),
-            };
-            if verdict != Verdict::Continue {
-                return verdict;
+                let verdict = match &rule.target {
+                    None => Verdict::Continue,
+                    Some(Target::Accept) => Verdict::Accept,
+                    Some(Target::Drop) => Verdict::Drop,
+                    Some(Target::Reject(_)) => Verdict::Reject,
+                    Some(Target::Masquerade(_)) => Verdict::Masquerade,
+                    Some(Target::Dnat(nat)) => {
+                        let address = nat.addresses.unwrap().first;
+                        Verdict::Translate(SocketAddr::new(address, nat.ports.unwrap().range.first))
+                    }
+                    Some(Target::Return) => {
+                        ended.push((packet, Verdict::Continue));
+                        continue;
+                    }
+                    Some(Target::Jump(to)) => {
+                        for (packet, verdict) in self.walk(table, to, packet) {
+                            match verdict {
+                                Verdict::Continue => next.push(packet),
+                                _ => ended.push((packet, verdict)),
+                            }
+                        }
+                        continue;
+                    }
+                    Some(Target::Mark(change)) => {
+                        match *change {
+                            MarkTarget::Or(bits) => packet.mark |= bits,
+                            MarkTarget::Xor(bits) => packet.mark ^= bits,
+                            // The kernel's form of both.
+                            MarkTarget::SetXmark(bits, mask) => {
+                                packet.mark = (packet.mark & !mask.unwrap_or(u32::MAX)) ^ bits;
+                            }
+                            other => panic!("{other:?}"),
+                        }
+                        Verdict::Continue
+                    }
+                    other => panic!("{other:?}"),
+                };
+                match verdict {
+                    Verdict::Continue => next.push(packet),
+                    _ => ended.push((packet, verdict)),
+                }
             }
+            open = next;
         }
-        Verdict::Continue
+        ended.extend(open.into_iter().map(|packet| (packet, Verdict::Continue)));
+        ended
+    }
+
+    fn rule_matches(&self, tests: &[Match], packet: &Packet) -> Matches {
+        let is_random = |test: &&Match| matches!(test, Match::Statistic(_));
+        if !tests
+            .iter()
+            .filter(|test| !is_random(test))
+            .all(|test| self.matches(test, packet))
+        {
+            return Matches::No;
+        }
+        if tests.iter().any(|test| is_random(&test)) {
+            Matches::Sometimes
+        } else {
+            Matches::Yes
+        }
     }
 
     fn matches(&self, test: &Match, packet: &Packet) -> bool {
         match test {
             Match::Comment(_) => true,
+            Match::Destination(condition) => {
+                holds(condition, |network| contains(network, packet.destination.ip()))
+            }
+            Match::Tcp(tcp) => port_matches(tcp.destination_ports.as_ref(), packet),
+            Match::Udp(udp) => port_matches(udp.destination_ports.as_ref(), packet),
+            Match::Sctp(sctp) => port_matches(sctp.destination_ports.as_ref(), packet),
+            // No client was seen before.
+            Match::Recent(recent) => holds(&recent.action, |action| *action == RecentAction::Set),
             Match::Source(condition) => holds(condition, |network| contains(network, packet.source)),
             Match::Protocol(condition) => {
                 holds(condition, |protocol| *protocol == ip_protocol(packet.protocol))
@@ -357,10 +492,16 @@ impl Tracer {
             Match::Physdev(physdev) => physdev
                 .is_in
                 .is_none_or(|condition| holds(&condition, |()| false)),
-            Match::Conntrack(conntrack) => conntrack
-                .state
-                .as_ref()
-                .is_none_or(|condition| holds(condition, |states| states.contains(ConntrackState::New))),
+            Match::Conntrack(conntrack) => conntrack.state.as_ref().is_none_or(|condition| {
+                let now = if packet.is_established {
+                    ConntrackState::Established
+                } else {
+                    ConntrackState::New
+                };
+                holds(condition, |states| {
+                    states.contains(now) || (packet.is_translated && states.contains(ConntrackState::Dnat))
+                })
+            }),
             Match::Ipvs(ipvs) => by_virtual_server(ipvs, packet),
             other => panic!("{other:?}"),
         }
@@ -379,6 +520,7 @@ impl Tracer {
         let entry = match (id.set_type().as_bytes(), directions) {
             (b"bitmap:port", [D]) => Entry::port(port.port),
             (b"hash:ip", [D]) => Entry::ip(destination),
+            (b"hash:ip", [S]) => Entry::ip(source),
             (b"hash:ip,port", [D, D]) => Entry::ip_port(destination, port),
             (b"hash:ip,port", [S, D]) => Entry::ip_port(source, port),
             (b"hash:ip,port,ip", [D, D, S]) => Entry::ip_port_ip(destination, port, source),
@@ -409,6 +551,20 @@ fn with_jumps(mut rules: Ruleset) -> Ruleset {
         rules.table_mut(table).insert(chain, Chain::with_rules(of_chain));
     }
     rules
+}
+
+fn port_matches(ports: Option<&Condition<PortRange>>, packet: &Packet) -> bool {
+    let port = packet.destination.port();
+    ports.is_none_or(|ports| holds(ports, |range| (range.first..=range.last).contains(&port)))
+}
+
+/// The virtual server of a packet.
+fn key_of(packet: &Packet) -> VirtualServerKey {
+    VirtualServerKey::new(
+        packet.destination.ip(),
+        packet.destination.port(),
+        ipvs_protocol(packet.protocol),
+    )
 }
 
 fn by_virtual_server(ipvs: &IpvsMatch, packet: &Packet) -> bool {

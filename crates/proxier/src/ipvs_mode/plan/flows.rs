@@ -40,6 +40,7 @@ impl Planner<'_, '_, '_> {
             changed.destinations.extend(pending);
             let addresses = changed.destinations.into_iter();
             let operation = DeleteFlows {
+                keeps_translated: false,
                 family,
                 destinations: addresses
                     .map(|address| self.state.flow_destination(address))

@@ -6,6 +6,7 @@ mod flows;
 mod ledger;
 mod links;
 mod replacement;
+mod retired;
 mod rules;
 mod servers;
 mod sysctls;
@@ -30,6 +31,9 @@ type EntryKey = (Family, SetId, Entry);
 
 /// Adds the steps for all dirty objects.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+    if state.retired.is_some() {
+        return retired::plan(state, builder);
+    }
     state.find_stale_flows();
     let rules = plan_rules(state);
     for (family, operations, interim) in &rules {

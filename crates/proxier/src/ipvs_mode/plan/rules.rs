@@ -1,6 +1,7 @@
 //! Steps of chains, rules and jumps.
 
 use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, diff_operations};
+use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use super::{Need, Planner};
@@ -49,7 +50,19 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// Removes the rules of sets that became empty.
+    /// The steps after which IPVS serves the frontends of a family.
+    fn serving(&self, family: Family) -> Vec<Need> {
+        let is_of_family = |key: &VirtualServerKey| key.address().map(Family::of) == Some(family);
+        let new = self.new_servers.iter().filter(|(key, _)| is_of_family(key));
+        let added = self.added.iter().filter(|(key, _)| is_of_family(key));
+        let mut needs: Vec<Need> = new.map(|(_, need)| need.clone()).collect();
+        needs.extend(added.flat_map(|(_, needs)| needs.iter().cloned()));
+        // Addresses of the other family are needed too, which delays nothing.
+        needs.extend(self.bound.iter().cloned());
+        needs
+    }
+
+    /// Removes the rules of sets that became empty, and those of iptables mode.
     pub(super) fn remove_rules(&mut self) {
         for family in self.families() {
             let chains = &self.state.chains[family.index()];
@@ -57,6 +70,9 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             let mut needs = self.rules_needs(family);
+            if chains.former.is_some() {
+                needs.extend(self.serving(family));
+            }
             for id in self.state.emptied(family) {
                 for (entry, ()) in self.state.entries[family.index()][id.index()].iter_observed() {
                     let key = (family, id, entry.clone());
@@ -102,7 +118,11 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
 /// The rules of a family while sets become empty, if they differ from the desired ones.
 fn interim(state: &State, family: Family) -> Option<Interim> {
     let rules = state.interim_rules(family)?;
-    let removal = changed_chains(family, &rules, &state.rules(family))?;
+    let changed = changed_chains(family, &rules, &state.rules(family));
+    let removal = match &state.chains[family.index()].former {
+        Some(former) => former.removal(family, changed),
+        None => changed?,
+    };
     Some(Interim {
         rules: Box::new(rules),
         removal: Box::new(removal.into()),

@@ -6,6 +6,7 @@ use kernlink_services::Family;
 
 use super::State;
 use crate::ipvs_mode::error::Error;
+use crate::ipvs_mode::former::Former;
 use crate::ipvs_mode::rules::{self, RuleInputs};
 use crate::ipvs_mode::sets::SetId;
 use crate::table::Table;
@@ -23,6 +24,8 @@ pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) interim: Option<Interim>,
     /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
     pub(in crate::ipvs_mode) before: Option<Box<Ruleset>>,
+    /// What iptables mode left in the tables, until it is removed.
+    pub(in crate::ipvs_mode) former: Option<Box<Former>>,
 }
 
 /// Chains that still have the rules of sets that become empty, and the operation that removes these rules.
@@ -53,12 +56,29 @@ impl State {
         self.rules_of(family, |_, table| !table.is_empty())
     }
 
-    /// The chains of a family with the rules that they need while withdrawn entries exist. `None` if these are the desired ones.
+    /// The chains of a family with the rules that they need while withdrawn entries exist, and while rules of iptables mode serve. `None` if
+    /// these are the desired ones.
     pub(in crate::ipvs_mode) fn interim_rules(&self, family: Family) -> Option<Ruleset> {
-        self.emptied(family).next()?;
-        Some(self.rules_of(family, |set, table| {
+        let former = self.chains[family.index()].former.as_deref();
+        if former.is_none() {
+            self.emptied(family).next()?;
+        }
+        let mut rules = self.rules_of(family, |set, table| {
             !table.is_empty() || self.emptied(family).any(|emptied| emptied == set)
-        }))
+        });
+        if let Some(former) = former {
+            former.add_to(&mut rules, family);
+        }
+        Some(rules)
+    }
+
+    /// Finds what iptables mode left in the tables of a family, after they were read.
+    pub(in crate::ipvs_mode) fn observe_former(&mut self, family: Family) {
+        let chains = &mut self.chains[family.index()];
+        chains.former = match &chains.observed {
+            ObservedRules::Saved(saved) => Former::of(saved, family).map(Box::new),
+            _ => None,
+        };
     }
 
     /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.

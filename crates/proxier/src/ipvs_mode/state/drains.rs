@@ -204,6 +204,11 @@ impl Drains {
                     }
                 }
             }
+            Operation::Destroy { .. } => {
+                self.sets[family.index()] = None;
+                let of_family = |server: &VirtualServerKey| server.address().map(Family::of) == Some(family);
+                self.deadlines.retain(|server, _| !of_family(server));
+            }
             // Plans contain no other operation.
             _ => {}
         }
@@ -238,18 +243,23 @@ impl Drains {
 }
 
 impl State {
-    /// The draining real servers of a virtual server that is desired: they exist, are not desired and have weight 0.
+    /// The draining real servers of a virtual server that is desired: they exist, are not desired and have weight 0. If another mode serves
+    /// the node, those of owned virtual servers that have weight 0.
     fn draining(&self, server: &VirtualServerKey) -> Vec<IpAddr> {
-        let (Some(desired), Some(observed)) = (self.servers.desired(server), self.servers.observed(server))
-        else {
+        let is_retired = self.retired.is_some();
+        let desired = self.servers.desired(server).filter(|_| !is_retired);
+        let Some(observed) = self.servers.observed(server) else {
             return Vec::new();
         };
+        if (is_retired && !observed.is_owned) || (!is_retired && desired.is_none()) {
+            return Vec::new();
+        }
         let of_weight_0 = observed
             .real_servers
             .iter()
             .filter(|(_, known)| known.is_draining());
         of_weight_0
-            .filter(|(key, _)| desired.real_server(key).is_none())
+            .filter(|(key, _)| desired.is_none_or(|desired| desired.real_server(key).is_none()))
             .map(|(key, _)| key.address)
             .collect()
     }

@@ -7,6 +7,7 @@ mod events;
 mod flows;
 mod foreign;
 mod record;
+mod retired;
 mod servers;
 mod service_ports;
 mod undone;
@@ -27,6 +28,7 @@ pub(super) use self::drains::Drains;
 use self::flows::Flows;
 pub(super) use self::flows::{Reading, udp_address};
 use self::foreign::Foreign;
+use self::retired::Retired;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::{Config, DEFAULT_DUMMY_LINK};
@@ -76,6 +78,8 @@ pub struct State {
     foreign: Foreign,
     /// The families whose ledger is empty although owned virtual servers exist.
     pub(super) without_ledger: BTreeSet<Family>,
+    /// Set if another mode serves the node: then everything that is owned is removed.
+    pub(super) retired: Option<Retired>,
 }
 
 /// The facts of the host that the desired state depends on.
@@ -124,6 +128,7 @@ impl State {
             is_config_reported: false,
             foreign: Foreign::default(),
             without_ledger: BTreeSet::new(),
+            retired: None,
         };
         state.configure();
         state
@@ -206,13 +211,15 @@ impl State {
         self.config.services.families.iter().copied()
     }
 
-    /// Whether the kernel has no owned virtual server, no entry of an owned set and no address of the dummy link, as after a boot.
+    /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
+    /// as after a boot.
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
         self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)
+            && self.chains.iter().all(|chains| chains.former.is_none())
     }
 
     /// Makes the chains of a family dirty.
@@ -254,6 +261,9 @@ impl State {
 
     /// Makes an object dirty.
     pub(super) fn set_dirty(&mut self, key: &Key) {
+        if let Some(retired) = &mut self.retired {
+            retired.is_dirty = true;
+        }
         match key {
             Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
             Key::Timeouts => self.timeouts.is_dirty = true,
@@ -277,6 +287,10 @@ impl State {
 
     /// Whether an object is dirty.
     pub(super) fn is_dirty(&self, key: &Key) -> bool {
+        // A plan of its kind compares all objects.
+        if let Some(retired) = &self.retired {
+            return retired.is_dirty;
+        }
         match key {
             Key::Sysctl(name) => self.sysctls.is_dirty(name),
             Key::Timeouts => self.timeouts.is_dirty,
@@ -311,9 +325,14 @@ impl State {
         self.finish_drains();
         self.servers.clear_dirty();
         self.flows.clear_dirty();
+        self.finish_retired();
         for family in Family::ALL {
             let chains = &mut self.chains[family.index()];
             chains.before = None;
+            if self.retired.is_some() {
+                chains.is_dirty = false;
+                continue;
+            }
             if !std::mem::take(&mut chains.is_dirty) {
                 continue;
             }

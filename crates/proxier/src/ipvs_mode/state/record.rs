@@ -30,6 +30,9 @@ impl State {
                     }
                 }
             }
+            Operation::Rules(operation) if self.retired.is_some() => {
+                self.record_removed_chains(operation.family());
+            }
             Operation::Rules(operation) => {
                 let family = operation.family();
                 let is_restore = matches!(**operation, kernlink_iptables_restore::Operation::Restore(_));
@@ -41,6 +44,7 @@ impl State {
                     .is_some_and(|interim| interim.removal == *operation)
                 {
                     chains.interim = None;
+                    chains.former = None;
                 } else {
                     chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
                 }
@@ -98,6 +102,10 @@ impl State {
                 }
             }
             Operation::Delete { entry, .. } => entries.observe(entry.clone(), None),
+            Operation::Destroy { .. } => {
+                entries.observe_all([]);
+                self.sets.observe((family, id), None);
+            }
             // Plans contain no other operation.
             _ => {}
         }

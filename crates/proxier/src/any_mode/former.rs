@@ -1,0 +1,152 @@
+//! The removal of what IPVS mode left, on a node that iptables mode serves.
+//!
+//! It begins after iptables mode executed a plan and nothing that failed waits for a retry: then its rules translate all new connections, and
+//! those to virtual servers only end. In the other direction IPVS mode does all: it keeps the rules of iptables mode until it serves itself.
+
+use std::time::{Duration, Instant};
+
+use kernlink_base::ErrorChain;
+use kernlink_services::{Changes, Event, Services};
+
+use super::AnyMode;
+use super::config::Config;
+use super::error::Error;
+use super::kernel::Kernel;
+use crate::data_path::DataPath;
+use crate::ipvs_mode::{self, IpvsMode};
+use crate::plan::PlanBuilder;
+
+/// How often it is compared whether the removal may begin.
+const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// IPVS mode on a node that iptables mode serves.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    pub(super) state: Box<ipvs_mode::State>,
+    /// Whether nothing was compiled since the state was made.
+    is_new: bool,
+    /// Whether it was read.
+    is_read: bool,
+    progress: Progress,
+    now: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// iptables mode did not execute a plan yet.
+    Waiting,
+    /// It executed one. The removal begins if everything succeeded.
+    Served,
+    Removing,
+}
+
+impl Former {
+    /// After the mode changed: the state of IPVS mode until now.
+    pub(super) fn after(mut state: Box<ipvs_mode::State>) -> Self {
+        state.retire();
+        Self {
+            state,
+            is_new: false,
+            is_read: false,
+            progress: Progress::Waiting,
+            now: None,
+        }
+    }
+
+    /// On a node that another process served.
+    fn found(config: &Config) -> Self {
+        let state = IpvsMode::new_state(&config.former_ipvs());
+        Self {
+            is_new: true,
+            ..Self::after(Box::new(state))
+        }
+    }
+
+    /// Reads what is left. Returns an event as long as there is anything.
+    pub(super) fn observe(
+        former: &mut Option<Self>,
+        config: &Config,
+        kernel: &mut Kernel,
+    ) -> Result<Vec<Event>, Error> {
+        if former.is_none() && kernel.has_ipvs_link()? {
+            *former = Some(Self::found(config));
+        }
+        let Some(left) = former else {
+            return Ok(Vec::new());
+        };
+        // What prevents the removal does not prevent iptables mode.
+        let read = kernel.ipvs().and_then(|kernel| {
+            let read = IpvsMode::observe(&mut left.state, kernel);
+            read.map_err(Error::from)
+        });
+        left.is_read = read.is_ok();
+        let text = match read {
+            Ok(_) => {
+                "IPVS mode served this node before; what it left is removed when its connections have ended"
+                    .to_owned()
+            }
+            Err(error) => format!(
+                "IPVS mode served this node before; what it left cannot be read: {}",
+                ErrorChain(&error)
+            ),
+        };
+        Ok(vec![Event::host("FormerMode", text)])
+    }
+
+    /// What IPVS mode owns is decided as before; the limits of connections are those of the new configuration.
+    pub(super) fn set_config(&mut self, config: &Config) {
+        let mut own = self.state.config().clone();
+        own.services = config.services().clone();
+        IpvsMode::set_config(&mut self.state, &own);
+    }
+
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.now = Some(now);
+        IpvsMode::set_time(&mut self.state, now);
+    }
+
+    /// The limits of connections depend on the Services.
+    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) {
+        let everything = std::mem::take(&mut self.is_new).then(|| services.everything());
+        let changes = everything.as_ref().unwrap_or(changes);
+        IpvsMode::compile(&mut self.state, services, changes);
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
+        match self.progress {
+            _ if !self.is_read => Vec::new(),
+            Progress::Waiting => Vec::new(),
+            // Read again, and so compared.
+            Progress::Served => vec![ipvs_mode::Key::NodeAddresses],
+            Progress::Removing => IpvsMode::due(&self.state, now),
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        match self.progress {
+            _ if !self.is_read => None,
+            Progress::Waiting | Progress::Served => self.now.map(|now| now + BEGIN_INTERVAL),
+            Progress::Removing => IpvsMode::next(&self.state),
+        }
+    }
+
+    /// Adds the steps of the removal.
+    pub(super) fn plan(&mut self, plan: &mut PlanBuilder<'_, AnyMode>) {
+        if self.progress == Progress::Served && self.is_read && !plan.has_failures() {
+            self.progress = Progress::Removing;
+        }
+        if self.progress == Progress::Removing && self.is_read {
+            plan.add_part::<IpvsMode>(|part| IpvsMode::plan(&mut self.state, part));
+        }
+    }
+
+    /// Ends the sync in progress. Returns whether everything was removed.
+    pub(super) fn clear_dirty(&mut self) -> bool {
+        match self.progress {
+            Progress::Waiting => self.progress = Progress::Served,
+            Progress::Served => {}
+            Progress::Removing => IpvsMode::clear_dirty(&mut self.state),
+        }
+        self.state.is_gone()
+    }
+}

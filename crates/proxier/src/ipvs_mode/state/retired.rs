@@ -1,0 +1,172 @@
+//! The state of IPVS mode on a node that another mode serves: what is removed when its connections have ended, and when it is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use kernlink_iptables_restore::SetName;
+use kernlink_services::Family;
+
+use super::{ObservedRules, State};
+use crate::ipvs_mode::key::Key;
+use crate::ipvs_mode::rules;
+use crate::ipvs_mode::sets::SetId;
+
+/// How often the connections of this node from virtual IPs are read while they keep an address. A listing of connection tracking is larger
+/// than one of a few virtual servers.
+pub(in crate::ipvs_mode) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What is known in addition about IPVS mode on a node that another mode serves.
+#[derive(Clone, Debug)]
+pub(in crate::ipvs_mode) struct Retired {
+    /// Whether anything was read or failed since the last plan.
+    pub(in crate::ipvs_mode) is_dirty: bool,
+    /// The addresses of the dummy link without virtual servers that connections of this node have as their source. `None`: not read.
+    pub(in crate::ipvs_mode) sources: Option<BTreeSet<IpAddr>>,
+    /// Since when an address has no virtual servers.
+    unserved: BTreeMap<IpAddr, Instant>,
+    /// The families whose tables were read after the last virtual server and address were removed.
+    tables_read: BTreeSet<Family>,
+    /// The number of steps of the last plan.
+    pub(in crate::ipvs_mode) steps: usize,
+    /// When [`due`](State::retired_due) returns objects.
+    next: Option<Instant>,
+    /// Whether a plan found nothing left to remove.
+    pub(in crate::ipvs_mode) is_finished: bool,
+}
+
+impl State {
+    /// From now on everything that is owned is removed: another mode serves the node. Real servers get no new connections and drain; what
+    /// is removed only with them follows.
+    pub(crate) fn retire(&mut self) {
+        self.managed.extend(Family::ALL);
+        self.retired = Some(Retired {
+            is_dirty: false,
+            sources: None,
+            unserved: BTreeMap::new(),
+            tables_read: BTreeSet::new(),
+            steps: 0,
+            next: None,
+            is_finished: false,
+        });
+    }
+
+    /// Whether everything was removed after [`retire`](Self::retire).
+    pub(crate) fn is_gone(&self) -> bool {
+        self.retired.as_ref().is_some_and(|retired| retired.is_finished)
+    }
+
+    /// The set of the virtual IPs of a family, if it exists and the dummy link has addresses.
+    pub(crate) fn virtual_ips(&self, family: Family) -> Option<SetName> {
+        let mut addresses = self.addresses.iter_observed();
+        let has_any = addresses.any(|(key, ())| Family::of(key.address()) == family);
+        let exists = has_any && self.sets.is_observed(&(family, SetId::IpvsIps));
+        exists.then(|| rules::virtual_ips(family))
+    }
+
+    /// Whether owned virtual servers and addresses exist.
+    pub(in crate::ipvs_mode) fn has_served(&self) -> bool {
+        let mut servers = self.servers.iter_observed();
+        self.addresses.iter_observed().len() > 0 || servers.any(|(_, server)| server.is_owned)
+    }
+
+    /// The addresses of the dummy link that no owned virtual server has.
+    pub(in crate::ipvs_mode) fn unserved_addresses(&self) -> BTreeSet<IpAddr> {
+        let servers = self.servers.iter_observed();
+        let owned = servers.filter(|(_, server)| server.is_owned);
+        let served: BTreeSet<IpAddr> = owned.filter_map(|(key, _)| key.address()).collect();
+        let addresses = self.addresses.iter_observed();
+        let addresses = addresses.map(|(key, ())| key.address());
+        addresses.filter(|address| !served.contains(address)).collect()
+    }
+
+    /// Whether the limit of an address that connections of this node still use has passed.
+    pub(in crate::ipvs_mode) fn is_overdue(&self, address: &IpAddr) -> bool {
+        let limit = self.config.services.defaults.drain_timeout;
+        let since = self
+            .retired
+            .as_ref()
+            .and_then(|retired| retired.unserved.get(address));
+        let passed = since.zip(self.drains.now()).map(|(since, now)| now - *since);
+        limit.zip(passed).is_some_and(|(limit, passed)| passed >= limit)
+    }
+
+    /// Whether the tables of all families were read after everything that Services need was removed.
+    pub(in crate::ipvs_mode) fn are_tables_read(&self) -> bool {
+        let retired = self.retired.as_ref();
+        retired.is_some_and(|retired| {
+            Family::ALL
+                .iter()
+                .all(|family| retired.tables_read.contains(family))
+        })
+    }
+
+    /// Records that the tables of a family were read.
+    pub(in crate::ipvs_mode) fn retired_tables_read(&mut self, family: Family) {
+        let has_served = self.has_served();
+        if let Some(retired) = self.retired.as_mut().filter(|_| !has_served) {
+            retired.tables_read.insert(family);
+        }
+    }
+
+    /// Records that everything was read: the other mode may have changed the tables since they were read before.
+    pub(in crate::ipvs_mode) fn retired_listed(&mut self) {
+        if let Some(retired) = &mut self.retired {
+            retired.is_dirty = true;
+            retired.is_finished = false;
+            retired.tables_read.clear();
+        }
+    }
+
+    /// Records that the owned chains of a family were removed.
+    pub(in crate::ipvs_mode) fn record_removed_chains(&mut self, family: Family) {
+        self.chains[family.index()].observed = ObservedRules::Unknown;
+    }
+
+    /// The objects to read again. Each plan with steps is followed by another one at once.
+    pub(in crate::ipvs_mode) fn retired_due(&self, now: Instant) -> Vec<Key> {
+        let is_due = |next: Instant| next <= now;
+        if !self
+            .retired
+            .as_ref()
+            .and_then(|retired| retired.next)
+            .is_some_and(is_due)
+        {
+            return Vec::new();
+        }
+        if self.has_served() {
+            vec![Key::NodeAddresses]
+        } else {
+            Family::ALL.map(Key::Rules).into()
+        }
+    }
+
+    /// When [`retired_due`](Self::retired_due) returns objects.
+    pub(in crate::ipvs_mode) fn retired_next(&self) -> Option<Instant> {
+        self.retired.as_ref()?.next
+    }
+
+    /// Ends the sync in progress.
+    pub(in crate::ipvs_mode) fn finish_retired(&mut self) {
+        let is_dirty = self.retired.as_ref().is_some_and(|retired| retired.is_dirty);
+        let Some(now) = self.drains.now().filter(|_| is_dirty) else {
+            return;
+        };
+        let unserved = self.unserved_addresses();
+        let (has_served, are_tables_read) = (self.has_served(), self.are_tables_read());
+        let Some(retired) = &mut self.retired else { return };
+        retired.is_dirty = false;
+        retired.unserved.retain(|address, _| unserved.contains(address));
+        for address in &unserved {
+            retired.unserved.entry(*address).or_insert(now);
+        }
+        retired.is_finished = !has_served && are_tables_read && retired.steps == 0;
+        retired.next = if retired.is_finished {
+            None
+        } else if retired.steps > 0 || (!has_served && !are_tables_read) {
+            Some(now)
+        } else {
+            (!unserved.is_empty()).then(|| now + SOURCES_INTERVAL)
+        };
+    }
+}
