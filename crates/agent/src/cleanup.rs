@@ -1,19 +1,24 @@
 //! `--cleanup` and `--hand-back`.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::Lock;
-use kernlink_proxier::any_mode::Config;
-use kernlink_proxier::ipvs_mode::cleanup::{self, Removal};
-use kernlink_proxier::ipvs_mode::{self, Kernel, Proxier};
+use kernlink_proxier::any_mode::{self, Config, Mode};
+use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
+use kernlink_proxier::ipvs_mode::{self, Kernel, Proxier, cleanup};
+use kernlink_proxier::{Lock, iptables_mode};
+use kernlink_services::Family;
 
 use crate::exit::Exit;
 use crate::print;
 use crate::settings::Settings;
 
-/// Removes everything that is owned, in both families, and prints what could not be removed.
+/// Removes everything that is owned, of both modes and families, and prints what could not be removed.
+///
+/// IPVS mode is first, since its link is the notice for other processes that something of it is left. Its chains are compared again after those
+/// of iptables mode were removed: both use some of them.
 #[must_use]
 pub fn cleanup(settings: &Settings) -> Exit {
     let _lock = match Lock::acquire() {
@@ -23,38 +28,64 @@ pub fn cleanup(settings: &Settings) -> Exit {
             return Exit::from(&error);
         }
     };
-    let Some(mut proxier) = without_services(settings) else {
-        return Exit::Failure;
+    let mut exit = Exit::Success;
+    let mut ipvs = match without_services(settings) {
+        Ok(proxier) => proxier,
+        Err(exit) => return exit,
     };
-    match proxier.cleanup(Instant::now()) {
-        Ok((synced, removal, outcomes)) => {
-            let exit = report(&removal, &outcomes);
-            if synced.is_success() {
-                exit
-            } else {
-                print::text(&synced.to_string());
-                Exit::Failure
+    if let Some(proxier) = &mut ipvs {
+        match proxier.cleanup(Instant::now()) {
+            Ok((synced, removal, outcomes)) => {
+                exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
+                if !synced.is_success() {
+                    print::text(&synced.to_string());
+                    exit = Exit::Failure;
+                }
             }
+            Err(error) => exit = failure(&error),
         }
-        Err(error) => failure(&error),
     }
+    match iptables_mode::Kernel::open() {
+        Ok(mut kernel) => {
+            let removal = iptables_mode::cleanup::remaining(&mut kernel);
+            let outcomes = removal.execute(&mut kernel);
+            exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
+            report_kept(&removal.kept_chains);
+        }
+        Err(error) => exit = failure(&error),
+    }
+    if let Some(proxier) = &mut ipvs {
+        let config = proxier.state().config().clone();
+        let removal = cleanup::remaining(proxier.kernel_mut(), &config);
+        let outcomes = removal.execute(proxier.kernel_mut());
+        exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
+        report_kept(&removal.kept_chains);
+    }
+    exit
 }
 
 /// Prints the commands of [`cleanup()`].
 #[must_use]
 pub fn plan_cleanup(settings: &Settings) -> Exit {
-    let Some(mut proxier) = without_services(settings) else {
-        return Exit::Failure;
-    };
-    match proxier.plan_cleanup(Instant::now()) {
-        Ok((plan, removal)) => print::line(format!("{plan}{removal}").trim_end()),
-        Err(error) => failure(&error),
+    let mut text = String::new();
+    match without_services(settings) {
+        Ok(Some(mut proxier)) => match proxier.plan_cleanup(Instant::now()) {
+            Ok((plan, removal)) => text += &format!("{plan}{removal}"),
+            Err(error) => return failure(&error),
+        },
+        Ok(None) => {}
+        Err(exit) => return exit,
     }
+    match iptables_mode::Kernel::open() {
+        Ok(mut kernel) => text += &iptables_mode::cleanup::remaining(&mut kernel).to_string(),
+        Err(error) => return failure(&error),
+    }
+    print_commands(&text)
 }
 
-/// Leaves the node as kube-proxy expects it.
+/// Leaves the node as kube-proxy expects it. The chains of iptables mode are those of kube-proxy, so there is nothing to do without IPVS.
 #[must_use]
-pub fn hand_back() -> Exit {
+pub fn hand_back(settings: &Settings) -> Exit {
     let _lock = match Lock::acquire() {
         Ok(lock) => lock,
         Err(error) => {
@@ -62,22 +93,46 @@ pub fn hand_back() -> Exit {
             return Exit::from(&error);
         }
     };
-    let Some(mut kernel) = kernel() else {
-        return Exit::Failure;
+    if !has_ipvs(settings) {
+        return Exit::Success;
+    }
+    let mut kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => return failure(&error),
     };
     let removal = cleanup::hand_back(&mut kernel);
     let outcomes = removal.execute(&mut kernel);
-    report(&removal, &outcomes)
+    for set in &removal.too_large {
+        print::text(&format!(
+            "set {set} keeps its size: its entries do not fit in that of kube-proxy"
+        ));
+    }
+    report(&removal.errors, &removal.operations, &outcomes)
 }
 
 /// Prints the commands of [`hand_back()`].
 #[must_use]
-pub fn plan_hand_back() -> Exit {
-    let Some(mut kernel) = kernel() else {
-        return Exit::Failure;
-    };
-    let removal = cleanup::hand_back(&mut kernel);
-    let text = removal.to_string();
+pub fn plan_hand_back(settings: &Settings) -> Exit {
+    if !has_ipvs(settings) {
+        return print_commands("");
+    }
+    match Kernel::open() {
+        Ok(mut kernel) => print_commands(&cleanup::hand_back(&mut kernel).to_string()),
+        Err(error) => failure(&error),
+    }
+}
+
+/// Whether IPVS mode is configured, or left something on this node.
+fn has_ipvs(settings: &Settings) -> bool {
+    settings.config.mode() == Mode::Ipvs || has_ipvs_link()
+}
+
+fn has_ipvs_link() -> bool {
+    // If it cannot be read, what follows reports the error.
+    any_mode::Kernel::new().has_ipvs_link().unwrap_or(true)
+}
+
+fn print_commands(text: &str) -> Exit {
     print::line(if text.is_empty() {
         "# nothing to do"
     } else {
@@ -90,13 +145,15 @@ fn failure(error: &(dyn Error + 'static)) -> Exit {
     Exit::Failure
 }
 
-fn kernel() -> Option<Kernel> {
-    Kernel::open().inspect_err(|error| print::error(error)).ok()
-}
-
-fn without_services(settings: &Settings) -> Option<Proxier> {
-    let proxier = Proxier::without_services(ipvs_config(settings), kernel()?);
-    proxier.inspect_err(|error| print::error(error)).ok()
+/// The proxier that removes what IPVS mode left. `None` if iptables mode is configured and the host has no IPVS: then there is nothing.
+fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
+    let kernel = match (Kernel::open(), settings.config.mode()) {
+        (Ok(kernel), _) => kernel,
+        (Err(_), Mode::Iptables) if !has_ipvs_link() => return Ok(None),
+        (Err(error), _) => return Err(failure(&error)),
+    };
+    let proxier = Proxier::without_services(ipvs_config(settings), kernel);
+    proxier.map(Some).map_err(|error| failure(&error))
 }
 
 /// The configuration of IPVS mode, also if another mode is configured: the part that decides what is owned.
@@ -106,20 +163,19 @@ fn ipvs_config(settings: &Settings) -> ipvs_mode::Config {
         Config::Iptables(config) => {
             let mut ipvs = ipvs_mode::Config::new("");
             ipvs.services = config.services.clone();
-            ipvs.exclude_cidrs.clone_from(&settings.file.ipvs.exclude_cidrs);
+            ipvs.exclude_cidrs.clone_from(&config.exclude_cidrs);
             ipvs
         }
     }
 }
 
 /// Prints what was not removed, and why.
-fn report(removal: &Removal, outcomes: &[Result<(), ipvs_mode::Error>]) -> Exit {
+fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcomes: &[Result<(), E>]) -> Exit {
     let mut exit = Exit::Success;
-    for error in &removal.errors {
-        print::error(error);
-        exit = Exit::Failure;
+    for error in errors {
+        exit = failure(error);
     }
-    for (operation, outcome) in removal.operations.iter().zip(outcomes) {
+    for (operation, outcome) in operations.iter().zip(outcomes) {
         if let Err(error) = outcome {
             let command = operation.to_string();
             let command = command.lines().next().unwrap_or_default();
@@ -127,15 +183,13 @@ fn report(removal: &Removal, outcomes: &[Result<(), ipvs_mode::Error>]) -> Exit 
             exit = Exit::Failure;
         }
     }
-    for (family, table, chain) in &removal.kept_chains {
+    exit
+}
+
+fn report_kept(chains: &[(Family, Table, ChainName)]) {
+    for (family, table, chain) in chains {
         print::text(&format!(
             "{family} chain {chain} of table {table} stays: foreign rules use it"
         ));
     }
-    for set in &removal.too_large {
-        print::text(&format!(
-            "set {set} keeps its size: its entries do not fit in that of kube-proxy"
-        ));
-    }
-    exit
 }

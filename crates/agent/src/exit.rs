@@ -18,6 +18,12 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// This one unless it is a success, else the other.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == Exit::Success { other } else { self }
+    }
+
     /// The number.
     #[must_use]
     pub fn code(self) -> u8 {

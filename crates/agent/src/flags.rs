@@ -35,8 +35,8 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes in the mani
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
   --dry-run                      print what a sync, --cleanup or --hand-back would do, as commands; change nothing
-  --cleanup                      remove what kernlink or kube-proxy's IPVS mode wrote; foreign objects stay
-  --hand-back                    leave the node as kube-proxy's IPVS mode expects it, while traffic flows
+  --cleanup                      remove what kernlink or kube-proxy wrote, in both modes; foreign objects stay
+  --hand-back                    leave the node as kube-proxy expects it in the mode, while traffic flows
   --print-config                 print the configuration in effect, as a KubeProxyConfiguration in JSON
   --version, --help
 

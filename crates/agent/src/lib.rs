@@ -73,8 +73,8 @@ fn run(flags: &Flags) -> Exit {
         Action::Once => once::once(&settings),
         Action::Cleanup => cleanup::cleanup(&settings),
         Action::PlanCleanup => cleanup::plan_cleanup(&settings),
-        Action::HandBack => cleanup::hand_back(),
-        Action::PlanHandBack => cleanup::plan_hand_back(),
+        Action::HandBack => cleanup::hand_back(&settings),
+        Action::PlanHandBack => cleanup::plan_hand_back(&settings),
         _ => agent::run(settings),
     }
 }
