@@ -4,7 +4,7 @@
     doc = "Kubernetes API objects, manifests and `KubeProxyConfiguration` as plain types. See the README for the features."
 )]
 
-#[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
+#[cfg(any(feature = "manifest", feature = "watch", feature = "kube-proxy-config"))]
 mod deserialize;
 mod error;
 #[cfg(feature = "kube-proxy-config")]
@@ -13,6 +13,8 @@ pub mod kube_proxy_config;
 pub mod manifest;
 #[cfg(feature = "objects")]
 pub mod objects;
+#[cfg(feature = "watch")]
+pub mod watch;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]
 mod yaml;
 

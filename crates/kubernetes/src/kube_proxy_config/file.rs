@@ -33,11 +33,19 @@ pub(super) struct Fields {
     pub(super) node_port_addresses: Option<Vec<Option<String>>>,
     pub(super) service_proxy_name: Option<String>,
     #[serde(deserialize_with = "object_or_default")]
+    pub(super) client_connection: ClientConnection,
+    #[serde(deserialize_with = "object_or_default")]
     pub(super) ipvs: Ipvs,
     #[serde(deserialize_with = "object_or_default")]
     pub(super) iptables: Iptables,
     #[serde(deserialize_with = "object_or_default")]
     pub(super) conntrack: Conntrack,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ClientConnection {
+    pub(super) kubeconfig: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -84,12 +92,20 @@ pub(super) struct Conntrack {
     pub(super) udp_stream_timeout: Option<String>,
 }
 
+const NO_LIMIT: &str = "not used: a list and a watch for each kind are all requests";
+
 /// Fields of kube-proxy that this crate does not use, with the reason.
-const NOT_READ: [(&str, &str); 12] = [
+const NOT_READ: [(&str, &str); 15] = [
     (
-        "clientConnection",
-        "not used: the program configures its own API client",
+        "clientConnection.acceptContentTypes",
+        "not used: the program chooses the encoding",
     ),
+    (
+        "clientConnection.contentType",
+        "not used: the program chooses the encoding",
+    ),
+    ("clientConnection.qps", NO_LIMIT),
+    ("clientConnection.burst", NO_LIMIT),
     (
         "configSyncPeriod",
         "not used: the program decides when it lists objects again",

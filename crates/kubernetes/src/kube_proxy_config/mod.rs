@@ -61,6 +61,8 @@ pub struct KubeProxyConfiguration {
     /// `serviceProxyName`: only Services whose label `service.kubernetes.io/service-proxy-name` has this value are served.
     /// `None` (absent or empty in the file): only Services without the label.
     pub service_proxy_name: Option<String>,
+    /// `clientConnection`: the API server.
+    pub client_connection: ClientConnection,
     /// `nodePortAddresses`. Default: all addresses.
     pub node_port_addresses: NodePortAddresses,
     /// `detectLocalMode`: how traffic from pods of this node is detected. Default: by `clusterCIDR`.
@@ -92,6 +94,7 @@ impl Default for KubeProxyConfiguration {
             healthz_bind_address: (Ipv4Addr::UNSPECIFIED, 10_256).into(),
             metrics_bind_address: (Ipv4Addr::LOCALHOST, 10_249).into(),
             service_proxy_name: None,
+            client_connection: ClientConnection::default(),
             node_port_addresses: NodePortAddresses::All,
             detect_local_mode: DetectLocalMode::ClusterCidr,
             detect_local: DetectLocal::default(),
@@ -102,6 +105,14 @@ impl Default for KubeProxyConfiguration {
             warnings: Vec::new(),
         }
     }
+}
+
+/// `clientConnection`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientConnection {
+    /// `kubeconfig`: the path of the file with the address of the API server and the credentials. Empty: those of the pod.
+    pub kubeconfig: String,
 }
 
 /// `nodePortAddresses`: the addresses of this node that accept node ports.

@@ -10,8 +10,8 @@ use kernlink_services::duration::{GoDuration, parse_go_duration};
 
 use super::file::{self, File};
 use super::{
-    Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs, KubeProxyConfiguration,
-    NodePortAddresses, Warning,
+    ClientConnection, Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs,
+    KubeProxyConfiguration, NodePortAddresses, Warning,
 };
 use crate::error::{FieldError, FieldErrors};
 
@@ -79,6 +79,9 @@ impl Validator {
                 .socket("metricsBindAddress", file.metrics_bind_address.as_ref(), loopback)
                 .unwrap_or(defaults.metrics_bind_address),
             service_proxy_name: file.service_proxy_name.clone().filter(|name| !name.is_empty()),
+            client_connection: ClientConnection {
+                kubeconfig: text(file.client_connection.kubeconfig.as_ref()).to_owned(),
+            },
             node_port_addresses,
             detect_local_mode,
             detect_local: DetectLocal {

@@ -2,13 +2,13 @@
 
 use k8s_openapi::Resource;
 use k8s_openapi::api::{core::v1, discovery};
-use kernlink_services::{Kind, ObjectName};
+use kernlink_services::Kind;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::{Error, Objects};
 use crate::error::FieldError;
-use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE};
+use crate::objects::{Converted, Converter, value};
 use crate::{deserialize, yaml};
 
 /// The largest size of a text, in bytes: 512 MiB. A list of 50 000 Services with ten endpoints each is about 150 MiB of YAML.
@@ -220,61 +220,21 @@ impl Reader<'_> {
     }
 
     fn service(&mut self, mut value: Value) {
-        let (object, errors) = deserialize::from_value::<v1::Service>(&mut value);
-        let converted = match object {
-            Some(object) => self.converter.service_after(&object, errors),
-            None => rejected(errors),
-        };
+        let converted = value::service(&mut self.converter, &mut value);
         if let Some(service) = self.accept(Kind::Service, &value, converted) {
             self.objects.services.push(service);
         }
     }
 
     fn endpoint_slice(&mut self, mut value: Value) {
-        // Endpoints are deserialized one by one, so that a wrong type in one does not affect the others.
-        let endpoints = take_list(value.get_mut("endpoints"));
-        let (object, errors) = deserialize::from_value::<discovery::v1::EndpointSlice>(&mut value);
-        let converted = match object {
-            Some(object) => {
-                let mut part = self.converter.endpoint_slice_after(&object, errors);
-                let used = if part.uses_endpoints() {
-                    endpoints
-                } else {
-                    Vec::new()
-                };
-                for (position, mut endpoint) in used.into_iter().enumerate() {
-                    match deserialize::from_value(&mut endpoint) {
-                        (Some(endpoint), errors) if errors.is_empty() => {
-                            part.add(&mut self.converter, position, &endpoint);
-                        }
-                        (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
-                    }
-                }
-                part.finish()
-            }
-            None => rejected(errors),
-        };
+        let converted = value::endpoint_slice(&mut self.converter, &mut value);
         if let Some(slice) = self.accept(Kind::EndpointSlice, &value, converted) {
             self.objects.endpoint_slices.push(slice);
         }
     }
 
     fn node(&mut self, mut value: Value) {
-        let addresses = take_list(value.pointer_mut("/status/addresses"));
-        let (object, errors) = deserialize::from_value::<v1::Node>(&mut value);
-        let converted = match object {
-            Some(object) => {
-                let mut part = self.converter.node_after(&object, errors);
-                for (position, mut address) in addresses.into_iter().enumerate() {
-                    match deserialize::from_value(&mut address) {
-                        (Some(address), errors) if errors.is_empty() => part.add(position, &address),
-                        (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
-                    }
-                }
-                part.finish()
-            }
-            None => rejected(errors),
-        };
+        let converted = value::node(&mut self.converter, &mut value);
         if let Some(node) = self.accept(Kind::Node, &value, converted) {
             self.objects.nodes.push(node);
         }
@@ -283,13 +243,7 @@ impl Reader<'_> {
     /// Returns the object, if it is valid, and reports the errors.
     fn accept<T>(&mut self, kind: Kind, value: &Value, converted: Converted<T>) -> Option<T> {
         if converted.object.is_none() {
-            // A name of a wrong type was removed, so it is not known.
-            let names = ["metadata", "metadata.name", "metadata.namespace"];
-            let is_named = !converted
-                .errors
-                .iter()
-                .any(|error| names.contains(&&*error.field));
-            self.add_missing(kind, value, is_named);
+            self.add_missing(kind, value, value::has_valid_name(&converted.errors));
         }
         if !converted.errors.is_empty() {
             self.reject(kind, value, converted.errors);
@@ -298,7 +252,7 @@ impl Reader<'_> {
     }
 
     fn add_missing(&mut self, kind: Kind, value: &Value, is_named: bool) {
-        match object_name(kind, value).filter(|_| is_named) {
+        match value::name(kind, value).filter(|_| is_named) {
             Some(name) => _ = self.objects.missing.named.insert((kind, name)),
             None => self.objects.missing.unnamed = true,
         }
@@ -353,35 +307,6 @@ fn error(field: &str, reason: impl Into<String>) -> FieldError {
         field: field.to_owned(),
         reason: reason.into(),
     }
-}
-
-fn rejected<T>(errors: Vec<FieldError>) -> Converted<T> {
-    Converted { object: None, errors }
-}
-
-/// Takes the items of a list. A value that is not a list is unchanged, so that it causes a type error.
-fn take_list(value: Option<&mut Value>) -> Vec<Value> {
-    value
-        .and_then(Value::as_array_mut)
-        .map(std::mem::take)
-        .unwrap_or_default()
-}
-
-/// The namespace and name, if they are valid.
-fn object_name(kind: Kind, value: &Value) -> Option<ObjectName> {
-    let name = value
-        .pointer("/metadata/name")?
-        .as_str()
-        .filter(|name| !name.is_empty())?;
-    let namespace = match value.pointer("/metadata/namespace") {
-        _ if kind == Kind::Node => "",
-        None | Some(Value::Null) => DEFAULT_NAMESPACE,
-        Some(namespace) => match namespace.as_str()? {
-            "" => DEFAULT_NAMESPACE,
-            namespace => namespace,
-        },
-    };
-    Some(ObjectName::new(namespace, name))
 }
 
 /// The kind and, as far as they are known, namespace and name as written.

@@ -83,7 +83,7 @@ impl SliceBuilder {
     }
 
     /// Whether the endpoints are used: the slice is valid and its address type is not `FQDN`.
-    #[cfg(feature = "manifest")]
+    #[cfg(any(feature = "manifest", feature = "watch"))]
     pub(crate) fn uses_endpoints(&self) -> bool {
         self.slice
             .as_ref()

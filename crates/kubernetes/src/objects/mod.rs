@@ -22,6 +22,8 @@
 mod endpoint_slice;
 mod node;
 mod service;
+#[cfg(any(feature = "manifest", feature = "watch"))]
+pub(crate) mod value;
 
 use std::collections::HashSet;
 use std::fmt;

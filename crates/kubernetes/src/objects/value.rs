@@ -1,0 +1,92 @@
+//! Conversion of objects as trees of values, which may have fields of wrong types.
+
+use k8s_openapi::api::core::v1;
+use k8s_openapi::api::discovery;
+use kernlink_services::{EndpointSlice, Kind, Node, ObjectName, Service};
+use serde_json::Value;
+
+use super::{Converted, Converter, DEFAULT_NAMESPACE};
+use crate::deserialize::from_value;
+use crate::error::FieldError;
+
+/// Converts a Service. A field of a wrong type makes it invalid.
+pub(crate) fn service(converter: &mut Converter, value: &mut Value) -> Converted<Service> {
+    match from_value::<v1::Service>(value) {
+        (Some(object), errors) => converter.service_after(&object, errors),
+        (None, errors) => rejected(errors),
+    }
+}
+
+/// Converts an EndpointSlice. Endpoints are deserialized one by one, so that a wrong type in one does not affect the others.
+pub(crate) fn endpoint_slice(converter: &mut Converter, value: &mut Value) -> Converted<EndpointSlice> {
+    let endpoints = take_list(value.get_mut("endpoints"));
+    let (object, errors) = from_value::<discovery::v1::EndpointSlice>(value);
+    let Some(object) = object else {
+        return rejected(errors);
+    };
+    let mut part = converter.endpoint_slice_after(&object, errors);
+    let used = if part.uses_endpoints() {
+        endpoints
+    } else {
+        Vec::new()
+    };
+    for (position, mut endpoint) in used.into_iter().enumerate() {
+        match from_value(&mut endpoint) {
+            (Some(endpoint), errors) if errors.is_empty() => part.add(converter, position, &endpoint),
+            (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
+        }
+    }
+    part.finish()
+}
+
+/// Converts a Node. Addresses are deserialized one by one, as endpoints are.
+pub(crate) fn node(converter: &mut Converter, value: &mut Value) -> Converted<Node> {
+    let addresses = take_list(value.pointer_mut("/status/addresses"));
+    let (object, errors) = from_value::<v1::Node>(value);
+    let Some(object) = object else {
+        return rejected(errors);
+    };
+    let mut part = converter.node_after(&object, errors);
+    for (position, mut address) in addresses.into_iter().enumerate() {
+        match from_value(&mut address) {
+            (Some(address), errors) if errors.is_empty() => part.add(position, &address),
+            (_, errors) => errors.into_iter().for_each(|error| part.reject(position, error)),
+        }
+    }
+    part.finish()
+}
+
+/// The namespace and name, if they are valid.
+pub(crate) fn name(kind: Kind, value: &Value) -> Option<ObjectName> {
+    let name = value
+        .pointer("/metadata/name")?
+        .as_str()
+        .filter(|name| !name.is_empty())?;
+    let namespace = match value.pointer("/metadata/namespace") {
+        _ if kind == Kind::Node => "",
+        None | Some(Value::Null) => DEFAULT_NAMESPACE,
+        Some(namespace) => match namespace.as_str()? {
+            "" => DEFAULT_NAMESPACE,
+            namespace => namespace,
+        },
+    };
+    Some(ObjectName::new(namespace, name))
+}
+
+/// Whether the name of an object with these errors is known: one of a wrong type was removed.
+pub(crate) fn has_valid_name(errors: &[FieldError]) -> bool {
+    let names = ["metadata", "metadata.name", "metadata.namespace"];
+    !errors.iter().any(|error| names.contains(&&*error.field))
+}
+
+fn rejected<T>(errors: Vec<FieldError>) -> Converted<T> {
+    Converted { object: None, errors }
+}
+
+/// Takes the items of a list. A value that is not a list is unchanged, so that it causes a type error.
+fn take_list(value: Option<&mut Value>) -> Vec<Value> {
+    value
+        .and_then(Value::as_array_mut)
+        .map(std::mem::take)
+        .unwrap_or_default()
+}

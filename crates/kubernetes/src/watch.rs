@@ -1,0 +1,419 @@
+//! The answers of an API server to lists and watches, as changes.
+//!
+//! This module reads bytes only; the program sends the requests. Each object is converted and reduced to the fields of
+//! [`kernlink_services`] before the next one is read. An object that is invalid is an [`Item`] without a change and does not affect the
+//! others.
+//!
+//! ```
+//! use kernlink_kubernetes::Converter;
+//! use kernlink_kubernetes::kernlink_services::Kind;
+//! use kernlink_kubernetes::watch::{Event, read_event};
+//!
+//! let line = br#"{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"Service",
+//!     "metadata":{"name":"web","namespace":"shop","resourceVersion":"7"},"spec":{"ports":[{"port":80}]}}}"#;
+//! let event = read_event(Kind::Service, line, &mut Converter::new())?;
+//! let Event::Item { item, resource_version } = event else {
+//!     panic!("{event:?}");
+//! };
+//! assert_eq!(item.name.unwrap().to_string(), "shop/web");
+//! assert!(item.change.is_some());
+//! assert_eq!(resource_version, "7");
+//! # Ok::<(), kernlink_kubernetes::watch::Unreadable>(())
+//! ```
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+
+use k8s_openapi::api::core::v1;
+use k8s_openapi::api::discovery;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kernlink_services::escape::EscapeWriter;
+use kernlink_services::{Change, Kind, ObjectChange, ObjectName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::deserialize::object_or_default;
+use crate::error::FieldError;
+use crate::objects::{Converted, Converter, DEFAULT_NAMESPACE, value};
+
+/// An object of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The name. `None` if it is invalid.
+    pub name: Option<ObjectName>,
+    /// The object as an [`ObjectChange::Upsert`], or [`ObjectChange::Delete`] if the event deletes it. `None` if the object is invalid.
+    pub change: Option<Change>,
+    /// All invalid fields. If there is a change, they concern single endpoints, addresses or networks, which are ignored.
+    pub errors: Vec<FieldError>,
+}
+
+/// A list, or a part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The objects.
+    pub items: Vec<Item>,
+    /// The version of the list, from which a watch continues.
+    pub resource_version: String,
+    /// The value of the parameter `continue` for the next page. Empty: this is the last one.
+    pub continue_token: String,
+}
+
+/// A line of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all events are items, and they are read one at a time"
+)]
+pub enum Event {
+    /// An object was added, changed or deleted.
+    Item {
+        /// The object.
+        item: Item,
+        /// Its version, from which another watch continues. Empty if the server sent none.
+        resource_version: String,
+    },
+    /// There was no change up to this version.
+    Bookmark {
+        /// The version.
+        resource_version: String,
+        /// Whether the events before this one are the initial list that `sendInitialEvents` asks for.
+        ends_initial_list: bool,
+    },
+    /// The watch has failed.
+    Error(Status),
+    /// An event of an unknown type, which has no effect.
+    Unknown(String),
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The HTTP status. 0 if the server sent none.
+    pub code: u16,
+    /// A word for programs, such as `Expired`. May be empty.
+    pub reason: String,
+    /// A text for people.
+    pub message: String,
+    /// Words for programs about the details, such as `ResourceVersionTooLarge`.
+    pub causes: Vec<String>,
+}
+
+impl Status {
+    /// Whether the requested version is no longer known, or not yet: a list must be read again.
+    #[must_use]
+    pub fn needs_list(&self) -> bool {
+        self.code == 410
+            || ["Gone", "Expired"].contains(&&*self.reason)
+            || self.causes.iter().any(|cause| cause == "ResourceVersionTooLarge")
+    }
+}
+
+impl fmt::Display for Status {
+    /// `message (410 Expired)`, on one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut f = EscapeWriter(f);
+        match (&*self.message, &*self.reason) {
+            ("", "") => write!(f, "status {}", self.code),
+            ("", reason) => write!(f, "{reason} ({})", self.code),
+            (message, "") => write!(f, "{message} ({})", self.code),
+            (message, reason) => write!(f, "{message} ({} {reason})", self.code),
+        }
+    }
+}
+
+/// An answer is not what an API server sends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer of the API server is invalid: {reason}")]
+pub struct Unreadable {
+    /// What is invalid.
+    pub reason: String,
+}
+
+fn unreadable(error: serde_json::Error) -> Unreadable {
+    Unreadable {
+        reason: error.to_string(),
+    }
+}
+
+/// Reads the body of a list.
+///
+/// # Errors
+/// If it is not a list of this kind with a version. An invalid object in it is not an error.
+pub fn read_page(kind: Kind, body: &[u8], converter: &mut Converter) -> Result<Page, Unreadable> {
+    #[derive(Deserialize)]
+    struct List<'a> {
+        #[serde(borrow)]
+        kind: Cow<'a, str>,
+        metadata: ListMeta,
+        // An empty list may be null.
+        #[serde(borrow, default)]
+        items: Option<Vec<&'a RawValue>>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct ListMeta {
+        resource_version: Option<String>,
+        r#continue: Option<String>,
+    }
+
+    let list: List<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+    // Another answer must not be used as an empty list, which removes all objects.
+    if list.kind != format!("{kind}List") {
+        let reason = format!("kind {:?}; expected \"{kind}List\"", list.kind);
+        return Err(Unreadable { reason });
+    }
+    let items = list.items.unwrap_or_default();
+    let items = items.into_iter().map(|text| item(kind, text, converter).0);
+    let resource_version = list
+        .metadata
+        .resource_version
+        .filter(|version| !version.is_empty());
+    let resource_version = resource_version.ok_or_else(|| Unreadable {
+        reason: "metadata.resourceVersion is missing in a list".to_owned(),
+    })?;
+    Ok(Page {
+        items: items.collect(),
+        resource_version,
+        continue_token: list.metadata.r#continue.unwrap_or_default(),
+    })
+}
+
+/// Reads a line of a watch, with or without the line feed.
+///
+/// # Errors
+/// If it is not an event. An invalid object in it is not an error.
+pub fn read_event(kind: Kind, line: &[u8], converter: &mut Converter) -> Result<Event, Unreadable> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow, rename = "type")]
+        event: Cow<'a, str>,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+
+    let line: Line<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+    match &*line.event {
+        "ADDED" | "MODIFIED" => {
+            let (item, resource_version) = item(kind, line.object, converter);
+            Ok(Event::Item {
+                item,
+                resource_version,
+            })
+        }
+        "DELETED" => deleted(kind, line.object),
+        "BOOKMARK" => {
+            let metadata = metadata(line.object)?;
+            Ok(Event::Bookmark {
+                resource_version: metadata.resource_version.unwrap_or_default(),
+                ends_initial_list: metadata.annotations.is_some_and(|annotations| {
+                    annotations
+                        .get("k8s.io/initial-events-end")
+                        .is_some_and(|value| value == "true")
+                }),
+            })
+        }
+        "ERROR" => Ok(Event::Error(read_status(0, line.object.get().as_bytes()))),
+        other => Ok(Event::Unknown(other.to_owned())),
+    }
+}
+
+/// Reads the body of an answer with an error status. `code` is used if the body has none. A body of another form, such as that of a proxy,
+/// becomes the message, cut after 200 characters.
+#[must_use]
+pub fn read_status(code: u16, body: &[u8]) -> Status {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Body {
+        code: Option<u16>,
+        reason: Option<String>,
+        message: Option<String>,
+        details: Option<Details>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Details {
+        causes: Option<Vec<Cause>>,
+    }
+
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Cause {
+        reason: Option<String>,
+    }
+
+    match serde_json::from_slice::<Body>(body) {
+        Ok(body) => {
+            let causes = body.details.and_then(|details| details.causes);
+            let causes = causes.unwrap_or_default().into_iter();
+            Status {
+                code: body.code.filter(|code| *code != 0).unwrap_or(code),
+                reason: body.reason.unwrap_or_default(),
+                message: body.message.unwrap_or_default(),
+                causes: causes.filter_map(|cause| cause.reason).collect(),
+            }
+        }
+        Err(_) => Status {
+            code,
+            message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
+            ..Status::default()
+        },
+    }
+}
+
+/// An object that exists, and its version.
+fn item(kind: Kind, text: &RawValue, converter: &mut Converter) -> (Item, String) {
+    match kind {
+        Kind::Service => convert(
+            kind,
+            text,
+            converter,
+            |converter, object: &v1::Service| (converter.service(object), version(&object.metadata)),
+            value::service,
+            |object| {
+                (
+                    object.name.clone(),
+                    Change::Services(ObjectChange::Upsert(object)),
+                )
+            },
+        ),
+        Kind::EndpointSlice => convert(
+            kind,
+            text,
+            converter,
+            |converter, object: &discovery::v1::EndpointSlice| {
+                (converter.endpoint_slice(object), version(&object.metadata))
+            },
+            value::endpoint_slice,
+            |object| {
+                (
+                    object.name.clone(),
+                    Change::EndpointSlices(ObjectChange::Upsert(object)),
+                )
+            },
+        ),
+        Kind::Node => convert(
+            kind,
+            text,
+            converter,
+            |converter, object: &v1::Node| (converter.node(object), version(&object.metadata)),
+            value::node,
+            |object| (object.name.clone(), Change::Nodes(ObjectChange::Upsert(object))),
+        ),
+    }
+}
+
+/// Deserializes to the type of the API, which is the usual case. If a field has a wrong type, starts again with a tree of values, in which
+/// all such fields are found.
+fn convert<A: DeserializeOwned, T>(
+    kind: Kind,
+    text: &RawValue,
+    converter: &mut Converter,
+    from_object: impl FnOnce(&mut Converter, &A) -> (Converted<T>, String),
+    from_value: impl FnOnce(&mut Converter, &mut Value) -> Converted<T>,
+    change: impl FnOnce(T) -> (ObjectName, Change),
+) -> (Item, String) {
+    if let Ok(object) = serde_json::from_str::<A>(text.get()) {
+        let (converted, version) = from_object(converter, &object);
+        if let Some(object) = converted.object {
+            let (name, change) = change(object);
+            let item = Item {
+                name: Some(name),
+                change: Some(change),
+                errors: converted.errors,
+            };
+            return (item, version);
+        }
+    }
+    let mut value: Value = match serde_json::from_str(text.get()) {
+        Ok(value) => value,
+        Err(error) => return (invalid(error.to_string()), String::new()),
+    };
+    let version = value.pointer("/metadata/resourceVersion");
+    let version = version.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let converted = from_value(converter, &mut value);
+    let name = value::name(kind, &value).filter(|_| value::has_valid_name(&converted.errors));
+    let item = match converted.object.map(change) {
+        Some((name, change)) => Item {
+            name: Some(name),
+            change: Some(change),
+            errors: converted.errors,
+        },
+        None => Item {
+            name,
+            change: None,
+            errors: converted.errors,
+        },
+    };
+    (item, version)
+}
+
+fn version(metadata: &ObjectMeta) -> String {
+    metadata.resource_version.clone().unwrap_or_default()
+}
+
+fn invalid(reason: String) -> Item {
+    let field = String::new();
+    Item {
+        name: None,
+        change: None,
+        errors: vec![FieldError { field, reason }],
+    }
+}
+
+/// Of a deleted object only the name matters.
+fn deleted(kind: Kind, text: &RawValue) -> Result<Event, Unreadable> {
+    let metadata = metadata(text)?;
+    let resource_version = metadata.resource_version.unwrap_or_default();
+    let Some(name) = metadata.name.filter(|name| !name.is_empty()) else {
+        let item = invalid("metadata.name: is missing in an event of a deleted object".to_owned());
+        return Ok(Event::Item {
+            item,
+            resource_version,
+        });
+    };
+    let namespace = metadata.namespace.filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    let name = match kind {
+        Kind::Node => ObjectName::new("", name),
+        _ => ObjectName::new(namespace, name),
+    };
+    let change = match kind {
+        Kind::Service => Change::Services(ObjectChange::Delete(name.clone())),
+        Kind::EndpointSlice => Change::EndpointSlices(ObjectChange::Delete(name.clone())),
+        Kind::Node => Change::Nodes(ObjectChange::Delete(name.clone())),
+    };
+    let item = Item {
+        name: Some(name),
+        change: Some(change),
+        errors: Vec::new(),
+    };
+    Ok(Event::Item {
+        item,
+        resource_version,
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+fn metadata(text: &RawValue) -> Result<Metadata, Unreadable> {
+    #[derive(Deserialize)]
+    struct Object {
+        #[serde(default, deserialize_with = "object_or_default")]
+        metadata: Metadata,
+    }
+
+    let object: Object = serde_json::from_str(text.get()).map_err(unreadable)?;
+    Ok(object.metadata)
+}
