@@ -135,6 +135,14 @@ const RULES: &[Rule] = &[
     // The agent.
     Rule {
         package: "crates/agent",
+        modules: &["crate::cluster"],
+        must_not: &["kernlink_proxier", "crate::agent|http|once|report|state|folder"],
+        only_with: "crate::cluster",
+        why: "a source must not depend on what its objects are used for",
+        ..RULE
+    },
+    Rule {
+        package: "crates/agent",
         modules: &["crate::folder"],
         must_not: &["kernlink_proxier", "crate::agent|http|once|report|state"],
         only_with: "crate::folder",

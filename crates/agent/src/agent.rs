@@ -1,6 +1,7 @@
-//! Keeps the kernel in step with the folder until a signal ends the process.
+//! Keeps the kernel in step with the folder and the API server until a signal ends the process.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,11 +13,13 @@ use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 
+use crate::cluster::{Cluster, Update};
+use crate::cluster_objects::ClusterObjects;
 use crate::exit::Exit;
 use crate::folder::{Folder, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
-use crate::once::{self, SOURCE};
+use crate::once::{self, CLUSTER, FOLDER};
 use crate::print;
 use crate::report;
 use crate::service_manager::{self, READY, STOPPING};
@@ -28,6 +31,8 @@ use crate::state::{self, State};
 pub(crate) enum Message {
     /// The folder was read.
     Folder(Reading),
+    /// Something happened to the API server, or to its objects.
+    Cluster(Update),
     /// A sync ended, successful or not.
     Synced,
     /// The proxier stopped because of a defect.
@@ -63,18 +68,12 @@ pub fn run(settings: Settings) -> Exit {
             return Exit::Failure;
         }
     };
-    let folder = settings.folder.display().to_string();
     let mode = settings.config.mode();
-    tracing::info!(node = &*settings.config.services().node_name, folder, %mode, "started");
-    let to_self = sender.clone();
-    let watch = Watch::start(Folder::new(&settings.folder), move |reading| {
-        // It fails only when the agent ends.
-        let _ = to_self.send(Message::Folder(reading));
-    });
-    let watch = match watch {
-        Ok(watch) => watch,
+    tracing::info!(node = &*settings.config.services().node_name, %mode, "started");
+    let sources = match start_sources(&settings, &sender) {
+        Ok(sources) => sources,
         Err(error) => {
-            print::error(&error);
+            print::error(&*error);
             return Exit::Failure;
         }
     };
@@ -85,15 +84,41 @@ pub fn run(settings: Settings) -> Exit {
         servers,
         changes: Vec::new(),
         reading: Summary::default(),
+        cluster: ClusterObjects::default(),
         watcher: None,
         has_nodes: false,
         is_announced: false,
     };
     let exit = agent.run(&messages);
     service_manager::notify(STOPPING);
-    drop(watch);
+    drop(sources);
     tracing::info!("stopped; the kernel stays as it is");
     exit
+}
+
+/// Starts the threads that read the folder and the API server. They end when the result is dropped.
+fn start_sources(
+    settings: &Settings,
+    sender: &Sender<Message>,
+) -> Result<(Option<Watch>, Option<Cluster>), Box<dyn Error>> {
+    let mut watch = None;
+    if let Some(folder) = &settings.folder {
+        tracing::info!(folder = %folder.display(), "a source is a folder");
+        let sender = sender.clone();
+        watch = Some(Watch::start(Folder::new(folder), move |reading| {
+            // It fails only when the agent ends.
+            let _ = sender.send(Message::Folder(reading));
+        })?);
+    }
+    let mut cluster = None;
+    if let Some(options) = &settings.cluster {
+        tracing::info!(access = %options.access, "a source is an API server");
+        let sender = sender.clone();
+        cluster = Some(Cluster::start(options, move |update| {
+            let _ = sender.send(Message::Cluster(update));
+        })?);
+    }
+    Ok((watch, cluster))
 }
 
 /// What the last reading of the folder found.
@@ -112,6 +137,8 @@ struct Agent {
     /// Changes of the folder that the proxier has not received.
     changes: Vec<Change>,
     reading: Summary,
+    /// What the API server delivered.
+    cluster: ClusterObjects,
     /// Receives the kernel's events while the runner exists.
     watcher: Option<Watcher>,
     /// Whether the folder had a Node object.
@@ -152,7 +179,7 @@ impl Agent {
         }
     }
 
-    /// Opens the kernel APIs, waits for the folder, and starts the thread of the proxier.
+    /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier.
     fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
         let kernel = self.open_kernel(messages)?;
         let mut proxier = self.proxier(kernel)?;
@@ -179,7 +206,9 @@ impl Agent {
         }
         let mut changes = std::mem::take(&mut self.changes);
         self.has_nodes = changes.iter().any(|change| change.kind() == Kind::Node);
-        changes.extend(once::synced(self.has_nodes));
+        if self.settings.folder.is_some() {
+            changes.extend(once::synced(self.has_nodes));
+        }
         let schedule = Schedule::new(self.settings.config.intervals());
         let listener = self.listener();
         // Before the first sync, so that no change is missed.
@@ -187,8 +216,12 @@ impl Agent {
         let mut state = state::lock(&self.state);
         match Runner::start_with(proxier, schedule, listener) {
             Ok(runner) => {
-                // Through the runner, whose status depends on them too. It syncs nothing before.
-                runner.change_all(SOURCE, changes);
+                // Through the runner, whose status depends on them too. It syncs nothing before it has the objects of all sources.
+                for (source, kind) in once::registered(&self.settings, self.has_nodes) {
+                    runner.register_source(source, kind);
+                }
+                runner.change_all(FOLDER, changes);
+                runner.change_all(CLUSTER, self.cluster.take());
                 state.runner = Some(runner);
                 Ok(())
             }
@@ -234,10 +267,13 @@ impl Agent {
         })
     }
 
-    /// Whether a sync cannot delete a Service that is only unknown: the folder is complete, or the kernel serves no Service. `None` before the
-    /// folder was read.
+    /// Whether a sync cannot delete a Service that is only unknown: the lists of the API server were read, and the folder is complete or the
+    /// kernel serves no Service. `None` before the folder was read, and before a list has failed.
     fn may_start(&self, proxier: &mut Proxier) -> Result<(), Option<String>> {
-        if self.reading.is_complete {
+        if self.settings.cluster.is_some() {
+            self.cluster.may_start()?;
+        }
+        if self.settings.folder.is_none() || self.reading.is_complete {
             return Ok(());
         }
         if self.reading.files == 0 {
@@ -287,6 +323,11 @@ impl Agent {
     fn receive(&mut self, message: Message) -> Option<Exit> {
         match message {
             Message::Folder(reading) => self.read(reading),
+            Message::Cluster(Update::Ended) => {
+                tracing::error!("the thread that reads the API server ended");
+                return Some(Exit::Failure);
+            }
+            Message::Cluster(update) => self.cluster.receive(update),
             Message::Synced => self.announce("running"),
             Message::RunnerEnded => {
                 tracing::error!("the thread of the proxier ended");
@@ -322,12 +363,16 @@ impl Agent {
         self.changes.extend(reading.changes);
     }
 
-    /// Passes the changes of the folder on to the proxier.
+    /// Passes the changes of the sources on to the proxier.
     fn deliver(&mut self) {
         let state = state::lock(&self.state);
         let Some(runner) = &state.runner else {
             return;
         };
+        let of_cluster = self.cluster.take();
+        if !of_cluster.is_empty() {
+            runner.change_all(CLUSTER, of_cluster);
+        }
         let mut changes = std::mem::take(&mut self.changes);
         if changes.is_empty() {
             return;
@@ -337,7 +382,7 @@ impl Agent {
             self.has_nodes = true;
             changes.push(Change::synced(Kind::Node));
         }
-        runner.change_all(SOURCE, changes);
+        runner.change_all(FOLDER, changes);
     }
 
     /// Notifies the service manager, once, that the agent runs, and of its state.

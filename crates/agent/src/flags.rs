@@ -18,11 +18,15 @@ pub use self::kube_proxy::KubeProxyFlag;
 use crate::log::{self, Format};
 
 /// What `--help` prints.
-pub const USAGE: &str = "usage: kernlink-agent --watch DIR [--node-name NAME] [--config FILE] [OPTION]...
+pub const USAGE: &str = "usage: kernlink-agent [--kubeconfig FILE] [--watch DIR] [--node-name NAME] [--config FILE] [OPTION]...
 
-Keeps the kernel in step with the Services, EndpointSlices and Nodes in the manifests of a folder.
+Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API server, of manifests in a folder, or of both.
 
-  --watch DIR                    the folder: its files *.yaml, *.yml and *.json, without hidden ones
+  --kubeconfig FILE              the API server and the credentials, also clientConnection.kubeconfig of the configuration file
+  --master URL                   the address of the API server, instead of that of the file
+  --in-cluster                   the API server of this pod; default if there is no other source
+  --watch DIR                    a folder: its files *.yaml, *.yml and *.json, without hidden ones
+  --all-nodes                    also read the other Nodes, so that their addresses are not served as external IPs
   --node-name NAME               this node, also --hostname-override; default: the host name
   --config FILE                  a KubeProxyConfiguration; flags take precedence
   --node-ip A[,A6]               the addresses of this node, the primary one first; default: those of its Node object
@@ -78,6 +82,9 @@ As in kube-proxy, with the field of the configuration file that they replace:
   --conntrack-udp-timeout D      conntrack.udpTimeout
   --conntrack-udp-timeout-stream D        conntrack.udpStreamTimeout
 
+Of kube-proxy, without effect: --kube-api-content-type, --kube-api-qps, --kube-api-burst, --config-sync-period, --oom-score-adj,
+--profiling, --feature-gates, --show-hidden-metrics-for-version
+
 Exit status: 0 success, 1 failure, 2 invalid command line or configuration, 3 another process programs this network namespace.";
 
 /// A command line.
@@ -87,6 +94,12 @@ pub struct Flags {
     pub action: Action,
     /// `--watch`: the folder of manifests.
     pub watch: Option<PathBuf>,
+    /// `--master`: the address of the API server.
+    pub master: Option<String>,
+    /// `--in-cluster`: whether the API server is that of the pod.
+    pub is_in_cluster: bool,
+    /// `--all-nodes`: whether all Nodes are read.
+    pub has_all_nodes: bool,
     /// `--config`: the configuration file.
     pub config: Option<PathBuf>,
     /// The fields of kube-proxy's configuration that flags replace, each flag at most once.
@@ -154,6 +167,9 @@ impl Default for Flags {
         Self {
             action: Action::Run,
             watch: None,
+            master: None,
+            is_in_cluster: false,
+            has_all_nodes: false,
             config: None,
             overrides: Vec::new(),
             node_ips: Vec::new(),
@@ -205,6 +221,19 @@ impl Flags {
             "print-config" => self.set_action(Action::PrintConfig),
             "watch" => {
                 self.watch = Some(path(name, parser)?);
+                Ok(())
+            }
+            "master" => {
+                // As in kube-proxy, an empty address has no effect.
+                self.master = Some(text(name, parser)?).filter(|address| !address.is_empty());
+                Ok(())
+            }
+            "in-cluster" => {
+                self.is_in_cluster = true;
+                Ok(())
+            }
+            "all-nodes" => {
+                self.has_all_nodes = true;
                 Ok(())
             }
             "config" => {
@@ -298,9 +327,9 @@ impl Flags {
 }
 
 impl Action {
-    /// Whether it concerns the folder of manifests.
+    /// Whether it needs a source of objects.
     #[must_use]
-    pub fn needs_folder(self) -> bool {
+    pub fn needs_source(self) -> bool {
         matches!(self, Action::Run | Action::Once | Action::DryRun)
     }
 }
@@ -414,8 +443,8 @@ mod tests {
             ("--wach /m", "unknown flag --wach"),
             ("/m", "unexpected argument \"/m\""),
             (
-                "--kubeconfig f",
-                "--kubeconfig: this flag of kube-proxy is not supported: ",
+                "--write-config-to f",
+                "--write-config-to: this flag of kube-proxy is not supported: ",
             ),
             ("--once --dry-run", "--once and --dry-run exclude each other"),
             ("--node-ip 1.2.3", "--node-ip: \"1.2.3\" is not an IP address"),
@@ -461,7 +490,7 @@ mod tests {
             let name = format!("--{}", flag.name);
             let found = USAGE.match_indices(&name).any(|(at, _)| {
                 let next = USAGE[at + name.len()..].chars().next();
-                next.is_none_or(|next| next == ' ' || next == ';' || next == '\n')
+                next.is_none_or(|next| " ;,\n]".contains(next))
             });
             assert!(found, "{name}");
         }

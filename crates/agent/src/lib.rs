@@ -1,9 +1,9 @@
-//! The agent: what every program needs that keeps the kernel of a node in step with a source of Services.
+//! The agent: what every program needs that keeps the kernel of a node in step with sources of Services.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`flags`], [`settings`] | the command line and kube-proxy's configuration file |
-//! | [`folder`] | the source: a folder of manifests |
+//! | [`folder`], [`cluster`] | the sources: a folder of manifests, an API server |
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
 //! | [`once`] | a single sync, or the plan of one |
 //! | [`http`] | health, and health-check node ports |
@@ -13,6 +13,8 @@
 
 pub mod agent;
 pub mod cleanup;
+pub mod cluster;
+mod cluster_objects;
 pub mod exit;
 pub mod flags;
 pub mod folder;

@@ -6,14 +6,17 @@ use kernlink_proxier::Lock;
 use kernlink_proxier::any_mode::{Kernel, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
 
+use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
 use crate::print;
 use crate::report;
 use crate::settings::Settings;
 
-/// The source of the folder.
-pub(crate) const SOURCE: SourceId = SourceId(0);
+/// The source of the folder. Its version of an object takes precedence over that of the API server.
+pub(crate) const FOLDER: SourceId = SourceId(0);
+/// The source of the API server.
+pub(crate) const CLUSTER: SourceId = SourceId(1);
 
 /// The changes after the first full list. Without a Node object the source is not one of Nodes: then the facts of the node come from the
 /// command line, and the node is eligible for traffic of load balancers.
@@ -23,6 +26,18 @@ pub(crate) fn synced(has_nodes: bool) -> impl Iterator<Item = Change> {
         .into_iter()
         .filter(move |kind| has_nodes || *kind != Kind::Node);
     kinds.map(Change::synced)
+}
+
+/// The sources with the kinds that each one delivers.
+pub(crate) fn registered(settings: &Settings, has_nodes: bool) -> Vec<(SourceId, Kind)> {
+    let mut registered = Vec::new();
+    if settings.folder.is_some() {
+        registered.extend(synced(has_nodes).map(|change| (FOLDER, change.kind())));
+    }
+    if settings.cluster.is_some() {
+        registered.extend(synced(true).map(|change| (CLUSTER, change.kind())));
+    }
+    registered
 }
 
 /// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing.
@@ -67,15 +82,30 @@ pub fn once(settings: &Settings) -> Exit {
     }
 }
 
-/// A proxier with the objects of the folder. `None`, after it was reported, if the folder is not complete or the kernel cannot be used.
+/// A proxier with the objects of the sources. `None`, after it was reported, if one of them is not complete or the kernel cannot be used.
 fn proxier(settings: &Settings) -> Option<Proxier> {
-    let reading = Folder::new(&settings.folder).read();
-    for problem in &reading.problems {
-        tracing::error!("{problem}");
+    let mut changes = Vec::new();
+    if let Some(folder) = &settings.folder {
+        let reading = Folder::new(folder).read();
+        for problem in &reading.problems {
+            tracing::error!("{problem}");
+        }
+        if !reading.is_complete {
+            tracing::error!("nothing is done: Services that are not known would be deleted");
+            return None;
+        }
+        let has_nodes = reading.changes.iter().any(|change| change.kind() == Kind::Node);
+        let of_folder = reading.changes.into_iter().chain(synced(has_nodes));
+        changes.extend(of_folder.map(|change| (FOLDER, change)));
     }
-    if !reading.is_complete {
-        tracing::error!("nothing is done: Services that are not known would be deleted");
-        return None;
+    if let Some(options) = &settings.cluster {
+        match cluster::read(options, |problem| tracing::error!("{problem}")) {
+            Ok(of_cluster) => changes.extend(of_cluster.into_iter().map(|change| (CLUSTER, change))),
+            Err(problem) => {
+                print::text(&format!("API server: {problem}"));
+                return None;
+            }
+        }
     }
     let kernel = match Kernel::open(settings.config.mode()) {
         Ok(kernel) => kernel,
@@ -91,9 +121,8 @@ fn proxier(settings: &Settings) -> Option<Proxier> {
             return None;
         }
     };
-    let has_nodes = reading.changes.iter().any(|change| change.kind() == Kind::Node);
-    for change in reading.changes.into_iter().chain(synced(has_nodes)) {
-        report::events(&proxier.change(SOURCE, change));
+    for (source, change) in changes {
+        report::events(&proxier.change(source, change));
     }
     Some(proxier)
 }

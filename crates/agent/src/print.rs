@@ -61,6 +61,7 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
         "healthzBindAddress": file.healthz_bind_address.to_string(),
         "metricsBindAddress": file.metrics_bind_address.to_string(),
         "serviceProxyName": file.service_proxy_name.as_deref().unwrap_or_default(),
+        "clientConnection": { "kubeconfig": file.client_connection.kubeconfig },
         "nodePortAddresses": ports,
         "detectLocalMode": mode,
         "detectLocal": {
@@ -124,6 +125,7 @@ hostnameOverride: node-a
 bindAddress: 2001:db8::1
 bindAddressHardFail: true
 serviceProxyName: other
+clientConnection: {kubeconfig: /etc/kubeconfig}
 nodePortAddresses: [192.0.2.0/24]
 detectLocalMode: InterfaceNamePrefix
 detectLocal: {interfaceNamePrefix: veth, bridgeInterface: br0}

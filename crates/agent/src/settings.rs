@@ -1,14 +1,19 @@
 //! What the agent does, from the command line and kube-proxy's configuration file.
 
+use std::env;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use kernlink_kubernetes::kube_proxy_config::{KubeProxyConfiguration, Override, OverrideValue, read_with};
+use kernlink_kubernetes::kube_proxy_config::{
+    DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
+};
 use kernlink_proxier::DataPath;
 use kernlink_proxier::any_mode::{AnyMode, Config};
 
+use crate::cluster::{self, Access};
 use crate::flags::Flags;
 
 /// The settings of an agent.
@@ -18,8 +23,10 @@ pub struct Settings {
     pub file: KubeProxyConfiguration,
     /// The configuration of the mode.
     pub config: Config,
-    /// The folder of manifests.
-    pub folder: PathBuf,
+    /// The folder of manifests. `None`: the API server is the only source.
+    pub folder: Option<PathBuf>,
+    /// The API server. `None`: the folder is the only source.
+    pub cluster: Option<cluster::Options>,
     /// The address of `/healthz` and `/livez`. `None`: no server.
     pub healthz: Option<SocketAddr>,
     /// The address of the metrics server. `None`: no server.
@@ -59,10 +66,7 @@ impl Settings {
                 _ => problems.push("--node-name: is missing, and the host has no name".to_owned()),
             }
         }
-        let folder = flags.watch.clone().unwrap_or_default();
-        if flags.watch.is_none() && flags.action.needs_folder() {
-            problems.push("--watch: is missing; expected a folder of manifests".to_owned());
-        }
+        let access = access(flags, &file, &mut problems);
         let invalid = |field: &str, problem: &str| format!("{}: {problem}", name_of(field, flags));
         let mut config = match Config::from_kube_proxy(&file) {
             Ok(config) => config,
@@ -98,14 +102,56 @@ impl Settings {
         if !problems.is_empty() {
             return Err(InvalidSettings { problems });
         }
+        let services = config.services();
+        let cluster = access.map(|access| cluster::Options {
+            access,
+            node_name: Arc::clone(&services.node_name),
+            service_proxy_name: services.service_proxy_name.clone(),
+            has_all_nodes: flags.has_all_nodes,
+            needs_address: services.node_ips.is_empty(),
+            needs_pod_cidr: services.pod_cidrs.is_empty()
+                && file.detect_local_mode == DetectLocalMode::NodeCidr,
+        });
         Ok(Self {
             healthz: flags.has_healthz.then_some(file.healthz_bind_address),
             metrics: flags.has_metrics.then_some(file.metrics_bind_address),
             file,
             config,
-            folder,
+            folder: flags.watch.clone(),
+            cluster,
         })
     }
+}
+
+/// The API server: as in kube-proxy, that of the kubeconfig file or the address, otherwise that of the pod. With a folder, there is none
+/// unless a flag or the configuration file names it.
+fn access(flags: &Flags, file: &KubeProxyConfiguration, problems: &mut Vec<String>) -> Option<Access> {
+    let kubeconfig = &file.client_connection.kubeconfig;
+    let access = Access {
+        kubeconfig: (!kubeconfig.is_empty()).then(|| kubeconfig.into()),
+        master: flags.master.clone(),
+    };
+    if access != Access::default() {
+        if flags.is_in_cluster {
+            problems.push(
+                "--in-cluster: excludes --kubeconfig, clientConnection.kubeconfig and --master".to_owned(),
+            );
+        }
+        return Some(access);
+    }
+    if flags.is_in_cluster {
+        return Some(access);
+    }
+    if flags.watch.is_some() || !flags.action.needs_source() {
+        return None;
+    }
+    if env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        problems.push(
+            "--watch: is missing, and so are --kubeconfig and --master; expected a folder of manifests or an API server, outside of a pod"
+                .to_owned(),
+        );
+    }
+    Some(access)
 }
 
 fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
@@ -242,6 +288,76 @@ mod tests {
             panic!("{:?}", settings.config)
         };
         assert_eq!(config.conntrack.min, 131_072);
+    }
+
+    #[test]
+    fn the_api_server_is_that_of_the_flags_the_file_or_the_pod() {
+        let file = file(
+            "clientConnection: {kubeconfig: /etc/k, qps: 5, burst: 10, acceptContentTypes: '', contentType: x}\ndetectLocalMode: NodeCIDR\nhostnameOverride: node-a\n",
+        );
+        let path = file.path().display();
+        let access = |line: &str| settings(line).unwrap().cluster.map(|cluster| cluster.access);
+        let expected = |kubeconfig: Option<&str>, master: Option<&str>| {
+            Some(Access {
+                kubeconfig: kubeconfig.map(Into::into),
+                master: master.map(str::to_owned),
+            })
+        };
+        assert_eq!(
+            access(&format!("--config {path}")),
+            expected(Some("/etc/k"), None)
+        );
+        assert_eq!(
+            access(&format!(
+                "--config {path} --kubeconfig /k --master https://192.0.2.1:6443"
+            )),
+            expected(Some("/k"), Some("https://192.0.2.1:6443"))
+        );
+        assert_eq!(
+            access("--node-name n --master http://m"),
+            expected(None, Some("http://m"))
+        );
+        assert_eq!(
+            access("--node-name n --watch /m --in-cluster"),
+            expected(None, None)
+        );
+        assert_eq!(access("--node-name n --watch /m"), None);
+        assert_eq!(access("--node-name n --cleanup"), None);
+
+        let of_file = settings(&format!("--config {path}")).unwrap();
+        let warnings: Vec<&str> = of_file
+            .file
+            .warnings
+            .iter()
+            .map(|warning| &*warning.field)
+            .collect();
+        let fields = ["acceptContentTypes", "burst", "contentType", "qps"]
+            .map(|name| format!("clientConnection.{name}"));
+        assert_eq!(warnings.len(), fields.len(), "{warnings:?}");
+        assert!(
+            fields.iter().all(|field| warnings.contains(&&**field)),
+            "{warnings:?}"
+        );
+        let cluster = of_file.cluster.unwrap();
+        assert!(cluster.needs_address && cluster.needs_pod_cidr && !cluster.has_all_nodes);
+        let line = format!("--config {path} --node-ip 192.0.2.1 --pod-cidr 10.244.0.0/24 --all-nodes");
+        let cluster = settings(&line).unwrap().cluster.unwrap();
+        assert!(!cluster.needs_address && !cluster.needs_pod_cidr && cluster.has_all_nodes);
+
+        let error = settings("--node-name n --in-cluster --kubeconfig /k").unwrap_err();
+        assert!(error.contains("--in-cluster: excludes --kubeconfig"), "{error}");
+    }
+
+    #[test]
+    fn a_command_line_of_kube_proxy_is_accepted() {
+        // kubeadm, kops and GKE.
+        let line = "--hostname-override=n --kubeconfig=/k --master=https://192.0.2.1 --cluster-cidr=10.0.0.0/8 --oom-score-adj=-998 \
+                    --v=2 --feature-gates=A=true,B=false --iptables-sync-period=1m --iptables-min-sync-period=10s --ipvs-sync-period=1m \
+                    --ipvs-min-sync-period=10s --kube-api-qps=5.5 --kube-api-burst=10 --kube-api-content-type=x --config-sync-period=15m \
+                    --profiling=false --show-hidden-metrics-for-version=1.35 --conntrack-max-per-core=131072";
+        let settings = settings(line).unwrap();
+        assert_eq!(settings.file.warnings.len(), 8, "{:?}", settings.file.warnings);
+        assert!(settings.cluster.is_some());
     }
 
     #[test]

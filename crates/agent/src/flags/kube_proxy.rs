@@ -34,6 +34,7 @@ const fn flag(name: &'static str, field: &'static str, form: Form) -> KubeProxyF
 pub(super) const FLAGS: &[KubeProxyFlag] = &[
     flag("node-name", "hostnameOverride", Form::Text),
     flag("hostname-override", "hostnameOverride", Form::Text),
+    flag("kubeconfig", "clientConnection.kubeconfig", Form::Text),
     flag("proxy-mode", "mode", Form::Text),
     flag("bind-address", "bindAddress", Form::Text),
     flag("bind-address-hard-fail", "bindAddressHardFail", Form::Bool),
@@ -84,6 +85,23 @@ pub(super) const FLAGS: &[KubeProxyFlag] = &[
         "conntrack.udpStreamTimeout",
         Form::Text,
     ),
+    // Without effect, which a warning about the field reports: command lines of kube-proxy often have them.
+    flag(
+        "kube-api-content-type",
+        "clientConnection.contentType",
+        Form::Text,
+    ),
+    flag("kube-api-qps", "clientConnection.qps", Form::Text),
+    flag("kube-api-burst", "clientConnection.burst", Form::Text),
+    flag("config-sync-period", "configSyncPeriod", Form::Text),
+    flag("oom-score-adj", "oomScoreAdj", Form::Text),
+    flag("profiling", "enableProfiling", Form::Bool),
+    flag("feature-gates", "featureGates", Form::Text),
+    flag(
+        "show-hidden-metrics-for-version",
+        "showHiddenMetricsForVersion",
+        Form::Text,
+    ),
 ];
 
 impl KubeProxyFlag {
@@ -125,20 +143,10 @@ impl KubeProxyFlag {
 
 /// The flags of kube-proxy 1.36 that are not supported, with the reason.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("kubeconfig", NO_API_SERVER),
-    ("master", NO_API_SERVER),
-    ("kube-api-content-type", NO_API_SERVER),
-    ("kube-api-qps", NO_API_SERVER),
-    ("kube-api-burst", NO_API_SERVER),
-    ("config-sync-period", NO_API_SERVER),
     ("healthz-port", "use --healthz-bind-address"),
     ("metrics-port", "use --metrics-bind-address"),
     ("write-config-to", "use --print-config"),
     ("init-only", "sysctls are written by the first sync; use --once"),
-    ("oom-score-adj", "the service manager sets it"),
-    ("profiling", "there is no profiling endpoint"),
-    ("feature-gates", "there are no feature gates"),
-    ("show-hidden-metrics-for-version", "there are no hidden metrics"),
     ("vmodule", "use --v"),
     ("log-flush-frequency", "the log is not buffered"),
     ("log-text-split-stream", LOG),
@@ -147,7 +155,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("log-json-info-buffer-size", LOG),
 ];
 
-const NO_API_SERVER: &str = "objects come from the folder of --watch, not from an API server";
 const LOG: &str = "the log is written to standard error";
 
 /// Why a flag of kube-proxy is not supported. `None` if kube-proxy does not have it.

@@ -1,0 +1,197 @@
+//! Requests to the API server.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, HeaderValue, USER_AGENT};
+use hyper::{Request, Response};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kernlink_kubernetes::watch::{Status, read_status};
+use kube::Client;
+use kube::client::{Body, ConfigExt};
+use tower::{BoxError, ServiceBuilder};
+
+use super::access::{Access, describe, describe_chain};
+
+/// The longest time until the headers of an answer, and between two parts of a list.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time without data after which the system checks that the server is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// The number of such checks, at intervals of `KEEPALIVE`, until the connection is closed.
+const KEEPALIVE_RETRIES: u32 = 2;
+/// The longest answer that is not a watch, in bytes: 512 MiB.
+const MAX_BODY: usize = 512 << 20;
+
+const AGENT: &str = concat!("kernlink-agent/", env!("CARGO_PKG_VERSION"));
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There is no answer: credentials cannot be read, the server cannot be reached, the connection broke.
+    NoAnswer(String),
+    /// The server refused the request.
+    Status(Status),
+    /// The answer is not what an API server sends.
+    Invalid(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::NoAnswer(text) | Failure::Invalid(text) => f.write_str(text),
+            Failure::Status(status) => status.fmt(f),
+        }
+    }
+}
+
+/// Sends requests. The client is built when it is needed, and again after a request without an answer: the files may have changed, such
+/// as after a rotation of certificates.
+pub(super) struct Connection {
+    access: Access,
+    client: Mutex<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    client: Option<Client>,
+    /// The number of clients that were built.
+    built: u64,
+}
+
+impl Connection {
+    pub(super) fn new(access: Access) -> Self {
+        Self {
+            access,
+            client: Mutex::default(),
+        }
+    }
+
+    /// Sends a GET request for a path with a query.
+    pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Failure> {
+        let (client, number) = self.client().await?;
+        let request = Request::get(path)
+            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .header(USER_AGENT, HeaderValue::from_static(AGENT))
+            .body(Body::empty())
+            .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
+        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                self.discard(number);
+                return Err(Failure::NoAnswer(describe(&error)));
+            }
+            Err(_) => {
+                self.discard(number);
+                return Err(timeout());
+            }
+        };
+        let code = answer.status();
+        if code.is_success() {
+            return Ok(answer);
+        }
+        if code == hyper::StatusCode::UNAUTHORIZED {
+            self.discard(number);
+        }
+        let body = read(answer.into_body()).await?;
+        Err(Failure::Status(read_status(code.as_u16(), &body)))
+    }
+
+    /// Sends a GET request and reads the answer.
+    pub(super) async fn read(&self, path: &str) -> Result<Bytes, Failure> {
+        read(self.get(path).await?.into_body()).await
+    }
+
+    /// The client, and its number.
+    async fn client(&self) -> Result<(Client, u64), Failure> {
+        {
+            let slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(client) = &slot.client {
+                return Ok((client.clone(), slot.built));
+            }
+        }
+        let config = self.access.read().await.map_err(Failure::NoAnswer)?;
+        let client = build(config).map_err(|error| Failure::NoAnswer(describe(&error)))?;
+        // Another task may have built one meanwhile; either is as good.
+        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.built += 1;
+        slot.client = Some(client.clone());
+        Ok((client, slot.built))
+    }
+
+    /// Builds another client for the next request, unless that happened already.
+    fn discard(&self, number: u64) {
+        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.built == number {
+            slot.client = None;
+        }
+    }
+}
+
+/// A client that notices a server that vanished, and neither logs nor repeats requests by itself.
+fn build(config: kube::Config) -> Result<Client, kube::Error> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE));
+    connector.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    let connector = config.rustls_https_connector_with_connector(connector)?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    Ok(Client::new(service, config.default_namespace))
+}
+
+async fn read(mut body: Body) -> Result<Bytes, Failure> {
+    let mut all = Vec::new();
+    while let Some(part) = next_part(&mut body, ANSWER_TIMEOUT).await? {
+        if all.len() + part.len() > MAX_BODY {
+            return Err(Failure::Invalid(format!(
+                "an answer has more than {MAX_BODY} bytes"
+            )));
+        }
+        all.extend_from_slice(&part);
+    }
+    Ok(all.into())
+}
+
+/// The next part of a body. `None` at its end.
+pub(super) async fn next_part(body: &mut Body, limit: Duration) -> Result<Option<Bytes>, Failure> {
+    loop {
+        match tokio::time::timeout(limit, body.frame()).await {
+            Err(_) => return Err(timeout()),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => {
+                return Err(Failure::NoAnswer(format!(
+                    "the connection broke: {}",
+                    describe_body(&error)
+                )));
+            }
+            Ok(Some(Ok(frame))) => {
+                // Another kind of frame has trailers.
+                if let Ok(part) = frame.into_data() {
+                    return Ok(Some(part));
+                }
+            }
+        }
+    }
+}
+
+fn describe_body(error: &kube::Error) -> String {
+    describe(error)
+}
+
+fn timeout() -> Failure {
+    Failure::NoAnswer("the API server does not answer".to_owned())
+}

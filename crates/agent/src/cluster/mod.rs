@@ -1,0 +1,149 @@
+//! The source of the agent: the API server of a cluster.
+//!
+//! Services, EndpointSlices and Nodes are listed and watched with kube-proxy's selectors. Each object is reduced to the fields that a
+//! service proxy uses as it arrives; of the objects that were delivered only the names are kept.
+//!
+//! - The first list is streamed as events of a watch if the server supports it, otherwise it is read in pages.
+//! - A watch that ends continues at the last version. If the server no longer knows that version (`410 Gone`), the list is read again, and
+//!   what is no longer in it is deleted.
+//! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
+//!   server are read again for each attempt after a failed one.
+//! - An invalid object stays as it was before; it is reported, and does not affect the others.
+//! - Nothing is [`Synced`](kernlink_services::ObjectChange::Synced) before its first full list. Nodes are not synced before the Node of this
+//!   node has an address, or 30 seconds have passed, as in kube-proxy.
+
+mod access;
+mod backoff;
+mod connection;
+mod known;
+mod lines;
+mod node_gate;
+mod read;
+mod reflector;
+mod resource;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use kernlink_services::{Change, Kind};
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use self::access::Access;
+use self::connection::Connection;
+use self::node_gate::NodeGate;
+pub use self::read::read;
+use self::reflector::Reflector;
+use self::resource::Resource;
+
+/// What is read, and from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where the API server is, and the credentials.
+    pub access: Access,
+    /// The name of this node.
+    pub node_name: Arc<str>,
+    /// Serves only Services whose label `service.kubernetes.io/service-proxy-name` has this value. `None`: only Services without the label.
+    pub service_proxy_name: Option<String>,
+    /// Whether all Nodes are read, not only that of this node: their addresses are not served as external IPs then.
+    pub has_all_nodes: bool,
+    /// Whether the Node must have an address before the Nodes are synced. False if the addresses are configured.
+    pub needs_address: bool,
+    /// Whether the Node must have a pod network before the Nodes are synced.
+    pub needs_pod_cidr: bool,
+}
+
+/// What happened to the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Objects changed, or a first list is complete.
+    Changes(Vec<Change>),
+    /// Objects, or parts of them, are invalid: one text for each.
+    Invalid(Vec<String>),
+    /// A kind cannot be read; it is tried again. The objects stay as they were.
+    Failed {
+        /// The kind.
+        kind: Kind,
+        /// The reason.
+        problem: String,
+    },
+    /// A kind that could not be read is read again.
+    Recovered(Kind),
+    /// The thread ended because of a defect.
+    Ended,
+    /// The Nodes are not synced yet, or are synced although the Node of this node is not as it should be.
+    Node(String),
+}
+
+/// Receives updates. Calls are made on the thread of the source.
+type OnUpdate = Arc<dyn Fn(Update) + Send + Sync>;
+
+/// The thread that reads the API server. Dropping it ends the thread.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Closed to stop the thread.
+    stop: Option<watch::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cluster {
+    /// Starts the thread, and calls `on_update` with what it receives.
+    ///
+    /// # Errors
+    /// If the system has no resources for the thread. A server that does not answer is not an error here.
+    pub fn start(options: &Options, on_update: impl Fn(Update) + Send + Sync + 'static) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (stop, mut stopped) = watch::channel(());
+        let on_update: OnUpdate = Arc::new(on_update);
+        let connection = Arc::new(Connection::new(options.access.clone()));
+        let node = if options.has_all_nodes {
+            Resource::nodes()
+        } else {
+            Resource::node(&options.node_name)
+        };
+        let resources = [
+            (node, Some(NodeGate::new(options))),
+            (Resource::services(options.service_proxy_name.as_deref()), None),
+            (Resource::endpoint_slices(), None),
+        ];
+        let reflectors = resources.map(|(resource, gate)| {
+            Reflector::new(resource, gate, Arc::clone(&connection), Arc::clone(&on_update))
+        });
+        let thread = thread::Builder::new()
+            .name("kernlink-cluster".to_owned())
+            .spawn(move || {
+                let mut tasks = JoinSet::new();
+                for reflector in reflectors {
+                    tasks.spawn_on(reflector.run(), runtime.handle());
+                }
+                let is_defect = runtime.block_on(async {
+                    tokio::select! {
+                        // It returns when the other end is dropped.
+                        _ = stopped.changed() => false,
+                        _ = tasks.join_next() => true,
+                    }
+                });
+                if is_defect {
+                    on_update(Update::Ended);
+                }
+                // A program for credentials may still run.
+                runtime.shutdown_background();
+            })?;
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by its hook.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The present objects, for programs that do not follow changes.
+
+use std::sync::mpsc;
+
+use kernlink_services::{Change, Kind};
+
+use super::{Cluster, Options, Update};
+
+/// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`.
+///
+/// # Errors
+/// The first reason why a list cannot be read.
+pub fn read(options: &Options, mut on_problem: impl FnMut(String)) -> Result<Vec<Change>, String> {
+    let (sender, updates) = mpsc::channel();
+    let cluster = Cluster::start(options, move |update| {
+        // It fails only after the last list was received.
+        let _ = sender.send(update);
+    });
+    let _cluster = cluster.map_err(|error| error.to_string())?;
+    let mut changes = Vec::new();
+    let mut missing = vec![Kind::Service, Kind::EndpointSlice, Kind::Node];
+    while !missing.is_empty() {
+        match updates.recv() {
+            Ok(Update::Changes(received)) => {
+                for change in received {
+                    missing.retain(|kind| change != Change::synced(*kind));
+                    changes.push(change);
+                }
+            }
+            Ok(Update::Invalid(problems)) => problems.into_iter().for_each(&mut on_problem),
+            Ok(Update::Node(problem)) => on_problem(problem),
+            Ok(Update::Failed { kind, problem }) => return Err(format!("{kind}: {problem}")),
+            Ok(Update::Recovered(_)) => {}
+            Ok(Update::Ended) | Err(_) => return Err("the thread that reads the API server ended".to_owned()),
+        }
+    }
+    Ok(changes)
+}

@@ -1,0 +1,380 @@
+//! Follows the objects of one kind.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::Response;
+use kernlink_kubernetes::Converter;
+use kernlink_kubernetes::watch::{Event, Item, Page, Status, read_event, read_page};
+use kernlink_services::Change;
+use kube::client::Body;
+
+use super::backoff::Backoff;
+use super::connection::{Connection, Failure, next_part};
+use super::known::{Known, List};
+use super::lines::Lines;
+use super::node_gate::{ADDRESS_TIMEOUT, NodeGate};
+use super::resource::Resource;
+use super::{OnUpdate, Update};
+
+/// The shortest time of a watch, as in client-go; the longest is twice as long. The server ends it then.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(300);
+/// The longest time between two parts of a streamed list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time that a watch may be late to end.
+const MARGIN: Duration = Duration::from_secs(15);
+/// A watch that ends earlier than this, without an event, is repeated after a delay.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// The number of streamed lists that fail in a row before the list is read in pages.
+const MAX_STREAM_FAILURES: u32 = 2;
+
+/// Follows the objects of one kind.
+pub(super) struct Reflector {
+    resource: Resource,
+    gate: Option<NodeGate>,
+    /// When waiting for the Node ends. `None` before the first list, and afterwards.
+    gate_timeout: Option<Instant>,
+    connection: Arc<Connection>,
+    on_update: OnUpdate,
+    converter: Converter,
+    known: Known,
+    /// The version from which a watch continues. `None`: the list has to be read.
+    version: Option<String>,
+    /// Whether the server streams lists.
+    has_streamed_lists: bool,
+    stream_failures: u32,
+    backoff: Backoff,
+    /// What was reported and is not solved.
+    reported: Option<String>,
+}
+
+impl Reflector {
+    pub(super) fn new(
+        resource: Resource,
+        gate: Option<NodeGate>,
+        connection: Arc<Connection>,
+        on_update: OnUpdate,
+    ) -> Self {
+        Self {
+            known: Known::new(resource.kind),
+            resource,
+            gate,
+            gate_timeout: None,
+            connection,
+            on_update,
+            converter: Converter::new(),
+            version: None,
+            has_streamed_lists: true,
+            stream_failures: 0,
+            backoff: Backoff::default(),
+            reported: None,
+        }
+    }
+
+    /// Runs until the future is dropped.
+    pub(super) async fn run(mut self) -> Infallible {
+        loop {
+            let delay = match self.step().await {
+                Ok(()) => continue,
+                Err(Failure::Status(status)) if status.needs_list() && self.version.is_some() => {
+                    tracing::info!("{}: the list is read again: {status}", self.resource.kind);
+                    self.version = None;
+                    self.backoff.next()
+                }
+                Err(failure) => {
+                    if matches!(failure, Failure::Invalid(_)) {
+                        // An event may be lost.
+                        self.version = None;
+                    }
+                    self.failed(failure.to_string());
+                    self.backoff.next()
+                }
+            };
+            self.sleep(delay).await;
+        }
+    }
+
+    /// Reads the list, or follows a watch until it ends.
+    async fn step(&mut self) -> Result<(), Failure> {
+        let Some(version) = self.version.clone() else {
+            return if self.has_streamed_lists && self.stream_failures < MAX_STREAM_FAILURES {
+                self.streamed_list().await
+            } else {
+                self.list().await
+            };
+        };
+        let (seconds, limit) = self.watch_time();
+        let answer = self
+            .connection
+            .get(&self.resource.watch(&version, seconds))
+            .await?;
+        self.report_recovered();
+        let begin = Instant::now();
+        if !self.follow(answer, None, limit).await? && begin.elapsed() < SHORT_WATCH {
+            let delay = self.backoff.next();
+            self.sleep(delay).await;
+        }
+        Ok(())
+    }
+
+    /// Reads the list as events, and follows the watch that it begins.
+    async fn streamed_list(&mut self) -> Result<(), Failure> {
+        let (seconds, limit) = self.watch_time();
+        let answer = match self.connection.get(&self.resource.streamed_list(seconds)).await {
+            Ok(answer) => answer,
+            Err(Failure::Status(status)) if is_not_supported(&status) => {
+                tracing::debug!("{}: lists are not streamed: {status}", self.resource.kind);
+                self.has_streamed_lists = false;
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let result = self.follow(answer, Some(List::default()), limit).await;
+        if self.version.is_some() {
+            self.stream_failures = 0;
+            return result.map(drop);
+        }
+        match result {
+            // Such as an API server that streams lists, on an etcd that cannot report progress.
+            Err(Failure::Status(status)) => {
+                tracing::debug!("{}: the list is not streamed: {status}", self.resource.kind);
+                self.stream_failures = MAX_STREAM_FAILURES;
+                Ok(())
+            }
+            other => {
+                self.stream_failures += 1;
+                other.map(drop)
+            }
+        }
+    }
+
+    /// Reads the list in pages. If the server forgets the version of the first page meanwhile, reads it without pages.
+    async fn list(&mut self) -> Result<(), Failure> {
+        let mut list = List::default();
+        let mut path = self.resource.page("");
+        let mut is_first = true;
+        let version = loop {
+            let body = match self.connection.read(&path).await {
+                Ok(body) => body,
+                Err(Failure::Status(status)) if status.needs_list() && !is_first => {
+                    list = List::default();
+                    path = self.resource.list();
+                    is_first = true;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            let page = read_page(self.resource.kind, &body, &mut self.converter);
+            let page: Page = page.map_err(|error| Failure::Invalid(error.to_string()))?;
+            self.report_invalid(&page.items);
+            page.items.into_iter().for_each(|item| list.add(item));
+            if page.continue_token.is_empty() {
+                break page.resource_version;
+            }
+            path = self.resource.page(&page.continue_token);
+            is_first = false;
+        };
+        self.listed(list, version);
+        // Later lists are streamed again.
+        self.stream_failures = 0;
+        Ok(())
+    }
+
+    /// Receives events until the watch ends. With a list, the first ones are its objects. Returns whether something was received.
+    async fn follow(
+        &mut self,
+        answer: Response<Body>,
+        mut list: Option<List>,
+        limit: Duration,
+    ) -> Result<bool, Failure> {
+        let mut body = answer.into_body();
+        let mut lines = Lines::default();
+        let mut has_received = false;
+        loop {
+            let limit = if list.is_some() { LIST_TIMEOUT } else { limit };
+            let part = match self.gate_timeout {
+                None => next_part(&mut body, limit).await?,
+                Some(timeout) => {
+                    let sleep = tokio::time::sleep_until(timeout.into());
+                    tokio::select! {
+                        part = next_part(&mut body, limit) => part?,
+                        () = sleep => {
+                            self.gate_timed_out();
+                            continue;
+                        }
+                    }
+                }
+            };
+            let Some(part) = part else {
+                return match list {
+                    None => Ok(has_received),
+                    Some(_) => Err(Failure::NoAnswer(
+                        "the watch ended in its initial list".to_owned(),
+                    )),
+                };
+            };
+            lines.push(&part);
+            let mut changes = Vec::new();
+            let result = self.read_lines(&mut lines, &mut list, &mut changes);
+            has_received |= !changes.is_empty();
+            // Also what precedes an error.
+            self.deliver(changes);
+            has_received |= result?;
+        }
+    }
+
+    /// Reads the complete lines. Returns whether there was one that shows that the server works.
+    fn read_lines(
+        &mut self,
+        lines: &mut Lines,
+        list: &mut Option<List>,
+        changes: &mut Vec<Change>,
+    ) -> Result<bool, Failure> {
+        let mut has_received = false;
+        let too_long = || Failure::Invalid("an event is too long".to_owned());
+        while let Some(line) = lines.next().map_err(|_| too_long())? {
+            let event = read_event(self.resource.kind, line, &mut self.converter);
+            match event.map_err(|error| Failure::Invalid(error.to_string()))? {
+                Event::Item {
+                    item,
+                    resource_version,
+                } => {
+                    self.report_invalid(std::slice::from_ref(&item));
+                    match list {
+                        Some(list) => list.add(item),
+                        None => {
+                            changes.extend(self.known.apply(item));
+                            self.set_version(resource_version);
+                        }
+                    }
+                }
+                Event::Bookmark {
+                    resource_version,
+                    ends_initial_list,
+                } => match list.take() {
+                    Some(list) if ends_initial_list => self.listed(list, resource_version),
+                    Some(unfinished) => *list = Some(unfinished),
+                    None => self.set_version(resource_version),
+                },
+                Event::Error(status) => return Err(Failure::Status(status)),
+                Event::Unknown(name) => {
+                    tracing::debug!("{}: an event of the unknown type {name:?}", self.resource.kind);
+                }
+            }
+            if list.is_none() {
+                has_received = true;
+                self.recovered();
+            }
+        }
+        Ok(has_received)
+    }
+
+    fn set_version(&mut self, version: String) {
+        if !version.is_empty() {
+            self.version = Some(version);
+        }
+    }
+
+    /// A list is complete.
+    fn listed(&mut self, list: List, version: String) {
+        let changes = self.known.replace(list);
+        self.deliver(changes);
+        self.version = Some(version);
+        self.recovered();
+    }
+
+    fn deliver(&mut self, mut changes: Vec<Change>) {
+        if let Some(gate) = &mut self.gate {
+            gate.pass(&mut changes);
+            if !gate.is_waiting() {
+                self.gate_timeout = None;
+            } else if self.gate_timeout.is_none()
+                && let Some(problem) = gate.problem()
+            {
+                self.gate_timeout = Some(Instant::now() + ADDRESS_TIMEOUT);
+                (self.on_update)(Update::Node(format!("waiting: {problem}")));
+            }
+        }
+        if !changes.is_empty() {
+            (self.on_update)(Update::Changes(changes));
+        }
+    }
+
+    /// The Node of this node still lacks something.
+    fn gate_timed_out(&mut self) {
+        self.gate_timeout = None;
+        let kind = self.resource.kind;
+        let Some(gate) = &mut self.gate else {
+            return;
+        };
+        let problem = gate.problem().unwrap_or_default();
+        if gate.on_timeout() {
+            (self.on_update)(Update::Node(format!("not waiting any longer: {problem}")));
+            (self.on_update)(Update::Changes(vec![Change::synced(kind)]));
+        } else {
+            self.gate_timeout = Some(Instant::now() + ADDRESS_TIMEOUT);
+            (self.on_update)(Update::Node(format!("still waiting: {problem}")));
+        }
+    }
+
+    fn report_invalid(&self, items: &[Item]) {
+        let mut problems = Vec::new();
+        for item in items {
+            let name = item
+                .name
+                .as_ref()
+                .map_or_else(|| "without a name".to_owned(), ToString::to_string);
+            let object = format!("{} {name}", self.resource.kind);
+            problems.extend(item.errors.iter().map(|error| format!("{object}: {error}")));
+        }
+        if !problems.is_empty() {
+            (self.on_update)(Update::Invalid(problems));
+        }
+    }
+
+    fn failed(&mut self, problem: String) {
+        if self.reported.as_ref() == Some(&problem) {
+            return;
+        }
+        self.reported = Some(problem.clone());
+        (self.on_update)(Update::Failed {
+            kind: self.resource.kind,
+            problem,
+        });
+    }
+
+    /// The server works: delays begin again.
+    fn recovered(&mut self) {
+        self.backoff.reset();
+        self.report_recovered();
+    }
+
+    fn report_recovered(&mut self) {
+        if self.reported.take().is_some() {
+            (self.on_update)(Update::Recovered(self.resource.kind));
+        }
+    }
+
+    /// Waits, also for the Node.
+    async fn sleep(&mut self, delay: Duration) {
+        let end = Instant::now() + delay;
+        while let Some(timeout) = self.gate_timeout.filter(|timeout| *timeout < end) {
+            tokio::time::sleep_until(timeout.into()).await;
+            self.gate_timed_out();
+        }
+        tokio::time::sleep_until(end.into()).await;
+    }
+
+    /// The time of a watch in seconds, and the longest time between two parts of it. It is random, so that the watches of a cluster do
+    /// not end together.
+    fn watch_time(&self) -> (u64, Duration) {
+        let time = WATCH_TIMEOUT.mul_f64(1.0 + self.backoff.fraction());
+        (time.as_secs(), time + MARGIN)
+    }
+}
+
+/// Whether the server refuses to stream a list. Without the feature, a server does not accept its parameters.
+fn is_not_supported(status: &Status) -> bool {
+    [400, 404, 405, 422].contains(&status.code) || status.reason == "Invalid"
+}
