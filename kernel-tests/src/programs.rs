@@ -81,6 +81,17 @@ pub fn command(name: &str) -> Command {
     Command::new(name)
 }
 
+/// A command that starts the program whose path is in an environment variable, such as one that `cargo xtask e2e` has built. Panics if the
+/// variable is not set.
+#[track_caller]
+#[must_use]
+pub fn from_variable(name: &str) -> Command {
+    let path = std::env::var_os(name);
+    Command::new(
+        path.unwrap_or_else(|| panic!("the environment variable {name} is not set: run `cargo xtask e2e`")),
+    )
+}
+
 /// A command that starts the running program again, for parts of a test that need a separate process. Panics if the path of the
 /// running program cannot be read.
 #[track_caller]

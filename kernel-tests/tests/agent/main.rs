@@ -6,6 +6,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod api_objects;
+mod api_server;
+mod cluster;
 mod iptables_mode;
 mod support;
 

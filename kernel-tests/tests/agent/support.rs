@@ -94,6 +94,25 @@ pub(crate) fn command(manifests: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// `kernlink-agent` for an API server, in iptables mode.
+pub(crate) fn api_command(kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = programs::agent();
+    command
+        .args(["--hostname-override", "node-a", "--kubeconfig"])
+        .arg(kubeconfig)
+        .args(["--conntrack-max-per-core", "0"])
+        .args(["--conntrack-tcp-timeout-established", "0s"])
+        .args(["--conntrack-tcp-timeout-close-wait", "0s"])
+        .args([
+            "--iptables-sync-period",
+            "10m",
+            "--iptables-min-sync-period",
+            "1ms",
+        ])
+        .args(arguments);
+    command
+}
+
 /// Runs the program in the namespace of the calling thread until it ends.
 pub(crate) fn run(manifests: &Path, arguments: &[&str]) -> Output {
     command(manifests, arguments).output().unwrap()
@@ -112,10 +131,12 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts an agent in the namespace of the calling thread.
     pub(crate) fn start(manifests: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(manifests, arguments)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(command(manifests, arguments))
+    }
+
+    /// Starts an agent in the namespace of the calling thread.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         let log = Arc::new(Mutex::new(String::new()));
         let writer = Arc::clone(&log);
