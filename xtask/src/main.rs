@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod e2e;
 mod guest;
 mod host;
 mod import_order;
@@ -43,6 +44,8 @@ usage: cargo xtask VERB
                             for `cargo run ...`, cargo builds on the host, the program runs in the VM
   vm test [FILTER]...       run the kernel tests in a VM; FILTER is the name of a test file,
                             or a part of the names of tests
+  e2e [--kube-apiserver FILE]
+                            run the agent with a real kube-apiserver, which is built with Go, and etcd; as root
   bench [GROUP]             run the benchmarks, or those with figures of one group
 
 options of commands that boot a VM:
@@ -78,6 +81,9 @@ enum Verb {
     },
     Bench {
         group: Option<String>,
+    },
+    EndToEnd {
+        api_server: Option<PathBuf>,
     },
     /// Internal: started inside the VM by [`vm`].
     Guest {
@@ -121,6 +127,7 @@ fn run() -> Result<ExitCode> {
         Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
+        Verb::EndToEnd { api_server } => e2e::run(&workspace, api_server.as_deref())?,
         Verb::Help | Verb::Guest { .. } => true,
     };
     Ok(if good {
@@ -133,11 +140,13 @@ fn run() -> Result<ExitCode> {
 fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut words = Vec::new();
     let mut tiers = Vec::new();
+    let mut api_server = None;
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok((Verb::Help, options)),
             Arg::Long("tier") => tiers.push(Tier::parse(&parser.value()?.string()?)?),
+            Arg::Long("kube-apiserver") => api_server = Some(parser.value()?.into()),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
             Arg::Long("writable") => options.writable.push(parser.value()?.into()),
@@ -167,6 +176,9 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("test") => Verb::Test {
             tiers: std::mem::take(&mut tiers),
         },
+        Some("e2e") => Verb::EndToEnd {
+            api_server: api_server.take(),
+        },
         Some("bench") => Verb::Bench { group: words.next() },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
@@ -192,6 +204,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         bail!("unexpected argument `{word}`");
     }
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
+    ensure!(
+        api_server.is_none(),
+        "--kube-apiserver is an option of `e2e` only"
+    );
     Ok((verb, options))
 }
 
