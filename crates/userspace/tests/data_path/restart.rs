@@ -93,7 +93,10 @@ fn cleanup_removes_portal_chains_and_their_jumps_only() {
             .all(|line| !line.contains("PORTALS") && !line.contains("NODEPORT")),
         "{after:#?}"
     );
-    assert_eq!(cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores, Vec::new());
+    assert_eq!(
+        cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores,
+        Vec::new()
+    );
 }
 
 #[test]
@@ -112,5 +115,8 @@ fn cleanup_keeps_a_chain_that_a_foreign_rule_uses() {
         fixture.tables.chain(Family::Ipv4, Table::Filter, "FORWARD").len(),
         1
     );
-    assert_eq!(cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores, Vec::new());
+    assert_eq!(
+        cleanup(&mut tables, &[Family::Ipv4]).unwrap().restores,
+        Vec::new()
+    );
 }
