@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_ipvs::{RealServer, Scheduler, VirtualServer, VirtualServerKey};
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Phase, Proxier, SetId};
-use kernlink_services::{Change, Family, Kind, ObjectName, SourceId};
+use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, SourceId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -128,6 +128,22 @@ fn of_keys(kernel: &mut Kernel, keys: &BTreeSet<VirtualServerKey>) -> Vec<String
         .collect()
 }
 
+/// The steps without annotated weights: whether a real server that has weight 0 before it is removed has connections is known only
+/// after it was read, so a plan after a listing deletes it at once, and any other plan lets it drain.
+fn without_weights(mut steps: Vec<Step>) -> Vec<Step> {
+    for step in &mut steps {
+        let services = match step {
+            Step::Change(_, Change::Services(ObjectChange::Upsert(service))) => std::slice::from_mut(service),
+            Step::Change(_, Change::Services(ObjectChange::ReplaceAll(services))) => services,
+            _ => continue,
+        };
+        for service in services {
+            service.annotations.remove("kernlink.io/weights");
+        }
+    }
+    steps
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
@@ -187,6 +203,7 @@ proptest! {
         before in vec(step(), 0..20),
         after in vec(step(), 0..20),
     ) {
+        let (before, after) = (without_weights(before), without_weights(after));
         // The same plan from recorded values and from a new listing.
         let mut recording = proxier(host(), &before);
         recording.sync(now()).unwrap();

@@ -90,7 +90,7 @@ mod tests {
         let listing =
             "-P OUTPUT ACCEPT\n-A OUTPUT -m comment --comment \"a b\" -j MINE\n-A OUTPUT -m nosuch --x y\n";
         let chain = read(listing, "OUTPUT").unwrap();
-        assert_eq!(chain.rules().len(), 1);
+        assert_eq!(chain.rules().len(), 2, "a rule with an unknown match is one too");
         assert_eq!(
             read("-N MINE\n", "MINE").map(|chain| chain.rules().len()),
             Some(0)
