@@ -25,7 +25,7 @@ const ROUNDS: usize = 7;
 /// The time of one measurement.
 const ROUND: Duration = Duration::from_millis(700);
 
-/// The number of connections that are kept open.
+/// The number of connections that are kept open, if the limit of open files permits it.
 const OPEN: usize = 10_000;
 
 fn main() -> Outcome<()> {
@@ -35,7 +35,9 @@ fn main() -> Outcome<()> {
         Some("proxy") => return proxies::run_own(),
         _ => {}
     }
-    kernlink_userspace::limits::raise_descriptor_limit(65_536)?;
+    let limit = usize::try_from(kernlink_userspace::limits::raise_descriptor_limit(65_536)?)?;
+    // A proxy needs two for each connection, and some others.
+    let most = limit.saturating_sub(400) / 2;
     let network = Network::new(1);
     for namespace in [&network.client, &network.node, &network.pods[0]] {
         namespace.run(|| {
@@ -45,11 +47,11 @@ fn main() -> Outcome<()> {
         });
     }
     let _endpoint = network.pods[0].run(endpoint::start)?;
-    let proxies = Proxies::start(&network)?;
+    let proxies = Proxies::start(&network, most)?;
 
     bulk(&network, &proxies)?;
     rate(&network, &proxies)?;
-    open_connections(&network, &proxies)?;
+    open_connections(&network, &proxies, OPEN.min(most))?;
     datagrams(&network, &proxies)?;
     Ok(())
 }
@@ -137,21 +139,21 @@ fn rate(network: &Network, proxies: &Proxies) -> Outcome<()> {
     Ok(())
 }
 
-fn open_connections(network: &Network, proxies: &Proxies) -> Outcome<()> {
+fn open_connections(network: &Network, proxies: &Proxies, open: usize) -> Outcome<()> {
     let mut bytes = Vec::new();
     for proxy in [&proxies.own, &proxies.haproxy] {
         let before = proxy.resident_bytes()?;
         let held = network
             .client
-            .run(|| load::hold(proxy.tcp, OPEN))
+            .run(|| load::hold(proxy.tcp, open))
             .map_err(|error| error.to_string())?;
         let after = proxy.resident_bytes()?;
         // Every connection still works.
         load::ask_all(&held)?;
-        bytes.push((after - before) / OPEN as f64);
+        bytes.push((after - before) / open as f64);
     }
     let [own, haproxy] = results(bytes)?;
-    figure("userspace.open_connections", OPEN as f64, "connections")?;
+    figure("userspace.open_connections", open as f64, "connections")?;
     figure("userspace.memory_over_haproxy", own / haproxy, "ratio")?;
     figure("userspace.memory_per_connection_own", own, "bytes")?;
     figure("userspace.memory_per_connection_haproxy", haproxy, "bytes")?;

@@ -44,7 +44,7 @@ impl Drop for Proxies {
 }
 
 impl Proxies {
-    pub(crate) fn start(network: &Network) -> Outcome<Self> {
+    pub(crate) fn start(network: &Network, connections: usize) -> Outcome<Self> {
         let node = Network::node_ipv4();
         let pod = Network::pod_ipv4(0);
         let own = network
@@ -53,7 +53,7 @@ impl Proxies {
         let configuration =
             std::env::temp_dir().join(format!("kernlink-bench-haproxy-{}", std::process::id()));
         let text = format!(
-            "global\n  maxconn 30000\n  nbthread 1\ndefaults\n  mode tcp\n  option splice-auto\n  timeout connect 5s\n  timeout client 1h\n  \
+            "global\n  maxconn {connections}\n  maxpipes 50\n  nbthread 1\ndefaults\n  mode tcp\n  option splice-request\n  option splice-response\n  timeout connect 5s\n  timeout client 1h\n  \
              timeout server 1h\nlisten bench\n  bind {node}:{HAPROXY_PORT} backlog 16384\n  server pod {pod}:{PORT}\n"
         );
         fs::write(&configuration, text)?;
