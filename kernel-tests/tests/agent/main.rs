@@ -328,8 +328,8 @@ fn invalid_arguments_and_configurations_end_the_program() {
     let manifests = Manifests::new();
     for (arguments, expected) in [
         (
-            &["--kubeconfig", "f"][..],
-            "--kubeconfig: this flag of kube-proxy is not supported: ",
+            &["--write-config-to", "f"][..],
+            "--write-config-to: this flag of kube-proxy is not supported: ",
         ),
         (&["--ipvs-scheduler", "x"], "--ipvs-scheduler: \"x\": "),
         (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
