@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::programs;
 use kernlink_userspace::balance::Backend;
 use kernlink_userspace::{Limits, ListenerKey, Proxy, Serving, Transport};
@@ -45,6 +46,12 @@ fn child(role: &str) {
 }
 
 fn flood(believed: &str) {
+    let this = thread::current().name().unwrap().to_owned();
+    // The loopback device of a new namespace is up.
+    NetNs::new().run(|| flood_here(&this, believed));
+}
+
+fn flood_here(this: &str, believed: &str) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let endpoint = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -57,9 +64,8 @@ fn flood(believed: &str) {
                 .unwrap();
         }
     });
-    let this = thread::current().name().unwrap().to_owned();
     let mut child = programs::this_program()
-        .args(["--exact", &this, "--nocapture"])
+        .args(["--exact", this, "--nocapture"])
         .env(ROLE, format!("{endpoint} {believed}"))
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
