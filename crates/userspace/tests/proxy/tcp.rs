@@ -90,7 +90,10 @@ fn after_the_client_ends_its_direction_the_endpoint_can_still_answer() {
     client.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "answer");
     fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
-    assert_eq!(fixture.proxy.descriptors().1, 1);
+    // The descriptors are free after the connection is counted.
+    while fixture.proxy.descriptors().1 > 1 {
+        pause();
+    }
 }
 
 #[test]

@@ -159,8 +159,7 @@ fn a_closed_port_ends_its_flows() {
     };
     fixture.proxy.close(&key);
     // The tasks of the port and of the flow end, and with them their sockets.
-    while UdpSocket::bind(port).is_err() {
+    while UdpSocket::bind(port).is_err() || fixture.proxy.descriptors().1 > 0 {
         pause();
     }
-    assert_eq!(fixture.proxy.descriptors().1, 0);
 }
