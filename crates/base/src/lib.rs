@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+mod backoff;
 pub mod contract;
 mod error_chain;
 mod family;
 mod kernel_release;
 mod protocol;
 
+pub use backoff::Backoff;
 pub use error_chain::ErrorChain;
 pub use family::Family;
 pub use kernel_release::{KernelRelease, ParseKernelReleaseError};

@@ -25,6 +25,7 @@ pub mod table;
 mod undone;
 pub mod watch;
 
+pub use kernlink_base::Backoff;
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;
 pub use kernlink_services as services;
@@ -41,7 +42,6 @@ pub use self::lock::Lock;
 pub use self::plan::{Plan, Subject};
 pub use self::proxier::{Cost, Proxier, Synced};
 pub use self::report::{Counts, Outcome, Report};
-pub use self::retry::Backoff;
 pub use self::runner::Runner;
 pub use self::schedule::{Intervals, Schedule};
 pub use self::status::Status;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
-use kernlink_base::ErrorChain;
+use kernlink_base::{Backoff, ErrorChain};
 use kernlink_services::{Change, Changes, Event, Family, Kind, Services, SourceId};
 
 use crate::apply;
@@ -14,7 +14,7 @@ use crate::error::{InvalidConfig, SyncError};
 use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
-use crate::retry::{Backoff, Failures, Retries};
+use crate::retry::{Failures, Retries};
 use crate::undone::Undone;
 
 /// Keeps the kernel in the state that the Services need, through one data path.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::retry::Backoff;
+use kernlink_base::Backoff;
 
 /// The intervals between syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::time::{Duration, Instant};
 
+use kernlink_base::Backoff;
 use kernlink_services::Event;
-
-use crate::retry::Backoff;
 
 /// So many times in a row an object is repaired without a delay. Then an event is returned and full listings are delayed.
 const TOLERATED: u32 = 3;
