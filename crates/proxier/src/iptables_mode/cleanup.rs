@@ -14,7 +14,6 @@
 
 use std::fmt;
 
-use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{ChainName, Operation, Table};
 use kernlink_services::Family;
 
@@ -22,7 +21,7 @@ use super::chains::{FixedChain, jumps};
 use super::error::Error;
 use super::kernel::Kernel;
 use super::observed::is_port_chain;
-use crate::netfilter::{Jump, Owned, plan_removal};
+use crate::netfilter::{Jump, Owned, plan_removal, write_removal};
 
 /// Operations that remove the owned chains and jumps, and what prevents others.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,19 +49,7 @@ impl Removal {
 impl fmt::Display for Removal {
     /// The commands, and a line for everything that stays.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for operation in &self.operations {
-            writeln!(f, "{operation}")?;
-        }
-        for error in &self.errors {
-            writeln!(f, "# {}", ErrorChain(error))?;
-        }
-        for (family, table, chain) in &self.kept_chains {
-            writeln!(
-                f,
-                "# {family} chain {chain} of table {table} stays: foreign rules use it"
-            )?;
-        }
-        Ok(())
+        write_removal(f, &self.operations, &self.errors, &self.kept_chains)
     }
 }
 

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::time::Instant;
 
-use kernlink_base::ErrorChain;
 use kernlink_ipset::{Operation as SetOperation, SetHeader, SetName};
 use kernlink_iptables_restore::{ChainName, Operation as RulesOperation, Table};
 use kernlink_services::{Change, Family, Kind, SourceId};
@@ -19,7 +18,7 @@ use super::rules;
 use super::sets::SetId;
 use super::{Plan, Proxier, SyncError, Synced, drain};
 use crate::error::InvalidConfig;
-use crate::netfilter::{Owned, plan_removal};
+use crate::netfilter::{Owned, plan_removal, write_removal};
 
 /// Operations on the objects that a sync never removes, and what prevents others.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,18 +46,7 @@ impl Removal {
 impl fmt::Display for Removal {
     /// The commands, and a line for everything that stays.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for operation in &self.operations {
-            writeln!(f, "{operation}")?;
-        }
-        for error in &self.errors {
-            writeln!(f, "# {}", ErrorChain(error))?;
-        }
-        for (family, table, chain) in &self.kept_chains {
-            writeln!(
-                f,
-                "# {family} chain {chain} of table {table} stays: foreign rules use it"
-            )?;
-        }
+        write_removal(f, &self.operations, &self.errors, &self.kept_chains)?;
         for set in &self.too_large {
             writeln!(
                 f,

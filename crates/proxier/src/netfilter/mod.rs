@@ -17,7 +17,7 @@ pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub(crate) use self::processors::processors;
-pub(crate) use self::removal::{Owned, plan_removal, removal};
+pub(crate) use self::removal::{Owned, plan_removal, removal, write_removal};
 pub use self::rules::Jump;
 pub(crate) use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,

@@ -1,7 +1,9 @@
 //! The removal of owned chains and of the jumps to them.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
+use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{
     ChainName, Edit, Error, Iptables, Restore, Ruleset, Save, Table, TableRules,
 };
@@ -37,6 +39,28 @@ impl TableRemoval {
         *restore.table_mut(table) = self.edits;
         Some(restore)
     }
+}
+
+/// Writes the commands of a removal, and a line for everything that stays.
+pub(crate) fn write_removal(
+    f: &mut fmt::Formatter<'_>,
+    operations: &[impl fmt::Display],
+    errors: &[impl std::error::Error],
+    kept_chains: &[(Family, Table, ChainName)],
+) -> fmt::Result {
+    for operation in operations {
+        writeln!(f, "{operation}")?;
+    }
+    for error in errors {
+        writeln!(f, "# {}", ErrorChain(error))?;
+    }
+    for (family, table, chain) in kept_chains {
+        writeln!(
+            f,
+            "# {family} chain {chain} of table {table} stays: foreign rules use it"
+        )?;
+    }
+    Ok(())
 }
 
 /// Reads a table and decides what is removed from it. A host without the table has nothing to remove.
