@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{self, Config, Mode};
+use kernlink_proxier::any_mode::{self, Mode};
 use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
-use kernlink_proxier::ipvs_mode::{self, Kernel, Proxier, cleanup};
+use kernlink_proxier::ipvs_mode::{Kernel, Proxier, cleanup};
 use kernlink_proxier::{Lock, iptables_mode};
 use kernlink_services::Family;
 
@@ -152,21 +152,8 @@ fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
         (Err(_), Mode::Iptables) if !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
-    let proxier = Proxier::without_services(ipvs_config(settings), kernel);
+    let proxier = Proxier::without_services(settings.config.former_ipvs(), kernel);
     proxier.map(Some).map_err(|error| failure(&error))
-}
-
-/// The configuration of IPVS mode, also if another mode is configured: the part that decides what is owned.
-fn ipvs_config(settings: &Settings) -> ipvs_mode::Config {
-    match &settings.config {
-        Config::Ipvs(config) => config.clone(),
-        Config::Iptables(config) => {
-            let mut ipvs = ipvs_mode::Config::new("");
-            ipvs.services = config.services.clone();
-            ipvs.exclude_cidrs.clone_from(&config.exclude_cidrs);
-            ipvs
-        }
-    }
 }
 
 /// Prints what was not removed, and why.

@@ -51,8 +51,10 @@ impl Config {
         }
     }
 
-    /// The configuration of IPVS mode for the removal of what it left, if iptables mode is configured.
-    pub(super) fn former_ipvs(&self) -> ipvs_mode::Config {
+    /// The configuration of IPVS mode for the removal of what it left. If iptables mode is configured: kube-proxy's defaults, with the
+    /// `services` and the `exclude_cidrs` of this configuration, which decide what is owned.
+    #[must_use]
+    pub fn former_ipvs(&self) -> ipvs_mode::Config {
         match self {
             Config::Ipvs(config) => config.clone(),
             Config::Iptables(config) => {
