@@ -35,7 +35,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::faulty::Faults;
-use crate::support::clusters::{Step, step};
+use crate::support::clusters::{Step, apply, step};
 
 const SOURCE: SourceId = SourceId(0);
 
@@ -72,19 +72,6 @@ fn config(mode: Mode) -> Config {
         Config::Iptables(config) => config.conntrack.max_per_core = 0,
     }
     config
-}
-
-fn apply<M: DataPath>(proxier: &mut kernlink_proxier::Proxier<M>, steps: &[Step]) {
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
-    }
 }
 
 /// The lines of the desired state. Rules of several ports of a Service may be in any order.

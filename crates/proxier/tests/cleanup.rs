@@ -15,25 +15,12 @@ use kernlink_ipset::{Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{Family as TablesFamily, Save, Table};
 use kernlink_proxier::ipvs_mode::cleanup::{hand_back, remaining};
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
-use kernlink_services::{Change, Family, Kind, SourceId};
+use kernlink_services::Family;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::host::{config, host, now, state};
-use crate::support::clusters::{Step, step};
-
-fn apply(proxier: &mut Proxier, steps: &[Step]) {
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
-    }
-}
+use crate::support::clusters::{Step, apply, step};
 
 /// A host after a sync with these steps.
 fn synced(steps: &[Step]) -> Kernel {

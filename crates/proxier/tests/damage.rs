@@ -15,27 +15,17 @@ use kernlink_dummylink::Selection;
 use kernlink_iptables_restore::{Edit, Family as TablesFamily, Restore, Save};
 use kernlink_ipvs::Weight;
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
-use kernlink_services::{Change, Kind, SourceId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::host::{config, foreign_servers, host, now, state};
-use crate::support::clusters::{Step, step};
+use crate::support::clusters::{Step, apply, step};
 
 /// A proxier with these steps, before its first sync.
 fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
     let mut proxier = Proxier::new(config(), kernel).unwrap();
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
-    }
+    apply(&mut proxier, steps);
     proxier
 }
 

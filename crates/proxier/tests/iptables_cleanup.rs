@@ -15,11 +15,11 @@ use std::time::Instant;
 use kernlink_iptables_restore::{ChainName, Edit, Fake, Iptables, Restore, Ruleset, Save, Table};
 use kernlink_proxier::iptables_mode::cleanup::remaining;
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier};
-use kernlink_services::{Change, Family, Kind, SourceId};
+use kernlink_services::{Change, Family};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::clusters::{Step, step};
+use crate::support::clusters::{Step, apply, step};
 
 const TABLES: [Table; 3] = [Table::Filter, Table::Nat, Table::Mangle];
 
@@ -106,16 +106,7 @@ fn proxier(steps: &[Step], kernel: Kernel) -> Proxier {
     let mut config = Config::new("node-a");
     config.conntrack.max_per_core = 0;
     let mut proxier = Proxier::with_data_path(&config, kernel).unwrap();
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
-    }
+    apply(&mut proxier, steps);
     proxier
 }
 

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use kernlink_iptables_restore::{Edit, Iptables, Ruleset, Save, Style, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{IptablesMode, Key, Operation, Proxier, Synced};
-use kernlink_services::{Change, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Service, SourceId};
+use kernlink_services::{Change, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Service};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::iptables_node::{
     FOREIGN, SOURCE, change_endpoints, filled, kernel, proxier_on, saved, service, slice, sync,
 };
-use crate::support::clusters::{Step, step};
+use crate::support::clusters::{apply, step};
 
 /// The lines of a listing and of the kernel that are comparable: rules of owned chains in their normal form, sorted within the chains
 /// that Services share.
@@ -90,19 +90,6 @@ fn assert_foreign_unchanged(proxier: &mut Proxier) {
         .filter(|line| line.starts_with("-A") || line.starts_with(":FOREIGN"))
     {
         assert!(rules.contains(line), "{line} is missing in\n{rules}");
-    }
-}
-
-fn apply(proxier: &mut Proxier, steps: &[Step]) {
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
     }
 }
 

@@ -19,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_iptables_restore::{Family as TablesFamily, Save};
 use kernlink_ipvs::{RealServer, Scheduler, VirtualServer, VirtualServerKey};
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Phase, Proxier, SetId};
-use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, SourceId};
+use kernlink_services::{Change, Family, ObjectChange, ObjectName};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::faulty::Faults;
 use crate::host::{config, host, listed, now, state};
-use crate::support::clusters::{Step, step};
+use crate::support::clusters::{Step, apply, step};
 
 /// The desired virtual servers, sets and addresses, as text.
 fn owned_state(proxier: &Proxier) -> Vec<String> {
@@ -42,19 +42,6 @@ fn owned_state(proxier: &Proxier) -> Vec<String> {
     );
     lines.sort();
     lines
-}
-
-fn apply(proxier: &mut Proxier, steps: &[Step]) {
-    for step in steps {
-        if let Step::Change(source, change) = step {
-            proxier.change(SourceId(*source), change.clone());
-        }
-    }
-    for source in [0, 1] {
-        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
-            proxier.change(SourceId(source), Change::synced(kind));
-        }
-    }
 }
 
 /// The number of rules that look up each set.

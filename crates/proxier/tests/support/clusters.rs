@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
+use kernlink_proxier::{DataPath, Proxier};
 use kernlink_services::{
-    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, Node, ObjectChange,
-    ObjectName, Port, Protocol, Service, ServiceType, SessionAffinity, TrafficPolicy,
+    Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Family, Hints, Ingress, Kind, Node,
+    ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SessionAffinity, SourceId, TrafficPolicy,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -224,6 +225,20 @@ pub(crate) enum Step {
     Change(u16, Change),
     Addresses(&'static str),
     Update,
+}
+
+/// Passes the steps that are changes to a proxier; its two sources have then delivered their first full lists.
+pub(crate) fn apply<M: DataPath>(proxier: &mut Proxier<M>, steps: &[Step]) {
+    for step in steps {
+        if let Step::Change(source, change) = step {
+            proxier.change(SourceId(*source), change.clone());
+        }
+    }
+    for source in [0, 1] {
+        for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
+            proxier.change(SourceId(source), Change::synced(kind));
+        }
+    }
 }
 
 pub(crate) fn step() -> impl Strategy<Value = Step> {
