@@ -21,22 +21,7 @@ use serde_json::json;
 
 use crate::api_objects::{api_service, api_slice};
 use crate::cluster::Cluster;
-use crate::support::{Agent, api_command, ask, get, text};
-
-fn wait_for_answer(network: &Network, address: &str, pod: &str) {
-    wait::until(|| match ask(&network.client, address)? {
-        answer if answer == pod => Ok(()),
-        other => Err(other),
-    });
-}
-
-/// Waits until no rule names a Service.
-fn wait_until_gone(name: &str) {
-    wait::until(|| match tools::run("iptables-save", &["-t", "nat"]).unwrap() {
-        rules if rules.contains(&format!("shop/{name}")) => Err(rules),
-        _ => Ok(()),
-    });
-}
+use crate::support::{Agent, api_command, ask, get, text, wait_for_answer, wait_until_gone};
 
 fn add(cluster: &Cluster, name: &str, address: &str, pod: u8) {
     cluster.create(&api_service(name, address));

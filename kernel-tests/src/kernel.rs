@@ -163,6 +163,19 @@ macro_rules! requires {
     };
 }
 
+/// Returns from the test if the kernel does not have the features that IPVS mode needs; see [`has`].
+#[macro_export]
+macro_rules! requires_ipvs_mode {
+    () => {
+        $crate::requires!(
+            $crate::kernel::Feature::Ipvs,
+            $crate::kernel::Feature::IpSet,
+            $crate::kernel::Feature::Iptables,
+            $crate::kernel::Feature::DummyLink
+        )
+    };
+}
+
 /// Returns from the test on a kernel older than this; see
 /// [`since`](fn@crate::kernel::since).
 ///

@@ -17,7 +17,7 @@ use socket2::{SockRef, Socket as AnySocket};
 
 use crate::{
     netns::NetNs,
-    tools::{ip_batch, set_sysctl},
+    tools::{ip, ip_batch, set_sysctl},
     wait,
 };
 
@@ -149,6 +149,34 @@ impl Network {
                 })
             })
             .collect()
+    }
+
+    /// Starts the endpoints that the fixture `ordinary` of kube-proxy's state names, in two pods, and routes to them. The servers have
+    /// their addresses as names.
+    #[must_use]
+    pub fn serve_ordinary_fixture(&self) -> Vec<Server> {
+        let dns = [(Protocol::Udp, 53), (Protocol::Tcp, 53)];
+        let web = [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)];
+        let mut servers = Vec::new();
+        for (pod, (node, host), ports) in [
+            (0, (1, 3), dns),
+            (0, (1, 21), web),
+            (0, (1, 22), web),
+            (1, (2, 3), dns),
+            (1, (2, 21), web),
+        ] {
+            let address = Ipv4Addr::new(10, 244, node, host);
+            let host = format!("{address}/32");
+            let via = Self::pod_ipv4(pod).to_string();
+            self.node.run(|| ip(&["route", "add", &host, "via", &via]));
+            let namespace = &self.pods[usize::from(pod)];
+            namespace.run(|| ip(&["address", "add", &host, "dev", "lo"]));
+            for (protocol, port) in ports {
+                let name = address.to_string();
+                servers.push(Server::start(namespace, &name, protocol, (address, port).into()));
+            }
+        }
+        servers
     }
 }
 

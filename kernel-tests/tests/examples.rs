@@ -54,12 +54,7 @@ fn list_virtual_servers_prints_what_ipvsadm_prints() {
 
 #[test]
 fn one_service_programs_the_kernel() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     NetNs::new().run(|| {
         let printed = run("one_service", &[]);
         assert!(printed.contains(" 0 failed, 0 skipped"), "{printed}");
@@ -207,12 +202,7 @@ fn the_demo_sends_requests_through_the_kernel() {
     let printed = run("demo", &[]);
     assert!(printed.contains("Sync: 0 done, 0 failed, 0 skipped"), "{printed}");
     if printed.contains("Using an in-memory kernel") {
-        requires!(
-            Feature::Ipvs,
-            Feature::DummyLink,
-            Feature::IpSet,
-            Feature::Iptables
-        );
+        kernlink_kernel_tests::requires_ipvs_mode!();
         panic!("the demo does not use this kernel:\n{printed}");
     }
     assert_eq!(printed.matches("  0 requests failed.").count(), 2, "{printed}");

@@ -4,12 +4,12 @@ use std::fs;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
-use kernlink_kernel_tests::{requires, tools, wait};
+use kernlink_kernel_tests::{requires, tools};
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
-use crate::support::{Agent, Manifests, api_command, ask, service, text};
+use crate::support::{Agent, Manifests, api_command, ask, service, text, wait_for_answer, wait_until_gone};
 
 const ADDRESS: &str = "127.0.0.1:6443";
 
@@ -30,21 +30,6 @@ fn add(server: &ApiServer, name: &str, address: &str, pod: u8) {
 fn delete(server: &ApiServer, name: &str) {
     server.delete(&api_service(name, ""));
     server.delete(&api_slice(name, 0));
-}
-
-fn wait_for_answer(network: &Network, address: &str, pod: &str) {
-    wait::until(|| match ask(&network.client, address)? {
-        answer if answer == pod => Ok(()),
-        other => Err(other),
-    });
-}
-
-/// Waits until no rule names a Service.
-fn wait_until_gone(name: &str) {
-    wait::until(|| match tools::run("iptables-save", &["-t", "nat"]).unwrap() {
-        rules if rules.contains(&format!("shop/{name}")) => Err(rules),
-        _ => Ok(()),
-    });
 }
 
 fn lists(requests: &[String]) -> usize {

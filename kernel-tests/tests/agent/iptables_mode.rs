@@ -8,7 +8,7 @@ use kernlink_kernel_tests::{requires, tools, wait};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::support::{Agent, Manifests, ask, get, run, service, text};
+use crate::support::{Agent, Manifests, ask, get, run, service, text, wait_for_answer};
 
 const MODE: &[&str] = &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"];
 
@@ -34,13 +34,6 @@ fn choose(variant: &str) {
 /// The rules of table `nat`.
 fn rules() -> String {
     tools::run("iptables-save", &["-t", "nat"]).unwrap()
-}
-
-fn wait_for_answer(network: &Network, address: &str, pod: &str) {
-    wait::until(|| match ask(&network.client, address)? {
-        answer if answer == pod => Ok(()),
-        other => Err(other),
-    });
 }
 
 #[test]

@@ -15,10 +15,9 @@ mod support;
 use std::fs;
 use std::net::Ipv4Addr;
 
-use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
-use kernlink_kernel_tests::{programs, requires, tools, wait};
+use kernlink_kernel_tests::{programs, tools, wait};
 
 use crate::support::{Agent, Manifests, ask, command, get, run, service, text};
 
@@ -40,12 +39,7 @@ fn listing(address: &str, pods: &[u8]) -> String {
 
 #[test]
 fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let manifests = Manifests::new();
@@ -108,12 +102,7 @@ fn an_agent_follows_its_folder_and_leaves_the_kernel_working() {
 
 #[test]
 fn objects_that_are_unknown_at_the_start_are_not_deleted() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     manifests.replace("b.yaml", "kind: [");
@@ -149,12 +138,7 @@ fn objects_that_are_unknown_at_the_start_are_not_deleted() {
 
 #[test]
 fn a_dry_run_prints_commands_and_changes_nothing() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     NetNs::new().run(|| {
@@ -175,12 +159,7 @@ fn a_dry_run_prints_commands_and_changes_nothing() {
 /// The capabilities in `dist/kernlink-agent.service`.
 #[test]
 fn an_agent_needs_two_capabilities() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let manifests = Manifests::new();
     manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
     NetNs::new().run(|| {
@@ -206,12 +185,7 @@ fn an_agent_needs_two_capabilities() {
 
 #[test]
 fn a_node_is_eligible_if_the_kernel_has_virtual_servers_and_the_first_node_object_permits_it() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let manifests = Manifests::new();
     NetNs::new().run(|| {
         let agent = Agent::start(&manifests.0, &[]);
@@ -241,12 +215,7 @@ fn a_node_is_eligible_if_the_kernel_has_virtual_servers_and_the_first_node_objec
 
 #[test]
 fn health_and_health_check_node_ports_are_answered() {
-    requires!(
-        Feature::Ipvs,
-        Feature::DummyLink,
-        Feature::IpSet,
-        Feature::Iptables
-    );
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let manifests = Manifests::new();
     let balanced = |pods: &[u8]| {

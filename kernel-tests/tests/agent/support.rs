@@ -11,7 +11,7 @@ use std::thread;
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
-use kernlink_kernel_tests::{programs, wait};
+use kernlink_kernel_tests::{programs, tools, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -196,6 +196,22 @@ pub(crate) fn ask(client: &NetNs, address: &str) -> Result<String, String> {
     asked
         .map(|answer| answer.server)
         .map_err(|error| error.to_string())
+}
+
+/// Waits until this pod answers new connections of the client.
+pub(crate) fn wait_for_answer(network: &Network, address: &str, pod: &str) {
+    wait::until(|| match ask(&network.client, address)? {
+        answer if answer == pod => Ok(()),
+        other => Err(other),
+    });
+}
+
+/// Waits until no rule in the namespace of the calling thread names this Service of the namespace `shop`.
+pub(crate) fn wait_until_gone(name: &str) {
+    wait::until(|| match tools::run("iptables-save", &["-t", "nat"]).unwrap() {
+        rules if rules.contains(&format!("shop/{name}")) => Err(rules),
+        _ => Ok(()),
+    });
 }
 
 /// The answer to `GET path`, from the namespace of the calling thread.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools};
 use kernlink_proxier::iptables_mode::cleanup::remaining;
 use kernlink_proxier::iptables_mode::{Kernel, Operation, Proxier};
@@ -267,24 +267,7 @@ address add 198.51.100.7/24 dev eth1
 fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
     requires!(Feature::Iptables);
     for_each_variant(2, |variant, network| {
-        let mut servers = Vec::new();
-        for (pod, address, ports) in [
-            (0, "10.244.1.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
-            (0, "10.244.1.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-            (0, "10.244.1.22", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-            (1, "10.244.2.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
-            (1, "10.244.2.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-        ] {
-            let host = format!("{address}/32");
-            let via = Network::pod_ipv4(pod).to_string();
-            tools::ip(&["route", "add", &host, "via", &via]);
-            let namespace = &network.pods[usize::from(pod)];
-            namespace.run(|| tools::ip(&["address", "add", &host, "dev", "lo"]));
-            for (protocol, port) in ports {
-                let at = format!("{address}:{port}").parse().unwrap();
-                servers.push(Server::start(namespace, address, protocol, at));
-            }
-        }
+        let _servers = network.serve_ordinary_fixture();
         load(variant, "ordinary");
         let (web, dns) = (
             "10.96.11.12:80".parse().unwrap(),

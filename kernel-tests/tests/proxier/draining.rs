@@ -92,7 +92,7 @@ fn sync_until_drained(proxier: &mut Proxier) {
 
 #[test]
 fn connections_to_an_endpoint_that_leaves_last_until_they_end() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -128,7 +128,7 @@ fn connections_to_an_endpoint_that_leaves_last_until_they_end() {
 
 #[test]
 fn real_servers_without_connections_are_deleted_at_the_next_reading() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -148,7 +148,7 @@ fn real_servers_without_connections_are_deleted_at_the_next_reading() {
 
 #[test]
 fn a_client_with_session_affinity_reaches_another_endpoint_when_its_own_leaves() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -171,7 +171,7 @@ fn a_client_with_session_affinity_reaches_another_endpoint_when_its_own_leaves()
 
 #[test]
 fn a_source_port_that_is_used_again_reaches_an_endpoint_that_stayed_with_its_first_syn() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(3);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -197,7 +197,7 @@ fn a_source_port_that_is_used_again_reaches_an_endpoint_that_stayed_with_its_fir
 
 #[test]
 fn a_limit_that_passes_deletes_an_endpoint_with_connections_also_after_a_restart() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -234,7 +234,7 @@ fn a_limit_that_passes_deletes_an_endpoint_with_connections_also_after_a_restart
 
 #[test]
 fn no_connection_fails_while_all_endpoints_are_replaced() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(4);
     let start = |pod: u8| -> Vec<Server> {
         let addresses: [IpAddr; 2] = [Network::pod_ipv4(pod).into(), Network::pod_ipv6(pod).into()];

@@ -171,7 +171,7 @@ impl Foreign {
 }
 
 fn on_foreign_rules(foreign: Foreign, backend: Variant) {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -278,7 +278,7 @@ fn outcomes(synced: &kernlink_proxier::ipvs_mode::Synced, name: &str) -> Vec<(St
 
 #[test]
 fn without_rules_no_restricted_frontend_is_served_and_others_are() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();

@@ -177,7 +177,7 @@ fn endpoints_reply_from_the_virtual_ip(method: Method) {
 
 #[test]
 fn with_direct_routing_endpoints_reply_from_the_virtual_ip_and_see_the_client() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     endpoints_reply_from_the_virtual_ip(Method::Direct);
 }
 

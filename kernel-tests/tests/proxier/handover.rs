@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server, ask_many};
+use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 use kernlink_proxier::ipvs_mode::cleanup::hand_back;
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
 
@@ -69,7 +69,7 @@ fn assert_only_these_chains(plan: &Plan, fixture: &str) {
 
 #[test]
 fn after_kube_proxy_only_the_chains_that_differ_are_written() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     for name in [
         "dual_stack",
         "external_ips",
@@ -125,30 +125,10 @@ address add 198.51.100.7/24 dev eth1
 
 #[test]
 fn connections_through_kube_proxy_survive_the_handover() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let fixture = fixtures().join("ordinary");
     let network = Network::new(2);
-    // The pods of the fixture, on two nodes.
-    let mut servers = Vec::new();
-    for (pod, address, ports) in [
-        (0, "10.244.1.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
-        (0, "10.244.1.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-        (0, "10.244.1.22", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-        (1, "10.244.2.3", [(Protocol::Udp, 53), (Protocol::Tcp, 53)]),
-        (1, "10.244.2.21", [(Protocol::Tcp, 8080), (Protocol::Tcp, 8443)]),
-    ] {
-        let host = format!("{address}/32");
-        let via = Network::pod_ipv4(pod).to_string();
-        network
-            .node
-            .run(|| tools::ip(&["route", "add", &host, "via", &via]));
-        let namespace = &network.pods[usize::from(pod)];
-        namespace.run(|| tools::ip(&["address", "add", &host, "dev", "lo"]));
-        for (protocol, port) in ports {
-            let at = format!("{address}:{port}").parse().unwrap();
-            servers.push(Server::start(namespace, address, protocol, at));
-        }
-    }
+    let _servers = network.serve_ordinary_fixture();
     let _on_node = network.node.enter();
     load_fixture(&fixture);
 

@@ -144,7 +144,7 @@ impl Uninterrupted {
 /// Kills processes that start on an empty node.
 fn building_up(rules: Rules, test: &str) {
     end_in_the_middle(rules, &everything());
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let uninterrupted = node().run(|| {
         rules.add_foreign_objects();
         Uninterrupted::sync(rules, &everything())
@@ -160,7 +160,7 @@ fn building_up(rules: Rules, test: &str) {
 /// Kills processes that change the state of one cluster to that of another.
 fn changing(rules: Rules, test: &str) {
     end_in_the_middle(rules, &everything_else());
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     node().run(|| {
         rules.add_foreign_objects();
         sync(&mut rules.proxier(&everything()));

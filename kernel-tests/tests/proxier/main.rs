@@ -6,19 +6,6 @@
     reason = "a test reports errors by panicking"
 )]
 
-/// Ends a test where the kernel lacks what the proxier needs.
-macro_rules! requires_the_kernel {
-    () => {{
-        use kernlink_kernel_tests::kernel::Feature;
-        kernlink_kernel_tests::requires!(
-            Feature::Ipvs,
-            Feature::IpSet,
-            Feature::Iptables,
-            Feature::DummyLink
-        );
-    }};
-}
-
 mod clusters;
 #[path = "../../../crates/proxier/tests/support/mod.rs"]
 mod desired;

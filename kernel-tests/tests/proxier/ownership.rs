@@ -59,7 +59,7 @@ fn foreign_part(state: &State) -> State {
 
 #[test]
 fn removing_a_service_removes_its_objects_and_no_others_also_after_a_restart() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     node().run(|| {
         add_foreign_objects();
         add_foreign_rules();
@@ -107,7 +107,7 @@ fn removing_a_service_removes_its_objects_and_no_others_also_after_a_restart() {
 
 #[test]
 fn a_foreign_virtual_server_at_a_new_virtual_ip_is_not_changed_and_is_reported_once() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     node().run(|| {
         // At the cluster IPs and load-balancer IP of later Services, with ports that no Service has.
         let foreign = [

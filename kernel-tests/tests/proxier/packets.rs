@@ -79,7 +79,7 @@ fn assert_tally(tally: &Tally, servers: &[&str], sources: &[IpAddr]) {
 
 #[test]
 fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
     let manifests =
@@ -101,7 +101,7 @@ fn traffic_to_a_cluster_ip_is_masqueraded_unless_it_comes_from_pods() {
 
 #[test]
 fn external_traffic_is_masqueraded_with_policy_cluster_and_not_with_policy_local() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(2);
     let _on_node = network.node.enter();
     let both_ports = |first: u16| {
@@ -174,7 +174,7 @@ fn external_traffic_is_masqueraded_with_policy_cluster_and_not_with_policy_local
 
 #[test]
 fn source_ranges_accept_the_sources_in_them_only() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
     let ranges = |ranges: &str| {
@@ -243,7 +243,7 @@ fn source_ranges_accept_the_sources_in_them_only() {
 
 #[test]
 fn a_pod_reaches_itself_through_its_service() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
     let manifests = service("web", 1, CLUSTER_IP, "") + &slices("web", PORTS, &[(0, "node-a")]);
@@ -257,7 +257,7 @@ fn a_pod_reaches_itself_through_its_service() {
 
 #[test]
 fn with_session_affinity_a_client_keeps_its_endpoint() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(3);
     let _on_node = network.node.enter();
     let sticky = format!(
@@ -292,7 +292,7 @@ fn with_session_affinity_a_client_keeps_its_endpoint() {
 
 #[test]
 fn a_connection_to_a_port_of_a_virtual_ip_that_is_not_served_is_rejected() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network(1);
     let _on_node = network.node.enter();
     // By default the kernel sends a client six ICMP errors at once and then one per second; this test needs more.
@@ -348,7 +348,7 @@ fn a_connection_to_a_port_of_a_virtual_ip_that_is_not_served_is_rejected() {
 
 #[test]
 fn sctp_associations_are_balanced_and_keep_their_source_under_the_local_policy() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers: Vec<SctpServer> = (0..2_u8)
         .flat_map(|pod| pod_ips(pod).map(|address| (pod, address)))

@@ -63,7 +63,7 @@ fn change(network: &Network, proxier: &mut Proxier, manifests: &str) {
 
 #[test]
 fn every_connection_succeeds_while_the_external_traffic_policy_changes() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _servers = network.serve(Protocol::Tcp, 8080);
     // As on another node: its replies to the client do not pass this node, so only masqueraded connections work.

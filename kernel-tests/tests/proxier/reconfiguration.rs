@@ -60,7 +60,7 @@ fn without(state: &State, links: &[&str]) -> State {
 
 #[test]
 fn a_renamed_dummy_link_gets_the_addresses_of_the_former_one_and_nothing_else_changes() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network();
     let _on_node = network.node.enter();
     let mut config = config();
@@ -95,7 +95,7 @@ fn a_renamed_dummy_link_gets_the_addresses_of_the_former_one_and_nothing_else_ch
 
 #[test]
 fn a_family_that_is_no_longer_served_is_removed_and_can_be_served_again() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let (network, _servers) = network();
     let _on_node = network.node.enter();
     let mut config = config();

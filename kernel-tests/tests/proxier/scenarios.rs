@@ -21,7 +21,7 @@ use crate::support::{State, assert_same, chains, feed, jump, load_sets, sorted, 
 
 #[test]
 fn scenarios_are_in_the_kernel_as_expected() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/proxier/tests/scenarios/desired");
     let mut scenarios = Scenario::all(&folder);
     scenarios.retain(|scenario| !scenario.is_of_another_host());

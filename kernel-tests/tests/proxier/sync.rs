@@ -17,7 +17,7 @@ use crate::support::{
 
 #[test]
 fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(3);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _udp = network.serve(Protocol::Udp, 5353);
@@ -52,7 +52,7 @@ fn requests_to_a_virtual_ip_are_balanced_and_follow_the_endpoints() {
 
 #[test]
 fn the_standard_tools_list_the_desired_state() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     node().run(|| {
         let mut proxier = proxier(&everything());
         sync(&mut proxier);
@@ -68,7 +68,7 @@ fn the_standard_tools_list_the_desired_state() {
 
 #[test]
 fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     for tables in [Variant::Legacy, Variant::Nft] {
         node().run(|| {
             let kernel = || {
@@ -105,7 +105,7 @@ fn a_second_sync_and_one_after_a_restart_have_nothing_to_do() {
 
 #[test]
 fn a_set_of_another_type_affects_its_family_only() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
@@ -141,7 +141,7 @@ fn a_set_of_another_type_affects_its_family_only() {
 
 #[test]
 fn a_service_that_the_kernel_refuses_affects_no_other() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();

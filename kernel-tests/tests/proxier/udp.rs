@@ -259,7 +259,7 @@ fn flow_to(target: SocketAddr) -> (u32, String) {
 
 #[test]
 fn the_first_udp_packet_after_a_sync_reaches_a_current_endpoint() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(3);
     let _on_node = network.node.enter();
     // No flow ends by itself during the test.

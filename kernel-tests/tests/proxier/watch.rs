@@ -169,7 +169,7 @@ fn assert_served(network: &Network, what: &str) {
 
 #[test]
 fn what_another_program_removes_is_repaired_by_events() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _udp = network.serve(Protocol::Udp, 5353);
@@ -236,7 +236,7 @@ fn what_another_program_removes_is_repaired_by_events() {
 
 #[test]
 fn what_has_no_events_is_repaired_by_the_next_full_listing() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _udp = network.serve(Protocol::Udp, 5353);
@@ -258,7 +258,7 @@ fn what_has_no_events_is_repaired_by_the_next_full_listing() {
 
 #[test]
 fn own_changes_cause_no_full_listing() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(1);
     let _on_node = network.node.enter();
     let running = Running::watched(proxier(&web(&PODS)));
@@ -291,7 +291,7 @@ fn own_changes_cause_no_full_listing() {
 
 #[test]
 fn node_ports_are_served_at_a_new_address_of_the_node() {
-    requires_the_kernel!();
+    kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(2);
     let _tcp = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
