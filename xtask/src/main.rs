@@ -24,7 +24,7 @@ mod vm;
 mod words;
 mod workspace;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use lexopt::{Arg, Parser, ValueExt};
@@ -42,8 +42,9 @@ usage: cargo xtask VERB
                             as root, install missing programs first
   vm run -- COMMAND...      run a command in a VM that shares this file system;
                             for `cargo run ...`, cargo builds on the host, the program runs in the VM
-  vm test [FILTER]...       run the kernel tests in a VM; FILTER is the name of a test file,
-                            or a part of the names of tests
+  vm test [--repeat N] [FILTER]...
+                            run the kernel tests in a VM, N times in one boot (default: 1);
+                            FILTER is the name of a test file, or a part of the names of tests
   e2e [--kube-apiserver FILE]
                             run the agent with a real kube-apiserver, which is built with Go, and etcd; as root
   bench [GROUP]             run the benchmarks, or those with figures of one group
@@ -78,6 +79,8 @@ enum Verb {
     },
     VmTest {
         filters: Vec<String>,
+        /// How often to run them, one run after the other.
+        repeat: NonZeroUsize,
     },
     Bench {
         group: Option<String>,
@@ -124,7 +127,7 @@ fn run() -> Result<ExitCode> {
         Verb::PublicApi => public_api::write(&workspace).map(|()| true)?,
         Verb::Shape => shape::print(&workspace).map(|()| true)?,
         Verb::Test { tiers } => test::run(&workspace, &tiers, &options)?,
-        Verb::VmTest { filters } => test::run_vm_only(&workspace, &filters, &options)?,
+        Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
         Verb::EndToEnd { api_server } => e2e::run(&workspace, api_server.as_deref())?,
@@ -141,12 +144,14 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut words = Vec::new();
     let mut tiers = Vec::new();
     let mut api_server = None;
+    let mut repeat = None;
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok((Verb::Help, options)),
             Arg::Long("tier") => tiers.push(Tier::parse(&parser.value()?.string()?)?),
             Arg::Long("kube-apiserver") => api_server = Some(parser.value()?.into()),
+            Arg::Long("repeat") => repeat = Some(parser.value()?.parse().context("--repeat")?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
             Arg::Long("writable") => options.writable.push(parser.value()?.into()),
@@ -194,6 +199,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             }
             Some("test") => Verb::VmTest {
                 filters: words.by_ref().collect(),
+                repeat: repeat.take().unwrap_or(NonZeroUsize::MIN),
             },
             Some(other) => bail!("unknown verb `vm {other}`; expected {VM_VERBS}"),
             None => bail!("missing verb after `vm`; expected {VM_VERBS}"),
@@ -208,6 +214,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         api_server.is_none(),
         "--kube-apiserver is an option of `e2e` only"
     );
+    ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
 }
 
@@ -249,11 +256,13 @@ mod tests {
 
     #[test]
     fn options_and_arguments_may_be_mixed() {
-        let (verb, options) = parsed("vm --time-limit 60 test ipvs --kernel /boot/vmlinuz udp").unwrap();
+        let (verb, options) =
+            parsed("vm --time-limit 60 test ipvs --kernel /boot/vmlinuz --repeat 3 udp").unwrap();
         assert_eq!(
             verb,
             Verb::VmTest {
-                filters: vec!["ipvs".to_owned(), "udp".to_owned()]
+                filters: vec!["ipvs".to_owned(), "udp".to_owned()],
+                repeat: NonZeroUsize::new(3).unwrap(),
             }
         );
         assert_eq!(options.time_limit, Some(Duration::from_secs(60)));
@@ -276,6 +285,8 @@ mod tests {
             ("test --tier all", "unknown tier `all`"),
             ("test --fast", "--fast"),
             ("vm test --time-limit 0", "--time-limit"),
+            ("vm test --repeat 0", "--repeat"),
+            ("test --repeat 2", "--repeat is an option of `vm test` only"),
             ("vm test --time-limit soon", "--time-limit"),
         ] {
             let error = format!("{:#}", parsed(line).unwrap_err());

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    num::NonZeroUsize,
     path::Path,
     time::{Duration, Instant},
 };
@@ -110,8 +111,13 @@ fn is_marked(skip: &Skip) -> bool {
 }
 
 /// Runs kernel tests in the VM. A filter that is the name of a test file selects this file. Other filters select tests by a part
-/// of their names.
-pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &vm::Options) -> Result<bool> {
+/// of their names. All of them run `repeat` times in one boot.
+pub(crate) fn run_vm_only(
+    workspace: &Workspace,
+    filters: &[String],
+    repeat: NonZeroUsize,
+    options: &vm::Options,
+) -> Result<bool> {
     require(&[Tier::Vm])?;
     // Some kernel tests run the examples and the agent.
     workspace.build(&["build", "--package", "kernlink-examples", "--examples"])?;
@@ -129,12 +135,27 @@ pub(crate) fn run_vm_only(workspace: &Workspace, filters: &[String], options: &v
         .filter(|executable| executable.kind == "test" && executable.is_test)
         .collect();
     let path = programs::folder(workspace.target())?;
-    let steps = kernel_steps(&kernel, Tier::Vm, filters, &path)?;
+    let steps = repeated(&kernel_steps(&kernel, Tier::Vm, filters, &path)?, repeat);
     let report = Report {
         tiers: vec![run_in_vm(workspace, steps, options)?],
     };
     println!("\n{report}");
     Ok(report.is_success())
+}
+
+/// All steps, then all of them again, so often in total.
+fn repeated(steps: &[Step], repeat: NonZeroUsize) -> Vec<Step> {
+    let runs = 1..=repeat.get();
+    let of_run = |run| {
+        steps.iter().cloned().map(move |step| match repeat.get() {
+            1 => step,
+            all => Step {
+                name: format!("{} (run {run} of {all})", step.name),
+                ..step
+            },
+        })
+    };
+    runs.flat_map(of_run).collect()
 }
 
 /// Installs what the tiers need as root; otherwise fails if something is missing.
@@ -408,6 +429,18 @@ mod tests {
         );
         assert_eq!(steps(vec![host(Vec::new())]), all);
         assert_eq!(steps(vec![TierReport::new(Tier::Unit.name())]), all);
+    }
+
+    #[test]
+    fn repeated_steps_run_one_run_after_the_other() {
+        let steps = kernel_steps(&kernel(), Tier::Vm, &[], Path::new("/declared")).unwrap();
+        let names = |repeat| -> Vec<String> {
+            let steps = repeated(&steps, NonZeroUsize::new(repeat).unwrap());
+            steps.into_iter().map(|step| step.name).collect()
+        };
+        assert_eq!(names(1), ["harness", "ipvs"]);
+        let expected = ["harness", "ipvs"].map(|name| format!("{name} (run 2 of 2)"));
+        assert_eq!(names(2)[2..], expected);
     }
 
     #[test]
