@@ -36,7 +36,8 @@ use crate::variant::{Variant, Version};
 /// The tables of one network namespace: the kernel's ([`Client`]), or an in-memory `Fake` (feature `fake`).
 ///
 /// An implementation needs two methods: [`execute`](Self::execute) and [`save`](Self::save). A wrapper of a [`Client`] should
-/// forward [`test`](Self::test) too: the provided method does not start `iptables-restore`. [`Error::custom`] is for errors that
+/// forward [`test`](Self::test) and [`save_all`](Self::save_all) too: the provided methods do not start `iptables-restore`, and start one
+/// `iptables-save` after the other. [`Error::custom`] is for errors that
 /// come neither from the tools nor from the kernel.
 ///
 /// ```
@@ -78,6 +79,12 @@ pub trait Iptables: Send {
     /// [lenient](Save::lenient), or is for all tables and the tool succeeds without printing one of them
     /// ([`Ruleset::is_unreadable`]). If no table exists the result is an empty [`Ruleset`].
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error>;
+
+    /// Answers several requests and returns one result for each, in order. The provided method answers one after the other; [`Client`]
+    /// runs the tools at the same time.
+    fn save_all(&mut self, requests: &[Save]) -> Vec<Result<Ruleset, Error>> {
+        requests.iter().map(|request| self.save(request)).collect()
+    }
 
     /// Checks an input without changing anything. `iptables-restore --test`.
     ///
@@ -296,11 +303,16 @@ impl Iptables for Client {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        if request.lenient {
-            self.save_lenient(request)
-        } else {
-            self.save_strict(request)
-        }
+        let output = self.run_save(request);
+        self.read_save(request, output)
+    }
+
+    fn save_all(&mut self, requests: &[Save]) -> Vec<Result<Ruleset, Error>> {
+        let outputs = self.run_saves(requests);
+        let answers = requests.iter().zip(outputs);
+        answers
+            .map(|(request, output)| self.read_save(request, output))
+            .collect()
     }
 
     fn test(&mut self, restore: &Restore) -> Result<(), Error> {

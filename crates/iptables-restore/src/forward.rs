@@ -25,6 +25,10 @@ macro_rules! forward {
                 (**self).save(request)
             }
 
+            fn save_all(&mut self, requests: &[Save]) -> Vec<Result<Ruleset, Error>> {
+                (**self).save_all(requests)
+            }
+
             fn test(&mut self, restore: &Restore) -> Result<(), Error> {
                 (**self).test(restore)
             }

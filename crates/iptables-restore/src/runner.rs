@@ -56,6 +56,15 @@ pub trait Runner: Send {
     /// an error.
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error>;
 
+    /// Runs tools that do not depend on each other, and returns one result for each, in order. The provided method runs one after the
+    /// other.
+    fn run_all(&mut self, invocations: Vec<Invocation>) -> Vec<Result<Completion, Error>> {
+        invocations
+            .into_iter()
+            .map(|invocation| self.run(invocation))
+            .collect()
+    }
+
     /// Takes the xtables lock, waiting up to `wait`. It is released when the returned value is dropped. Used for `iptables-restore`
     /// before 1.6.2 and `iptables` before 1.4.20, which do not take the lock themselves.
     ///
@@ -157,49 +166,19 @@ impl Default for LocalRunner {
 
 impl Runner for LocalRunner {
     fn run(&mut self, invocation: Invocation) -> Result<Completion, Error> {
-        let tool = invocation.program.clone();
-        let not_started = |error: io::Error| Error::NotStarted {
-            tool: tool.clone(),
-            kind: error.kind(),
-            text: error.to_string(),
-        };
-        let deadline = Instant::now() + invocation.timeout;
-        let mut child = self.start(&invocation).map_err(not_started)?;
-        let (sender, outputs) = channel();
-        if let Some(stdout) = child.stdout.take() {
-            read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone());
-        }
-        if let Some(stderr) = child.stderr.take() {
-            read_in_thread(stderr, Stream::Stderr, invocation.output_limit, sender);
-        }
-        let mut completion = Completion {
-            status: None,
-            signal: None,
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-        };
-        let ended = collect_output(&outputs, deadline, &mut completion)
-            .and_then(|()| wait_until(&mut child, deadline).ok_or(KillReason::Timeout));
-        match ended {
-            Ok(status) => {
-                completion.status = status.code();
-                completion.signal = status.signal();
-                Ok(completion)
-            }
-            Err(reason) => {
-                kill(&mut child);
-                Err(match reason {
-                    KillReason::Timeout => Error::TimedOut {
-                        tool,
-                        timeout: invocation.timeout,
-                    },
-                    KillReason::OutputLimit => Error::TooMuchOutput {
-                        tool,
-                        limit: invocation.output_limit,
-                    },
-                })
-            }
-        }
+        Running::start(self, invocation)?.finish()
+    }
+
+    /// Runs all of them at the same time.
+    fn run_all(&mut self, invocations: Vec<Invocation>) -> Vec<Result<Completion, Error>> {
+        let started: Vec<_> = invocations
+            .into_iter()
+            .map(|invocation| Running::start(self, invocation))
+            .collect();
+        started
+            .into_iter()
+            .map(|running| running.and_then(Running::finish))
+            .collect()
     }
 
     fn lock(&mut self, path: &Path, wait: Duration) -> Result<Box<dyn Send>, Error> {
@@ -208,6 +187,74 @@ impl Runner for LocalRunner {
 
     fn lock_holder(&mut self, path: &Path) -> Option<LockHolder> {
         lock::holder(path)
+    }
+}
+
+/// A tool that was started.
+struct Running {
+    tool: String,
+    child: Child,
+    outputs: Receiver<(Stream, Option<Vec<u8>>)>,
+    deadline: Instant,
+    timeout: Duration,
+    output_limit: usize,
+}
+
+impl Running {
+    fn start(runner: &LocalRunner, invocation: Invocation) -> Result<Self, Error> {
+        let deadline = Instant::now() + invocation.timeout;
+        let mut child = runner.start(&invocation).map_err(|error| Error::NotStarted {
+            tool: invocation.program.clone(),
+            kind: error.kind(),
+            text: error.to_string(),
+        })?;
+        let (sender, outputs) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            read_in_thread(stdout, Stream::Stdout, invocation.output_limit, sender.clone());
+        }
+        if let Some(stderr) = child.stderr.take() {
+            read_in_thread(stderr, Stream::Stderr, invocation.output_limit, sender);
+        }
+        Ok(Self {
+            tool: invocation.program,
+            child,
+            outputs,
+            deadline,
+            timeout: invocation.timeout,
+            output_limit: invocation.output_limit,
+        })
+    }
+
+    /// Waits until it exits.
+    fn finish(mut self) -> Result<Completion, Error> {
+        let mut completion = Completion {
+            status: None,
+            signal: None,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        let ended = collect_output(&self.outputs, self.deadline, &mut completion)
+            .and_then(|()| wait_until(&mut self.child, self.deadline).ok_or(KillReason::Timeout));
+        match ended {
+            Ok(status) => {
+                completion.status = status.code();
+                completion.signal = status.signal();
+                Ok(completion)
+            }
+            Err(reason) => {
+                kill(&mut self.child);
+                Err(match reason {
+                    KillReason::Timeout => Error::TimedOut {
+                        tool: self.tool,
+                        timeout: self.timeout,
+                    },
+                    KillReason::OutputLimit => Error::TooMuchOutput {
+                        tool: self.tool,
+                        limit: self.output_limit,
+                    },
+                })
+            }
+        }
     }
 }
 
@@ -345,6 +392,33 @@ mod tests {
             LocalRunner::new().run(verbose),
             Err(Error::TooMuchOutput { limit: 1000, .. })
         ));
+    }
+
+    #[test]
+    fn tools_that_do_not_depend_on_each_other_run_at_the_same_time() {
+        // Each waits for the other through a pipe with a name.
+        let folder = std::env::temp_dir().join(format!("kernlink-runner-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (there, back) = (folder.join("there"), folder.join("back"));
+        for pipe in [&there, &back] {
+            nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        }
+        let (there, back) = (there.display(), back.display());
+        let scripts = [
+            format!("echo one > {there}; cat {back}"),
+            format!("cat {there}; echo two > {back}; exit 4"),
+        ];
+        let invocations = scripts.iter().map(|script| invocation(script)).collect();
+        let completions = LocalRunner::new().run_all(invocations);
+        std::fs::remove_dir_all(&folder).unwrap();
+        let outputs: Vec<_> = completions
+            .into_iter()
+            .map(|completion| completion.map(|done| (done.stdout, done.status)).unwrap())
+            .collect();
+        assert_eq!(
+            outputs,
+            [(b"two\n".to_vec(), Some(0)), (b"one\n".to_vec(), Some(4))]
+        );
     }
 
     #[test]

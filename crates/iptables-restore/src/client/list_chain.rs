@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use kernlink_base::Family;
 
-use super::{Client, tool_message};
+use super::{Client, Iptables, tool_message};
 use crate::chain::ChainName;
 use crate::error::{Error, Refused, RefusedKind};
 use crate::ruleset::{Chain, Ruleset};
@@ -50,7 +50,7 @@ impl Client {
         table: Table,
         chain: &ChainName,
     ) -> Result<Option<Chain>, Error> {
-        let saved = self.save_lenient(&Save::table(family, table).lenient())?;
+        let saved = self.save(&Save::table(family, table).lenient())?;
         match saved.unreadable_tables.get(&table) {
             Some(line) => Err(line.to_error()),
             None => Ok(saved.chain(table, chain).cloned()),

@@ -2,17 +2,30 @@
 
 use std::time::Duration;
 
-use super::{Client, tool_message};
+use super::{Client, Iptables, tool_message};
 use crate::error::{Error, Refused};
 use crate::ruleset::Ruleset;
+use crate::runner::{Completion, Invocation};
 use crate::save::Save;
 use crate::table::Table;
 use crate::unreadable::UnreadableLine;
 
 impl Client {
-    pub(super) fn save_strict(&mut self, request: &Save) -> Result<Ruleset, Error> {
+    /// Reads the output of a tool for a request.
+    pub(super) fn read_save(
+        &mut self,
+        request: &Save,
+        output: Result<Vec<u8>, Error>,
+    ) -> Result<Ruleset, Error> {
         // The tools truncate a long foreign comment within a character. Foreign rules are never rendered again.
-        let saved: Ruleset = String::from_utf8_lossy(&self.run_save(request)?).parse()?;
+        if request.lenient {
+            return match output {
+                Ok(output) => Ok(Ruleset::parse_lenient(&String::from_utf8_lossy(&output))),
+                Err(error) if error.is_unreadable() => self.save_table_by_table(request, error),
+                Err(error) => Err(error),
+            };
+        }
+        let saved: Ruleset = String::from_utf8_lossy(&output?).parse()?;
         match request
             .table
             .and_then(|table| saved.unreadable_tables.get(&table))
@@ -22,13 +35,8 @@ impl Client {
         }
     }
 
-    pub(super) fn save_lenient(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        // As above.
-        let error = match self.run_save(request) {
-            Ok(output) => return Ok(Ruleset::parse_lenient(&String::from_utf8_lossy(&output))),
-            Err(error) if error.is_unreadable() => error,
-            Err(error) => return Err(error),
-        };
+    /// The tables that the tool can print, of those that a lenient request is for, after it failed to print them.
+    fn save_table_by_table(&mut self, request: &Save, error: Error) -> Result<Ruleset, Error> {
         let mut saved = Ruleset::new();
         if let Some(table) = request.table {
             let line = UnreadableLine {
@@ -50,7 +58,7 @@ impl Client {
                 table: Some(table),
                 ..request.clone()
             };
-            match self.save_lenient(&request) {
+            match self.save(&request) {
                 Ok(one) => saved.merge(one),
                 // A table that this kernel does not support.
                 Err(error) if error.is_unsupported() || error.is_not_found() => {}
@@ -61,12 +69,43 @@ impl Client {
     }
 
     /// Runs `iptables-save` once and returns its output.
-    fn run_save(&mut self, request: &Save) -> Result<Vec<u8>, Error> {
+    pub(super) fn run_save(&mut self, request: &Save) -> Result<Vec<u8>, Error> {
+        let invocation = self.save_invocation(request)?;
+        let completion = self.runner.run(invocation)?;
+        self.save_output(request, completion)
+    }
+
+    /// Runs `iptables-save` for each request, all at the same time, and returns the outputs in order.
+    pub(super) fn run_saves(&mut self, requests: &[Save]) -> Vec<Result<Vec<u8>, Error>> {
+        let mut invocations = Vec::new();
+        let mut not_started = Vec::new();
+        for request in requests {
+            match self.save_invocation(request) {
+                Ok(invocation) => {
+                    invocations.push(invocation);
+                    not_started.push(None);
+                }
+                Err(error) => not_started.push(Some(error)),
+            }
+        }
+        let mut completions = self.runner.run_all(invocations).into_iter();
+        let outcomes = requests.iter().zip(not_started);
+        outcomes
+            .map(|(request, not_started)| match not_started {
+                Some(error) => Err(error),
+                None => {
+                    let completion = completions.next().unwrap_or(Err(Error::OutcomeMissing))?;
+                    self.save_output(request, completion)
+                }
+            })
+            .collect()
+    }
+
+    fn save_invocation(&mut self, request: &Save) -> Result<Invocation, Error> {
         if self.variant.is_some() {
             // Finds out under which names the tools exist.
             self.version(request.family)?;
         }
-        let program = self.program(request.family, "save");
         let mut arguments = Vec::new();
         if request.counters {
             arguments.push("--counters".into());
@@ -74,7 +113,11 @@ impl Client {
         if let Some(table) = request.table {
             arguments.extend(["--table".into(), table.as_str().into()]);
         }
-        let mut completion = self.start(&program, arguments, Vec::new(), Duration::ZERO)?;
+        let program = self.program(request.family, "save");
+        Ok(self.invocation(&program, arguments, Vec::new(), Duration::ZERO))
+    }
+
+    fn save_output(&self, request: &Save, mut completion: Completion) -> Result<Vec<u8>, Error> {
         if completion.status == Some(0) {
             return Ok(completion.stdout);
         }
@@ -84,7 +127,7 @@ impl Client {
         }
         let message = tool_message::read(&completion);
         Err(Error::Refused {
-            tool: program,
+            tool: self.program(request.family, "save"),
             refused: Box::new(Refused::Whole(request.family)),
             kind: message.kind,
             text: message.text,

@@ -123,18 +123,30 @@ impl Client {
         stdin: Vec<u8>,
         wait: Duration,
     ) -> Result<Completion, Error> {
+        let invocation = self.invocation(program, arguments, stdin, wait);
+        self.runner.run(invocation)
+    }
+
+    /// A run of a tool that may wait so long for the lock.
+    pub(super) fn invocation(
+        &self,
+        program: &str,
+        arguments: Vec<String>,
+        stdin: Vec<u8>,
+        wait: Duration,
+    ) -> Invocation {
         let mut environment = self.environment.clone();
         if let Some(path) = &self.lock_file {
             environment.insert("XTABLES_LOCKFILE".into(), path.to_string_lossy().into_owned());
         }
-        self.runner.run(Invocation {
+        Invocation {
             program: program.into(),
             arguments,
             environment,
             stdin,
             timeout: self.timeout.saturating_add(wait),
             output_limit: self.output_limit,
-        })
+        }
     }
 
     /// The error if the tool failed because another process held the lock.
