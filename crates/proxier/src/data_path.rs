@@ -47,12 +47,25 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// [`compile`](Self::compile).
     fn set_config(state: &mut Self::State, config: &Self::Config);
 
-    /// Reads everything that a plan depends on, and makes all objects dirty. Returns an event for each thing that could not be read but
-    /// does not prevent a plan.
+    /// Reads everything that a plan depends on, except what [`observe_families`](Self::observe_families) reads, and makes all objects dirty.
+    /// Returns an event for each thing that could not be read but does not prevent a plan.
     ///
     /// # Errors
     /// What prevents a plan.
     fn observe(state: &mut Self::State, kernel: &mut Self::Kernel) -> Result<Vec<Event>, Self::Error>;
+
+    /// Reads what concerns one family alone and is costly to read, such as tables, and makes it dirty. Called after
+    /// [`observe`](Self::observe), once for each family: for all families together, or for those of the
+    /// [first Services](Self::first_services) before the first plan, and for the others before the second one. A plan must not
+    /// contain steps that depend on what was not read. Returns events as [`observe`](Self::observe). Default: nothing, for data paths that
+    /// read everything in `observe`.
+    fn observe_families(
+        _state: &mut Self::State,
+        _kernel: &mut Self::Kernel,
+        _families: &[Family],
+    ) -> Vec<Event> {
+        Vec::new()
+    }
 
     /// Reads single objects again: before their failed operations are retried, and when they are [`due`](Self::due). Objects whose operations are idempotent need not be read.
     ///

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use foldhash::quality::RandomState;
-use kernlink_services::{Changes, FrontendKey, ObjectName, ServicePortId, Services};
+use kernlink_services::{Changes, Family, FrontendKey, ObjectName, ServicePortId, Services};
 
 /// Moves what concerns some Services out of `changes`, with the facts of the node. `None` if the changes contain no port of these
 /// Services, or nothing else: there is nothing to do first then, and `changes` is not modified.
@@ -31,6 +31,15 @@ pub(crate) fn split(services: &Services, names: &[ObjectName], changes: &mut Cha
     // The rules of both parts depend on them.
     first.node = std::mem::take(&mut changes.node);
     Some(first)
+}
+
+/// The families of the service ports in the first part, and the others.
+pub(crate) fn families(services: &Services, first: &Changes) -> (Vec<Family>, Vec<Family>) {
+    let ports = first.ports.iter().filter_map(|id| services.port(*id));
+    let families: HashSet<Family> = ports.map(|port| port.key.family).collect();
+    Family::ALL
+        .into_iter()
+        .partition(|family| families.contains(family))
 }
 
 #[cfg(test)]

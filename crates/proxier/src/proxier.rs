@@ -32,10 +32,14 @@ pub struct Proxier<M: DataPath> {
     needs_listing: bool,
     /// Objects that the next sync reads again because another program may have changed them.
     recheck: BTreeSet<M::Key>,
+    /// The families of which the last listing read only what all families share.
+    unread: BTreeSet<Family>,
     /// Events that no sync has returned.
     pending: BTreeSet<Event>,
     /// Events about the host that were returned and are still true.
     host_events: BTreeSet<Event>,
+    /// Those of the listing before the last one.
+    former_host_events: BTreeSet<Event>,
     cost: Cost,
     /// Health-check node ports that changed, and that no sync has returned.
     health_checks: BTreeSet<(Family, u16)>,
@@ -84,8 +88,10 @@ impl<M: DataPath> Proxier<M> {
             retries: Retries::new(Backoff::default()),
             needs_listing: true,
             recheck: BTreeSet::new(),
+            unread: BTreeSet::new(),
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
+            former_host_events: BTreeSet::new(),
             cost: Cost::default(),
             health_checks: BTreeSet::new(),
             stopwatch: Stopwatch::default(),
@@ -179,13 +185,17 @@ impl<M: DataPath> Proxier<M> {
             None
         };
         let Some(first) = first else {
+            self.read_deferred(&Family::ALL);
             self.compile(&changes, is_listing)?;
             let built = self.make_plan();
             return Ok(self.execute(built, now));
         };
+        let (of_first, others) = first::families(&self.services, &first);
+        self.read_deferred(&of_first);
         self.compile(&first, is_listing)?;
         let built = self.make_plan();
         let synced = self.execute(built, now);
+        self.read_deferred(&others);
         if self.compile(&changes, false).is_err() {
             // An object with an unknown outcome could not be read again. The next sync is due at once, reads the whole kernel, and
             // returns the error if it persists.
@@ -216,10 +226,12 @@ impl<M: DataPath> Proxier<M> {
     /// Brings the observed and the desired state up to date.
     fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
         let (changes, is_listing) = self.read(now)?;
+        self.read_deferred(&Family::ALL);
         self.compile(&changes, is_listing)
     }
 
-    /// Brings the observed state and the Services up to date. Returns the changes to compile, and whether the whole kernel was read.
+    /// Brings the observed state and the Services up to date. Returns the changes to compile, and whether the whole kernel was read. If there
+    /// may be first Services, what [`read_deferred`](Self::read_deferred) reads was not.
     fn read(&mut self, now: Instant) -> Result<(Changes, bool), SyncError<M::Error>> {
         if let Some(not_synced) = self.services.not_synced() {
             return Err(SyncError::NotSynced(not_synced));
@@ -239,12 +251,15 @@ impl<M: DataPath> Proxier<M> {
             let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
             self.needs_listing = false;
             self.recheck.clear();
-            let events: BTreeSet<Event> = events.into_iter().collect();
-            self.pending.extend(events.difference(&self.host_events).cloned());
-            self.host_events = events;
+            self.former_host_events = std::mem::take(&mut self.host_events);
+            self.add_host_events(events);
             // Node ports are served at these addresses: they must be known before the Services are resolved.
             self.services
                 .set_interface_addresses(M::interface_addresses(&self.state));
+            self.unread = Family::ALL.into();
+            if M::first_services(&self.state).is_empty() {
+                self.read_families(&Family::ALL);
+            }
         } else {
             self.reread(&due)?;
             self.read_rechecked(now)?;
@@ -257,6 +272,28 @@ impl<M: DataPath> Proxier<M> {
         let changes = self.services.take_changes();
         self.health_checks.extend(&changes.health_checks);
         Ok((changes, is_listing))
+    }
+
+    /// Reads what a listing did not read of these families.
+    fn read_deferred(&mut self, families: &[Family]) {
+        if families.iter().any(|family| self.unread.contains(family)) {
+            self.read_families(families);
+            self.stopwatch.end(Stage::Read);
+        }
+    }
+
+    fn read_families(&mut self, families: &[Family]) {
+        let events = M::observe_families(&mut self.state, &mut self.kernel.0, families);
+        self.unread.retain(|family| !families.contains(family));
+        self.add_host_events(events);
+    }
+
+    /// Adds what a listing reports. Only what the listing before did not report is returned by the sync.
+    fn add_host_events(&mut self, events: Vec<Event>) {
+        let former = &self.former_host_events;
+        let new = events.iter().filter(|event| !former.contains(event));
+        self.pending.extend(new.cloned());
+        self.host_events.extend(events);
     }
 
     /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.

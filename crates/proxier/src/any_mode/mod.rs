@@ -95,6 +95,19 @@ impl DataPath for AnyMode {
         })
     }
 
+    fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+        // `observe` succeeded before, so the kernel is open.
+        match &mut state.active {
+            ModeState::Ipvs(state) => kernel
+                .ipvs()
+                .map(|kernel| IpvsMode::observe_families(state, kernel, families)),
+            ModeState::Iptables(state) => kernel
+                .iptables()
+                .map(|kernel| IptablesMode::observe_families(state, kernel, families)),
+        }
+        .unwrap_or_default()
+    }
+
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         match &mut state.active {
             ModeState::Ipvs(state) => IpvsMode::observe_keys(state, kernel.ipvs()?, &key::ipvs(keys))?,

@@ -35,7 +35,7 @@ pub mod watch;
 
 use std::time::Instant;
 
-use kernlink_services::{Changes, Event, InterfaceAddress, ObjectName, Services};
+use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
 // The kernel crates, for the types in `Kernel`, `Operation` and `Error`.
 pub use {
     kernlink_base::KernelRelease, kernlink_conntrack as conntrack, kernlink_dummylink as dummylink,
@@ -113,6 +113,10 @@ impl DataPath for IpvsMode {
 
     fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
         observe::observe(state, kernel)
+    }
+
+    fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+        observe::observe_families(state, kernel, families)
     }
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use kernlink_base::ErrorChain;
 use kernlink_dummylink::{AddressKey, Selection};
 use kernlink_ipset::{Element, Entry, Set, SetType};
+use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
@@ -21,7 +22,7 @@ use super::replacement;
 use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
 use super::sysctls::CONNTRACK_BUCKETS;
-use crate::netfilter::{processors, read_tables, unreadable_rules, unreadable_tables};
+use crate::netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 
 /// Sets and addresses as listed.
 #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ impl KernelFacts for Listed {
     }
 }
 
-/// Reads everything that a plan depends on, and makes all objects dirty.
+/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
 ///
 /// If links, sets or virtual servers cannot be read, the observed values do not change: an error is never taken for an absent object.
 /// Tables that cannot be read affect their family only; a sysctl that cannot be read affects nothing else.
@@ -186,10 +187,22 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in Family::ALL {
         state.check_ledger(family);
     }
-    for family in state.managed.clone() {
-        events.extend(observe_rules(state, kernel, family));
+    for family in Family::ALL {
+        state.chains[family.index()].is_unread = true;
     }
     Ok(events)
+}
+
+/// Reads the tables of these families, all at the same time.
+pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+    let is_managed = |family: &Family| state.managed.contains(family);
+    let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
+    let tables = read_tables_of(&mut *kernel.rules, &families);
+    let mut events = Vec::new();
+    for (family, read) in families.into_iter().zip(tables) {
+        events.extend(set_rules(state, family, read));
+    }
+    events
 }
 
 /// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. Deadlines are
@@ -375,8 +388,14 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
 
 /// Reads the tables of a family.
 fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let read = read_tables(&mut *kernel.rules, family);
+    set_rules(state, family, read)
+}
+
+/// Sets the observed tables of a family. Returns what cannot be read.
+fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError>) -> Vec<Event> {
     let mut events = Vec::new();
-    let observed = match read_tables(&mut *kernel.rules, family) {
+    let observed = match read {
         Ok(rules) => {
             events.extend(unreadable_rules(&rules, family));
             ObservedRules::Saved(Box::new(rules))
@@ -387,6 +406,7 @@ fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<
         }
     };
     let chains = &mut state.chains[family.index()];
+    chains.is_unread = false;
     let before = std::mem::replace(&mut chains.observed, observed);
     if let (ObservedRules::Written(before), true) = (before, chains.is_in_place) {
         chains.before = Some(before);

@@ -20,14 +20,15 @@ pub enum Phase {
     /// The ledger, if it is empty although owned virtual servers exist: all of them in one step, before anything else identifies them
     /// differently. If it held only some of them when the process ended, the next process would treat the others as foreign.
     Ledger,
-    /// Withdrawn addresses, removed first: clients must not reach a virtual server that loses its real servers one after the other.
+    /// Withdrawn addresses, removed before their virtual servers: otherwise clients would reach the node itself instead, and a process that
+    /// listens on all addresses there.
     UnbindAddresses,
     /// Entries of sets. Allowed sources and local-policy entries are added before the entry that makes them apply to a frontend, and all
     /// entries before the virtual server. So the virtual server never accepts a source that is not allowed, and never forwards without
     /// masquerading.
     AddEntries,
-    /// Chains and jumps: one restore for each family. After the entries, since an allow-list that is loaded empty drops everything;
-    /// before virtual servers and addresses, so that the first packet already passes through them.
+    /// Chains and jumps: one restore for each family. After the sets that they name, and before virtual servers and addresses, so that the
+    /// first packet already passes through them. Whether the entries or the rules come first does not matter.
     Rules,
     /// Virtual servers, added without real servers or changed in place, which keeps their connections.
     VirtualServers,

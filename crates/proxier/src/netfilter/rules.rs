@@ -28,11 +28,30 @@ pub(crate) const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::L
 
 /// Reads [`TABLES`] of a family. What cannot be parsed is recorded in the rule set.
 pub(crate) fn read_tables(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, Error> {
-    let mut rules = Ruleset::new();
-    for table in TABLES {
-        rules.merge(iptables.save(&Save::table(family, table).lenient())?);
-    }
-    Ok(rules)
+    let of_family = read_tables_of(iptables, &[family]).pop();
+    of_family.unwrap_or(Err(Error::OutcomeMissing))
+}
+
+/// Reads [`TABLES`] of several families, all at the same time. Returns one result for each family, in order.
+pub(crate) fn read_tables_of(
+    iptables: &mut dyn Iptables,
+    families: &[Family],
+) -> Vec<Result<Ruleset, Error>> {
+    let tables = |family: &Family| TABLES.map(|table| Save::table(*family, table).lenient());
+    let requests: Vec<Save> = families.iter().flat_map(tables).collect();
+    let mut answers = iptables.save_all(&requests).into_iter();
+    let mut of_family = || {
+        let mut rules = Ruleset::new();
+        let mut problem = None;
+        for _ in TABLES {
+            match answers.next().unwrap_or(Err(Error::OutcomeMissing)) {
+                Ok(table) => rules.merge(table),
+                Err(error) => _ = problem.get_or_insert(error),
+            }
+        }
+        problem.map_or(Ok(rules), Err)
+    };
+    families.iter().map(|_| of_family()).collect()
 }
 
 /// The event about rules that cannot be parsed.

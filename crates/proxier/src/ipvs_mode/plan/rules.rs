@@ -45,7 +45,7 @@ impl Planner<'_, '_, '_> {
         let chains = &self.state.chains[family.index()];
         match self.rules.get(&family) {
             Some(steps) if chains.pending.is_some() => steps.clone(),
-            None if chains.is_in_place => Vec::new(),
+            None if chains.is_in_place && !chains.is_unread => Vec::new(),
             _ => vec![Need::Waiting(Key::Rules(family))],
         }
     }
@@ -66,7 +66,11 @@ impl Planner<'_, '_, '_> {
     pub(super) fn remove_rules(&mut self) {
         for family in self.families() {
             let chains = &self.state.chains[family.index()];
-            let Some(interim) = chains.interim.as_ref().filter(|_| chains.is_dirty) else {
+            let Some(interim) = chains
+                .interim
+                .as_ref()
+                .filter(|_| chains.is_dirty && !chains.is_unread)
+            else {
                 continue;
             };
             let mut needs = self.rules_needs(family);
@@ -102,7 +106,10 @@ pub(super) type RulesPlan = (Family, Option<Vec<Operation>>, Option<Interim>);
 /// The plan for the chains and jumps of each dirty family.
 pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
     let dirty = state.managed.iter().copied();
-    let dirty = dirty.filter(|family| state.chains[family.index()].is_dirty);
+    let dirty = dirty.filter(|family| {
+        let chains = &state.chains[family.index()];
+        chains.is_dirty && !chains.is_unread
+    });
     dirty
         .map(|family| {
             let interim = interim(state, family);

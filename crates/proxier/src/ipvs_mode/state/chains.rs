@@ -16,6 +16,8 @@ use crate::table::Table;
 pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) observed: ObservedRules,
     pub(in crate::ipvs_mode) is_dirty: bool,
+    /// Whether they are to be read before a plan may depend on them: everything else was read since.
+    pub(in crate::ipvs_mode) is_unread: bool,
     /// Whether the chains and jumps are in the desired state.
     pub(in crate::ipvs_mode) is_in_place: bool,
     /// The number of operations of the last plan that are not done yet. `None`: the host does not support the tables of the family.

@@ -333,6 +333,10 @@ impl State {
                 chains.is_dirty = false;
                 continue;
             }
+            if chains.is_unread {
+                // No plan compared them.
+                continue;
+            }
             if !std::mem::take(&mut chains.is_dirty) {
                 continue;
             }
