@@ -19,6 +19,7 @@ mod oracle;
 mod ownership;
 mod packets;
 mod policy;
+mod random_kills;
 mod reconfiguration;
 #[path = "../../../crates/proxier/tests/support/scenario.rs"]
 mod scenario;

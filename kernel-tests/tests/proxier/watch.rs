@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kernlink_kernel_tests::traffic::{Network, Protocol, ask_many};
 use kernlink_kernel_tests::{tools, wait};
 use kernlink_proxier::Runner;
-use kernlink_proxier::ipvs_mode::watch::{WatchEvent, WatchOptions, Watcher};
+use kernlink_proxier::ipvs_mode::watch::{RulesSource, WatchEvent, WatchOptions, Watcher};
 use kernlink_proxier::ipvs_mode::{IpvsMode, Proxier, Synced};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::schedule::{Intervals, Schedule};
@@ -18,8 +18,9 @@ use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, Service,
 use crate::clusters::{WEB_PORTS, web};
 use crate::support::{State, assert_same, cluster_ips, proxier, service, slices, state};
 
-/// The longest time between two full listings of a test in which events are to be the cause of repairs.
+/// The time between two full listings of a test in which events are to be the cause of repairs: longer than the test waits for one.
 const TEN_MINUTES: Duration = Duration::from_secs(600);
+const _: () = assert!(wait::LIMIT.as_secs() < TEN_MINUTES.as_secs());
 
 const PODS: [(u8, &str); 2] = [(0, "node-a"), (1, "node-b")];
 
@@ -59,11 +60,16 @@ impl Running {
         running
     }
 
-    /// The same with a watcher, which is started before the first sync.
+    /// The same with full listings every ten minutes and a watcher, which is started before the first sync. It reads nothing at intervals, so
+    /// only an event can be the cause of a repair.
     fn watched(proxier: Proxier) -> Self {
         let (sender, events) = mpsc::channel();
-        let options = WatchOptions::detect(Family::ALL);
-        assert_eq!(options.rules.len(), 2, "{options:?}");
+        let options = WatchOptions::detect(Family::ALL).with_check_interval(Duration::ZERO);
+        let are_events = options
+            .rules
+            .values()
+            .all(|source| *source == RulesSource::Events);
+        assert!(options.rules.len() == 2 && are_events, "{options:?}");
         let config = proxier.state().config().clone();
         let watcher = Watcher::start(&config, &options, move |event| _ = sender.send(event)).unwrap();
         let mut running = Self::start(proxier, TEN_MINUTES);
