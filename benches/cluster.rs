@@ -1,7 +1,9 @@
 //! The cluster of benchmarks of whole syncs: Services with ten endpoints each, `default/kubernetes`, and `kube-system/kube-dns`.
 
 use std::fmt::Write;
+use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -112,72 +114,27 @@ impl Cluster {
         }
     }
 
+    /// Writes the manifests to a new folder, in files with the objects of a hundred Services.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub fn write_manifests(&self, folder: &Path) -> Result<()> {
+        const SERVICES: usize = 100;
+        fs::create_dir(folder)?;
+        let files = self.services.chunks(SERVICES).zip(self.slices.chunks(SERVICES));
+        for (number, (services, slices)) in files.enumerate() {
+            fs::write(
+                folder.join(format!("{number:04}.yaml")),
+                manifests(services, slices)?,
+            )?;
+        }
+        Ok(())
+    }
+
     /// The objects as `kubectl` prints them, without the fields that the proxier does not use.
     fn manifests(&self) -> Result<String> {
-        let mut text = String::new();
-        for (service, slice) in self.services.iter().zip(&self.slices) {
-            let ObjectName { namespace, name } = &service.name;
-            let address = &service.cluster_ip;
-            write!(
-                text,
-                "---
-apiVersion: v1
-kind: Service
-metadata:
-  name: {name}
-  namespace: {namespace}
-spec:
-  type: ClusterIP
-  clusterIP: {address}
-  ports:
-"
-            )?;
-            for port in &service.ports {
-                let (name, protocol) = (&port.name, port.protocol);
-                writeln!(
-                    text,
-                    "  - name: {name}\n    port: {}\n    protocol: {protocol}",
-                    port.port
-                )?;
-            }
-            write!(
-                text,
-                "---
-addressType: IPv4
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  labels:
-    kubernetes.io/service-name: {name}
-  name: {}
-  namespace: {namespace}
-ports:
-",
-                slice.name.name
-            )?;
-            for port in &slice.ports {
-                let name = port.name.as_deref().unwrap_or_default();
-                writeln!(
-                    text,
-                    "- name: {name}\n  port: {}\n  protocol: {}",
-                    port.port, port.protocol
-                )?;
-            }
-            text.push_str("endpoints:\n");
-            for endpoint in &slice.endpoints {
-                write!(
-                    text,
-                    "- addresses:\n  - {}\n  conditions:\n    ready: true\n    serving: true\n    terminating: false\n",
-                    endpoint.address
-                )?;
-                for (field, value) in [("nodeName", &endpoint.node), ("zone", &endpoint.zone)] {
-                    if let Some(value) = value {
-                        writeln!(text, "  {field}: {value}")?;
-                    }
-                }
-            }
-        }
-        Ok(text)
+        manifests(&self.services, &self.slices)
     }
 
     /// The number of virtual servers: one for each Service, one for `default/kubernetes`, and two for `kube-system/kube-dns`.
@@ -260,9 +217,13 @@ pub fn change<M: DataPath>(proxier: &mut Proxier<M>, slice: EndpointSlice) {
     proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Upsert(slice)));
 }
 
-const NODE_NAME: &str = "node-0";
+/// The name of this node.
+pub const NODE_NAME: &str = "node-0";
 /// The namespace of all Services but the two of the system.
 const NAMESPACE: &str = "shop";
+
+/// The network of the pods.
+pub const PODS: &str = "11.0.0.0/8";
 
 /// All namespaces share the sysctls of connection tracking.
 fn conntrack() -> Conntrack {
@@ -275,7 +236,7 @@ fn conntrack() -> Conntrack {
 }
 
 fn local_detection() -> Result<LocalDetection> {
-    Ok(LocalDetection::ClusterCidr(vec!["11.0.0.0/8".parse()?]))
+    Ok(LocalDetection::ClusterCidr(vec![PODS.parse()?]))
 }
 
 /// The configuration of the node in IPVS mode.
@@ -300,4 +261,72 @@ fn pod(number: u32) -> Endpoint {
     Endpoint::new(Ipv4Addr::from_bits(0x0b00_0000 + number).into())
         .with_node(format!("node-{node}"))
         .with_zone(format!("zone-{}", node % 3))
+}
+
+/// Services and their slices as `kubectl` prints them.
+fn manifests(services: &[Service], slices: &[EndpointSlice]) -> Result<String> {
+    let mut text = String::new();
+    for (service, slice) in services.iter().zip(slices) {
+        let ObjectName { namespace, name } = &service.name;
+        let address = &service.cluster_ip;
+        write!(
+            text,
+            "---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+  namespace: {namespace}
+spec:
+  type: ClusterIP
+  clusterIP: {address}
+  ports:
+"
+        )?;
+        for port in &service.ports {
+            let (name, protocol) = (&port.name, port.protocol);
+            writeln!(
+                text,
+                "  - name: {name}\n    port: {}\n    protocol: {protocol}",
+                port.port
+            )?;
+        }
+        write!(
+            text,
+            "---
+addressType: IPv4
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  labels:
+    kubernetes.io/service-name: {name}
+  name: {}
+  namespace: {namespace}
+ports:
+",
+            slice.name.name
+        )?;
+        for port in &slice.ports {
+            let name = port.name.as_deref().unwrap_or_default();
+            writeln!(
+                text,
+                "- name: {name}\n  port: {}\n  protocol: {}",
+                port.port, port.protocol
+            )?;
+        }
+        text.push_str("endpoints:\n");
+        for endpoint in &slice.endpoints {
+            write!(
+                text,
+                "- addresses:\n  - {}\n  conditions:\n    ready: true\n    serving: true\n    terminating: false\n",
+                endpoint.address
+            )?;
+            for (field, value) in [("nodeName", &endpoint.node), ("zone", &endpoint.zone)] {
+                if let Some(value) = value {
+                    writeln!(text, "  {field}: {value}")?;
+                }
+            }
+        }
+    }
+    Ok(text)
 }

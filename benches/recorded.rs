@@ -59,6 +59,13 @@ impl Runner for Recorded<LocalRunner> {
         self.record.push(Entry::Process(invocation.clone()));
         self.inner.run(invocation)
     }
+
+    fn run_all(&mut self, invocations: Vec<Invocation>) -> Vec<Result<Completion, Error>> {
+        for invocation in &invocations {
+            self.record.push(Entry::Process(invocation.clone()));
+        }
+        self.inner.run_all(invocations)
+    }
 }
 
 impl Sysctls for Recorded<KernelSysctls> {

@@ -4,9 +4,11 @@
 mod kernel;
 mod probe;
 mod replay;
+mod resident;
 mod tools;
 mod trace;
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::cluster::{self, Cluster, ENDPOINTS, Place, change};
@@ -33,37 +35,88 @@ const PASSES: usize = 5;
 /// The number of Services of which an endpoint is removed and added again.
 const CHANGED: usize = 100;
 
-fn main() -> Result<()> {
+/// The parts of this benchmark, which `KERNLINK_BENCH_SYNC` selects by name, separated by commas. Without it all parts run.
+const PARTS: [&str; 5] = ["cold", "first_service", "full_pass", "one_change", "resident"];
+
+fn main() -> ExitCode {
+    if let Some(exit) = resident::run_agent() {
+        return exit;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     if let Ok(size) = std::env::var(TRACED) {
         return run_traced(size.parse()?);
     }
+    let parts = std::env::var("KERNLINK_BENCH_SYNC").unwrap_or_else(|_| PARTS.join(","));
+    if let Some(unknown) = parts.split(',').find(|part| !PARTS.contains(part)) {
+        return Err(format!(
+            "KERNLINK_BENCH_SYNC: unknown part `{unknown}`; known: {}",
+            PARTS.join(", ")
+        )
+        .into());
+    }
+    let has = |part: &str| parts.split(',').any(|requested| requested == part);
     let clusters: Vec<Cluster> = SIZES.into_iter().map(Cluster::new).collect();
     let mut changes = None;
     for cluster in &clusters {
-        let parts = in_new_namespace(|_| traced(TRACED, &cluster.size.to_string()))?;
-        let [_, cold, full_pass, here, elsewhere, ..] = &parts[..] else {
-            return Err(format!("a trace with {} parts", parts.len()).into());
-        };
-        cold_syncs(cluster, cold)?;
-        if cluster.size == 10_000 {
-            full_passes(cluster, full_pass)?;
-            changes = Some([here.clone(), elsewhere.clone()]);
+        let is_largest = cluster.size == 10_000;
+        if has("cold") || is_largest && (has("full_pass") || has("one_change")) {
+            let parts = in_new_namespace(|_| traced(TRACED, &cluster.size.to_string()))?;
+            let [_, cold, full_pass, here, elsewhere, ..] = &parts[..] else {
+                return Err(format!("a trace with {} parts", parts.len()).into());
+            };
+            if has("cold") {
+                cold_syncs(cluster, cold)?;
+            }
+            if is_largest && has("full_pass") {
+                full_passes(cluster, full_pass)?;
+            }
+            if is_largest && has("one_change") {
+                changes = Some([here.clone(), elsewhere.clone()]);
+            }
         }
-        if cluster.size == FIRST_SERVICE {
+        if cluster.size == FIRST_SERVICE && has("first_service") {
             first_service(cluster)?;
         }
     }
     if let Some([here, elsewhere]) = changes {
         print_changes(&[("on this node", here), ("on another node", elsewhere)])?;
+        if let [small, .., large] = &clusters[..] {
+            one_change(small, large)?;
+        }
     }
-    if let [small, .., large] = &clusters[..] {
-        one_change(small, large)?;
-        let millis = large.parse_manifests()?.as_secs_f64() * 1e3;
-        figure(
-            &format!("sync.parse_manifests.{}x{ENDPOINTS}", large.size),
-            millis,
-            "ms",
-        )?;
+    if let Some(large) = clusters.last() {
+        if has("cold") {
+            let millis = large.parse_manifests()?.as_secs_f64() * 1e3;
+            figure(
+                &format!("sync.parse_manifests.{}x{ENDPOINTS}", large.size),
+                millis,
+                "ms",
+            )?;
+        }
+        if has("resident") {
+            resident_memory(large)?;
+        }
+    }
+    Ok(())
+}
+
+/// The memory of the agent, with the Services of a cluster and, as a floor, with those of the system alone.
+fn resident_memory(cluster: &Cluster) -> Result<()> {
+    for cluster in [&Cluster::new(0), cluster] {
+        let memory = in_new_namespace(|_| resident::memory(cluster))?;
+        let name = format!("{}x{ENDPOINTS}", cluster.size);
+        for (figure_name, kib) in [("resident_mib", memory.resident), ("peak_mib", memory.peak)] {
+            figure(&format!("sync.{figure_name}.{name}"), kib as f64 / 1024.0, "MiB")?;
+        }
     }
     Ok(())
 }

@@ -31,7 +31,8 @@ enum Step {
         /// The sequence number of the last request.
         last: [u8; 4],
     },
-    Process(Invocation),
+    /// Processes that run at the same time.
+    Processes(Vec<Invocation>),
     WriteFile {
         path: String,
         value: Box<str>,
@@ -87,8 +88,9 @@ impl Replay {
         for event in &trace.events {
             match event {
                 Event::Process => {
-                    let process = processes.next().flatten();
-                    replay.steps.extend(process.map(Step::Process));
+                    if let Some(process) = processes.next().flatten() {
+                        replay.add_process(process);
+                    }
                 }
                 Event::Send {
                     socket,
@@ -106,6 +108,18 @@ impl Replay {
             }
         }
         Ok(replay)
+    }
+
+    /// Processes without input only read. Those that follow each other run at the same time.
+    fn add_process(&mut self, process: Invocation) {
+        match self.steps.last_mut() {
+            Some(Step::Processes(earlier))
+                if process.stdin.is_empty() && earlier.iter().all(|earlier| earlier.stdin.is_empty()) =>
+            {
+                earlier.push(process);
+            }
+            _ => self.steps.push(Step::Processes(vec![process])),
+        }
     }
 
     fn socket(&mut self, number: usize, protocol: isize) -> usize {
@@ -133,11 +147,14 @@ impl Replay {
                     socket.send(bytes, 0)?;
                     while !ends(read(socket, &mut buffer)?, *last) {}
                 }
-                Step::Process(invocation) => {
-                    let completion = runner.run(invocation.clone())?;
-                    if completion.status != Some(0) {
-                        let errors = String::from_utf8_lossy(&completion.stderr).into_owned();
-                        return Err(format!("{}: {errors}", invocation.program).into());
+                Step::Processes(invocations) => {
+                    let completions = runner.run_all(invocations.clone());
+                    for (invocation, completion) in invocations.iter().zip(completions) {
+                        let completion = completion?;
+                        if completion.status != Some(0) {
+                            let errors = String::from_utf8_lossy(&completion.stderr).into_owned();
+                            return Err(format!("{}: {errors}", invocation.program).into());
+                        }
                     }
                 }
                 Step::WriteFile { path, value } => fs::write(path, &**value)?,
