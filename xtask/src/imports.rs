@@ -201,6 +201,7 @@ const CHOOSING_MODE: &str = "crate::any_mode";
 /// The modules of the proxier that all data paths use.
 const SHARED_MODULES: &[&str] = &[
     "crate::apply",
+    "crate::broadcast",
     "crate::data_path",
     "crate::durations",
     "crate::error",

@@ -2,6 +2,7 @@
 
 pub mod any_mode;
 mod apply;
+pub mod broadcast;
 pub mod data_path;
 pub mod durations;
 pub mod error;
@@ -34,6 +35,7 @@ pub use kernlink_services::{
     Protocol, Service, ServiceType, SourceId,
 };
 
+pub use self::broadcast::Subscription;
 pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use kernlink_base::{Backoff, ErrorChain};
 use kernlink_services::{Change, Changes, Event, Family, Kind, Services, SourceId};
 
 use crate::apply;
+use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::DataPath;
 use crate::durations::{Durations, Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
@@ -43,6 +45,7 @@ pub struct Proxier<M: DataPath> {
     cost: Cost,
     /// Health-check node ports that changed, and that no sync has returned.
     health_checks: BTreeSet<(Family, u16)>,
+    broadcaster: Broadcaster,
     stopwatch: Stopwatch,
     /// What other programs changed back.
     undone: Undone<M::Key>,
@@ -94,6 +97,7 @@ impl<M: DataPath> Proxier<M> {
             former_host_events: BTreeSet::new(),
             cost: Cost::default(),
             health_checks: BTreeSet::new(),
+            broadcaster: Broadcaster::default(),
             stopwatch: Stopwatch::default(),
             undone: Undone::new(),
             found: Vec::new(),
@@ -121,6 +125,18 @@ impl<M: DataPath> Proxier<M> {
     /// that delivers an object is registered without this call.
     pub fn register_source(&mut self, source: SourceId, kind: Kind) {
         self.services.register_source(source, kind);
+    }
+
+    /// A listener that receives what the data path receives, beginning with a snapshot; see [`broadcast`](crate::broadcast). At most
+    /// `capacity` updates wait to be received; further ones are merged.
+    pub fn subscribe(&mut self, capacity: NonZeroUsize) -> Subscription {
+        let (subscriber, subscription) = Broadcaster::pair(capacity);
+        self.add_subscriber(subscriber);
+        subscription
+    }
+
+    pub(crate) fn add_subscriber(&mut self, subscriber: Subscriber) {
+        self.broadcaster.add(&self.services, subscriber);
     }
 
     /// Removes a source with all its objects.
@@ -271,6 +287,7 @@ impl<M: DataPath> Proxier<M> {
         self.pending.extend(updated.events);
         let changes = self.services.take_changes();
         self.health_checks.extend(&changes.health_checks);
+        self.broadcaster.publish(&self.services, &changes);
         Ok((changes, is_listing))
     }
 

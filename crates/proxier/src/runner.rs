@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,6 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use kernlink_services::{Change, Event, Family, HealthCheck, Kind, SourceId};
 
+use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::DataPath;
 use crate::error::{InvalidConfig, SyncError};
 use crate::proxier::{Proxier, Synced};
@@ -40,6 +42,7 @@ enum Command<M: DataPath> {
     Resync,
     Read(Read<M>),
     Recheck(Vec<M::Key>),
+    Subscribe(Subscriber),
     Stop,
 }
 
@@ -169,6 +172,15 @@ impl<M: DataPath> Runner<M> {
     /// when another program may have removed or changed them.
     pub fn recheck(&self, keys: Vec<M::Key>) {
         self.send(Command::Recheck(keys));
+    }
+
+    /// A listener that receives what the data path receives, beginning with a snapshot; see [`broadcast`](crate::broadcast). At most
+    /// `capacity` updates wait to be received; further ones are merged. Returns at once; the snapshot is made after a sync in progress.
+    #[must_use]
+    pub fn subscribe(&self, capacity: NonZeroUsize) -> Subscription {
+        let (subscriber, subscription) = Broadcaster::pair(capacity);
+        self.send(Command::Subscribe(subscriber));
+        subscription
     }
 
     /// Calls a function with the proxier, on its thread: after a sync in progress. `None` if the thread panicked.
@@ -336,6 +348,10 @@ fn handle<M: DataPath>(
         }
         Command::Read(read) => {
             read(proxier);
+            return;
+        }
+        Command::Subscribe(subscriber) => {
+            proxier.add_subscriber(subscriber);
             return;
         }
         Command::Resync => {
