@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode::{AnyMode, Kernel, Proxier};
@@ -13,7 +13,7 @@ use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 
-use crate::cluster::{Cluster, Update};
+use crate::cluster::{Cluster, Traffic, Update};
 use crate::cluster_objects::ClusterObjects;
 use crate::exit::Exit;
 use crate::folder::{Folder, Reading, Watch};
@@ -70,7 +70,7 @@ pub fn run(settings: Settings) -> Exit {
     };
     let mode = settings.config.mode();
     tracing::info!(node = &*settings.config.services().node_name, %mode, "started");
-    let sources = match start_sources(&settings, &sender) {
+    let sources = match start_sources(&settings, state::lock(&state).traffic(), &sender) {
         Ok(sources) => sources,
         Err(error) => {
             print::error(&*error);
@@ -99,6 +99,7 @@ pub fn run(settings: Settings) -> Exit {
 /// Starts the threads that read the folder and the API server. They end when the result is dropped.
 fn start_sources(
     settings: &Settings,
+    traffic: &Traffic,
     sender: &Sender<Message>,
 ) -> Result<(Option<Watch>, Option<Cluster>), Box<dyn Error>> {
     let mut watch = None;
@@ -114,7 +115,7 @@ fn start_sources(
     if let Some(options) = &settings.cluster {
         tracing::info!(access = %options.access, "a source is an API server");
         let sender = sender.clone();
-        cluster = Some(Cluster::start(options, move |update| {
+        cluster = Some(Cluster::start(options, traffic, move |update| {
             let _ = sender.send(Message::Cluster(update));
         })?);
     }
@@ -327,7 +328,10 @@ impl Agent {
                 tracing::error!("the thread that reads the API server ended");
                 return Some(Exit::Failure);
             }
-            Message::Cluster(update) => self.cluster.receive(update),
+            Message::Cluster(update) => {
+                self.show(&update);
+                self.cluster.receive(update);
+            }
             Message::Synced => self.announce("running"),
             Message::RunnerEnded => {
                 tracing::error!("the thread of the proxier ended");
@@ -383,6 +387,25 @@ impl Agent {
             changes.push(Change::synced(Kind::Node));
         }
         runner.change_all(FOLDER, changes);
+    }
+
+    /// Keeps for the servers which kinds cannot be read from the API server, and notifies the service manager of it.
+    fn show(&self, update: &Update) {
+        let mut state = state::lock(&self.state);
+        let is_changed = match update {
+            Update::Failed { kind, .. } => state.stale.on_failed(*kind, SystemTime::now()),
+            Update::Recovered(kind) => state.stale.on_recovered(*kind),
+            _ => false,
+        };
+        if is_changed && self.is_announced {
+            let running = if state.runner.is_some() {
+                "running"
+            } else {
+                "waiting"
+            };
+            let status = state.stale.describe();
+            service_manager::notify(&format!("STATUS={}", status.as_deref().unwrap_or(running)));
+        }
     }
 
     /// Notifies the service manager, once, that the agent runs, and of its state.

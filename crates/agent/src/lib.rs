@@ -26,6 +26,7 @@ pub mod print;
 mod report;
 pub mod service_manager;
 pub mod settings;
+mod stale;
 mod state;
 
 use std::ffi::OsString;

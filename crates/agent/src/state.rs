@@ -12,6 +12,9 @@ use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
 
+use crate::cluster::Traffic;
+use crate::stale::Stale;
+
 /// What the servers answer from.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -24,6 +27,9 @@ pub(crate) struct State {
     pub(crate) is_serving: bool,
     /// The health-check node ports by the address that is listened on.
     pub(crate) checks: BTreeMap<SocketAddr, HealthCheck>,
+    /// What cannot be read from the API server.
+    pub(crate) stale: Stale,
+    traffic: Traffic,
 }
 
 /// Access to the state. A thread that panicked leaves it valid, since each change of it is a single one.
@@ -35,13 +41,19 @@ impl State {
     /// # Errors
     /// None in practice, see [`Metrics::new`].
     pub(crate) fn new(config: &Config) -> Result<Self, prometheus::Error> {
+        let metrics = Metrics::new()?;
+        let traffic = Traffic::new()?;
+        traffic.register(metrics.registry())?;
+        let stale = Stale::new(metrics.registry())?;
         Ok(Self {
             sync_period: config.sync_period(),
             families: config.services().families.iter().copied().collect(),
-            metrics: Metrics::new()?,
+            metrics,
             runner: None,
             is_serving: false,
             checks: BTreeMap::new(),
+            stale,
+            traffic,
         })
     }
 
@@ -73,8 +85,17 @@ impl State {
         Some(service_health(check, self.health().is_healthy(Instant::now())))
     }
 
+    /// Counts requests to the API server.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     fn health(&self) -> Health {
-        self.status().health(self.sync_period)
+        let mut health = self.status().health(self.sync_period);
+        for (kind, since) in self.stale.iter() {
+            health.on_stale(kind, since);
+        }
+        health
     }
 
     fn status(&self) -> Status<AnyMode> {

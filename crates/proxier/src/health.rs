@@ -4,10 +4,11 @@
 //! Sources: `pkg/proxy/healthcheck` of
 //! [Kubernetes 1.36](https://github.com/kubernetes/kubernetes/tree/release-1.36/pkg/proxy/healthcheck).
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
-use kernlink_services::{Family, HealthCheck};
+use kernlink_services::{Family, HealthCheck, Kind};
 use serde::Serialize;
 
 /// An HTTP response.
@@ -30,6 +31,8 @@ pub struct Health {
     /// `None`: a change may wait for any time.
     limit: Option<Duration>,
     families: [FamilyHealth; 2],
+    /// The kinds of objects that cannot be read, with the time since when.
+    stale: BTreeMap<Kind, SystemTime>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +51,15 @@ impl Health {
         Self {
             limit: Some(sync_period.saturating_mul(2)).filter(|limit| !limit.is_zero()),
             families: [FamilyHealth::default(); 2],
+            stale: BTreeMap::new(),
         }
+    }
+
+    /// Objects of this kind cannot be read from their source since this time. The answers name it, in a field that kube-proxy does not have
+    /// (`staleSince`). Their status does not depend on it: the kernel forwards traffic as before, and if the API server is away, all nodes would
+    /// lose the traffic of load balancers at once.
+    pub fn on_stale(&mut self, kind: Kind, since: SystemTime) {
+        self.stale.insert(kind, since);
     }
 
     /// A change waits for a sync.
@@ -117,6 +128,11 @@ impl Health {
             node_eligible,
             healthy,
             status: last.is_some().then_some(status),
+            stale_since: self
+                .stale
+                .iter()
+                .map(|(kind, since)| (kind.to_string(), rfc3339(Some(*since))))
+                .collect(),
         };
         Response {
             status: if is_ok { 200 } else { 503 },
@@ -183,6 +199,8 @@ struct Body {
     healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    stale_since: BTreeMap<String, String>,
 }
 
 #[derive(Serialize)]
@@ -303,6 +321,22 @@ mod tests {
         );
         health.on_synced(Family::Ipv6, time("2026-11-21T08:45:01Z"));
         assert!(health.is_healthy(start + PERIOD * 3));
+    }
+
+    #[test]
+    fn objects_that_cannot_be_read_are_named_and_do_not_change_the_status() {
+        let (now, at) = (Instant::now(), time("2026-11-21T08:44:11.41811165Z"));
+        let mut health = synced();
+        health.on_stale(Kind::Service, time("2026-11-21T08:44:02Z"));
+        health.on_stale(Kind::Node, time("2026-11-21T08:44:03Z"));
+        let added = r#","staleSince":{"Node":"2026-11-21T08:44:03Z","Service":"2026-11-21T08:44:02Z"}}"#;
+        for (answer, without) in [
+            (health.healthz(now, at, true), HEALTHZ),
+            (health.livez(now, at), LIVEZ),
+        ] {
+            let expected = without.strip_suffix('}').unwrap().to_owned() + added;
+            assert_eq!((answer.status, answer.body), (200, expected));
+        }
     }
 
     #[test]

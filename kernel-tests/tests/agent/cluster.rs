@@ -4,12 +4,15 @@ use std::fs;
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
-use kernlink_kernel_tests::{requires, tools};
+use kernlink_kernel_tests::{requires, tools, wait};
 use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
-use crate::support::{Agent, Manifests, api_command, ask, service, text, wait_for_answer, wait_until_gone};
+use crate::service_manager::{SOCKET, ServiceManager};
+use crate::support::{
+    Agent, Manifests, api_command, ask, get, service, text, wait_for_answer, wait_until_gone,
+};
 
 const ADDRESS: &str = "127.0.0.1:6443";
 
@@ -37,6 +40,33 @@ fn lists(requests: &[String]) -> usize {
     requests.iter().filter(is_list).count()
 }
 
+/// Waits until health and metrics name all kinds as those that cannot be read, or none. The node keeps the traffic of load balancers.
+fn wait_until_stale(is_stale: bool) {
+    wait::until(|| {
+        let [healthz, livez] = ["/healthz", "/livez"].map(|path| get("127.0.0.1:10256", path).unwrap());
+        assert!(
+            healthz.starts_with("HTTP/1.1 200") && livez.starts_with("HTTP/1.1 200"),
+            "{healthz}{livez}"
+        );
+        let page = get("127.0.0.1:10249", "/metrics").unwrap();
+        for kind in ["EndpointSlice", "Node", "Service"] {
+            for answer in [&healthz, &livez] {
+                let (_, stale) = answer.split_once("\"staleSince\":").unwrap_or_default();
+                if stale.contains(&format!("\"{kind}\":\"20")) != is_stale {
+                    return Err(answer.clone());
+                }
+            }
+            let fresh = format!("\nkernlink_api_server_stale_since_seconds{{kind=\"{kind}\"}} 0\n");
+            if page.contains(&fresh) == is_stale {
+                return Err(page);
+            }
+            let received = format!("\nkernlink_api_server_received_bytes_total{{kind=\"{kind}\"}} ");
+            assert!(page.contains(&received), "{page}");
+        }
+        Ok(())
+    });
+}
+
 /// An agent follows an API server through everything that interrupts it. One connection lasts the whole time.
 fn follow(has_streamed_lists: bool) {
     requires!(Feature::Iptables);
@@ -47,7 +77,12 @@ fn follow(has_streamed_lists: bool) {
     network.node.run(|| {
         let mut server = ApiServer::start(ADDRESS, has_streamed_lists);
         files.replace("kubeconfig", &server.kubeconfig("secret"));
-        let start = || Agent::spawn(api_command(&kubeconfig, &[]));
+        let manager = ServiceManager::start();
+        let start = || {
+            let mut command = api_command(&kubeconfig, &[]);
+            command.env("NOTIFY_SOCKET", SOCKET);
+            Agent::spawn(command)
+        };
 
         // The agent waits for the Node, and for its address. Several pages of objects.
         for (name, pod) in [("a", 0), ("b", 1), ("c", 0), ("d", 1), ("e", 0)] {
@@ -111,10 +146,22 @@ fn follow(has_streamed_lists: bool) {
         server.stop();
         agent.wait_for("cannot be read from the API server", 6);
         assert_eq!(ask(&network.client, "10.96.0.98").unwrap(), "pod0");
+        wait_until_stale(true);
+        for code in ["200", "<error>"] {
+            let requests =
+                format!("\nrest_client_requests_total{{code=\"{code}\",host=\"{ADDRESS}\",method=\"GET\"}} ");
+            wait::until(|| match get("127.0.0.1:10249", "/metrics")? {
+                page if page.contains(&requests) => Ok(()),
+                page => Err(page),
+            });
+        }
+        manager.wait_for("STATUS=objects cannot be read from the API server: Service, EndpointSlice, Node; the kernel keeps what was read before");
         delete(&server, "b");
         server.resume();
         wait_until_gone("b");
         agent.wait_for("read from the API server again", 6);
+        wait_until_stale(false);
+        manager.wait_for("STATUS=running");
 
         // The server forgets the version: the list is read again, and what vanished is deleted.
         server.stop();
@@ -142,7 +189,7 @@ fn follow(has_streamed_lists: bool) {
         agent.wait_for("nothing is synced: ", 1);
         assert_eq!(ask(&network.client, "10.96.0.103").unwrap(), "pod0");
         assert!(
-            crate::support::get("127.0.0.1:10256", "/healthz")
+            get("127.0.0.1:10256", "/healthz")
                 .unwrap()
                 .starts_with("HTTP/1.1 200")
         );

@@ -10,6 +10,7 @@ mod api_objects;
 mod api_server;
 mod cluster;
 mod iptables_mode;
+mod service_manager;
 mod support;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! Requests to the API server.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -12,11 +12,13 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kernlink_kubernetes::watch::{Status, read_status};
+use kernlink_services::Kind;
 use kube::Client;
 use kube::client::{Body, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
 use super::access::{Access, describe, describe_chain};
+use super::traffic::Traffic;
 
 /// The longest time until the headers of an answer, and between two parts of a list.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,32 +58,46 @@ impl fmt::Display for Failure {
 pub(super) struct Connection {
     access: Access,
     client: Mutex<Slot>,
+    traffic: Traffic,
 }
 
 #[derive(Default)]
 struct Slot {
-    client: Option<Client>,
+    client: Option<Numbered>,
     /// The number of clients that were built.
     built: u64,
 }
 
+#[derive(Clone)]
+struct Numbered {
+    client: Client,
+    number: u64,
+    /// The host and port of the server.
+    host: Arc<str>,
+}
+
 impl Connection {
-    pub(super) fn new(access: Access) -> Self {
+    pub(super) fn new(access: Access, traffic: Traffic) -> Self {
         Self {
             access,
             client: Mutex::default(),
+            traffic,
         }
     }
 
     /// Sends a GET request for a path with a query.
     pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Failure> {
-        let (client, number) = self.client().await?;
+        let Numbered { client, number, host } = self.client().await?;
         let request = Request::get(path)
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
             .body(Body::empty())
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
-        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await {
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await;
+        let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
+        let code = code.map(|answer| answer.status().as_u16());
+        self.traffic.on_request("GET", &host, code);
+        let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 self.discard(number);
@@ -103,26 +119,39 @@ impl Connection {
         Err(Failure::Status(read_status(code.as_u16(), &body)))
     }
 
-    /// Sends a GET request and reads the answer.
-    pub(super) async fn read(&self, path: &str) -> Result<Bytes, Failure> {
-        read(self.get(path).await?.into_body()).await
+    /// Sends a GET request for objects of a kind, and reads the answer.
+    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<Bytes, Failure> {
+        let body = read(self.get(path).await?.into_body()).await?;
+        self.on_received(kind, body.len());
+        Ok(body)
     }
 
-    /// The client, and its number.
-    async fn client(&self) -> Result<(Client, u64), Failure> {
+    /// Counts bytes of an answer to [`get`](Self::get).
+    pub(super) fn on_received(&self, kind: Kind, bytes: usize) {
+        self.traffic.on_received(kind, bytes);
+    }
+
+    async fn client(&self) -> Result<Numbered, Failure> {
         {
             let slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(client) = &slot.client {
-                return Ok((client.clone(), slot.built));
+                return Ok(client.clone());
             }
         }
         let config = self.access.read().await.map_err(Failure::NoAnswer)?;
+        let host = config
+            .cluster_url
+            .authority()
+            .map_or("", |authority| authority.as_str());
+        let host = Arc::from(host);
         let client = build(config).map_err(|error| Failure::NoAnswer(describe(&error)))?;
         // Another task may have built one meanwhile; either is as good.
         let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         slot.built += 1;
+        let number = slot.built;
+        let client = Numbered { client, number, host };
         slot.client = Some(client.clone());
-        Ok((client, slot.built))
+        Ok(client)
     }
 
     /// Builds another client for the next request, unless that happened already.

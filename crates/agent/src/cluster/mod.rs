@@ -21,6 +21,7 @@ mod node_gate;
 mod read;
 mod reflector;
 mod resource;
+mod traffic;
 
 use std::io;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use self::node_gate::NodeGate;
 pub use self::read::read;
 use self::reflector::Reflector;
 use self::resource::Resource;
+pub use self::traffic::Traffic;
 
 /// What is read, and from where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,15 +91,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the thread, and calls `on_update` with what it receives.
+    /// Starts the thread, and calls `on_update` with what it receives. Requests are counted in `traffic`.
     ///
     /// # Errors
     /// If the system has no resources for the thread. A server that does not answer is not an error here.
-    pub fn start(options: &Options, on_update: impl Fn(Update) + Send + Sync + 'static) -> io::Result<Self> {
+    pub fn start(
+        options: &Options,
+        traffic: &Traffic,
+        on_update: impl Fn(Update) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, mut stopped) = watch::channel(());
         let on_update: OnUpdate = Arc::new(on_update);
-        let connection = Arc::new(Connection::new(options.access.clone()));
+        let connection = Arc::new(Connection::new(options.access.clone(), traffic.clone()));
         let node = if options.has_all_nodes {
             Resource::nodes()
         } else {

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 
 use kernlink_services::{Change, Kind};
 
-use super::{Cluster, Options, Update};
+use super::{Cluster, Options, Traffic, Update};
 
 /// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`.
 ///
@@ -12,7 +12,8 @@ use super::{Cluster, Options, Update};
 /// The first reason why a list cannot be read.
 pub fn read(options: &Options, mut on_problem: impl FnMut(String)) -> Result<Vec<Change>, String> {
     let (sender, updates) = mpsc::channel();
-    let cluster = Cluster::start(options, move |update| {
+    let traffic = Traffic::new().map_err(|error| error.to_string())?;
+    let cluster = Cluster::start(options, &traffic, move |update| {
         // It fails only after the last list was received.
         let _ = sender.send(update);
     });

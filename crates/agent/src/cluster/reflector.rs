@@ -155,7 +155,7 @@ impl Reflector {
         let mut path = self.resource.page("");
         let mut is_first = true;
         let version = loop {
-            let body = match self.connection.read(&path).await {
+            let body = match self.connection.read(self.resource.kind, &path).await {
                 Ok(body) => body,
                 Err(Failure::Status(status)) if status.needs_list() && !is_first => {
                     list = List::default();
@@ -214,6 +214,7 @@ impl Reflector {
                     )),
                 };
             };
+            self.connection.on_received(self.resource.kind, part.len());
             lines.push(&part);
             let mut changes = Vec::new();
             let result = self.read_lines(&mut lines, &mut list, &mut changes);
