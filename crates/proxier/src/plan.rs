@@ -269,15 +269,16 @@ impl<'a, M: DataPath> PlanBuilder<'a, M> {
             }
         }
         let mut any = Vec::with_capacity(needs.any.len());
-        let mut waits = None;
+        let mut waits = Vec::new();
         for need in needs.any {
             match need {
                 Need::Step(BuilderStep(index)) => any.push(StepId(index)),
-                Need::Waiting(on) => waits = Some(on),
+                Need::Waiting(on) => waits.push(on),
             }
         }
-        if let Some(on) = waits.filter(|_| any.is_empty()) {
-            self.waiting.push((on, key.clone()));
+        if any.is_empty() && !waits.is_empty() {
+            // The first of them that is done is enough.
+            self.waiting.extend(waits.into_iter().map(|on| (on, key.clone())));
             return Need::Waiting(key);
         }
         let step = Step {

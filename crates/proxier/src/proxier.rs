@@ -410,10 +410,16 @@ impl<M: DataPath> Proxier<M> {
         // Before dependents are recorded: a key that fell due and now waits for another one has no dependents itself.
         self.retries.drop_due();
         for (step, outcome) in steps.iter().zip(report.outcomes()) {
-            if let Outcome::Skipped { dependency } = outcome
-                && let Some(root) = steps.get(report.root(*dependency).index())
-            {
-                self.retries.depend(&root.key, step.key.clone());
+            let Outcome::Skipped { dependency } = outcome else {
+                continue;
+            };
+            // Of several, the first one that is done is enough.
+            let is_any = step.needs_any.contains(dependency);
+            let others = step.needs_any.iter().filter(|need| is_any && *need != dependency);
+            for need in others.chain([dependency]) {
+                if let Some(root) = steps.get(report.root(*need).index()) {
+                    self.retries.depend(&root.key, step.key.clone());
+                }
             }
         }
         for (on, dependent) in waiting {

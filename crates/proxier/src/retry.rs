@@ -133,14 +133,19 @@ impl<K: Clone + Hash + Ord, O: PartialEq> Retries<K, O> {
             record.dependents.insert(dependent);
             return;
         }
-        let skipped = self
-            .records
-            .iter()
-            .find(|(_, record)| record.dependents.contains(on));
-        let skipped = skipped.map(|(key, _)| key.clone());
+        let mut has_record = false;
+        for record in self.records.values_mut() {
+            if record.dependents.contains(on) {
+                record.dependents.insert(dependent.clone());
+                has_record = true;
+            }
+        }
+        if has_record {
+            return;
+        }
         // No record has the key `on`: the dependent is planned with the next key that falls due.
-        let with = skipped.or_else(|| self.queue.first().map(|(_, key)| key.clone()));
-        if let Some(record) = with.and_then(|key| self.records.get_mut(&key)) {
+        let next = self.queue.first().map(|(_, key)| key.clone());
+        if let Some(record) = next.and_then(|key| self.records.get_mut(&key)) {
             record.dependents.insert(dependent);
         }
     }

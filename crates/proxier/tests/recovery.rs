@@ -19,7 +19,7 @@ use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_ipvs::{Operation as IpvsOperation, RealServer, RealServerKey, Scheduler, VirtualServer};
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::{Operation, Proxier, SetId};
-use kernlink_services::{Family, ObjectName, Port, TrafficPolicy};
+use kernlink_services::{Family, ObjectName, Port, Service, SessionAffinity, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -78,6 +78,42 @@ fn an_address_is_bound_for_any_of_its_virtual_servers_that_exists() {
     faults.refuse("-A -t 10.96.0.1:443");
     let synced = proxier.sync(now + LATER).unwrap();
     assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.1/32"], "{synced}");
+}
+
+#[test]
+fn an_address_that_waits_for_several_virtual_servers_is_bound_with_the_first_one_that_is_added() {
+    let at_external_ip = |(name, cluster_ip, port): (&str, &str, u16)| {
+        let mut service = Service::new(ObjectName::new("ns", name))
+            .with_cluster_ip(cluster_ip)
+            .with_port(Port::new("port", port));
+        service.external_ips = vec!["203.0.113.1".to_owned()];
+        service
+    };
+    let services = [("web", "10.96.0.2", 80), ("dns", "10.96.0.3", 81)];
+    for added in services {
+        let (kernel, faults) = Faults::of_kernel(kernel());
+        faults.refuse("-A -t 203.0.113.1");
+        let mut proxier = proxier(ipv4_config(), kernel);
+        let now = Instant::now();
+        for service in services {
+            upsert(&mut proxier, at_external_ip(service));
+        }
+        assert_eq!(proxier.sync(now).unwrap().counts().failed, 2);
+        // The step was skipped; now it is left out of the plan. No retry is due.
+        proxier.resync();
+        assert!(proxier.sync(now).unwrap().plan.is_empty());
+        faults.end();
+        let mut changed = at_external_ip(added);
+        changed.session_affinity = SessionAffinity::ClientIp(Duration::from_secs(60));
+        upsert(&mut proxier, changed);
+        let synced = proxier.sync(now).unwrap();
+        let bound = bound(proxier.kernel_mut());
+        assert!(
+            bound.contains(&"203.0.113.1/32".to_owned()),
+            "{added:?}: {}",
+            synced.plan
+        );
+    }
 }
 
 #[test]
