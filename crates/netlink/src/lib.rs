@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod accounting;
 mod attributes;
 mod batch;
 mod connection;

@@ -9,6 +9,8 @@ pub const NFNL_SUBSYS_CTNETLINK: u8 = 1;
 pub const NFNL_SUBSYS_CTNETLINK_EXP: u8 = 2;
 /// ipset (`NFNL_SUBSYS_IPSET`).
 pub const NFNL_SUBSYS_IPSET: u8 = 6;
+/// Accounting objects (`NFNL_SUBSYS_ACCT`).
+pub const NFNL_SUBSYS_ACCT: u8 = 7;
 /// nf_tables (`NFNL_SUBSYS_NFTABLES`).
 pub const NFNL_SUBSYS_NFTABLES: u8 = 10;
 /// Length of the header in bytes.
