@@ -14,4 +14,5 @@ pub mod netns;
 pub mod programs;
 pub mod tools;
 pub mod traffic;
+pub mod udp_clients;
 pub mod wait;

@@ -41,6 +41,8 @@ fn owned_lines(text: &str, family: Family) -> BTreeSet<String> {
             lines.insert(format!("{table} {name}"));
             for (position, rule) in chain.rules().enumerate() {
                 let text = rule.normal_form(family).render(Style::SAVE);
+                // The tools print two spaces before the name of an accounting object.
+                let text = text.replace("  ", " ");
                 if text.contains("of the kubelet") {
                     continue;
                 }

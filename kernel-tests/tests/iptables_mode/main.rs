@@ -12,4 +12,5 @@ mod handover;
 mod oracle;
 mod packets;
 mod support;
+mod udp;
 mod watch;

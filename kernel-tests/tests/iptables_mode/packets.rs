@@ -394,3 +394,52 @@ fn foreign_rules_stay_and_a_flush_by_another_program_is_repaired() {
         }
     });
 }
+
+#[test]
+fn a_terminating_endpoint_keeps_its_connections_and_gets_no_new_ones() {
+    requires!(Feature::Iptables);
+    for_each_variant(2, |variant, network| {
+        let web = |slices: String| service("web", 1, "type: ClusterIP", NO_PORTS, &[]) + &slices;
+        let mut proxier = proxier(variant, &web(slices("web", &[(0, "node-a")])));
+        sync(&mut proxier);
+        let [v4, v6] = cluster_ips(1).map(|address| SocketAddr::new(address, 80));
+        let mut connections =
+            [v4, v6].map(|target| Connection::open(&network.client, Protocol::Tcp, target).unwrap());
+        let terminating = "nodeName: node-a, conditions: {ready: false, serving: true, terminating: true}";
+        let both = slices("web", &[(0, "leaving"), (1, "node-a")]).replace("nodeName: leaving", terminating);
+        for manifests in [web(both), web(slices("web", &[(1, "node-a")]))] {
+            replace_objects(&mut proxier, &manifests);
+            sync(&mut proxier);
+            for connection in &mut connections {
+                assert_eq!(connection.ask().unwrap().server, "pod0");
+            }
+            for target in [v4, v6] {
+                ask_many(&network.client, Protocol::Tcp, target, 10).assert_balanced(&["pod1"], 10);
+            }
+        }
+    });
+}
+
+#[test]
+fn packets_are_counted_by_accounting_objects() {
+    requires!(Feature::Iptables);
+    for_each_variant(1, |variant, network| {
+        let ports = [", nodePort: 30080", ", nodePort: 30053"];
+        let manifests = service("web", 1, "type: NodePort", ports, &[]) + &slices("web", &[(0, "node-a")]);
+        let mut proxier = proxier(variant, &manifests);
+        sync(&mut proxier);
+        let mut counted = |name: &str| {
+            let accounting = &mut proxier.kernel_mut().accounting;
+            accounting
+                .packets(name)
+                .unwrap()
+                .unwrap_or_else(|| panic!("{name}"))
+        };
+        assert_eq!(counted("ct_state_invalid_dropped_pkts"), 0);
+        assert_eq!(counted("localhost_nps_accepted_pkts"), 0);
+        let loopback = SocketAddr::new("127.0.0.1".parse().unwrap(), 30080);
+        ask_many(&network.node, Protocol::Tcp, loopback, 5).assert_balanced(&["pod0"], 0);
+        // The first packet of each connection.
+        assert_eq!(counted("localhost_nps_accepted_pkts"), 5);
+    });
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Client, Variant};
+use kernlink_kernel_tests::netns::Entered;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_kubernetes::manifest;
@@ -164,6 +165,19 @@ pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     synced
 }
 
+/// Enters the node of a network.
+pub(crate) fn on_node_of(network: &Network) -> Entered {
+    let on_node = network.node.enter();
+    // As on every node: cluster IPs are routed somewhere until rules translate or reject them.
+    for gateway in [
+        IpAddr::from(Network::client_ipv4()),
+        Network::client_ipv6().into(),
+    ] {
+        tools::ip(&["route", "add", "default", "via", &gateway.to_string()]);
+    }
+    on_node
+}
+
 /// Runs a test for each variant of the tools, on the node of a new network of pods that all serve [`PORTS`].
 pub(crate) fn for_each_variant(pods: u8, test: impl Fn(Variant, &Network)) {
     for variant in [Variant::Legacy, Variant::Nft] {
@@ -171,14 +185,7 @@ pub(crate) fn for_each_variant(pods: u8, test: impl Fn(Variant, &Network)) {
         let network = Network::new(pods);
         let mut servers: Vec<Server> = network.serve(Protocol::Tcp, 8080);
         servers.extend(network.serve(Protocol::Udp, 5353));
-        let _on_node = network.node.enter();
-        // As on every node: cluster IPs are routed somewhere until rules translate or reject them.
-        for gateway in [
-            IpAddr::from(Network::client_ipv4()),
-            Network::client_ipv6().into(),
-        ] {
-            tools::ip(&["route", "add", "default", "via", &gateway.to_string()]);
-        }
+        let _on_node = on_node_of(&network);
         test(variant, &network);
     }
 }

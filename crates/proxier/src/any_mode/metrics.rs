@@ -11,4 +11,12 @@ impl Collect for Totals {
             Totals::Iptables(totals) => totals.collect(families, page),
         }
     }
+
+    fn distinguishes_full_syncs(&self) -> bool {
+        match self {
+            Totals::None => false,
+            Totals::Ipvs(totals) => totals.distinguishes_full_syncs(),
+            Totals::Iptables(totals) => totals.distinguishes_full_syncs(),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 
 use kernlink_iptables_restore::matches::{AddressType, ConntrackMatch, ConntrackState, ConntrackStates};
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
-use kernlink_iptables_restore::{Argument, ChainName, Condition, Match, Network, Rule, Table, Target};
+use kernlink_iptables_restore::{ChainName, Condition, Match, Network, Rule, Table, Target};
 use kernlink_services::{Family, NodeFacts};
 
 use super::config::Config;
@@ -202,7 +202,7 @@ pub(super) fn static_rules(
     }
 }
 
-/// The accounting objects of nfacct that exist, which rules may name.
+/// The accounting objects of nfacct that rules may name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// `ct_state_invalid_dropped_pkts`: packets that conntrack considers invalid.
@@ -212,11 +212,19 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Both objects exist.
+    /// Both objects.
     pub const ALL: Counters = Counters {
         invalid_dropped: true,
         loopback_accepted: true,
     };
+
+    /// Each object by name, and whether rules may name it.
+    pub(super) fn by_name(self) -> [(&'static str, bool); 2] {
+        [
+            (INVALID_DROPPED, self.invalid_dropped),
+            (LOOPBACK_ACCEPTED, self.loopback_accepted),
+        ]
+    }
 }
 
 pub(super) const INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
@@ -296,9 +304,14 @@ fn node_port_rules(config: &Config, family: Family, node: &NodeFacts) -> Vec<Rul
         .collect()
 }
 
-/// `-m nfacct --nfacct-name name`.
+/// `-m nfacct --nfacct-name name`, with the two spaces with which the tools print it.
 pub(super) fn nfacct(name: &str) -> Match {
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
-    let argument = |text: &str| Argument::new(text).expect("an argument without a line feed");
-    Match::Verbatim(["-m", "nfacct", "--nfacct-name", name].map(argument).to_vec())
+    let rule: Rule = format!("-m nfacct --nfacct-name  {name}")
+        .parse()
+        .expect("a rule with a match");
+    rule.matches
+        .into_iter()
+        .next()
+        .unwrap_or(Match::Verbatim(Vec::new()))
 }

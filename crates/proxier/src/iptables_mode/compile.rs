@@ -26,6 +26,10 @@ pub(super) struct Compiled {
     pub(super) chains: Vec<(ChainName, PortChain)>,
     /// Its rules in chains that all service ports share, in kube-proxy's order.
     pub(super) rules: Vec<(FixedChain, Rule)>,
+    /// Whether internal traffic is dropped because no endpoint is on this node.
+    pub(super) lacks_local_internal: bool,
+    /// The same for external traffic.
+    pub(super) lacks_local_external: bool,
 }
 
 /// What the chains depend on in addition to the service port.
@@ -120,12 +124,14 @@ impl Compiler<'_> {
         let mut internal_chain = None;
         if let Some(frontend) = cluster_ip {
             let service = self.service(frontend.policy);
+            self.compiled.lacks_local_internal = matches!(service, Service::Dropped);
             self.capture_cluster_ip(frontend, &service);
             if let Service::Forwarded(chain) = service {
                 internal_chain = Some((chain, *frontend));
             }
         }
         if let Some(policy) = external_policy {
+            self.compiled.lacks_local_external = matches!(self.service(policy), Service::Dropped);
             self.capture_external(frontends, policy, node_port);
         }
         if let Some(check) = &self.port.health_check {

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_iptables_restore::{Edit, Iptables, Refused, Restore, Table, Variant};
 use kernlink_services::Family;
 
+use super::accounting::{Accounting, KernelAccounting};
 use super::error::Error;
 use super::operation::{EnsureChain, Operation, Write};
-use crate::netfilter::{KernelSysctls, Sysctls};
+use crate::netfilter::{KernelConntrack, KernelSysctls, Sysctls};
 
 /// The maximum number of edits that are passed to one `iptables-restore`, unless one Service alone needs more. Legacy tools read and write
 /// the whole table each time, so few large inputs are fastest.
@@ -23,6 +25,10 @@ pub struct Kernel {
     pub rules: Box<dyn Iptables>,
     /// The addresses of the node; nothing else is read, and nothing is changed.
     pub links: Box<dyn DummyLinks>,
+    /// Tracked flows.
+    pub conntrack: Box<dyn Conntrack>,
+    /// Accounting objects.
+    pub accounting: Box<dyn Accounting>,
     /// Sysctls.
     pub sysctls: Box<dyn Sysctls>,
 }
@@ -37,6 +43,8 @@ impl Kernel {
         Ok(Self {
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open()?),
+            conntrack: Box::new(KernelConntrack::open()?),
+            accounting: Box::new(KernelAccounting::open()?),
             sysctls: Box::new(KernelSysctls::open()?),
         })
     }
@@ -48,6 +56,8 @@ impl Kernel {
         Self {
             rules: Box::new(kernlink_iptables_restore::Fake::new()),
             links: Box::new(kernlink_dummylink::Fake::new()),
+            conntrack: Box::new(kernlink_conntrack::Fake::new()),
+            accounting: Box::new(super::accounting::FakeAccounting::default()),
             sysctls: Box::new(crate::netfilter::FakeSysctls::default()),
         }
     }
@@ -87,6 +97,12 @@ impl Kernel {
                     let outcome = self.rules.execute(std::slice::from_ref(&**operation)).pop();
                     outcomes
                         .push(outcome.map_or(Err(Error::OutcomeMissing), |done| done.map_err(Into::into)));
+                }
+                (Operation::EnsureAccounting(name), _) => {
+                    outcomes.push(self.accounting.ensure(name).map_err(Into::into));
+                }
+                (Operation::Flows(flows), _) => {
+                    outcomes.push(flows.execute(&mut *self.conntrack).map_err(Into::into));
                 }
                 (Operation::EnsureChain(ensure), _) => outcomes.push(self.ensure_chain(ensure)),
                 (Operation::Write(_), None) => {}

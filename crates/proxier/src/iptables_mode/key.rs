@@ -26,6 +26,10 @@ pub enum Key {
     /// A chain that no Service needs any more. It is emptied with its Service or the [`Leftovers`](Key::Leftovers), and deleted by itself: the
     /// kernel refuses that while a foreign rule jumps to it.
     Chain(Family, ChainName),
+    /// An accounting object, by name.
+    Accounting(Box<str>),
+    /// The stale UDP flows of a family.
+    Flows(Family),
     /// The addresses of the node.
     NodeAddresses,
 }
@@ -33,13 +37,14 @@ pub enum Key {
 impl Key {
     pub(super) fn family(&self) -> Option<Family> {
         match self {
-            Key::Sysctl(_) | Key::NodeAddresses => None,
+            Key::Sysctl(_) | Key::Accounting(_) | Key::NodeAddresses => None,
             Key::Fixed(family)
             | Key::Jump(family, _)
             | Key::Firewall(family)
             | Key::Service(family, _)
             | Key::Leftovers(family)
-            | Key::Chain(family, _) => Some(*family),
+            | Key::Chain(family, _)
+            | Key::Flows(family) => Some(*family),
         }
     }
 }
@@ -54,6 +59,8 @@ impl Key {
             Key::Firewall(_) => ("firewall", true),
             Key::Leftovers(_) => ("leftovers", false),
             Key::Chain(..) => ("former_chain", false),
+            Key::Accounting(_) => ("accounting_object", false),
+            Key::Flows(_) => ("flows", false),
             Key::NodeAddresses => ("node_addresses", false),
         };
         Class {
@@ -74,6 +81,8 @@ impl fmt::Display for Key {
             Key::Firewall(family) => write!(f, "{family} rule of KUBE-FIREWALL"),
             Key::Leftovers(family) => write!(f, "{family} rules of former Services"),
             Key::Chain(family, name) => write!(f, "{family} chain {name}"),
+            Key::Accounting(name) => write!(f, "accounting object {name}"),
+            Key::Flows(family) => write!(f, "stale {family} UDP flows"),
             Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }

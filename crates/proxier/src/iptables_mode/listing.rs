@@ -191,6 +191,8 @@ fn kube_proxy_text(rule: &Rule) -> String {
                     _ => push(&format!("-m recent --name {name} --set")),
                 }
             }
+            // The tools print two spaces before a name.
+            Match::Verbatim(_) => push(&text.replace("  ", " ")),
             _ => push(&text),
         }
     }

@@ -1,11 +1,13 @@
 //! iptables mode: compiles arbitrated frontends to chains, equal to those of kube-proxy's iptables mode.
 
+pub mod accounting;
 pub mod chains;
 pub mod cleanup;
 mod compile;
 pub mod config;
 pub mod error;
 mod events;
+mod flows;
 mod former;
 pub mod kernel;
 pub mod key;
@@ -20,6 +22,7 @@ mod observed;
 pub mod operation;
 pub mod order;
 mod plan;
+mod plan_flows;
 mod port_chain;
 mod recheck;
 mod state;
@@ -147,15 +150,7 @@ impl DataPath for IptablesMode {
     }
 
     fn is_outcome_unknown(error: &Error) -> bool {
-        match error {
-            // Which tables were written is not known.
-            Error::Rules(kernlink_iptables_restore::Error::Refused { refused, .. }) => {
-                matches!(**refused, kernlink_iptables_restore::Refused::Whole(_))
-            }
-            Error::PartlyWritten(_) | Error::OutcomeMissing => true,
-            Error::Rules(error) => error.is_outcome_unknown(),
-            Error::Addresses(_) | Error::Sysctl(_) => false,
-        }
+        error.is_outcome_unknown()
     }
 
     fn record(state: &mut State, operation: &Operation) {
@@ -163,7 +158,7 @@ impl DataPath for IptablesMode {
     }
 
     fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
-        state.record_failure(operation, Self::is_outcome_unknown(error));
+        state.record_failure(operation, error);
     }
 
     fn clear_dirty(state: &mut State) {

@@ -7,7 +7,8 @@ use kernlink_dummylink::Selection;
 use kernlink_iptables_restore::{Iptables, Save, Table};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
-use super::chains::{Counters, jumps};
+use super::accounting;
+use super::chains::jumps;
 use super::error::Error;
 use super::former::IPVS_LINK;
 use super::kernel::Kernel;
@@ -15,6 +16,7 @@ use super::key::Key;
 use super::observed::{Observed, is_port_chain};
 use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
+use crate::netfilter::flows::{Reading, read_flows};
 use crate::netfilter::{
     CONNTRACK_BUCKETS, SysctlError, processors, read_tables, unreadable_rules, unreadable_tables,
 };
@@ -44,12 +46,14 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
 /// Tables that cannot be read affect their family only: its chains are written without knowing what else the tables contain. A sysctl
 /// that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    state.set_full();
     observe_addresses(state, kernel)?;
-    state.set_counters(Counters::default());
     let mut events = observe_sysctls(state, kernel);
+    events.extend(observe_accounting(state, kernel));
     for family in state.managed.clone() {
         events.extend(observe_rules(state, kernel, family));
     }
+    events.extend(observe_flows(state, kernel));
     state.events.replace(&events);
     Ok(events)
 }
@@ -62,6 +66,8 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         match key {
             Key::Sysctl(name) => observe_sysctl(state, kernel, name),
             Key::NodeAddresses => observe_addresses(state, kernel)?,
+            // A pass is repeated as it was, and an object is created unless it exists.
+            Key::Flows(_) | Key::Accounting(_) => {}
             _ if state.is_refused(key) => {}
             _ => {
                 if let Some(family) = key.family() {
@@ -80,6 +86,19 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         state.events.add(events);
     }
     Ok(())
+}
+
+/// Reads the UDP flows, at the first listing of this process: an earlier process may have ended between a change and the deletion of the
+/// flows that it made stale. If they cannot be read, the next listing tries again.
+fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+    if state.flows.reading == Reading::Done {
+        return None;
+    }
+    // Which of them are to frontends is known after the Services were compiled.
+    let read = read_flows(&mut *kernel.conntrack, |_| true);
+    let (reading, event) = Reading::after(read.map(|observed| state.flows.observed = observed));
+    state.flows.reading = reading;
+    event
 }
 
 /// Reads the addresses of the node's interfaces.
@@ -107,6 +126,20 @@ pub(super) fn observe_sysctl(state: &mut State, kernel: &mut Kernel, name: &str)
             state.events.add([unreadable_sysctl(&error)]);
         }
     }
+}
+
+/// Reads which accounting objects exist or can be created. Returns an event if that failed although the kernel has such objects.
+fn observe_accounting(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+    let config = state.config();
+    let families = &config.services.families;
+    let serves_loopback = config.serves_loopback_node_ports() && families.contains(&Family::Ipv4);
+    let found = accounting::find(&mut *kernel.accounting, serves_loopback);
+    state.observe_accounting(found.available, found.existing);
+    let error = found.error?;
+    Some(Event::host(
+        "AccountingUnavailable",
+        ErrorChain(&error).to_string(),
+    ))
 }
 
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {

@@ -10,7 +10,7 @@ use kernlink_services::Family;
 use super::chains::FixedChain;
 use super::key::Key;
 use super::state::Fingerprint;
-use crate::netfilter::Sysctl;
+use crate::netfilter::{DeleteFlows, Sysctl};
 
 /// A change of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,10 @@ pub enum Operation {
     },
     /// Creates a chain of a table that cannot be read, and adds rules to it.
     EnsureChain(Box<EnsureChain>),
+    /// Creates an accounting object unless it exists.
+    EnsureAccounting(Box<str>),
+    /// Deletes stale UDP flows.
+    Flows(DeleteFlows),
 }
 
 /// Creates a chain unless it exists, and adds the rules that it lacks. Its other rules stay.
@@ -106,6 +110,12 @@ impl From<Sysctl> for Operation {
     }
 }
 
+impl From<DeleteFlows> for Operation {
+    fn from(flows: DeleteFlows) -> Self {
+        Operation::Flows(flows)
+    }
+}
+
 impl From<Write> for Operation {
     fn from(write: Write) -> Self {
         Operation::Write(Box::new(write))
@@ -119,6 +129,8 @@ impl fmt::Display for Operation {
             Operation::Sysctl(sysctl) => write!(f, "sysctl -w {}={}", sysctl.name, sysctl.value),
             Operation::Write(write) => RulesOperation::Restore(write.restore.clone()).fmt(f),
             Operation::EnsureJump { operation, .. } => operation.fmt(f),
+            Operation::EnsureAccounting(name) => write!(f, "nfacct add {name}"),
+            Operation::Flows(flows) => flows.fmt(f),
             Operation::EnsureChain(ensure) => {
                 RulesOperation::Restore(ensure.creation()).fmt(f)?;
                 for addition in ensure.additions() {

@@ -11,6 +11,8 @@ use std::fmt;
 pub enum Phase {
     /// Sysctls.
     Sysctls,
+    /// Accounting objects, which must exist before rules name them.
+    Accounting,
     /// The fixed chains and the jumps to them. Rules of Services are added to these chains and jump to `KUBE-MARK-MASQ`, which must
     /// exist.
     Fixed,
@@ -21,16 +23,20 @@ pub enum Phase {
     Services,
     /// Chains and rules of former Services, removed last: a chain of a present Service that was written before may still jump to them.
     Leftovers,
+    /// Stale UDP flows, after the rules by which the next packet begins a new flow.
+    DeleteFlows,
 }
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Phase::Sysctls => "sysctls",
+            Phase::Accounting => "accounting objects",
             Phase::Fixed => "fixed chains",
             Phase::RouteLocalnet => "routing of loopback addresses",
             Phase::Services => "Services",
             Phase::Leftovers => "former Services",
+            Phase::DeleteFlows => "stale UDP flows",
         })
     }
 }

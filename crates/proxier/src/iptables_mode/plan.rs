@@ -13,6 +13,7 @@ use super::key::Key;
 use super::observed::{ObservedChain, counts, fingerprint};
 use super::operation::{Effects, EnsureChain, Operation, Write};
 use super::order::Phase;
+use super::plan_flows::{Written, plan_flows};
 use super::state::{Fingerprint, RuleKey, State, rule_text};
 use super::sysctls::ROUTE_LOCALNET;
 use crate::netfilter::CONNTRACK_BUCKETS;
@@ -24,6 +25,8 @@ type Need = crate::plan::Need<Key>;
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
     plan_sysctls(state, builder, |name| name != ROUTE_LOCALNET, Phase::Sysctls, &[]);
+    plan_accounting(state, builder);
+    state.flows.compare_observed();
     let mut touched: BTreeMap<Key, Vec<Touched>> = BTreeMap::new();
     for family in state.managed.clone() {
         state.split_rules(family);
@@ -32,8 +35,15 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode
             let is_it = |name: &str| name == ROUTE_LOCALNET;
             plan_sysctls(state, builder, is_it, Phase::RouteLocalnet, &fixed.protection);
         }
-        plan_services(state, family, fixed, builder, &mut touched);
+        let written = plan_services(state, family, fixed, builder, &mut touched);
+        plan_flows(state, family, written, builder);
     }
+    // A destination of a Service without a step was compared by the first listing.
+    state.flows.changed.retain(|_, service| {
+        let families = Family::ALL.into_iter();
+        let mut keys = families.map(|family| Key::Service(family, service.clone()));
+        keys.any(|key| touched.contains_key(&key) || state.touched.contains_key(&key))
+    });
     // Those of failed steps that are not planned now are kept until they are done.
     state.touched.extend(touched);
 }
@@ -70,6 +80,23 @@ fn plan_sysctls(
                 difference.subject,
                 Sysctl::new(difference.key.clone(), desired.clone()),
                 Needs::all(needs.iter().cloned()),
+            );
+        }
+    }
+}
+
+/// Adds the steps that create the accounting objects that rules name. No step needs them: a rule that names a missing object is refused, and
+/// then no rule names one.
+fn plan_accounting(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+    for difference in state.accounting.differences() {
+        if difference.desired.is_some() && difference.observed.is_none() {
+            let name = difference.key.clone();
+            builder.push(
+                Phase::Accounting,
+                Key::Accounting(name.clone()),
+                Subject::DataPath,
+                Operation::EnsureAccounting(name),
+                Needs::none(),
             );
         }
     }
@@ -300,7 +327,7 @@ fn plan_services(
     fixed: Fixed,
     builder: &mut PlanBuilder<'_, IptablesMode>,
     touched: &mut BTreeMap<Key, Vec<Touched>>,
-) {
+) -> Written {
     let mut parts: HashMap<Subject, Part> = HashMap::new();
     let mut former: Vec<(Subject, ChainName)> = Vec::new();
     let empty = fingerprint(&[], family);
@@ -351,19 +378,17 @@ fn plan_services(
     let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
     parts.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut leftovers = None;
+    let mut written = Written::default();
     for (subject, part) in parts {
         match &subject {
             Subject::Service(name) => {
                 let key = Key::Service(family, name.clone());
                 touched.insert(key.clone(), part.touched());
                 let needs = Needs::all(fixed.needs.iter().cloned());
-                builder.push(
-                    Phase::Services,
-                    key.clone(),
-                    subject,
-                    part.write(family, key),
-                    needs,
-                );
+                let name = name.clone();
+                let write = part.write(family, key.clone());
+                let need = builder.push(Phase::Services, key, subject, write, needs);
+                written.services.insert(name, need);
             }
             _ => leftovers = Some(part),
         }
@@ -377,13 +402,11 @@ fn plan_services(
         let key = Key::Leftovers(family);
         touched.insert(key.clone(), part.touched());
         let needs = Needs::all(fixed.needs.iter().cloned());
-        builder.push(
-            Phase::Leftovers,
-            key.clone(),
-            Subject::DataPath,
-            part.write(family, key),
-            needs,
-        );
+        let removed = part.rules.iter().filter(|(_, is_added)| !is_added);
+        let removed = removed.map(|(key, _)| key.clone()).collect();
+        let write = part.write(family, key.clone());
+        let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
+        written.leftovers = Some((removed, need));
     }
     former.sort();
     for (subject, name) in former {
@@ -394,6 +417,7 @@ fn plan_services(
         let needs = Needs::all(fixed.needs.iter().cloned());
         builder.push(deletions, key.clone(), subject, writer.finish(key), needs);
     }
+    written
 }
 
 impl Part {

@@ -117,6 +117,27 @@ impl PortChain {
     }
 }
 
+impl PortChain {
+    /// The number of [`rules`](Self::rules).
+    pub(super) fn number_of_rules(&self) -> usize {
+        match self {
+            PortChain::External(chain) => {
+                let by_policy = match &chain.short_circuit {
+                    None => 1,
+                    Some(_) => 2 + usize::from(chain.local.is_some()),
+                };
+                by_policy + usize::from(chain.endpoints.is_some())
+            }
+            PortChain::Firewall(chain) => chain.ranges.len() + chain.node_sources.len() + 1,
+            PortChain::Select(chain) => {
+                let for_each = 1 + usize::from(chain.affinity.is_some());
+                usize::from(chain.masquerade.is_some()) + for_each * chain.endpoints.len()
+            }
+            PortChain::Endpoint(_) => 2,
+        }
+    }
+}
+
 impl ExternalChain {
     fn rules(&self) -> Vec<Rule> {
         let comment = |text: &str| {

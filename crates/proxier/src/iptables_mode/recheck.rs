@@ -29,6 +29,7 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
                     changed.push(key.clone());
                 }
             }
+            Key::Flows(_) | Key::Accounting(_) => {}
             _ => families.extend(key.family()),
         }
     }
@@ -47,7 +48,8 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
 pub(super) fn is_observed(state: &State, key: &Key) -> bool {
     match key {
         Key::Sysctl(name) => state.sysctls.is_observed(name),
-        Key::NodeAddresses => true,
+        Key::Accounting(name) => state.accounting.is_observed(name),
+        Key::NodeAddresses | Key::Flows(_) => true,
         Key::Chain(family, name) => state.chains[family.index()].is_observed(name),
         Key::Fixed(family)
         | Key::Jump(family, _)

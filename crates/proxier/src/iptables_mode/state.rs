@@ -1,31 +1,29 @@
 //! The state of iptables mode: the desired and observed chains and rules.
 
+mod dirty;
+mod ports;
+mod record;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ipnet::IpNet;
 use kernlink_iptables_restore::{ChainName, Rule, SetName, Style};
-use kernlink_services::{
-    Changes, Event, Family, InterfaceAddress, NodeFacts, ObjectName, ServicePortId, Services,
-};
+use kernlink_services::{Family, InterfaceAddress, NodeFacts};
 
+use self::ports::PortObjects;
 use super::chains::{Counters, FixedChain, Jump, static_rules};
-use super::compile::{Compiled, Inputs, compile};
 use super::config::Config;
 use super::events::Events;
+use super::flows::Flows;
 use super::key::Key;
 use super::observed::{Observed, ObservedChain};
-use super::operation::{Operation, Write};
 use super::plan::Touched;
 use super::port_chain::PortChain;
-use super::sysctls::TCP_BE_LIBERAL;
+use super::totals::Sums;
 use crate::netfilter::{CONNTRACK_BUCKETS, masquerade_sources};
 use crate::plan::Subject;
 use crate::table::Table;
-
-/// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.
-const MOST_ENDPOINTS_WITH_COMMENTS: usize = 1000;
 
 /// A rule of a service port in a chain that all service ports share: its normal form, as `iptables-save` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,13 +41,18 @@ pub struct State {
     pub(super) node: NodeFacts,
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) counters: Counters,
+    /// The accounting objects that rules name.
+    pub(super) accounting: Table<Box<str>, ()>,
     /// By family: the set of the virtual IPs that IPVS mode left on this node.
     virtual_ips: [Option<SetName>; 2],
+    /// Whether a rule with an accounting object was refused.
+    refuses_counters: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
     /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
     tcp_be_liberal: Option<bool>,
     /// Events that no sync has returned yet.
     pub(super) events: Events,
+    pub(super) flows: Flows,
     /// The chains of service ports in table `nat`, by family.
     pub(super) chains: [Table<ChainName, PortChain, Fingerprint>; 2],
     /// Their rules in shared chains, by family.
@@ -64,6 +67,10 @@ pub struct State {
     ports: Vec<PortObjects>,
     /// The number of endpoints of all service ports, by family.
     endpoints: [usize; 2],
+    /// By family.
+    sums: [Sums; 2],
+    /// Whether the sync in progress, or the last one, read the whole kernel.
+    is_full: bool,
     /// Whether rules of endpoints have comments, by family.
     has_comments: [bool; 2],
     /// Whether all service ports are to be compiled again.
@@ -112,20 +119,6 @@ impl FixedChains {
 /// Identifies the rules of a chain: two hashes of their normal forms.
 pub(super) type Fingerprint = [u64; 2];
 
-/// The objects of a service port.
-#[derive(Clone, Debug, Default)]
-struct PortObjects {
-    /// `None` if no service port has the id.
-    family: Option<Family>,
-    service: Option<ObjectName>,
-    /// For listings: its name.
-    name: Box<str>,
-    chains: Box<[ChainName]>,
-    /// In kube-proxy's order.
-    rules: Box<[(FixedChain, Box<str>)]>,
-    endpoints: usize,
-}
-
 impl State {
     /// The state before Services and kernel were read: that of a node without Services.
     #[must_use]
@@ -136,10 +129,13 @@ impl State {
             node: NodeFacts::default(),
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
+            accounting: Table::default(),
             virtual_ips: [None, None],
+            refuses_counters: false,
             sysctls: Table::default(),
             tcp_be_liberal: None,
             events: Events::default(),
+            flows: Flows::default(),
             chains: std::array::from_fn(|_| Table::default()),
             rules: std::array::from_fn(|_| Table::default()),
             fixed: std::array::from_fn(|_| FixedChains::default()),
@@ -147,6 +143,8 @@ impl State {
             touched: BTreeMap::new(),
             ports: Vec::new(),
             endpoints: [0; 2],
+            sums: Default::default(),
+            is_full: false,
             has_comments: [true; 2],
             is_outdated: false,
             now: None,
@@ -173,10 +171,26 @@ impl State {
         }
     }
 
-    /// Sets the accounting objects that exist.
-    pub(super) fn set_counters(&mut self, counters: Counters) {
+    /// Records the accounting objects that exist, and sets those that rules name: those that are available, and none after a rule with one
+    /// was refused, because the kernel or the tool lacks the match.
+    pub(super) fn observe_accounting(&mut self, available: Counters, existing: Vec<Box<str>>) {
+        let objects = existing.into_iter().map(|name| (name, ()));
+        self.accounting.observe_all(objects);
+        let counters = if self.refuses_counters {
+            Counters::default()
+        } else {
+            available
+        };
+        self.set_counters(counters);
+    }
+
+    fn set_counters(&mut self, counters: Counters) {
         self.is_outdated |= counters != self.counters;
         self.counters = counters;
+        for (name, is_named) in counters.by_name() {
+            self.accounting
+                .set(name.into(), is_named.then_some(()), Subject::DataPath);
+        }
     }
 
     /// Sets whether the kernel accepts packets outside the window of a TCP connection; without a value it does not.
@@ -193,6 +207,16 @@ impl State {
     /// Sets the time of the plan or sync that begins.
     pub(super) fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
+        self.is_full = false;
+    }
+
+    /// The whole kernel is read by the plan or sync in progress.
+    pub(super) fn set_full(&mut self) {
+        self.is_full = true;
+    }
+
+    pub(super) fn sums(&self, family: Family) -> &Sums {
+        &self.sums[family.index()]
     }
 
     /// The objects to read again although no operation on them failed.
@@ -234,122 +258,6 @@ impl State {
     /// The families that are served.
     pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
         self.config.services.families.iter().copied()
-    }
-
-    /// Brings the desired chains and rules up to date with changes of the Services. Returns new events.
-    pub fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
-        if changes.node {
-            let before = std::mem::replace(&mut self.node, services.node_facts().clone());
-            let pod_cidr = |node: &NodeFacts| Family::ALL.map(|family| node.pod_cidr(family));
-            self.is_outdated |= pod_cidr(&before) != pod_cidr(&self.node);
-            for family in self.managed.clone() {
-                self.set_fixed_dirty(family);
-            }
-        }
-        let mut ids: Vec<ServicePortId> = changes.ports.clone();
-        for id in &ids {
-            self.count_endpoints(*id, services);
-        }
-        let has_comments = self
-            .endpoints
-            .map(|endpoints| endpoints <= MOST_ENDPOINTS_WITH_COMMENTS);
-        if has_comments != self.has_comments {
-            self.has_comments = has_comments;
-            self.is_outdated = true;
-        }
-        if std::mem::take(&mut self.is_outdated) {
-            ids.retain(|id| services.port(*id).is_none());
-            ids.extend(services.ports().map(|(id, _)| id));
-        }
-        let mut names: BTreeSet<ObjectName> = BTreeSet::new();
-        for id in ids {
-            names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
-            self.compile_port(id, services);
-            names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
-        }
-        // An operation of a Service that is not done yet becomes a part of the next one.
-        let is_undone = |key: &&Key| matches!(key, Key::Service(_, name) if names.contains(name));
-        let undone: Vec<Key> = self.touched.keys().filter(is_undone).cloned().collect();
-        for key in undone {
-            self.set_dirty(&key);
-        }
-        self.events.take()
-    }
-
-    fn port_mut(&mut self, id: ServicePortId) -> Option<&mut PortObjects> {
-        let index = id.index();
-        if self.ports.len() <= index {
-            self.ports.resize_with(index + 1, PortObjects::default);
-        }
-        self.ports.get_mut(index)
-    }
-
-    /// Brings the numbers of endpoints up to date with a service port, before it is compiled.
-    fn count_endpoints(&mut self, id: ServicePortId, services: &Services) {
-        let now = services
-            .port(id)
-            .map(|port| (port.key.family, port.endpoint_count));
-        let Some(place) = self.port_mut(id) else { return };
-        let before = place.family.map(|family| (family, place.endpoints));
-        place.endpoints = now.map_or(0, |(_, endpoints)| endpoints);
-        if let Some((family, endpoints)) = now {
-            self.endpoints[family.index()] += endpoints;
-        }
-        if let Some((family, endpoints)) = before {
-            self.endpoints[family.index()] = self.endpoints[family.index()].saturating_sub(endpoints);
-        }
-    }
-
-    fn compile_port(&mut self, id: ServicePortId, services: &Services) {
-        let mut now = PortObjects::default();
-        let mut compiled = Compiled::default();
-        if let Some(port) = services.port(id) {
-            let family = port.key.family;
-            let pod_cidr: Option<IpNet> = self.node.pod_cidr(family);
-            let config = Arc::clone(&self.config);
-            let inputs = Inputs {
-                config: &config,
-                pod_cidr,
-                counters: self.counters,
-                has_comments: self.has_comments[family.index()],
-            };
-            compiled = compile(port, services.owned_frontends(id), &inputs);
-            now = PortObjects {
-                family: Some(family),
-                service: Some(port.key.name.service.clone()),
-                name: port.key.name.to_string().into(),
-                chains: compiled.chains.iter().map(|(name, _)| *name).collect(),
-                rules: compiled
-                    .rules
-                    .iter()
-                    .map(|(chain, rule)| (*chain, rule_text(rule, family)))
-                    .collect(),
-                endpoints: 0,
-            };
-        }
-        let Some(place) = self.port_mut(id) else { return };
-        now.endpoints = place.endpoints;
-        let before = std::mem::replace(place, now.clone());
-        let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
-        if let Some(family) = now.family {
-            let (chains, rules) = self.tables(family);
-            for (name, chain) in compiled.chains {
-                chains.add(name, chain, subject.clone());
-            }
-            for (chain, text) in &now.rules {
-                rules.add(RuleKey::new(*chain, text), (), subject.clone());
-            }
-        }
-        // After the additions: a key that stays keeps a reference and its value.
-        if let Some(family) = before.family {
-            let (chains, rules) = self.tables(family);
-            for name in &before.chains {
-                chains.remove(name);
-            }
-            for (chain, text) in &before.rules {
-                rules.remove(&RuleKey::new(*chain, text));
-            }
-        }
     }
 
     fn tables(
@@ -500,29 +408,6 @@ impl State {
         }
     }
 
-    /// The object that a step with this key repairs, if the last listing found it changed or removed.
-    pub(super) fn undone(&self, key: &Key) -> Option<Key> {
-        let is_undone = match key {
-            Key::Sysctl(name) => self.sysctls.is_changed(name),
-            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => {
-                // The position of a jump is that of its step.
-                let is_changed = self.fixed[family.index()].is_changed;
-                return is_changed.then_some(Key::Fixed(*family));
-            }
-            Key::Service(family, _) | Key::Leftovers(family) => {
-                let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
-                let mut touched = self.touched.get(key).into_iter().flatten();
-                touched.any(|object| match object {
-                    Touched::Chain(name) => chains.is_changed(name),
-                    Touched::Rule(key) => rules.is_changed(key),
-                })
-            }
-            Key::Chain(family, name) => self.chains[family.index()].is_changed(name),
-            Key::NodeAddresses => false,
-        };
-        is_undone.then(|| key.clone())
-    }
-
     /// Distinguishes the rules of Services in shared chains from those that do not depend on Services, if they were read since the last
     /// call. Facts of the node must be known: some of the latter depend on them.
     pub(super) fn split_rules(&mut self, family: Family) {
@@ -549,156 +434,6 @@ impl State {
     fn static_texts(&self, chain: FixedChain, family: Family) -> Vec<Box<str>> {
         let rules = self.static_rules(chain, family);
         rules.iter().map(|rule| rule_text(rule, family)).collect()
-    }
-
-    /// Makes an object dirty.
-    pub(super) fn set_dirty(&mut self, key: &Key) {
-        match key {
-            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
-            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => {
-                self.set_fixed_dirty(*family);
-            }
-            Key::Chain(family, name) => self.tables(*family).0.set_dirty(*name),
-            Key::NodeAddresses => {}
-            Key::Service(family, _) | Key::Leftovers(family) => {
-                let touched = self.touched.get(key).cloned().unwrap_or_default();
-                let (chains, rules) = self.tables(*family);
-                for object in touched {
-                    match object {
-                        Touched::Chain(name) => chains.set_dirty(name),
-                        Touched::Rule(key) => rules.set_dirty(key),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether an object is dirty.
-    pub(super) fn is_dirty(&self, key: &Key) -> bool {
-        match key {
-            Key::Sysctl(name) => self.sysctls.is_dirty(name),
-            Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => self.is_fixed_dirty(*family),
-            Key::Chain(family, name) => self.chains[family.index()].is_dirty(name),
-            Key::NodeAddresses => false,
-            Key::Service(family, _) | Key::Leftovers(family) => {
-                let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
-                let mut touched = self.touched.get(key).into_iter().flatten();
-                touched.any(|object| match object {
-                    Touched::Chain(name) => chains.is_dirty(name),
-                    Touched::Rule(key) => rules.is_dirty(key),
-                })
-            }
-        }
-    }
-
-    /// Makes everything clean, after a plan compared what was dirty.
-    pub(super) fn clear_dirty(&mut self) {
-        self.sysctls.clear_dirty();
-        self.is_fixed_outdated = std::mem::take(&mut self.changes_fixed);
-        for family in Family::ALL {
-            let (chains, rules) = self.tables(family);
-            chains.clear_dirty();
-            rules.clear_dirty();
-            let fixed = &mut self.fixed[family.index()];
-            fixed.is_dirty = false;
-            fixed.is_changed = false;
-            // Their rules are in the other table.
-            for (_, found) in fixed.observed.iter_mut().filter(|(chain, _)| chain.is_shared()) {
-                found.rules.retain(|text| found.own.contains(text));
-            }
-        }
-    }
-
-    /// Records an operation that was done.
-    pub(super) fn record(&mut self, operation: &Operation) {
-        match operation {
-            Operation::Sysctl(sysctl) => {
-                if *sysctl.name == *TCP_BE_LIBERAL {
-                    // The rule that drops invalid packets stays until then.
-                    self.set_tcp_be_liberal(Some(&sysctl.value));
-                    self.changes_fixed = true;
-                }
-                self.sysctls
-                    .observe(sysctl.name.clone(), Some(sysctl.value.clone()));
-            }
-            Operation::EnsureChain(ensure) => {
-                let rules = ensure.rules.iter().map(|rule| rule_text(rule, ensure.family));
-                let own: Vec<Box<str>> = rules.collect();
-                let written = ObservedChain {
-                    rules: own.clone(),
-                    own,
-                    has_unreadable: false,
-                };
-                let fixed = &mut self.fixed[ensure.family.index()];
-                fixed.observed.insert(ensure.chain, written);
-            }
-            Operation::EnsureJump { position, operation } => {
-                let jumps = &mut self.fixed[operation.family().index()].jumps;
-                if let Some(jump) = jumps.get_mut(*position) {
-                    *jump = true;
-                }
-            }
-            Operation::Write(write) => self.record_write(write),
-        }
-    }
-
-    /// Records an operation that failed; with `is_unknown` it may have been executed in part.
-    pub(super) fn record_failure(&mut self, operation: &Operation, is_unknown: bool) {
-        if let Operation::Write(write) = operation {
-            if is_unknown {
-                self.refused.remove(&write.key);
-            } else {
-                self.refused.insert(write.key.clone());
-            }
-        }
-    }
-
-    /// Whether an object is as recorded although an operation on it failed.
-    pub(super) fn is_refused(&self, key: &Key) -> bool {
-        self.refused.contains(key)
-    }
-
-    fn record_write(&mut self, write: &Write) {
-        let family = write.family();
-        let effects = &write.effects;
-        self.touched.remove(&write.key);
-        self.refused.remove(&write.key);
-        if matches!(write.key, Key::Fixed(_)) {
-            self.fixed[family.index()].former_jumps.clear();
-        }
-        for chain in &effects.rewritten {
-            let (_, rules) = self.tables(family);
-            let of_chain = rules.iter_observed().map(|(key, ())| key);
-            let emptied: Vec<RuleKey> = of_chain.filter(|key| key.chain == *chain).cloned().collect();
-            for key in emptied {
-                rules.observe(key, None);
-            }
-        }
-        for chain in &effects.fixed {
-            // One family has the chain without the rule.
-            let has_rules = FixedChain::of(&self.config, family).any(|of| of == *chain);
-            let own = if has_rules {
-                self.static_texts(*chain, family)
-            } else {
-                Vec::new()
-            };
-            let written = ObservedChain {
-                rules: own.clone(),
-                own,
-                has_unreadable: false,
-            };
-            self.fixed[family.index()].observed.insert(*chain, written);
-        }
-        if effects.jumps {
-            self.fixed[family.index()].jumps.fill(true);
-        }
-        let (chains, rules) = self.tables(family);
-        for (name, fingerprint) in &effects.chains {
-            chains.observe(*name, *fingerprint);
-        }
-        for (chain, text, is_added) in &effects.rules {
-            rules.observe(RuleKey::new(*chain, text), is_added.then_some(()));
-        }
     }
 }
 

@@ -1,7 +1,13 @@
-//! The numbers of desired objects.
+//! The numbers of desired objects, and of what was written.
 
+use std::time::Instant;
+
+use kernlink_iptables_restore::{Edit, Table};
 use kernlink_services::Family;
 
+use super::chains::FixedChain;
+use super::compile::Compiled;
+use super::operation::Write;
 use super::state::State;
 
 /// The numbers of desired objects of iptables mode.
@@ -20,23 +26,129 @@ impl Totals {
     }
 }
 
-/// The numbers of desired objects of one family.
+/// The numbers of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FamilyTotals {
-    /// Chains of service ports and of their endpoints.
+    /// Desired chains of service ports and of their endpoints.
     pub chains: usize,
-    /// Rules of service ports in the chains that all of them share.
+    /// Desired rules of service ports in the chains that all of them share.
     pub shared_rules: usize,
+    /// Desired rules in the owned chains of table `filter`.
+    pub filter_rules: usize,
+    /// Desired rules in the owned chains of table `nat`.
+    pub nat_rules: usize,
+    /// Rules that were added to table `filter` by the last sync that wrote any rule of the family.
+    pub last_filter_rules: usize,
+    /// The same of table `nat`.
+    pub last_nat_rules: usize,
+    /// Service ports with the policy `Local` for internal traffic that have endpoints, but none on this node.
+    pub no_local_internal: usize,
+    /// The same for external traffic.
+    pub no_local_external: usize,
+    /// Writes that failed in syncs that did not read the whole kernel, since the start.
+    pub partial_failures: u64,
+}
+
+/// The numbers of one service port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PortCounts {
+    filter_rules: usize,
+    nat_rules: usize,
+    lacks_local_internal: bool,
+    lacks_local_external: bool,
+}
+
+impl PortCounts {
+    pub(super) fn of(compiled: &Compiled) -> Self {
+        let in_filter = compiled
+            .rules
+            .iter()
+            .filter(|(chain, _)| chain.table() == Table::Filter);
+        let filter_rules = in_filter.count();
+        let in_chains: usize = compiled
+            .chains
+            .iter()
+            .map(|(_, chain)| chain.number_of_rules())
+            .sum();
+        Self {
+            filter_rules,
+            nat_rules: compiled.rules.len() - filter_rules + in_chains,
+            lacks_local_internal: compiled.lacks_local_internal,
+            lacks_local_external: compiled.lacks_local_external,
+        }
+    }
+}
+
+/// The sums of the numbers of all service ports of a family, and of what was written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sums {
+    filter_rules: usize,
+    nat_rules: usize,
+    no_local_internal: usize,
+    no_local_external: usize,
+    last_filter_rules: usize,
+    last_nat_rules: usize,
+    /// The time of the sync that wrote them.
+    last: Option<Instant>,
+    partial_failures: u64,
+}
+
+impl Sums {
+    /// Replaces the numbers of a service port.
+    pub(super) fn replace(&mut self, before: PortCounts, now: PortCounts) {
+        let replace = |sum: &mut usize, before: usize, now: usize| *sum = (*sum + now).saturating_sub(before);
+        replace(&mut self.filter_rules, before.filter_rules, now.filter_rules);
+        replace(&mut self.nat_rules, before.nat_rules, now.nat_rules);
+        let (of_internal, internal) = (before.lacks_local_internal, now.lacks_local_internal);
+        replace(&mut self.no_local_internal, of_internal.into(), internal.into());
+        let (of_external, external) = (before.lacks_local_external, now.lacks_local_external);
+        replace(&mut self.no_local_external, of_external.into(), external.into());
+    }
+
+    /// Counts the rules of a write that was done in the sync with this time.
+    pub(super) fn record(&mut self, write: &Write, sync: Option<Instant>) {
+        if self.last != sync {
+            self.last = sync;
+            (self.last_filter_rules, self.last_nat_rules) = (0, 0);
+        }
+        for (table, edits) in write.restore.tables() {
+            let adds = |edit: &&Edit| matches!(edit, Edit::Append { .. } | Edit::Insert { .. });
+            let added = edits.iter().filter(adds).count();
+            match table {
+                Table::Filter => self.last_filter_rules += added,
+                _ => self.last_nat_rules += added,
+            }
+        }
+    }
+
+    /// Counts a write that failed in a sync that did not read the whole kernel.
+    pub(super) fn record_partial_failure(&mut self) {
+        self.partial_failures += 1;
+    }
 }
 
 impl State {
     pub(super) fn totals(&self) -> Totals {
-        Totals {
-            families: Family::ALL.map(|family| FamilyTotals {
+        let mut totals = Totals::default();
+        for family in self.families() {
+            let sums = self.sums(family);
+            let fixed = |table: Table| -> usize {
+                let chains = FixedChain::of(self.config(), family).filter(|chain| chain.table() == table);
+                chains.map(|chain| self.static_rules(chain, family).len()).sum()
+            };
+            totals.families[family.index()] = FamilyTotals {
                 chains: self.chains[family.index()].len(),
                 shared_rules: self.rules[family.index()].len(),
-            }),
+                filter_rules: sums.filter_rules + fixed(Table::Filter),
+                nat_rules: sums.nat_rules + fixed(Table::Nat),
+                last_filter_rules: sums.last_filter_rules,
+                last_nat_rules: sums.last_nat_rules,
+                no_local_internal: sums.no_local_internal,
+                no_local_external: sums.no_local_external,
+                partial_failures: sums.partial_failures,
+            };
         }
+        totals
     }
 }

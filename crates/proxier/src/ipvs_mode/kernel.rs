@@ -1,7 +1,5 @@
 //! The kernel APIs that IPVS mode programs: one trait object for each kernel crate, and sysctls.
 
-mod conntrack;
-
 use std::fmt;
 
 use kernlink_conntrack::Conntrack;
@@ -10,12 +8,11 @@ use kernlink_ipset::IpSets;
 use kernlink_iptables_restore::Iptables;
 use kernlink_ipvs::Ipvs;
 
-pub use self::conntrack::KernelConntrack;
 use super::error::Error;
 use super::operation::Operation;
 #[cfg(feature = "fake")]
 pub use crate::netfilter::FakeSysctls;
-pub use crate::netfilter::{KernelSysctls, Sysctls};
+pub use crate::netfilter::{KernelConntrack, KernelSysctls, Sysctls};
 
 /// The kernel APIs of IPVS mode. Each can be replaced by the embedder.
 pub struct Kernel {

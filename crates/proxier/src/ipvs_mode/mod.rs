@@ -7,7 +7,6 @@ pub mod config;
 pub mod counters;
 mod drain;
 pub mod error;
-pub mod flows;
 mod former;
 pub mod forwarding;
 pub mod kernel;
@@ -45,7 +44,6 @@ pub use {
 
 pub use self::config::Config;
 pub use self::error::Error;
-pub use self::flows::DeleteFlows;
 pub use self::forwarding::Forwarding;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
@@ -60,6 +58,7 @@ pub use self::sysctls::Sysctl;
 pub use self::totals::{FamilyTotals, Totals};
 use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
+pub use crate::netfilter::DeleteFlows;
 use crate::plan::PlanBuilder;
 
 /// The data path of IPVS mode.

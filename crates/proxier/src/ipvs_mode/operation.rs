@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::flows::DeleteFlows;
 use super::replacement::Replacement;
 use super::sysctls::Sysctl;
+use crate::netfilter::DeleteFlows;
 
 /// A change of a kernel object.
 #[derive(Clone, Debug, PartialEq, Eq)]

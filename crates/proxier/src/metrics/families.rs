@@ -85,6 +85,11 @@ impl Families {
         self.0.push(family);
     }
 
+    /// The metrics, in the order in which they were added.
+    pub(crate) fn into_families(self) -> Vec<MetricFamily> {
+        self.0
+    }
+
     /// These metrics and those of a registry, by name.
     pub(super) fn with(mut self, registered: Vec<MetricFamily>) -> Vec<MetricFamily> {
         self.0.extend(registered);

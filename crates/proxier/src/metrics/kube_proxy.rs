@@ -9,6 +9,39 @@ use super::label;
 use crate::data_path::DataPath;
 use crate::status::{FamilyStatus, Status};
 
+/// The kinds of objects that iptables-restore writes, in any data path.
+const RESTORED: [&str; 7] = [
+    "rules",
+    "jump",
+    "fixed_chains",
+    "firewall",
+    "service",
+    "leftovers",
+    "former_chain",
+];
+
+/// The durations of syncs that read the whole kernel, and of all others.
+pub(super) fn collect_full_syncs<M: DataPath>(status: &Status<M>, page: &mut Families) {
+    let families: Vec<_> = status
+        .served()
+        .map(|(family, status)| ([("ip_family", label(family))], status))
+        .collect();
+    page.histogram(
+        "kubeproxy_sync_full_proxy_rules_duration_seconds",
+        "[ALPHA] SyncProxyRules latency in seconds for full resyncs",
+        families
+            .iter()
+            .map(|(labels, family)| (&labels[..], &family.full)),
+    );
+    page.histogram(
+        "kubeproxy_sync_partial_proxy_rules_duration_seconds",
+        "[ALPHA] SyncProxyRules latency in seconds for partial resyncs",
+        families
+            .iter()
+            .map(|(labels, family)| (&labels[..], &family.partial)),
+    );
+}
+
 pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
     let of_family = |(family, status)| (family, [("ip_family", label(family))], status);
     let families: Vec<(Family, _, &FamilyStatus)> = status.served().map(of_family).collect();
@@ -58,11 +91,10 @@ pub(super) fn collect<M: DataPath>(status: &Status<M>, page: &mut Families) {
         );
     }
     let failures = families.iter().map(|(family, labels, _)| {
-        // The kinds of objects that iptables-restore writes.
         let operations = status
             .operations
             .iter()
-            .filter(|(class, _)| class.family == Some(*family) && matches!(class.kind, "rules" | "jump"));
+            .filter(|(class, _)| class.family == Some(*family) && RESTORED.contains(&class.kind));
         (&labels[..], operations.map(|(_, counts)| counts.failed).sum())
     });
     page.counter(

@@ -24,6 +24,12 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub trait Collect {
     /// Adds the metrics. `families` are the labels of the families that are served, by [`Family::index`](crate::Family::index).
     fn collect(&self, families: [Option<&'static str>; 2], page: &mut Families);
+
+    /// Whether the durations of syncs that read the whole kernel, and of all others, are metrics of their own, as in kube-proxy's iptables
+    /// mode. Default: no.
+    fn distinguishes_full_syncs(&self) -> bool {
+        false
+    }
 }
 
 /// The metrics that are counted outside a [`Status`], and the pages.
@@ -84,6 +90,9 @@ impl Metrics {
     {
         let mut page = Families::default();
         kube_proxy::collect(status, &mut page);
+        if status.totals.distinguishes_full_syncs() {
+            kube_proxy::collect_full_syncs(status, &mut page);
+        }
         own::collect(status, &mut page);
         let mut families = [None; 2];
         for (family, _) in status.served() {

@@ -1,6 +1,8 @@
 //! What the data paths on iptables have in common: the configuration of masquerading and connection tracking, and sysctls.
 
 mod conntrack;
+pub mod flows;
+mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
 mod kube_proxy;
 mod local_detection;
@@ -12,6 +14,8 @@ mod sysctls;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;
+pub use self::flows::DeleteFlows;
+pub use self::kernel_conntrack::KernelConntrack;
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::kube_proxy::FromFile;
 pub use self::local_detection::LocalDetection;

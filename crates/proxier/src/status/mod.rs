@@ -68,6 +68,10 @@ pub struct FamilyStatus {
     pub updated: Option<SystemTime>,
     /// How long the syncs took. Both families are synced together, so the durations are the same.
     pub durations: Histogram,
+    /// Those of them that read the whole kernel.
+    pub full: Histogram,
+    /// All others.
+    pub partial: Histogram,
     /// From the [trigger times](kernlink_services::EndpointSlice::trigger_time) of EndpointSlices that were delivered as single changes
     /// to the end of the sync that brought them to the kernel. Triggers before the recorder was made do not count.
     pub programming: Histogram,
@@ -81,6 +85,8 @@ impl Default for FamilyStatus {
             queued: None,
             updated: None,
             durations: Histogram::new(SYNC_SECONDS),
+            full: Histogram::new(SYNC_SECONDS),
+            partial: Histogram::new(SYNC_SECONDS),
             programming: Histogram::new(PROGRAMMING_SECONDS),
         }
     }

@@ -178,6 +178,7 @@ impl<M: DataPath> Recorder<M> {
         }
         status.syncs += 1;
         status.error = None;
+        let is_full = proxier.cost().listings > status.cost.listings;
         status.cost = proxier.cost();
         status.last_sync = Some(LastSync {
             ended: time,
@@ -212,7 +213,13 @@ impl<M: DataPath> Recorder<M> {
             let is_blocked = |class: &Class| class.is_shared && class.family.is_none_or(|of| of == family);
             let is_updated = !status.waiting.keys().any(is_blocked);
             if let Some(family) = status.families.get_mut(place).filter(|family| family.is_served) {
-                family.durations.add(synced.durations.total());
+                let duration = synced.durations.total();
+                family.durations.add(duration);
+                if is_full {
+                    family.full.add(duration);
+                } else {
+                    family.partial.add(duration);
+                }
                 if is_updated {
                     let seen = self
                         .seen_triggers

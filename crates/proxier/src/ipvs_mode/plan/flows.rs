@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use kernlink_services::Family;
 
 use super::{Need, Planner};
-use crate::ipvs_mode::flows::DeleteFlows;
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::operation::Operation;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::{Identified, identified};
 use crate::ipvs_mode::sets::SetId;
-use crate::ipvs_mode::state::{Reading, udp_address};
+use crate::ipvs_mode::state::udp_address;
+use crate::netfilter::DeleteFlows;
+use crate::netfilter::flows::Reading;
 use crate::plan::{Needs, Subject};
 
 /// The destinations of one family whose flows the steps of a plan make stale.

@@ -22,7 +22,6 @@ use kernlink_services::Family;
 
 use crate::ipvs_mode::IpvsMode;
 use crate::ipvs_mode::drain::{self, Drain, refuses_at_weight_0};
-use crate::ipvs_mode::flows::{DeleteFlows, FlowDestination};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::FRONTEND_SETS;
@@ -30,6 +29,7 @@ use crate::ipvs_mode::replacement;
 use crate::ipvs_mode::rules;
 use crate::ipvs_mode::sets::{SetId, of_virtual_server};
 use crate::ipvs_mode::state::{ObservedRealServer, ObservedRules, ObservedServer, State, udp_address};
+use crate::netfilter::flows::{DeleteFlows, FlowDestination};
 use crate::netfilter::{Jump, Owned, removal};
 use crate::plan::{Needs, PlanBuilder, Subject};
 

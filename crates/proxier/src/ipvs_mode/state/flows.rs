@@ -3,11 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
-use kernlink_ipvs::{Operation, Protocol, VirtualServerKey};
+use kernlink_ipvs::{ForwardingMethod, Operation, Protocol, RealServer, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{ObservedServer, State};
-use crate::ipvs_mode::flows::{DeleteFlows, FlowDestination};
+use crate::netfilter::DeleteFlows;
+use crate::netfilter::flows::{FlowDestination, Reading};
 
 /// What is known about the UDP flows in connection tracking.
 ///
@@ -20,18 +21,6 @@ pub(in crate::ipvs_mode) struct Flows {
     /// By family: the destinations whose stale flows were not deleted yet.
     pending: [BTreeSet<SocketAddr>; 2],
     is_dirty: [bool; 2],
-}
-
-/// Whether the table was read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::ipvs_mode) enum Reading {
-    /// Not yet.
-    #[default]
-    Due,
-    /// It was read.
-    Done,
-    /// The kernel does not have the module: passes are not planned. The next listing tries again.
-    Unsupported,
 }
 
 impl Flows {
@@ -130,7 +119,14 @@ impl State {
     /// The valid flows to an address.
     pub(in crate::ipvs_mode) fn flow_destination(&self, address: SocketAddr) -> FlowDestination {
         match self.servers.desired(&virtual_server(address)) {
-            Some(desired) => FlowDestination::served(address, desired.real_servers.clone()),
+            Some(desired) => {
+                let servers = desired.real_servers.iter();
+                let is_unchanged =
+                    |server: &RealServer| !matches!(server.forwarding, ForwardingMethod::Masquerade);
+                let admits_untranslated = servers.clone().any(is_unchanged);
+                let endpoints = servers.map(|server| SocketAddr::new(server.key.address, server.key.port));
+                FlowDestination::served(address, endpoints.collect(), admits_untranslated)
+            }
             None => FlowDestination::withdrawn(address),
         }
     }

@@ -26,7 +26,7 @@ pub(super) use self::chains::{Chains, Interim, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
 pub(super) use self::drains::Drains;
 use self::flows::Flows;
-pub(super) use self::flows::{Reading, udp_address};
+pub(super) use self::flows::udp_address;
 use self::foreign::Foreign;
 use self::retired::Retired;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};

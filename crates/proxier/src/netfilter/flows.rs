@@ -1,15 +1,16 @@
-//! Stale UDP flows: which flows one pass over the table of connection tracking deletes.
+//! Stale UDP flows: which flows one pass over the table of connection tracking deletes, and reading the flows that exist.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_conntrack::{Conntrack, Error, Flow, FlowKey, Protocol, StaleFilter, Status};
-use kernlink_ipvs::{ForwardingMethod, RealServer, RealServerKey};
-use kernlink_services::Family;
+use kernlink_base::ErrorChain;
+use kernlink_conntrack::{Conntrack, Error, Filter, Flow, FlowKey, Protocol, StaleFilter, Status};
+use kernlink_services::{Event, Family};
 
-/// The zone of the flows that IPVS uses. Flows of other zones are foreign.
-pub(super) const ZONE: u16 = 0;
+/// The zone of the flows that IPVS and the rules use. Flows of other zones are foreign.
+const ZONE: u16 = 0;
 
 /// Deletes the stale UDP flows to destinations of one family, in one pass over the table.
 ///
@@ -35,8 +36,8 @@ pub struct DeleteFlows {
 pub struct FlowDestination {
     /// The address and port that clients send to.
     pub address: SocketAddr,
-    /// A flow is valid if its reply source is one of these real servers. Sorted by key.
-    pub real_servers: Arc<[RealServer]>,
+    /// A flow is valid if its reply source is one of these endpoints. Sorted.
+    pub endpoints: Arc<[SocketAddr]>,
     /// Whether a flow without translation of the destination is valid: the frontend is withdrawn, or its packets are forwarded unchanged
     /// (direct routing, tunnel).
     pub admits_untranslated: bool,
@@ -69,42 +70,90 @@ impl DeleteFlows {
 }
 
 impl FlowDestination {
-    /// The destination of a frontend with these real servers.
-    pub(super) fn served(address: SocketAddr, real_servers: Arc<[RealServer]>) -> Self {
-        let is_unchanged = |server: &RealServer| !matches!(server.forwarding, ForwardingMethod::Masquerade);
+    /// The destination of a frontend with these endpoints, sorted.
+    pub(crate) fn served(
+        address: SocketAddr,
+        endpoints: Arc<[SocketAddr]>,
+        admits_untranslated: bool,
+    ) -> Self {
         Self {
             address,
-            admits_untranslated: real_servers.iter().any(is_unchanged),
-            real_servers,
+            endpoints,
+            admits_untranslated,
         }
     }
 
     /// The destination of a withdrawn frontend. A flow without translation began after the frontend was removed.
-    pub(super) fn withdrawn(address: SocketAddr) -> Self {
+    pub(crate) fn withdrawn(address: SocketAddr) -> Self {
         Self {
             address,
-            real_servers: Arc::new([]),
+            endpoints: Arc::new([]),
             admits_untranslated: true,
         }
     }
 
     /// Whether a flow to this destination with this reply source is valid.
-    pub(super) fn admits(&self, reply_source: SocketAddr) -> bool {
-        let key = RealServerKey::new(reply_source.ip(), reply_source.port());
+    pub(crate) fn admits(&self, reply_source: SocketAddr) -> bool {
         let is_untranslated = reply_source == self.address;
-        (is_untranslated && self.admits_untranslated)
-            || self
-                .real_servers
-                .binary_search_by_key(&key, |server| server.key)
-                .is_ok()
+        (is_untranslated && self.admits_untranslated) || self.endpoints.binary_search(&reply_source).is_ok()
     }
 
     fn reply_sources(&self) -> impl Iterator<Item = SocketAddr> {
-        let servers = self.real_servers.iter().map(|server| server.key);
-        servers
-            .map(|key| SocketAddr::new(key.address, key.port))
-            .chain(self.admits_untranslated.then_some(self.address))
+        let endpoints = self.endpoints.iter().copied();
+        endpoints.chain(self.admits_untranslated.then_some(self.address))
     }
+}
+
+/// Whether the table was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Not yet.
+    #[default]
+    Due,
+    /// It was read.
+    Done,
+    /// The kernel does not have the module: passes are not planned. The next listing tries again.
+    Unsupported,
+}
+
+impl Reading {
+    /// What follows from an attempt to read it, with an event if that failed.
+    pub(crate) fn after(outcome: Result<(), Error>) -> (Self, Option<Event>) {
+        match outcome {
+            Ok(()) => (Reading::Done, None),
+            Err(error) if error.is_module_missing() => {
+                let text = format!("{}; stale UDP flows are not deleted", ErrorChain(&error));
+                (
+                    Reading::Unsupported,
+                    Some(Event::host("ConntrackUnsupported", text)),
+                )
+            }
+            Err(error) => {
+                let text = format!(
+                    "{}; UDP flows that became stale before the start are not deleted",
+                    ErrorChain(&error)
+                );
+                (Reading::Due, Some(Event::host("FlowsUnreadable", text)))
+            }
+        }
+    }
+}
+
+/// Reads destination and reply source of the UDP flows to some destinations.
+pub(crate) fn read_flows(
+    conntrack: &mut (impl Conntrack + ?Sized),
+    is_relevant: impl Fn(SocketAddr) -> bool,
+) -> Result<BTreeSet<(SocketAddr, SocketAddr)>, Error> {
+    let mut found = BTreeSet::new();
+    let udp = Filter::new().with_protocol(Protocol::UDP).with_zone(ZONE);
+    for flow in conntrack.flows(&udp)? {
+        let flow = flow?;
+        let destination = flow.original.destination_socket();
+        if is_relevant(destination) {
+            found.insert((destination, flow.reply.source_socket()));
+        }
+    }
+    Ok(found)
 }
 
 impl fmt::Display for DeleteFlows {
@@ -139,23 +188,20 @@ impl fmt::Display for DeleteFlows {
 mod tests {
     use super::*;
 
-    fn servers(addresses: &[&str]) -> Arc<[RealServer]> {
-        let server = |address: &&str| RealServer::new(address.parse::<SocketAddr>().unwrap());
-        addresses.iter().map(server).collect()
+    fn endpoints(addresses: &[&str]) -> Arc<[SocketAddr]> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
     }
 
     #[test]
     fn a_pass_prints_its_destinations_as_comments() {
-        let served = FlowDestination::served(
-            "10.96.0.10:53".parse().unwrap(),
-            servers(&["10.244.0.2:5353", "10.244.1.2:5353"]),
-        );
-        let empty = FlowDestination::served("10.96.0.11:53".parse().unwrap(), servers(&[]));
+        let served = |address: &str, of: &[&str]| {
+            FlowDestination::served(address.parse().unwrap(), endpoints(of), false)
+        };
         let pass = DeleteFlows {
             family: Family::Ipv4,
             destinations: vec![
-                served,
-                empty,
+                served("10.96.0.10:53", &["10.244.0.2:5353", "10.244.1.2:5353"]),
+                served("10.96.0.11:53", &[]),
                 FlowDestination::withdrawn("192.0.2.1:30053".parse().unwrap()),
             ],
             keeps_translated: false,
@@ -170,13 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn untranslated_flows_are_valid_if_packets_are_forwarded_unchanged() {
+    fn untranslated_flows_are_valid_only_if_packets_are_forwarded_unchanged() {
         let address = "203.0.113.1:53".parse().unwrap();
-        let mut direct = RealServer::new("10.244.0.2:53".parse::<SocketAddr>().unwrap());
-        let masqueraded = FlowDestination::served(address, Arc::new([direct.clone()]));
-        assert!(!masqueraded.admits(address));
-        direct.forwarding = ForwardingMethod::DirectRoute;
-        let unchanged = FlowDestination::served(address, Arc::new([direct]));
+        let translated = FlowDestination::served(address, endpoints(&["10.244.0.2:53"]), false);
+        assert!(!translated.admits(address));
+        let unchanged = FlowDestination::served(address, endpoints(&["10.244.0.2:53"]), true);
         assert!(unchanged.admits(address));
         assert!(unchanged.admits("10.244.0.2:53".parse().unwrap()));
         assert!(!unchanged.admits("10.244.0.3:53".parse().unwrap()));

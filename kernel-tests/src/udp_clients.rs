@@ -1,0 +1,272 @@
+//! Clients that send UDP packets from one socket all the time, and servers that return and record them.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "this module is only for tests, which fail by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::netns::NetNs;
+use crate::traffic::Network;
+use crate::wait;
+
+/// The port of the servers.
+pub const SERVER_PORT: u16 = 5353;
+
+/// A thread that stops when this is dropped.
+#[derive(Debug)]
+struct Worker {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn start(mut work: impl FnMut() + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                work();
+            }
+        });
+        Self {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A UDP socket in a namespace, which waits up to 500 ms for a packet.
+///
+/// # Panics
+/// If the address is not available.
+#[must_use]
+pub fn bind(namespace: &NetNs, address: SocketAddr) -> UdpSocket {
+    let socket = namespace.run(|| UdpSocket::bind(address)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket
+}
+
+/// The packets that a pod received from each client, by number, with their source addresses.
+type Received = Arc<Mutex<BTreeMap<(u64, u64), IpAddr>>>;
+
+/// A server in a pod, on one address, that returns each packet.
+#[derive(Debug)]
+struct Pod {
+    received: Received,
+    _worker: Worker,
+}
+
+impl Pod {
+    fn start(namespace: &NetNs, address: IpAddr) -> Self {
+        let socket = bind(namespace, SocketAddr::new(address, SERVER_PORT));
+        let received = Received::default();
+        let log = received.clone();
+        let worker = Worker::start(move || {
+            let mut packet = [0; 16];
+            if let Ok((16, source)) = socket.recv_from(&mut packet) {
+                let packet_number = u128::from_be_bytes(packet);
+                let (client, number) = ((packet_number >> 64) as u64, packet_number as u64);
+                log.lock().unwrap().insert((client, number), source.ip());
+                let _ = socket.send_to(&packet, source);
+            }
+        });
+        Self {
+            received,
+            _worker: worker,
+        }
+    }
+
+    /// The numbers of the packets of a client from this one on, with their sources.
+    fn from(&self, client: u64, first: u64) -> Vec<(u64, IpAddr)> {
+        let received = self.received.lock().unwrap();
+        let range = received.range((client, first)..=(client, u64::MAX));
+        range.map(|((_, number), source)| (*number, *source)).collect()
+    }
+}
+
+/// A client that sends a hundred numbered packets a second from one socket.
+#[derive(Debug)]
+struct Sender {
+    id: u64,
+    /// 0 for IPv4, 1 for IPv6.
+    family: usize,
+    target: SocketAddr,
+    is_masqueraded: bool,
+    /// The number of the next packet.
+    next: Arc<AtomicU64>,
+    /// The highest number that was returned, and 1; 0 if none was.
+    returned: Arc<AtomicU64>,
+    _workers: [Worker; 2],
+}
+
+impl Sender {
+    fn start(id: u64, namespace: &NetNs, target: SocketAddr, is_masqueraded: bool) -> Self {
+        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = bind(namespace, any.parse().unwrap());
+        let (next, returned) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (numbers, seen) = (next.clone(), returned.clone());
+        let receiver = socket.try_clone().unwrap();
+        let send = Worker::start(move || {
+            let number = numbers.fetch_add(1, Ordering::SeqCst);
+            let packet = (u128::from(id) << 64) | u128::from(number);
+            // An error is the ICMP message about an earlier packet.
+            let _ = socket.send_to(&packet.to_be_bytes(), target);
+            thread::sleep(Duration::from_millis(10));
+        });
+        let receive = Worker::start(move || {
+            let mut packet = [0; 16];
+            if let Ok((16, _)) = receiver.recv_from(&mut packet) {
+                let number = u128::from_be_bytes(packet) as u64;
+                seen.fetch_max(number + 1, Ordering::SeqCst);
+            }
+        });
+        Self {
+            id,
+            family: usize::from(target.is_ipv6()),
+            target,
+            is_masqueraded,
+            next,
+            returned,
+            _workers: [send, receive],
+        }
+    }
+
+    /// Waits until a packet with this number or a later one was returned.
+    fn wait_for_reply(&self, first: u64) {
+        wait::until(|| match self.returned.load(Ordering::SeqCst) {
+            returned if returned > first => Ok(()),
+            returned => Err(format!(
+                "no reply to packet {first} of the client of {}; the last one was to {returned}",
+                self.target
+            )),
+        });
+    }
+}
+
+/// Servers in two pods; and clients in a third pod and outside of the cluster, of cluster IPs and of a node port.
+#[derive(Debug)]
+pub struct Clients {
+    /// By pod and family.
+    pods: Vec<[Pod; 2]>,
+    senders: Vec<Sender>,
+}
+
+impl Clients {
+    /// Starts all of them. The cluster IPs, one of each family, have port 53; the endpoints have port [`SERVER_PORT`].
+    ///
+    /// # Panics
+    /// If an address is not available.
+    #[must_use]
+    pub fn start(network: &Network, cluster_ips: [IpAddr; 2], node_port: u16) -> Self {
+        let pods = (0..2_u8).map(|number| {
+            let namespace = &network.pods[usize::from(number)];
+            [
+                Pod::start(namespace, Network::pod_ipv4(number).into()),
+                Pod::start(namespace, Network::pod_ipv6(number).into()),
+            ]
+        });
+        let node_ips: [IpAddr; 2] = [Network::node_ipv4().into(), Network::node_ipv6().into()];
+        let mut senders = Vec::new();
+        for (cluster_ip, node_ip) in cluster_ips.into_iter().zip(node_ips) {
+            let cluster_ip = SocketAddr::new(cluster_ip, 53);
+            let node_port = SocketAddr::new(node_ip, node_port);
+            for (namespace, target, is_masqueraded) in [
+                (&network.pods[2], cluster_ip, false),
+                (&network.client, cluster_ip, true),
+                (&network.client, node_port, true),
+            ] {
+                let id = senders.len() as u64;
+                senders.push(Sender::start(id, namespace, target, is_masqueraded));
+            }
+        }
+        Self {
+            pods: pods.collect(),
+            senders,
+        }
+    }
+
+    /// The addresses that clients send to.
+    pub fn targets(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.senders.iter().map(|sender| sender.target)
+    }
+
+    /// Waits until each client received a reply.
+    ///
+    /// # Panics
+    /// If that takes too long.
+    pub fn wait_for_replies(&self) {
+        self.senders.iter().for_each(|sender| sender.wait_for_reply(0));
+    }
+
+    /// Calls a function, and returns the number of the first packet of each client that it sent afterwards.
+    pub fn after(&self, change: impl FnOnce()) -> Vec<u64> {
+        change();
+        let next = |sender: &Sender| sender.next.load(Ordering::SeqCst);
+        self.senders.iter().map(next).collect()
+    }
+
+    /// Asserts that these packets, the first ones after a change, and all later ones reach this pod and are returned.
+    ///
+    /// # Panics
+    /// If one was lost, or reached another pod, or has another source.
+    pub fn assert_served_by(&self, pod: usize, first: &[u64]) {
+        for (sender, first) in self.senders.iter().zip(first) {
+            sender.wait_for_reply(*first);
+            let received = self.pods[pod][sender.family].from(sender.id, *first);
+            assert_eq!(
+                received.first().map(|(number, _)| number),
+                Some(first),
+                "the first packet to {} was lost",
+                sender.target
+            );
+            let gateway: IpAddr = match sender.family {
+                0 => format!("10.244.{pod}.1").parse().unwrap(),
+                _ => format!("fd00:10:244:{pod}::1").parse().unwrap(),
+            };
+            for (number, source) in received {
+                let is_gateway = source == gateway;
+                assert_eq!(
+                    is_gateway, sender.is_masqueraded,
+                    "{number} to {}: {source}",
+                    sender.target
+                );
+            }
+            self.assert_unreached(1 - pod, sender, *first);
+        }
+    }
+
+    fn assert_unreached(&self, pod: usize, sender: &Sender, first: u64) {
+        let received = self.pods[pod][sender.family].from(sender.id, first);
+        assert_eq!(received, [], "pod {pod} received packets to {}", sender.target);
+    }
+
+    /// Asserts that none of these packets, the first ones after a change, and of 20 later ones reaches a pod.
+    ///
+    /// # Panics
+    /// If one does.
+    pub fn assert_refused(&self, first: &[u64]) {
+        for (sender, first) in self.senders.iter().zip(first) {
+            wait::until(|| match sender.next.load(Ordering::SeqCst) {
+                next if next > first + 20 => Ok(()),
+                next => Err(format!("packet {next} was not sent")),
+            });
+            (0..2).for_each(|pod| self.assert_unreached(pod, sender, *first));
+        }
+    }
+}
