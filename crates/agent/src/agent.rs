@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{AnyMode, Kernel, Proxier};
+use kernlink_proxier::any_mode::{AnyMode, Kernel, Mode, Proxier};
+use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
@@ -183,6 +184,9 @@ impl Agent {
     /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier.
     fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
         let kernel = self.open_kernel(messages)?;
+        if self.settings.config.mode() == Mode::Iptables {
+            self.count_packets();
+        }
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
         loop {
@@ -230,6 +234,17 @@ impl Agent {
                 print::error(&error);
                 Err(Exit::Failure)
             }
+        }
+    }
+
+    /// Adds the numbers of packets that rules of iptables mode count to the metrics.
+    fn count_packets(&self) {
+        let outcome = KernelAccounting::open().map(|accounting| {
+            let added = state::lock(&self.state).add_accounting(Box::new(accounting));
+            added.unwrap_or_else(|error| tracing::warn!("no metrics of accounting objects: {error}"));
+        });
+        if let Err(error) = outcome {
+            tracing::warn!("no metrics of accounting objects: {}", ErrorChain(&error));
         }
     }
 

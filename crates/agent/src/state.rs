@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kernlink_proxier::Runner;
 use kernlink_proxier::any_mode::{AnyMode, Config};
 use kernlink_proxier::health::{Health, Response, service_health};
+use kernlink_proxier::iptables_mode::accounting::{Accounting, AccountingCollector};
 use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
@@ -66,6 +67,12 @@ impl State {
             .healthz(Instant::now(), SystemTime::now(), is_eligible);
         self.metrics.on_healthz(response.status);
         response
+    }
+
+    /// Adds kube-proxy's metrics of accounting objects to the page.
+    pub(crate) fn add_accounting(&self, accounting: Box<dyn Accounting>) -> Result<(), prometheus::Error> {
+        let collector = AccountingCollector::new(accounting)?;
+        self.metrics.registry().register(Box::new(collector))
     }
 
     pub(crate) fn livez(&self) -> Response {

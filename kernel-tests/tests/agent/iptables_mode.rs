@@ -36,6 +36,40 @@ fn rules() -> String {
     tools::run("iptables-save", &["-t", "nat"]).unwrap()
 }
 
+/// The rules of tables `filter` and `nat` of both families, without counters.
+fn all_rules() -> String {
+    let tables = ["iptables-save", "ip6tables-save"]
+        .into_iter()
+        .flat_map(|tool| ["filter", "nat"].map(|table| tools::run(tool, &["-t", table]).unwrap()));
+    let text: String = tables.collect();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n")
+        .collect()
+}
+
+/// `--cleanup` removes the Services and leaves what is foreign; with `--dry-run` it changes nothing.
+fn assert_is_cleaned_up(network: &Network, manifests: &Manifests) {
+    let foreign = "-A INPUT -s 192.0.2.66/32 -j DROP\n";
+    let words: Vec<&str> = foreign.split_whitespace().collect();
+    tools::run("iptables", &words).unwrap();
+    let before = all_rules();
+    let planned = text(&run(&manifests.0, &[MODE, &["--cleanup", "--dry-run"]].concat()));
+    assert!(planned.contains("-X KUBE-SVC-"), "{planned}");
+    assert_eq!(all_rules(), before);
+    assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
+
+    let cleaned = run(&manifests.0, &[MODE, &["--cleanup"]].concat());
+    assert!(cleaned.status.success(), "{}", text(&cleaned));
+    let after = all_rules();
+    assert!(after.contains(foreign), "{after}");
+    let is_left = |line: &&str| line.contains("KUBE-") && !line.contains("KUBE-FIREWALL");
+    assert_eq!(after.lines().find(is_left), None, "{after}");
+    assert!(ask(&network.client, "10.96.0.1").is_err());
+    let again = run(&manifests.0, &[MODE, &["--cleanup", "--dry-run"]].concat());
+    assert_eq!(text(&again), "# nothing to do\n");
+}
+
 #[test]
 fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() {
     requires!(Feature::Iptables);
@@ -81,6 +115,8 @@ fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() 
             let page = get("127.0.0.1:10249", "/metrics").unwrap();
             let syncs = "\nkubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} ";
             assert!(page.contains(syncs), "{page}");
+            let counted = "\nkubeproxy_iptables_ct_state_invalid_dropped_packets_total ";
+            assert!(page.contains(counted), "{page}");
 
             // The end of the agent changes nothing.
             let before = rules();
@@ -111,6 +147,7 @@ fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() 
             assert!(once.status.success(), "{}", text(&once));
             wait_for_answer(&network, "10.96.0.1", "pod0");
             assert_eq!(ask(&network.client, "10.96.0.3").unwrap(), "pod0");
+            assert_is_cleaned_up(&network, &manifests);
         });
     }
 }
