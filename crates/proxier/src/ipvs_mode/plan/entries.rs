@@ -51,7 +51,7 @@ impl Planner<'_, '_, '_> {
         }
     }
 
-    /// Finds the local-policy entries of virtual servers whose real servers are changed or removed. They are added after these steps.
+    /// Finds the local-policy entries of virtual servers whose real servers are removed. They are added after these steps.
     pub(super) fn find_late_entries(&mut self) {
         let state = self.state;
         for difference in &self.servers {
@@ -59,15 +59,10 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             // A real server that drains already has no new connections.
-            let changes =
-                observed
-                    .real_servers
-                    .iter()
-                    .any(|(key, observed)| match desired.real_server(key) {
-                        Some(desired) => !observed.agrees_with(desired),
-                        None => !observed.is_draining(),
-                    });
-            let Some(family) = difference.key.address().map(Family::of).filter(|_| changes) else {
+            let mut known = observed.real_servers.iter();
+            let loses_any =
+                known.any(|(key, known)| desired.real_server(key).is_none() && !known.is_draining());
+            let Some(family) = difference.key.address().map(Family::of).filter(|_| loses_any) else {
                 continue;
             };
             for (set, entry) in state.entries_of(desired).iter().filter(|(set, _)| set.is_local()) {

@@ -99,7 +99,7 @@ struct Planner<'a, 'b, 'c> {
     /// The ledgers that are written in one step, each with its entries.
     ledgers: BTreeMap<Family, (Need, Vec<Entry>)>,
     entries: HashMap<EntryKey, Need>,
-    /// Local-policy entries that are added after changes of real servers, with the steps of these changes.
+    /// Local-policy entries that are added after removals of real servers, with the steps of these removals.
     late: HashMap<EntryKey, Vec<Need>>,
     /// The removals of local-policy entries before real servers are added.
     removed_local: HashMap<EntryKey, Need>,

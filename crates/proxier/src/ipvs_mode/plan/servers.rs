@@ -66,7 +66,6 @@ impl Planner<'_, '_, '_> {
 
     pub(super) fn real_servers(&mut self) {
         let mut added: HashMap<VirtualServerKey, Vec<Need>> = HashMap::new();
-        let mut late: HashMap<EntryKey, Vec<Need>> = HashMap::new();
         for difference in &self.servers {
             let Some(desired) = difference.desired else {
                 continue;
@@ -105,19 +104,11 @@ impl Planner<'_, '_, '_> {
                 );
                 // It accepts connections after this step, and did not before.
                 if observed.is_none_or(|observed| observed.is_draining()) {
-                    added.entry(key).or_default().push(need.clone());
-                }
-                if observed.is_some() {
-                    for entry in self.late_of(difference) {
-                        late.entry(entry).or_default().push(need.clone());
-                    }
+                    added.entry(key).or_default().push(need);
                 }
             }
         }
         self.added = added;
-        for (entry, needs) in late {
-            self.late.entry(entry).or_default().extend(needs);
-        }
     }
 
     /// The removals of local-policy entries that the addition of real servers to a virtual server needs.
