@@ -17,8 +17,9 @@ use std::time::Instant;
 
 use kernlink_ipset::{Entry, ProtocolPort, SetName};
 use kernlink_iptables_restore::{ChainName, Edit, Restore, Save, Table};
-use kernlink_proxier::ipvs_mode::{Kernel, Proxier, SetId};
-use kernlink_services::{Family, Service, TrafficPolicy};
+use kernlink_ipvs::{Scheduler, VirtualServer};
+use kernlink_proxier::ipvs_mode::{Kernel, Key, Proxier, SetId};
+use kernlink_services::{Family, Port, Service, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
@@ -44,15 +45,31 @@ fn sync(proxier: &mut Proxier, now: Instant) {
     assert!(synced.is_success(), "{synced}");
 }
 
-/// Syncs while operations are refused. Then, before their retry, as after a full listing. Each time one operation fails at most, so that
-/// everything that depends on it waits, and `check` passes.
+/// Syncs while one operation is refused, and again after a listing before its retry. Everything that depends on it waits, so nothing else fails,
+/// and `check` passes.
 fn sync_and_list(proxier: &mut Proxier, now: Instant, check: impl Fn(&mut Proxier, &str)) {
-    for when in ["in the plan", "after a listing"] {
-        let synced = proxier.sync(now).unwrap();
-        let failed = usize::from(when == "in the plan");
-        assert_eq!(synced.counts().failed, failed, "{when}: {synced}\n{}", synced.plan);
-        check(proxier, when);
-        proxier.resync();
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}\n{}", synced.plan);
+    check(proxier, "in the plan");
+    proxier.resync();
+    wait(proxier, now);
+    check(proxier, "after a listing");
+}
+
+/// Syncs before the retry of what failed. Nothing fails, because everything that depends on it waits.
+fn wait(proxier: &mut Proxier, now: Instant) {
+    let synced = proxier.sync(now).unwrap();
+    assert!(
+        synced.report.is_success() && synced.waiting > 0,
+        "{synced}\n{}",
+        synced.plan
+    );
+}
+
+/// Syncs at the times of the retries so often.
+fn retry(proxier: &mut Proxier, mut now: Instant, times: usize) {
+    for _ in 0..times {
+        now = proxier.sync(now).unwrap().next.unwrap_or(now);
     }
 }
 
@@ -104,6 +121,74 @@ fn nothing_else_fails_if_the_ledger_cannot_be_created() {
 }
 
 #[test]
+fn an_entry_of_the_ledger_stays_while_its_virtual_server_cannot_be_deleted() {
+    let both = ["10.96.0.1,tcp:80", "10.96.0.2,tcp:80"];
+    let ledger = |proxier: &mut Proxier| {
+        let mut ledger = entries(proxier.kernel_mut(), SetId::Ledger);
+        ledger.sort_unstable();
+        ledger
+    };
+    for is_flushed in [false, true] {
+        let (kernel, faults) = Faults::of_kernel(kernel());
+        let mut proxier = with_services(kernel, &[ONE, TWO]);
+        let now = Instant::now();
+        sync(&mut proxier, now);
+        faults.refuse("-D -t 10.96.0.2:80");
+        delete(&mut proxier, "two");
+        sync_and_list(&mut proxier, now, |proxier, when| {
+            assert_eq!(ledger(proxier), both, "{when}")
+        });
+        // Another program changes the ledger: its entries are compared, not the virtual servers.
+        let set = SetId::Ledger.name(Family::Ipv4);
+        let kernel = proxier.kernel_mut();
+        let change = if is_flushed {
+            kernel.sets.flush(&set)
+        } else {
+            let entry = Entry::ip_port("10.96.0.1".parse().unwrap(), ProtocolPort::tcp(80));
+            kernel.sets.delete(&set, &entry)
+        };
+        change.unwrap();
+        assert!(proxier.recheck([Key::Set(Family::Ipv4, SetId::Ledger)]));
+        wait(&mut proxier, now);
+        assert_eq!(ledger(&mut proxier), both, "flushed: {is_flushed}");
+        faults.end();
+        assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+        assert_eq!(ledger(&mut proxier), both[..1]);
+    }
+}
+
+#[test]
+fn a_foreign_virtual_server_is_not_changed_before_it_is_in_the_ledger() {
+    let mut kernel = kernel();
+    let foreign = VirtualServer::new(key("10.96.0.1", 80), Scheduler::WRR);
+    kernel.ipvs.add_virtual_server(&foreign).unwrap();
+    let (kernel, faults) = Faults::of_kernel(kernel);
+    let mut config = ipv4_config();
+    config.adopt_foreign = true;
+    let mut proxier = proxier(config, kernel);
+    upsert(&mut proxier, service(ONE.0, ONE.1));
+    endpoints(&mut proxier, "one", &[1]);
+    faults.refuse("add KERNLINK-VS 10.96.0.1");
+    let is_unchanged = |proxier: &mut Proxier| {
+        let kernel = proxier.kernel_mut();
+        let listed = kernel.ipvs.list_virtual_servers().unwrap();
+        let schedulers: Vec<Scheduler> = listed.iter().map(|server| server.server.scheduler).collect();
+        schedulers == [Scheduler::WRR] && real_servers(kernel, &key("10.96.0.1", 80)).is_empty()
+    };
+    let now = Instant::now();
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert!(is_unchanged(proxier), "{when}")
+    });
+    // Without a listing only the virtual server is compared.
+    endpoints(&mut proxier, "one", &[1, 2]);
+    wait(&mut proxier, now);
+    assert!(is_unchanged(&mut proxier));
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(real_servers(proxier.kernel_mut(), &key("10.96.0.1", 80)).len(), 2);
+}
+
+#[test]
 fn a_virtual_server_is_not_added_before_its_entry_in_the_ledger() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     let mut proxier = with_services(kernel, &[ONE]);
@@ -119,8 +204,8 @@ fn a_virtual_server_is_not_added_before_its_entry_in_the_ledger() {
     });
     // Without a listing only the virtual server is compared.
     endpoints(&mut proxier, "two", &[1, 3]);
-    let synced = proxier.sync(now).unwrap();
-    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80"], "{synced}");
+    wait(&mut proxier, now);
+    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80"]);
     faults.end();
     assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
     assert_eq!(bound(proxier.kernel_mut()).len(), 2);
@@ -156,8 +241,8 @@ fn endpoints_on_other_nodes_are_not_added_while_the_local_policy_entry_cannot_be
     });
     // Without a listing only the virtual server is compared, not the entry.
     endpoints(&mut proxier, "balanced", &[1, 2, 200]);
-    let synced = proxier.sync(now).unwrap();
-    assert_eq!(balancer_servers(&mut proxier), ON_THIS_NODE, "{synced}");
+    wait(&mut proxier, now);
+    assert_eq!(balancer_servers(&mut proxier), ON_THIS_NODE);
     faults.end();
     assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
     assert_eq!(balancer_servers(&mut proxier).len(), 3);
@@ -227,6 +312,13 @@ fn the_rules_of_a_local_policy_set_stay_while_its_last_entry_cannot_be_removed()
     sync_and_list(&mut proxier, now, |proxier, when| {
         assert_eq!(rules_of(proxier, "KUBE-LOAD-BALANCER-LOCAL"), before, "{when}");
     });
+    // Without a listing other rules are compared, not the entry.
+    let mut external = service(TWO.0, TWO.1);
+    external.external_ips = vec!["203.0.113.2".to_owned()];
+    upsert(&mut proxier, external);
+    endpoints(&mut proxier, "two", &[1]);
+    wait(&mut proxier, now);
+    assert_eq!(rules_of(&mut proxier, "KUBE-LOAD-BALANCER-LOCAL"), before);
     faults.end();
     assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
     assert_eq!(rules_of(&mut proxier, "KUBE-LOAD-BALANCER-LOCAL"), 0);
@@ -241,10 +333,8 @@ fn the_rules_of_iptables_mode_stay_while_those_of_ipvs_mode_cannot_be_written() 
     // What iptables mode left, and a chain that another program flushed.
     let mut restore = Restore::new(Family::Ipv4);
     let chains = ["KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-MARK-MASQ"].map(|name| ChainName::new(name).unwrap());
-    restore
-        .table_mut(Table::Nat)
-        .extend(chains.map(Edit::declare));
-    kernel.rules.restore(restore).unwrap();
+    restore.table_mut(Table::Nat).extend(chains.map(Edit::declare));
+    kernel.rules.restore(&restore).unwrap();
     let (mut kernel, faults) = Faults::of_kernel(kernel);
     kernel.rules = faults.tables(kernel.rules);
     faults.refuse("-A KUBE-MARK-MASQ");
@@ -257,4 +347,129 @@ fn the_rules_of_iptables_mode_stay_while_those_of_ipvs_mode_cannot_be_written() 
     faults.end();
     assert!(sync_until_nothing_waits(&mut next, now).is_success());
     assert!(!is_left(&mut next));
+}
+
+#[test]
+fn entries_wait_for_a_set_that_cannot_be_created() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    faults.refuse("create KUBE-CLUSTER-IP ");
+    let mut proxier = with_services(kernel, &[ONE]);
+    let now = Instant::now();
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert_eq!(virtual_servers(proxier.kernel_mut()), [""; 0], "{when}");
+    });
+    // Without a listing the set is not compared.
+    upsert(&mut proxier, service(TWO.0, TWO.1));
+    endpoints(&mut proxier, "two", &[1]);
+    wait(&mut proxier, now);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(entries(proxier.kernel_mut(), SetId::ClusterIp).len(), 2);
+    assert_eq!(bound(proxier.kernel_mut()).len(), 2);
+}
+
+#[test]
+fn addresses_wait_for_a_link_that_cannot_be_added() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    faults.refuse("link replace");
+    let mut proxier = with_services(kernel, &[ONE]);
+    let now = Instant::now();
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert_eq!(
+            virtual_servers(proxier.kernel_mut()),
+            ["-t 10.96.0.1:80"],
+            "{when}"
+        );
+    });
+    // Without a listing the link is not compared.
+    upsert(&mut proxier, service(TWO.0, TWO.1));
+    endpoints(&mut proxier, "two", &[1]);
+    wait(&mut proxier, now);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(bound(proxier.kernel_mut()).len(), 2);
+}
+
+#[test]
+fn an_address_is_not_bound_while_none_of_its_virtual_servers_can_be_added() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = with_services(kernel, &[TWO]);
+    let now = Instant::now();
+    sync(&mut proxier, now);
+    faults.refuse("-A -t 10.96.0.1:");
+    let mut one = service(ONE.0, ONE.1);
+    upsert(&mut proxier, one.clone());
+    endpoints(&mut proxier, "one", &[1]);
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.2/32"], "{when}");
+    });
+    // Another port at the address, without a listing: the first virtual server is not compared.
+    one = one.with_port(Port::new("other", 81));
+    upsert(&mut proxier, one);
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.2/32"]);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(bound(proxier.kernel_mut()).len(), 2);
+}
+
+#[test]
+fn an_address_waits_for_its_entry_also_when_its_link_can_be_added_again() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
+    let now = Instant::now();
+    sync(&mut proxier, now);
+    // Another program removes the link and the entries. The virtual servers stay.
+    let kernel = proxier.kernel_mut();
+    kernel.links.delete_link(&"kube-ipvs0".parse().unwrap()).unwrap();
+    kernel.sets.flush(&SetId::IpvsIps.name(Family::Ipv4)).unwrap();
+    proxier.resync();
+    let link = "link replace";
+    faults.refuse(link);
+    faults.refuse("add KUBE-IPVS-IPS 10.96.0.2");
+    assert_eq!(proxier.sync(now).unwrap().counts().failed, 2);
+    faults.allow(link);
+    retry(&mut proxier, now, 5);
+    assert_eq!(bound(proxier.kernel_mut()), ["10.96.0.1/32"]);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(bound(proxier.kernel_mut()).len(), 2);
+}
+
+#[test]
+fn allowed_sources_stay_while_the_restriction_to_them_cannot_be_removed() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = proxier(ipv4_config(), kernel);
+    let now = Instant::now();
+    let ranges = ["192.0.2.0/24", "198.51.100.0/24"];
+    upsert(&mut proxier, load_balancer(&ranges));
+    endpoints(&mut proxier, "balanced", &[1]);
+    sync(&mut proxier, now);
+    // A range is withdrawn, and its entry stays.
+    let allowed = "del KUBE-LOAD-BALANCER-SOURCE-CIDR 203.0.113.1,tcp:80,192.0.2.0/24";
+    faults.refuse(allowed);
+    upsert(&mut proxier, load_balancer(&ranges[1..]));
+    assert_eq!(proxier.sync(now).unwrap().counts().failed, 1);
+    // Then all of them. The retry of the first one falls due before the restriction can be removed.
+    faults.refuse("del KUBE-LOAD-BALANCER-FW 203.0.113.1");
+    upsert(&mut proxier, load_balancer(&[]));
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(synced.counts().failed, 1, "{synced}");
+    faults.allow(allowed);
+    retry(&mut proxier, now, 5);
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerFirewall).len(),
+        1
+    );
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr).len(),
+        2
+    );
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::LoadBalancerSourceCidr),
+        [""; 0]
+    );
 }

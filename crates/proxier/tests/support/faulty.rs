@@ -70,6 +70,12 @@ impl Faults {
         std::mem::take(&mut self.0.lock().unwrap().executed)
     }
 
+    /// Ends the faults of the commands that contain a text.
+    pub(crate) fn allow(&self, command: &str) {
+        let mut active = self.0.lock().unwrap();
+        active.commands.retain(|(text, _)| text != command);
+    }
+
     /// Ends all faults.
     pub(crate) fn end(&self) {
         *self.0.lock().unwrap() = Active::default();
