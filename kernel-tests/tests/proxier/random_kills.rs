@@ -1,7 +1,7 @@
 //! Processes that are killed at random moments while Services and endpoints change all the time. Each next one converges, and connections
 //! to endpoints that stay go on.
 //!
-//! `KERNLINK_KILLS` is the number of kills (default: 20), `KERNLINK_KILLS_SEED` the seed of the clusters and of the moments. The moments
+//! `KERNLINK_KILLS` is the number of kills (default: 10), `KERNLINK_KILLS_SEED` the seed of the clusters and of the moments. The moments
 //! also depend on the speed of the machine.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ use crate::support::{
 const TEST: &str = "random_kills::connections_to_endpoints_that_stay_survive_kills_at_random_moments";
 /// Set for a process that is to be killed: a [`Life`].
 const PROCESS: &str = "KERNLINK_PROCESS_TO_KILL";
-const DEFAULT_KILLS: usize = 20;
+const DEFAULT_KILLS: usize = 10;
 const DEFAULT_SEED: u64 = 14;
 /// The pods that are endpoints of the Service `web` all the time.
 const STAYING: [u8; 2] = [0, 1];
@@ -69,7 +69,9 @@ impl Random {
 fn cluster(seed: u64, generation: u64) -> String {
     let mut random = Random(seed ^ generation << 32);
     let web = [&STAYING, &*random.some_of(&[2, 3])].concat();
-    let affinity = if random.is_one_of(4) { "ClientIP" } else { "None" };
+    // Without affinity in the first generation, so that its connections reach several endpoints.
+    let is_bound = random.is_one_of(4) && generation > 0;
+    let affinity = if is_bound { "ClientIP" } else { "None" };
     let spec = format!(
         "type: ClusterIP, sessionAffinity: {affinity}, ports: [{{name: web, port: 80, protocol: TCP}}]"
     );
