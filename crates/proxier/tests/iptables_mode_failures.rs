@@ -10,96 +10,26 @@
 
 #[path = "support/iptables_node.rs"]
 mod iptables_node;
+#[path = "support/refusing_tables.rs"]
+mod refusing_tables;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::{
-    ChainName, Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Refused, RefusedKind,
-    Restore, Ruleset, Save, Table,
-};
+use kernlink_iptables_restore::{ChainName, Edit, Fake, Restore, Table};
 use kernlink_proxier::Outcome;
-use kernlink_proxier::iptables_mode::{Kernel, Key, Operation, Phase, Proxier, Synced};
+use kernlink_proxier::iptables_mode::{Key, Operation, Phase, Proxier, Synced};
 use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
 use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName};
 
 use crate::iptables_node::{
     FOREIGN, SOURCE, change_endpoints, config, filled, kernel, proxier_on, saved, service, slice, sync,
 };
+use crate::refusing_tables::{Rules, faulty_kernel};
 
 const ROUTE_LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
-
-/// What the rules do besides what the fake does.
-#[derive(Default)]
-struct Behaviour {
-    /// Every edit with one of these texts in its rule or chain is refused.
-    refused: Vec<String>,
-    /// The inputs that were executed or refused.
-    restores: Vec<Restore>,
-    saves: usize,
-}
-
-struct Rules {
-    fake: Fake,
-    behaviour: Arc<Mutex<Behaviour>>,
-}
-
-impl Iptables for Rules {
-    fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), RulesError>> {
-        let mut behaviour = self.behaviour.lock().unwrap();
-        let execute = |operation: &RulesOperation| {
-            let RulesOperation::Restore(restore) = operation else {
-                return self.fake.execute(std::slice::from_ref(operation)).remove(0);
-            };
-            behaviour.restores.push(restore.clone());
-            let is_refused = |edit: &&Edit| {
-                let text = edit.rule().map(ToString::to_string).unwrap_or_default();
-                let texts = [text, edit.chain().to_string()];
-                behaviour
-                    .refused
-                    .iter()
-                    .any(|refused| texts.iter().any(|text| text.contains(refused)))
-            };
-            let found = restore.tables().find_map(|(table, edits)| {
-                let edit = edits.iter().find(is_refused)?;
-                Some((table, edit.clone()))
-            });
-            let Some((table, edit)) = found else {
-                return self.fake.restore(restore);
-            };
-            Err(RulesError::Refused {
-                tool: "iptables-restore".into(),
-                refused: Box::new(Refused::Edit { table, edit }),
-                kind: RefusedKind::Other,
-                text: "refused by the test".into(),
-                status: Some(1),
-                applied: Vec::new(),
-            })
-        };
-        operations.iter().map(execute).collect()
-    }
-
-    fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
-        let mut behaviour = self.behaviour.lock().unwrap();
-        behaviour.saves += 1;
-        self.fake.save(request)
-    }
-}
-
-/// A kernel with foreign rules whose behaviour can be changed.
-fn faulty_kernel(ipv4: &str) -> (Kernel, Arc<Mutex<Behaviour>>) {
-    let mut kernel = kernel();
-    let mut fake = Fake::new();
-    fake.set_ruleset(Family::Ipv4, ipv4.parse().unwrap());
-    let behaviour: Arc<Mutex<Behaviour>> = Arc::default();
-    kernel.rules = Box::new(Rules {
-        fake,
-        behaviour: Arc::clone(&behaviour),
-    });
-    (kernel, behaviour)
-}
 
 fn add_services(proxier: &mut Proxier, services: u8) {
     for change in [
