@@ -18,7 +18,8 @@ use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 use crate::netfilter::flows::{Reading, read_flows};
 use crate::netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, processors, read_tables, unreadable_rules, unreadable_tables,
+    CONNTRACK_BUCKETS, SysctlError, processors, read_tables, unreadable_rules, unreadable_table,
+    unreadable_tables,
 };
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
@@ -33,6 +34,9 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
             Err(error) if error.is_unsupported() => continue,
             Err(error) => return Err(error.into()),
         };
+        if saved.is_unreadable(Table::Nat) {
+            return Err(unreadable_table(&saved, Table::Nat).into());
+        }
         let mut chains = saved.table(Table::Nat).into_iter().flat_map(|nat| nat.chains());
         if chains.any(|(name, _)| is_port_chain(name)) {
             return Ok(true);

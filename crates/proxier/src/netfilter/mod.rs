@@ -25,7 +25,7 @@ pub(crate) use self::removal::{Owned, plan_removal, removal, write_removal};
 pub use self::rules::Jump;
 pub(crate) use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,
-    read_tables, read_tables_of, unreadable_rules, unreadable_tables,
+    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
 };
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;

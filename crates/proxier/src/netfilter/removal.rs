@@ -9,7 +9,7 @@ use kernlink_iptables_restore::{
 };
 use kernlink_services::Family;
 
-use super::Jump;
+use super::{Jump, unreadable_table};
 
 /// The owned chains and jumps of a table.
 pub(crate) struct Owned<'a> {
@@ -79,9 +79,7 @@ pub(crate) fn plan_removal(
         Err(error) => return Err(error),
     };
     if ruleset.is_unreadable(table) {
-        let line = ruleset.unreadable().first().map(ToString::to_string);
-        let cause = line.unwrap_or_else(|| format!("table {table} cannot be read"));
-        return Err(Error::custom("read tables", cause));
+        return Err(unreadable_table(&ruleset, table));
     }
     Ok(removal(&ruleset, family, table, owned))
 }

@@ -68,6 +68,13 @@ pub(crate) fn unreadable_tables(error: &Error, family: Family) -> Event {
     Event::host("RulesUnreadable", text)
 }
 
+/// The error about a table that the tool cannot print.
+pub(crate) fn unreadable_table(saved: &Ruleset, table: Table) -> Error {
+    let line = saved.unreadable().first().map(ToString::to_string);
+    let cause = line.unwrap_or_else(|| format!("table {table} cannot be read"));
+    Error::custom("read tables", cause)
+}
+
 /// The match of a mark with all of its bits.
 pub(crate) fn mark_match(mark: u32) -> MarkMatch {
     MarkMatch {
