@@ -92,10 +92,10 @@ fn run(proxier: &mut Proxier, mut now: Instant, most: usize) -> Instant {
 }
 
 /// Executes a plan step by step. `observe` is called before the first step and after each.
-fn step_by_step(proxier: &mut Proxier, plan: &Plan, mut observe: impl FnMut(&Tracer, usize)) {
+fn step_by_step(proxier: &mut Proxier, plan: &Plan, mut observe: impl FnMut(Tracer, usize)) {
     let mut trace = |proxier: &mut Proxier, done: usize| {
         let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
-        observe(&tracer, done);
+        observe(tracer, done);
     };
     trace(proxier, 0);
     for (done, (_, step)) in plan.steps().enumerate() {
@@ -258,16 +258,15 @@ proptest! {
         let mut has_connections = true;
         for round in 0..20 {
             let plan = proxier.plan(now).unwrap();
+            let mut between: Vec<(Tracer, String)> = Vec::new();
             step_by_step(&mut proxier, &plan, |tracer, done| {
                 let continues = |(key, real): &(VirtualServerKey, RealServer)| {
                     packets(key).iter().filter(|packet| first_serves(&traffic, packet)).all(|packet| tracer.continues(packet, real))
                 };
                 assert!(!has_connections || connections.iter().all(continues), "{done} of round {round}\n{plan}");
+                between.push((tracer, format!("after {done} steps of round {round}\n{plan}")));
             });
-            traffic.tracers.push((
-                Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap()),
-                format!("round {round}\n{plan}"),
-            ));
+            traffic.tracers.extend(between);
             proxier.resync();
             sync(&mut proxier, now);
             now += Duration::from_secs(61);

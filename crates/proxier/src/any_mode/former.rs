@@ -25,7 +25,7 @@ pub(super) struct Former {
     pub(super) state: Box<ipvs_mode::State>,
     /// Whether nothing was compiled since the state was made.
     is_new: bool,
-    /// Whether it was read.
+    /// Whether it was read. Otherwise nothing is removed before the next listing.
     is_read: bool,
     progress: Progress,
     now: Option<Instant>,
@@ -91,6 +91,19 @@ impl Former {
             ),
         };
         Ok(vec![Event::host("FormerMode", text)])
+    }
+
+    /// Reads single objects again.
+    pub(super) fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[ipvs_mode::Key]) {
+        if keys.is_empty() || !self.is_read {
+            return;
+        }
+        let read = kernel.ipvs().and_then(|kernel| {
+            let read = IpvsMode::observe_keys(&mut self.state, kernel, keys);
+            read.map_err(Error::from)
+        });
+        // What prevents the removal does not prevent iptables mode. The next listing reports it if it persists.
+        self.is_read = read.is_ok();
     }
 
     /// What IPVS mode owns is decided as before; the limits of connections are those of the new configuration.

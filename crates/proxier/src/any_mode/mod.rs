@@ -113,9 +113,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::observe_keys(state, kernel.ipvs()?, &key::ipvs(keys))?,
             ModeState::Iptables(active) => {
                 IptablesMode::observe_keys(active, kernel.iptables()?, &key::iptables(keys))?;
-                let of_former = key::ipvs(keys);
-                if let Some(former) = state.former.as_mut().filter(|_| !of_former.is_empty()) {
-                    IpvsMode::observe_keys(&mut former.state, kernel.ipvs()?, &of_former)?;
+                if let Some(former) = &mut state.former {
+                    former.observe_keys(kernel, &key::ipvs(keys));
                 }
             }
         }
@@ -260,7 +259,8 @@ impl DataPath for AnyMode {
             ModeState::Iptables(active) => {
                 for family in Family::ALL {
                     let left = state.former.as_ref();
-                    active.set_virtual_ips(family, left.and_then(|left| left.state.virtual_ips(family)));
+                    let rules = left.map(|left| left.state.needed_rules(family));
+                    active.set_former_rules(family, rules.unwrap_or_default());
                 }
                 plan.add_part::<IptablesMode>(|part| IptablesMode::plan(active, part));
                 if let Some(former) = &mut state.former {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kernlink_iptables_restore::{ChainName, Rule, SetName, Style};
+use kernlink_iptables_restore::{ChainName, Rule, Style};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts};
 
 use self::ports::PortObjects;
@@ -21,7 +21,7 @@ use super::observed::{Observed, ObservedChain};
 use super::plan::Touched;
 use super::port_chain::PortChain;
 use super::totals::Sums;
-use crate::netfilter::{CONNTRACK_BUCKETS, masquerade_sources};
+use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -43,8 +43,8 @@ pub struct State {
     pub(super) counters: Counters,
     /// The accounting objects that rules name.
     pub(super) accounting: Table<Box<str>, ()>,
-    /// By family: the set of the virtual IPs that IPVS mode left on this node.
-    virtual_ips: [Option<SetName>; 2],
+    /// By family: the rules of `KUBE-POSTROUTING` that are needed while IPVS mode serves connections or has virtual IPs on this node.
+    former_rules: [Vec<Rule>; 2],
     /// Whether a rule with an accounting object was refused.
     refuses_counters: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
@@ -130,7 +130,7 @@ impl State {
             interfaces: BTreeSet::new(),
             counters: Counters::ALL,
             accounting: Table::default(),
-            virtual_ips: [None, None],
+            former_rules: Default::default(),
             refuses_counters: false,
             sysctls: Table::default(),
             tcp_be_liberal: None,
@@ -270,12 +270,11 @@ impl State {
         (&mut self.chains[family.index()], &mut self.rules[family.index()])
     }
 
-    /// The rules of a fixed chain that do not depend on Services, with what is needed while virtual IPs of IPVS mode exist.
+    /// The rules of a fixed chain that do not depend on Services, with those that are needed for what IPVS mode left.
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let mut rules = self.configured_rules(chain, family);
         if chain == FixedChain::NatPostrouting {
-            let set = self.virtual_ips[family.index()].clone();
-            rules.splice(..0, set.map(masquerade_sources));
+            rules.splice(..0, self.former_rules[family.index()].iter().cloned());
         }
         rules
     }
@@ -332,11 +331,11 @@ impl State {
         &self.fixed[family.index()].former_jumps
     }
 
-    /// Sets the set of the virtual IPs of a family that IPVS mode left on this node, if there are any.
-    pub(crate) fn set_virtual_ips(&mut self, family: Family, set: Option<SetName>) {
-        let known = &mut self.virtual_ips[family.index()];
-        if *known != set && self.managed.contains(&family) {
-            *known = set;
+    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node.
+    pub(crate) fn set_former_rules(&mut self, family: Family, rules: Vec<Rule>) {
+        let known = &mut self.former_rules[family.index()];
+        if *known != rules && self.managed.contains(&family) {
+            *known = rules;
             self.set_fixed_dirty(family);
         }
     }

@@ -128,6 +128,16 @@ pub(super) fn masquerade_virtual_ips(family: Family) -> Rule {
     masquerade_sources(virtual_ips(family))
 }
 
+/// The rule that masquerades connections of a pod to itself through a Service.
+pub(super) fn masquerade_hairpin(family: Family) -> Rule {
+    use SetDirection::{Destination, Source};
+    let set = set_name(SetId::LoopBack, family);
+    Rule::new()
+        .with(comment_match(SetId::LoopBack.comment()))
+        .with(Match::set(set, &[Destination, Destination, Source]))
+        .with_target(Target::Masquerade(Masquerade::default()))
+}
+
 /// What the rules of a family depend on.
 pub(super) struct RuleInputs<'a> {
     pub(super) config: &'a Config,
@@ -314,7 +324,8 @@ impl RuleInputs<'_> {
 
     fn postrouting(&self) -> Vec<Rule> {
         let mark = self.mark();
-        let mut rules = self.set_rule(SetId::LoopBack, Target::Masquerade(Masquerade::default()));
+        let hairpin = self.has(SetId::LoopBack).then(|| masquerade_hairpin(self.family));
+        let mut rules: Vec<Rule> = hairpin.into_iter().collect();
         let masquerade = Masquerade {
             random_fully: self.config.random_fully,
             ..Masquerade::default()
@@ -398,9 +409,7 @@ impl RuleInputs<'_> {
     /// A rule that matches the entries of a set, unless the set is empty.
     fn set_rule(&self, set: SetId, target: Target) -> Vec<Rule> {
         let lookup = match set {
-            SetId::LoopBack | SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => {
-                Lookup::DestinationAndSource
-            }
+            SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => Lookup::DestinationAndSource,
             _ => Lookup::Destination,
         };
         if self.has(set) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::SetName;
+use kernlink_iptables_restore::Rule;
 use kernlink_services::Family;
 
 use super::{ObservedRules, State};
@@ -56,12 +56,19 @@ impl State {
         self.retired.as_ref().is_some_and(|retired| retired.is_finished)
     }
 
-    /// The set of the virtual IPs of a family, if it exists and the dummy link has addresses.
-    pub(crate) fn virtual_ips(&self, family: Family) -> Option<SetName> {
+    /// The rules of `KUBE-POSTROUTING` that a family needs as long as it has virtual IPs, or virtual servers that may serve: the other mode
+    /// writes this chain before its own rules translate all connections.
+    pub(crate) fn needed_rules(&self, family: Family) -> Vec<Rule> {
+        let mut rules = Vec::new();
         let mut addresses = self.addresses.iter_observed();
         let has_any = addresses.any(|(key, ())| Family::of(key.address()) == family);
-        let exists = has_any && self.sets.is_observed(&(family, SetId::IpvsIps));
-        exists.then(|| rules::virtual_ips(family))
+        if has_any && self.sets.is_observed(&(family, SetId::IpvsIps)) {
+            rules.push(rules::masquerade_virtual_ips(family));
+        }
+        if self.has_served() && self.sets.is_observed(&(family, SetId::LoopBack)) {
+            rules.push(rules::masquerade_hairpin(family));
+        }
+        rules
     }
 
     /// Whether owned virtual servers and addresses exist.
