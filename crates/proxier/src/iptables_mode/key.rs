@@ -17,11 +17,11 @@ pub enum Key {
     Fixed(Family),
     /// A jump of a family whose tables cannot be read, by its position.
     Jump(Family, usize),
-    /// The chains and rules of a Service in a family.
+    /// The chains and rules of a Service in a family, with the rules of an earlier process that name it.
     Service(Family, ObjectName),
     /// The rule of `KUBE-FIREWALL` in a family whose tables cannot be read: the kubelet may have rules in this chain, so it is not emptied.
     Firewall(Family),
-    /// Rules of a family that no Service needs, and that this process did not write, in chains that stay or are emptied.
+    /// Rules of a family that no Service needs, that this process did not write and that name no Service, in chains that stay or are emptied.
     Leftovers(Family),
     /// A chain that no Service needs any more. It is emptied with its Service or the [`Leftovers`](Key::Leftovers), and deleted by itself: the
     /// kernel refuses that while a foreign rule jumps to it.

@@ -21,7 +21,8 @@ pub enum Phase {
     RouteLocalnet,
     /// Chains and rules of Services, those that are withdrawn included: the rules that jump to a chain are removed before it.
     Services,
-    /// Chains and rules of former Services, removed last: a chain of a present Service that was written before may still jump to them.
+    /// Chains of former Services and rules that name no Service, such as those of IPVS mode. They are removed after all Services were written:
+    /// chains of present Services may still jump to them, and until then they are what serves and restricts present Services.
     Leftovers,
     /// Stale UDP flows, after the rules by which the next packet begins a new flow.
     DeleteFlows,

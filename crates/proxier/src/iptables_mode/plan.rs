@@ -14,6 +14,7 @@ use super::observed::{ObservedChain, counts, fingerprint};
 use super::operation::{Effects, EnsureChain, Operation, Write};
 use super::order::Phase;
 use super::plan_flows::{Written, plan_flows};
+use super::port_chain::service_of;
 use super::state::{Fingerprint, RuleKey, State, rule_text};
 use super::sysctls::ROUTE_LOCALNET;
 use crate::netfilter::CONNTRACK_BUCKETS;
@@ -319,6 +320,8 @@ struct Part {
     chains: Vec<(ChainName, Option<Content>)>,
     /// Rules in shared chains, with whether they are added.
     rules: Vec<(RuleKey, bool)>,
+    /// Those of them that are removed and that an earlier process wrote.
+    former: Vec<RuleKey>,
 }
 
 fn plan_services(
@@ -361,18 +364,18 @@ fn plan_services(
         let key = difference.key;
         let is_rewritten = fixed.rewritten.contains(&key.chain);
         let is_observed = difference.observed.is_some() && (!is_rewritten || difference.desired.is_some());
-        match (difference.desired.is_some(), is_observed) {
-            (true, false) => parts
-                .entry(difference.subject)
-                .or_default()
-                .rules
-                .push((key.clone(), true)),
-            (false, true) => parts
-                .entry(difference.subject)
-                .or_default()
-                .rules
-                .push((key.clone(), false)),
-            _ => {}
+        let is_added = match (difference.desired.is_some(), is_observed) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => continue,
+        };
+        let is_former = difference.subject == Subject::DataPath;
+        let service = is_former.then(|| service_of(&key.text)).flatten();
+        let subject = service.map_or(difference.subject, Subject::Service);
+        let part = parts.entry(subject).or_default();
+        part.rules.push((key.clone(), is_added));
+        if is_former {
+            part.former.push(key.clone());
         }
     }
     let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
@@ -386,8 +389,10 @@ fn plan_services(
                 touched.insert(key.clone(), part.touched());
                 let needs = Needs::all(fixed.needs.iter().cloned());
                 let name = name.clone();
+                let former = part.former.clone();
                 let write = part.write(family, key.clone());
                 let need = builder.push(Phase::Services, key, subject, write, needs);
+                written.add_former(former, &need);
                 written.services.insert(name, need);
             }
             _ => leftovers = Some(part),
@@ -398,15 +403,19 @@ fn plan_services(
         Some(_) => Phase::Leftovers,
         None => Phase::Services,
     };
+    let mut leftover_needs = fixed.needs.clone();
     if let Some(part) = leftovers {
+        // Present Services are served by the former rules until their own ones are written.
+        let unwritten = unwritten(state, family, touched, builder);
         let key = Key::Leftovers(family);
         touched.insert(key.clone(), part.touched());
-        let needs = Needs::all(fixed.needs.iter().cloned());
-        let removed = part.rules.iter().filter(|(_, is_added)| !is_added);
-        let removed = removed.map(|(key, _)| key.clone()).collect();
+        let needs = fixed.needs.iter().chain(written.services.values()).cloned();
+        let needs = Needs::all(needs.chain(unwritten));
+        let former = part.former.clone();
         let write = part.write(family, key.clone());
         let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
-        written.leftovers = Some((removed, need));
+        written.add_former(former, &need);
+        leftover_needs.push(need);
     }
     former.sort();
     for (subject, name) in former {
@@ -414,10 +423,29 @@ fn plan_services(
         let mut writer = Writer::new(family);
         writer.edit(Table::Nat, Edit::delete_chain(name));
         writer.effects.chains.push((name, None));
-        let needs = Needs::all(fixed.needs.iter().cloned());
+        let needs = match subject {
+            Subject::Service(_) => &fixed.needs,
+            _ => &leftover_needs,
+        };
+        let needs = Needs::all(needs.iter().cloned());
         builder.push(deletions, key.clone(), subject, writer.finish(key), needs);
     }
     written
+}
+
+/// The Services whose last operation failed and that no step of this plan writes.
+fn unwritten(
+    state: &State,
+    family: Family,
+    touched: &BTreeMap<Key, Vec<Touched>>,
+    builder: &mut PlanBuilder<'_, IptablesMode>,
+) -> Vec<Need> {
+    let of_family = |key: &&Key| matches!(key, Key::Service(of, _) if *of == family);
+    // A dirty one was compared, and has nothing to do.
+    let is_unwritten = |key: &&Key| !touched.contains_key(key) && !state.is_dirty(key);
+    let unwritten = state.touched.keys().filter(of_family).filter(is_unwritten);
+    let waiting = unwritten.filter(|key| builder.is_waiting(key));
+    waiting.cloned().map(Need::Waiting).collect()
 }
 
 impl Part {

@@ -20,8 +20,17 @@ type Need = crate::plan::Need<Key>;
 #[derive(Default)]
 pub(super) struct Written {
     pub(super) services: BTreeMap<ObjectName, Need>,
-    /// The rules of former Services that are removed, and the step.
-    pub(super) leftovers: Option<(Vec<RuleKey>, Need)>,
+    /// The rules of an earlier process that are removed, and the step.
+    former: Vec<(Vec<RuleKey>, Need)>,
+}
+
+impl Written {
+    /// Adds the rules of an earlier process that a step removes.
+    pub(super) fn add_former(&mut self, rules: Vec<RuleKey>, step: &Need) {
+        if !rules.is_empty() {
+            self.former.push((rules, step.clone()));
+        }
+    }
 }
 
 /// Adds the step for the stale flows of a family.
@@ -50,7 +59,7 @@ pub(super) fn plan_flows(
             }
         }
     }
-    if let Some((rules, need)) = written.leftovers {
+    for (rules, need) in written.former {
         let former: Vec<SocketAddr> = rules
             .iter()
             .flat_map(|rule| destinations_of(state, family, rule))

@@ -15,7 +15,7 @@ use kernlink_iptables_restore::{
     ChainName, Comment, Condition, Match, Network, PortRange, Protocol as IpProtocol, RecentName, Rule,
     Target,
 };
-use kernlink_services::Protocol;
+use kernlink_services::{ObjectName, Protocol};
 
 use super::chains::FixedChain;
 
@@ -103,6 +103,19 @@ impl PortLabel {
         matches.push(transport(self.protocol, ports));
         matches
     }
+}
+
+/// The Service that a rule of iptables mode in a shared chain names in its comment: `ns/name:port cluster IP`. Rules of IPVS mode name none.
+pub(super) fn service_of(rule: &str) -> Option<ObjectName> {
+    let rule: Rule = rule.parse().ok()?;
+    let mut comments = rule.matches.iter().filter_map(|test| match test {
+        Match::Comment(comment) => Some(comment.as_str()),
+        _ => None,
+    });
+    let label = comments.next()?.split(' ').next()?;
+    let (namespace, name) = label.split_once('/')?;
+    let name = name.split(':').next().filter(|name| !name.is_empty())?;
+    (!namespace.is_empty()).then(|| ObjectName::new(namespace, name))
 }
 
 impl PortChain {
@@ -345,6 +358,20 @@ mod tests {
     use kernlink_iptables_restore::Style;
 
     use super::*;
+
+    #[test]
+    fn a_rule_names_its_service_in_the_comment() {
+        let service = |comment: &str| {
+            let rule =
+                format!("-d 10.96.0.1/32 -p tcp -m comment --comment {comment} -m tcp --dport 80 -j X");
+            service_of(&rule).map(|name| name.to_string())
+        };
+        assert_eq!(service("\"ns/s:web cluster IP\"").as_deref(), Some("ns/s"));
+        assert_eq!(service("ns/s:web").as_deref(), Some("ns/s"));
+        assert_eq!(service("\"ns/s external IP\"").as_deref(), Some("ns/s"));
+        assert_eq!(service("\"Kubernetes service lb portal\""), None);
+        assert_eq!(service_of("-j KUBE-NODE-PORT"), None);
+    }
 
     #[test]
     fn probabilities_are_those_that_the_kernel_stores_for_ten_decimals() {

@@ -1,0 +1,302 @@
+//! The rules of an earlier process, or of IPVS mode, serve and restrict a Service until its own rules are written, and what prevents their
+//! removal prevents nothing else.
+#![cfg(feature = "fake")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test reports errors by panicking"
+)]
+
+#[path = "support/faulty.rs"]
+mod faulty;
+#[path = "support/iptables_node.rs"]
+mod iptables_node;
+#[path = "support/refusing_tables.rs"]
+mod refusing_tables;
+#[path = "support/senders.rs"]
+mod senders;
+#[path = "support/shared_ipvs.rs"]
+mod shared_ipvs;
+#[path = "support/shared_kernel.rs"]
+mod shared_kernel;
+mod support;
+#[path = "support/tracer.rs"]
+mod tracer;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
+use kernlink_iptables_restore::{Fake, Table};
+use kernlink_proxier::any_mode::{self, Config, Mode};
+use kernlink_proxier::iptables_mode::{self, Proxier};
+use kernlink_proxier::ipvs_mode;
+use kernlink_proxier::netfilter::LocalDetection;
+use kernlink_services::{
+    Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
+};
+
+use crate::faulty::Faults;
+use crate::iptables_node::{SOURCE, filled, proxier_on, saved, service, slice};
+use crate::refusing_tables::faulty_kernel;
+use crate::senders::slices;
+use crate::shared_kernel::SharedKernel;
+use crate::tracer::{End, Packet, Tracer};
+
+fn config(mode: Mode) -> Config {
+    let detection = LocalDetection::ClusterCidr(vec!["10.244.0.0/16".parse().unwrap()]);
+    let mut config = Config::new(mode, "node-a");
+    match &mut config {
+        Config::Ipvs(config) => {
+            config.conntrack.max_per_core = 0;
+            config.local_detection = detection;
+        }
+        Config::Iptables(config) => {
+            config.conntrack.max_per_core = 0;
+            config.local_detection = detection;
+        }
+    }
+    config
+}
+
+/// A load balancer that admits one network.
+fn restricted_service() -> Service {
+    let mut service = Service::new(ObjectName::new("ns", "web"))
+        .with_cluster_ip("10.96.0.1")
+        .with_port(Port::new("http", 80).with_node_port(30_080));
+    service.service_type = ServiceType::LoadBalancer;
+    service.load_balancer_source_ranges = vec!["203.0.113.0/24".into()];
+    service.ingress = vec![Ingress {
+        ip: "198.51.100.100".into(),
+        mode: Default::default(),
+    }];
+    service
+}
+
+fn restricted() -> Vec<Change> {
+    let service = restricted_service();
+    let mut changes = slices(&service, &[1, 3], true);
+    changes.push(Change::Services(ObjectChange::Upsert(service)));
+    changes.extend([Kind::Service, Kind::EndpointSlice, Kind::Node].map(Change::synced));
+    changes
+}
+
+/// Where packets of other hosts end: to the load balancer from an admitted host and from another one, to the cluster IP, and to the node
+/// port.
+fn ends(proxier: &mut any_mode::Proxier) -> [End; 4] {
+    let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
+    [
+        ("203.0.113.9", "198.51.100.100:80"),
+        ("8.8.8.8", "198.51.100.100:80"),
+        ("8.8.8.8", "10.96.0.1:80"),
+        ("8.8.8.8", "192.0.2.1:30080"),
+    ]
+    .map(|(source, destination)| {
+        let (source, destination): (IpAddr, SocketAddr) =
+            (source.parse().unwrap(), destination.parse().unwrap());
+        tracer.trace(Packet::new(Some("eth0"), source, destination, Protocol::Tcp))
+    })
+}
+
+#[test]
+fn rules_of_ipvs_mode_stay_until_every_service_is_written() {
+    let shared = SharedKernel::new();
+    let faults = Faults::default();
+    let mut tables = iptables_mode::Kernel::fake();
+    tables.rules = faults.tables(Box::new(shared.rules.clone()));
+    tables.links = Box::new(shared.links.clone());
+    let kernel = shared.apis().with_iptables(tables);
+    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    for change in restricted() {
+        proxier.change(SourceId(0), change);
+    }
+    let mut now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    let before = ends(&mut proxier);
+    assert_eq!(before[1], End::Dropped);
+    // Chains of the Service are refused, everything else succeeds.
+    faults.refuse(":KUBE-SVC-");
+    proxier.set_config(&config(Mode::Iptables)).unwrap();
+    for round in 0..5 {
+        let synced = proxier.sync(now).unwrap();
+        assert!(!synced.is_success());
+        assert_eq!(
+            ends(&mut proxier),
+            before,
+            "round {round}: {synced}\n{}",
+            synced.plan
+        );
+        now += Duration::from_secs(3);
+        proxier.resync();
+    }
+    faults.end();
+    now += Duration::from_secs(300);
+    for _ in 0..20 {
+        let synced = proxier.sync(now).unwrap();
+        assert!(synced.is_success(), "{synced}");
+        let ends = ends(&mut proxier);
+        assert!(matches!(ends[0], End::Served(_)), "{ends:?}");
+        assert_eq!(ends[1], before[1], "{}", synced.plan);
+        match synced.next {
+            Some(next) => now = next.max(now),
+            None => break,
+        }
+    }
+    assert!(!shared.has_ipvs_link());
+}
+
+/// Links that cannot be read from time to time.
+struct Links {
+    inner: Box<dyn DummyLinks>,
+    is_unreadable: Arc<AtomicBool>,
+}
+
+impl DummyLinks for Links {
+    fn execute(
+        &mut self,
+        operations: &[kernlink_dummylink::Operation],
+    ) -> Vec<Result<(), kernlink_dummylink::Error>> {
+        self.inner.execute(operations)
+    }
+
+    fn links(&mut self) -> Result<Vec<Link>, kernlink_dummylink::Error> {
+        self.inner.links()
+    }
+
+    fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, kernlink_dummylink::Error> {
+        if self.is_unreadable.load(Ordering::Relaxed) {
+            return Err(kernlink_dummylink::Error::OutcomeMissing);
+        }
+        self.inner.list(selection)
+    }
+}
+
+#[test]
+fn iptables_mode_works_while_what_ipvs_mode_left_cannot_be_read() {
+    let shared = SharedKernel::new();
+    let is_unreadable = Arc::new(AtomicBool::new(false));
+    let mut ipvs = ipvs_mode::Kernel::fake();
+    ipvs.ipvs = Box::new(shared.ipvs.clone());
+    ipvs.rules = Box::new(shared.rules.clone());
+    ipvs.conntrack = Box::new(shared.conntrack.clone());
+    ipvs.links = Box::new(Links {
+        inner: Box::new(shared.links.clone()),
+        is_unreadable: Arc::clone(&is_unreadable),
+    });
+    let kernel = shared.apis().with_ipvs(ipvs);
+    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    for change in restricted() {
+        proxier.change(SourceId(0), change);
+    }
+    let mut now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    proxier.set_config(&config(Mode::Iptables)).unwrap();
+    let synced = proxier.sync(now).unwrap();
+    is_unreadable.store(true, Ordering::Relaxed);
+    // IPVS is read again before the removal begins.
+    now = synced.next.unwrap();
+    let mut service = restricted_service();
+    service.external_ips = vec!["192.0.2.80".into()];
+    proxier.change(SourceId(0), Change::Services(ObjectChange::Upsert(service)));
+    let synced = proxier.sync(now).unwrap();
+    assert!(synced.is_success() && !synced.plan.is_empty(), "{synced}");
+    assert!(shared.has_ipvs_link());
+    // The next listing continues with the removal.
+    is_unreadable.store(false, Ordering::Relaxed);
+    proxier.resync();
+    for _ in 0..20 {
+        let Some(next) = proxier.sync(now).unwrap().next else {
+            break;
+        };
+        now = next.max(now);
+    }
+    assert!(!shared.has_ipvs_link());
+}
+
+#[test]
+fn a_table_that_cannot_be_printed_may_have_chains_of_services() {
+    let mut tables = Fake::new();
+    assert!(!iptables_mode::has_service_chains(&mut tables).unwrap());
+    tables.set_unreadable(Family::Ipv6, Table::Nat);
+    iptables_mode::has_service_chains(&mut tables).unwrap_err();
+}
+
+/// Services whose port has another name than those of [`filled`].
+fn renamed(services: impl IntoIterator<Item = u8>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for number in services {
+        let (mut service, mut slice) = (service(number), slice(number, &[1, 2]));
+        service.ports[0].name = "http".into();
+        slice.ports[0].name = Some("http".into());
+        changes.push(Change::Services(ObjectChange::Upsert(service)));
+        changes.push(Change::EndpointSlices(ObjectChange::Upsert(slice)));
+    }
+    changes.extend([Kind::Service, Kind::EndpointSlice, Kind::Node].map(Change::synced));
+    changes
+}
+
+fn text(proxier: &mut Proxier) -> String {
+    saved(proxier, Family::Ipv4).to_string()
+}
+
+/// The labels of the service ports in `KUBE-SERVICES`.
+fn labels(text: &str) -> Vec<String> {
+    let rules = text.lines().filter(|line| line.starts_with("-A KUBE-SERVICES"));
+    let mut labels: Vec<String> = rules
+        .filter_map(|line| line.split_once("--comment \"ns/")?.1.split(' ').next())
+        .map(str::to_owned)
+        .collect();
+    labels.sort();
+    labels
+}
+
+#[test]
+fn the_rules_of_a_renamed_port_stay_while_their_replacement_is_refused() {
+    let mut before = filled(4);
+    let (kernel, behaviour) = faulty_kernel(&text(&mut before));
+    behaviour.lock().unwrap().refused = vec!["10.244.1.1".to_owned()];
+    let mut proxier = proxier_on(kernel);
+    // The last one was deleted.
+    for change in renamed(0..3) {
+        proxier.change(SOURCE, change);
+    }
+    let synced = proxier.sync(Instant::now()).unwrap();
+    let now = text(&mut proxier);
+    assert_eq!(labels(&now), ["s0:http", "s1:web", "s2:http"], "{synced}\n{now}");
+    assert!(now.contains("ns/s1:web -> 10.244.1.1:8080"), "{now}");
+    behaviour.lock().unwrap().refused.clear();
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let now = text(&mut proxier);
+    assert_eq!(labels(&now), ["s0:http", "s1:http", "s2:http"]);
+    assert!(!now.contains("web") && !now.contains("10.244.3."), "{now}");
+}
+
+#[test]
+fn former_chains_are_removed_after_the_last_refused_service_is_written() {
+    let mut before = filled(3);
+    let (kernel, behaviour) = faulty_kernel(&text(&mut before));
+    let refused = ["10.244.1.1", "10.244.2.1"].map(str::to_owned);
+    behaviour.lock().unwrap().refused = refused.to_vec();
+    let mut proxier = proxier_on(kernel);
+    for change in renamed(0..3) {
+        proxier.change(SOURCE, change);
+    }
+    let mut synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(synced.counts().failed, 2, "{synced}");
+    // One of them succeeds at its retry, the other one is refused again.
+    while synced.waiting == 2 {
+        behaviour.lock().unwrap().refused = vec![refused[1].clone()];
+        synced = proxier.sync(synced.next.unwrap()).unwrap();
+        let now = text(&mut proxier);
+        assert!(now.contains("ns/s0:web -> 10.244.0.1:8080"), "{synced}\n{now}");
+        assert!(now.contains("ns/s2:web -> 10.244.2.1:8080"), "{synced}\n{now}");
+    }
+    behaviour.lock().unwrap().refused.clear();
+    synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert!(!text(&mut proxier).contains("web"), "{}", text(&mut proxier));
+}
