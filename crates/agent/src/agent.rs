@@ -23,6 +23,7 @@ use crate::kernel_events;
 use crate::once::{self, CLUSTER, FOLDER};
 use crate::print;
 use crate::report;
+use crate::reporter::Reporter;
 use crate::service_manager::{self, READY, STOPPING};
 use crate::settings::Settings;
 use crate::state::{self, State};
@@ -78,8 +79,14 @@ pub fn run(settings: Settings) -> Exit {
             return Exit::Failure;
         }
     };
+    let reporter = Reporter::new(sources.1.as_ref().map(|cluster| cluster.events().clone()));
+    reporter.starting(format!(
+        "kernlink-agent {}, mode {mode}",
+        env!("CARGO_PKG_VERSION")
+    ));
     let agent = Agent {
         settings,
+        reporter,
         state,
         sender,
         servers,
@@ -134,6 +141,7 @@ struct Summary {
 struct Agent {
     settings: Settings,
     state: Arc<Mutex<State>>,
+    reporter: Reporter,
     sender: Sender<Message>,
     servers: Servers,
     /// Changes of the folder that the proxier has not received.
@@ -199,6 +207,9 @@ impl Agent {
                     if why != reported {
                         tracing::error!("nothing is synced: {why}");
                         self.announce(&format!("nothing is synced: {why}"));
+                        if state::lock(&self.state).stale.describe().is_none() {
+                            self.reporter.not_started("NothingSynced", why.clone());
+                        }
                         reported = why;
                     }
                 }
@@ -258,6 +269,7 @@ impl Agent {
                     let (text, seconds) = (ErrorChain(&error).to_string(), delay.as_secs());
                     tracing::error!("the kernel cannot be used: {text}; tried again after {seconds} seconds");
                     self.announce(&format!("the kernel cannot be used: {text}"));
+                    self.reporter.not_started("KernelUnavailable", text);
                 }
             }
             let end = Instant::now() + delay;
@@ -318,15 +330,23 @@ impl Agent {
         let checks = self.servers.checks();
         let config = self.settings.config.services().clone();
         let sender = EndsRunner(self.sender.clone());
+        let reporter = self.reporter.clone();
         move |proxier, notice| {
             match notice {
-                Notice::Events(events) => return report::events(&events),
+                Notice::Events(events) => {
+                    report::events(&events);
+                    return reporter.events(&events);
+                }
                 Notice::Synced(synced) => {
                     state::lock(&state).is_serving = true;
                     report::synced(&synced);
+                    reporter.synced(&synced);
                     checks.set(&config, proxier.services());
                 }
-                Notice::Failed(error) => report::failed(&error),
+                Notice::Failed(error) => {
+                    report::failed(&error);
+                    reporter.failed(&error);
+                }
                 Notice::InvalidConfig(error) => tracing::error!("{error}"),
                 _ => {}
             }

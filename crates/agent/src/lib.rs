@@ -24,6 +24,7 @@ pub mod log;
 pub mod once;
 pub mod print;
 mod report;
+mod reporter;
 pub mod service_manager;
 pub mod settings;
 mod stale;

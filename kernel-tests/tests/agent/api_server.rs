@@ -1,7 +1,7 @@
 //! An API server for tests: lists with pages, watches with bookmarks, streamed lists, and what goes wrong with them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -35,6 +35,8 @@ struct Store {
     has_streamed_lists: bool,
     token: String,
     requests: Vec<String>,
+    /// The events that clients wrote.
+    node_events: Vec<Value>,
     connections: Vec<TcpStream>,
     is_stopped: bool,
 }
@@ -144,6 +146,11 @@ impl ApiServer {
         std::mem::take(&mut self.shared.store().requests)
     }
 
+    /// The events that clients wrote.
+    pub(crate) fn node_events(&self) -> Vec<Value> {
+        self.shared.store().node_events.clone()
+    }
+
     /// The content of a kubeconfig file.
     pub(crate) fn kubeconfig(&self, token: &str) -> String {
         let server = format!("http://{}", self.address);
@@ -205,6 +212,20 @@ impl Shared {
         };
         if !head.iter().any(|line| line.to_lowercase() == token) {
             return refuse(stream, 401, "Unauthorized", "Unauthorized");
+        }
+        if request.starts_with("POST ") {
+            let length = head.iter().find_map(|line| {
+                let (name, value) = line.split_once(": ")?;
+                name.eq_ignore_ascii_case("content-length")
+                    .then(|| value.parse().unwrap())
+            });
+            let mut body = vec![0; length?];
+            reader.read_exact(&mut body).ok()?;
+            assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+            self.store()
+                .node_events
+                .push(serde_json::from_slice(&body).unwrap());
+            return answer(stream, 201, &String::from_utf8(body).unwrap());
         }
         match query.get("watch") {
             Some(_) => self.watch(stream, path, &query),

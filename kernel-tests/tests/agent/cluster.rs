@@ -14,6 +14,8 @@ use crate::support::{
     Agent, Manifests, api_command, ask, get, service, text, wait_for_answer, wait_until_gone,
 };
 
+/// Leads to an event about the configuration: there is no IPv6 network.
+const ONE_NETWORK: [&str; 2] = ["--nodeport-addresses", "192.0.2.0/24"];
 const ADDRESS: &str = "127.0.0.1:6443";
 
 /// The Node of the agent, with these internal addresses.
@@ -67,6 +69,34 @@ fn wait_until_stale(is_stale: bool) {
     });
 }
 
+/// Waits until exactly these events about the Node were written: types and reasons, in any order.
+fn wait_for_events(server: &ApiServer, expected: &[(&str, &str)]) {
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    wait::until(|| {
+        let events = server.node_events();
+        let regarding = json!({"apiVersion": "v1", "kind": "Node", "name": "node-a", "uid": "node-a"});
+        assert!(
+            events.iter().all(|event| event["regarding"] == regarding),
+            "{events:?}"
+        );
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+        let mut found: Vec<_> = events
+            .iter()
+            .map(|event| (text(event, "type"), text(event, "reason")))
+            .collect();
+        found.sort_unstable();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(kind, reason)| (kind.as_str(), reason.as_str()))
+            .collect();
+        if found == expected {
+            return Ok(());
+        }
+        Err(format!("{events:?}"))
+    });
+}
+
 /// An agent follows an API server through everything that interrupts it. One connection lasts the whole time.
 fn follow(has_streamed_lists: bool) {
     requires!(Feature::Iptables);
@@ -79,7 +109,7 @@ fn follow(has_streamed_lists: bool) {
         files.replace("kubeconfig", &server.kubeconfig("secret"));
         let manager = ServiceManager::start();
         let start = || {
-            let mut command = api_command(&kubeconfig, &[]);
+            let mut command = api_command(&kubeconfig, &ONE_NETWORK);
             command.env("NOTIFY_SOCKET", SOCKET);
             Agent::spawn(command)
         };
@@ -99,6 +129,9 @@ fn follow(has_streamed_lists: bool) {
         server.apply(api_node(&["192.0.2.1"]));
         wait_for_answer(&network, "10.96.0.97", "pod0");
         wait_for_answer(&network, "10.96.0.101", "pod0");
+        let waited = ("Warning", "NothingSynced");
+        let started = [("Normal", "Starting"), ("Warning", "Configuration")];
+        wait_for_events(&server, &[&started[..], &[waited]].concat());
         let requests = server.take_requests();
         assert!(
             requests
@@ -195,6 +228,8 @@ fn follow(has_streamed_lists: bool) {
         );
         server.resume();
         wait_until_gone("g");
+        // What happened while the server was away is written later.
+        wait_for_events(&server, &[&started[..], &started, &[waited]].concat());
 
         assert_eq!(
             lasting.ask().unwrap().server,
@@ -202,7 +237,8 @@ fn follow(has_streamed_lists: bool) {
             "no sync has interrupted it"
         );
         agent.stop();
-        let plan = api_command(&kubeconfig, &["--dry-run"]).output().unwrap();
+        let arguments = [&ONE_NETWORK[..], &["--dry-run"]].concat();
+        let plan = api_command(&kubeconfig, &arguments).output().unwrap();
         assert_eq!(text(&plan), "# nothing to do\n");
 
         // A folder is another source.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::http::request;
 use hyper::{Request, Response};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -87,16 +88,28 @@ impl Connection {
 
     /// Sends a GET request for a path with a query.
     pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Failure> {
+        self.send(Request::get(path), Body::empty()).await
+    }
+
+    /// Sends a POST request with an object.
+    pub(super) async fn post(&self, path: &str, object: String) -> Result<(), Failure> {
+        let request = Request::post(path).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = self.send(request, Body::from(object.into_bytes())).await?;
+        read(answer.into_body()).await.map(drop)
+    }
+
+    async fn send(&self, request: request::Builder, body: Body) -> Result<Response<Body>, Failure> {
         let Numbered { client, number, host } = self.client().await?;
-        let request = Request::get(path)
+        let request = request
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
-            .body(Body::empty())
+            .body(body)
             .map_err(|error| Failure::Invalid(describe_chain(&error)))?;
+        let method = request.method().clone();
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, client.send(request)).await;
         let code = answer.as_ref().ok().and_then(|answer| answer.as_ref().ok());
         let code = code.map(|answer| answer.status().as_u16());
-        self.traffic.on_request("GET", &host, code);
+        self.traffic.on_request(method.as_str(), &host, code);
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {

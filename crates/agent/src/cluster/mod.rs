@@ -9,6 +9,7 @@
 //! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
 //!   server are read again for each attempt after a failed one.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others.
+//! - Events about the Node are written to the server; nothing else is.
 //! - Nothing is [`Synced`](kernlink_services::ObjectChange::Synced) before its first full list. Nodes are not synced before the Node of this
 //!   node has an address, or 30 seconds have passed, as in kube-proxy.
 
@@ -17,6 +18,7 @@ mod backoff;
 mod connection;
 mod known;
 mod lines;
+mod node_events;
 mod node_gate;
 mod read;
 mod reflector;
@@ -34,6 +36,8 @@ use tokio::task::JoinSet;
 
 pub use self::access::Access;
 use self::connection::Connection;
+use self::node_events::Writer;
+pub use self::node_events::{NodeEvent, NodeEvents};
 use self::node_gate::NodeGate;
 pub use self::read::read;
 use self::reflector::Reflector;
@@ -85,6 +89,7 @@ type OnUpdate = Arc<dyn Fn(Update) + Send + Sync>;
 /// The thread that reads the API server. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Cluster {
+    events: NodeEvents,
     /// Closed to stop the thread.
     stop: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -104,6 +109,7 @@ impl Cluster {
         let (stop, mut stopped) = watch::channel(());
         let on_update: OnUpdate = Arc::new(on_update);
         let connection = Arc::new(Connection::new(options.access.clone(), traffic.clone()));
+        let (events, writer) = Writer::new(Arc::clone(&options.node_name), Arc::clone(&connection));
         let node = if options.has_all_nodes {
             Resource::nodes()
         } else {
@@ -124,6 +130,7 @@ impl Cluster {
                 for reflector in reflectors {
                     tasks.spawn_on(reflector.run(), runtime.handle());
                 }
+                tasks.spawn_on(writer.run(), runtime.handle());
                 let is_defect = runtime.block_on(async {
                     tokio::select! {
                         // It returns when the other end is dropped.
@@ -138,9 +145,18 @@ impl Cluster {
                 runtime.shutdown_background();
             })?;
         Ok(Self {
+            events,
             stop: Some(stop),
             thread: Some(thread),
         })
+    }
+}
+
+impl Cluster {
+    /// Takes events about the Node of this node.
+    #[must_use]
+    pub fn events(&self) -> &NodeEvents {
+        &self.events
     }
 }
 

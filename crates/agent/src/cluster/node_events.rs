@@ -1,0 +1,168 @@
+//! Writes events about the Node to the API server.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::backoff::Backoff;
+use super::connection::{Connection, Failure};
+
+/// Events about cluster-scoped objects are in this namespace.
+const PATH: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+const CONTROLLER: &str = "kernlink-agent";
+/// The number of events that wait while the server is away; later ones are dropped.
+const WAITING: usize = 32;
+/// An event that could not be written for this time is dropped. The server keeps events for an hour.
+const MAX_AGE: Duration = Duration::from_secs(3600);
+/// The limits of the API, in bytes.
+const MAX_NOTE: usize = 1024;
+const MAX_INSTANCE: usize = 128;
+
+/// An event about the Node of this node, of type `Normal` or `Warning`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEvent {
+    /// Whether it is a warning.
+    pub is_warning: bool,
+    /// The reason, in CamelCase, at most 128 bytes.
+    pub reason: String,
+    /// What the agent did: `Start` or `Sync`.
+    pub action: &'static str,
+    /// The text for the operator.
+    pub note: String,
+    /// When it happened.
+    pub time: SystemTime,
+}
+
+/// Takes events, and never waits.
+#[derive(Clone, Debug)]
+pub struct NodeEvents(Sender<NodeEvent>);
+
+impl NodeEvents {
+    /// Writes an event when the server can be reached. If too many wait, it is dropped.
+    pub fn write(&self, event: NodeEvent) {
+        if let Err(error) = self.0.try_send(event) {
+            tracing::debug!("an event on the Node is dropped: {error}");
+        }
+    }
+}
+
+/// Writes the events of the sending end.
+pub(super) struct Writer {
+    events: Receiver<NodeEvent>,
+    node: Arc<str>,
+    connection: Arc<Connection>,
+}
+
+impl Writer {
+    pub(super) fn new(node: Arc<str>, connection: Arc<Connection>) -> (NodeEvents, Self) {
+        let (sender, events) = channel(WAITING);
+        let writer = Self {
+            events,
+            node,
+            connection,
+        };
+        (NodeEvents(sender), writer)
+    }
+
+    /// Runs until the future is dropped.
+    pub(super) async fn run(mut self) -> Infallible {
+        let mut is_reported = false;
+        while let Some(event) = self.events.recv().await {
+            if let Err(failure) = self.write(&event).await
+                && !std::mem::replace(&mut is_reported, true)
+            {
+                tracing::warn!("events on the Node cannot be written: {failure}; reported once");
+            }
+        }
+        // The agent ends.
+        std::future::pending().await
+    }
+
+    /// Writes an event. Waits while the server is away.
+    async fn write(&self, event: &NodeEvent) -> Result<(), Failure> {
+        let body = object(&self.node, event).to_string();
+        let mut backoff = Backoff::default();
+        loop {
+            let failure = match self.connection.post(PATH, body.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            match &failure {
+                // An earlier attempt, whose answer was lost, wrote it.
+                Failure::Status(status) if status.code == 409 => return Ok(()),
+                // Such as a role that does not permit events.
+                Failure::Status(status)
+                    if (400..500).contains(&status.code) && ![401, 408, 429].contains(&status.code) =>
+                {
+                    return Err(failure);
+                }
+                _ if event.time.elapsed().unwrap_or_default() > MAX_AGE => return Err(failure),
+                _ => tokio::time::sleep(backoff.next()).await,
+            }
+        }
+    }
+}
+
+/// The object, as client-go makes it. Its UID is the name of the Node, as in events of the kubelet, so that `kubectl describe node` shows it.
+fn object(node: &str, event: &NodeEvent) -> serde_json::Value {
+    let time = Timestamp::try_from(event.time).unwrap_or(Timestamp::UNIX_EPOCH);
+    let number = event
+        .time
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
+    // The name of an object has at most 253 bytes.
+    let prefix = if node.len() <= 220 { node } else { CONTROLLER };
+    json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": format!("{prefix}.{number:x}"), "namespace": "default"},
+        "eventTime": format!("{time:.6}"),
+        "type": if event.is_warning { "Warning" } else { "Normal" },
+        "reason": event.reason,
+        "action": event.action,
+        "note": first_bytes(&event.note, MAX_NOTE),
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "reportingController": CONTROLLER,
+        "reportingInstance": first_bytes(&format!("{CONTROLLER}-{node}"), MAX_INSTANCE),
+    })
+}
+
+/// The beginning of a text, at most this long, that ends with a character.
+fn first_bytes(text: &str, length: usize) -> &str {
+    text.get(..text.floor_char_boundary(length)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_within_the_limits_of_the_api() {
+        let event = NodeEvent {
+            is_warning: true,
+            reason: "SyncFailed".to_owned(),
+            action: "Sync",
+            note: "ä".repeat(600),
+            time: UNIX_EPOCH + Duration::new(1_795_000_000, 120_345_678),
+        };
+        let written = object("node-a", &event);
+        assert_eq!(
+            written["metadata"]["name"],
+            format!("node-a.{:x}", 1_795_000_000_120_345_678_u64)
+        );
+        assert_eq!(written["eventTime"], "2026-11-18T11:06:40.120345Z");
+        assert_eq!(written["note"], "ä".repeat(512));
+        assert_eq!(written["type"], "Warning");
+        let long = "n".repeat(253);
+        let written = object(&long, &event);
+        let length = |field: &serde_json::Value| field.as_str().unwrap().len();
+        assert!(length(&written["metadata"]["name"]) <= 253);
+        assert_eq!(length(&written["reportingInstance"]), 128);
+        assert_eq!(written["regarding"]["name"], long);
+    }
+}

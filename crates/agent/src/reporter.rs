@@ -1,0 +1,179 @@
+//! Which events about the Node are written, and how many.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use kernlink_base::ErrorChain;
+use kernlink_proxier::any_mode::{SyncError, Synced};
+use kernlink_proxier::report::Outcome;
+use kernlink_services::{Event, Reason, Subject};
+
+use crate::cluster::{NodeEvent, NodeEvents};
+
+/// The number of events at once, as in client-go.
+const BURST: u32 = 25;
+/// The time after which there may be another one, as in client-go.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// The same event is written again after this time.
+const REPEAT: Duration = Duration::from_secs(3600);
+
+/// Writes events about this node to its Node object: that the agent starts, and what an operator must know. Events about Services are in
+/// the log only: every node has them.
+#[derive(Clone, Debug)]
+pub(crate) struct Reporter {
+    /// `None`: there is no API server.
+    events: Option<NodeEvents>,
+    limit: Arc<Mutex<Limit>>,
+}
+
+impl Reporter {
+    pub(crate) fn new(events: Option<NodeEvents>) -> Self {
+        Self {
+            events,
+            limit: Arc::default(),
+        }
+    }
+
+    /// The agent starts.
+    pub(crate) fn starting(&self, note: String) {
+        self.write(false, "Starting", "Start", note);
+    }
+
+    /// Something prevents the agent from starting to sync.
+    pub(crate) fn not_started(&self, reason: &str, note: String) {
+        self.write(true, reason, "Start", note);
+    }
+
+    /// A sync did nothing.
+    pub(crate) fn failed(&self, error: &SyncError) {
+        self.write(
+            true,
+            "SyncFailed",
+            "Sync",
+            format!("nothing was synced: {}", ErrorChain(error)),
+        );
+    }
+
+    /// A sync ended: the first step that failed, and its events.
+    pub(crate) fn synced(&self, synced: &Synced) {
+        let mut steps = synced.plan.steps().zip(synced.report.outcomes());
+        let failed = steps.find_map(|((_, step), outcome)| match outcome {
+            Outcome::Failed(error) => Some((step, error)),
+            _ => None,
+        });
+        if let Some((step, error)) = failed {
+            let operation = step.operation.to_string();
+            let operation = operation.lines().next().unwrap_or_default();
+            let note = format!("{}: {operation}: {}", step.subject, ErrorChain(error));
+            self.write(true, "OperationFailed", "Sync", note);
+        }
+        self.events(&synced.events);
+    }
+
+    /// Events about the host or the configuration.
+    pub(crate) fn events(&self, events: &[Event]) {
+        for event in events {
+            let reason = match (&event.subject, &event.reason) {
+                (Subject::Host, Reason::DataPath { code, .. }) => code,
+                (Subject::Host, _) => "Host",
+                (Subject::Configuration, _) => "Configuration",
+                _ => continue,
+            };
+            self.write(true, reason, "Sync", event.reason.to_string());
+        }
+    }
+
+    fn write(&self, is_warning: bool, reason: &str, action: &'static str, note: String) {
+        let Some(events) = &self.events else {
+            return;
+        };
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        if limit.permits(reason, &note, Instant::now()) {
+            events.write(NodeEvent {
+                is_warning,
+                reason: reason.to_owned(),
+                action,
+                note,
+                time: SystemTime::now(),
+            });
+        }
+    }
+}
+
+/// Limits the number of events: the API server stores each of them.
+#[derive(Debug, Default)]
+struct Limit {
+    /// When each event was written. It has no more entries than events that may be written within [`REPEAT`].
+    written: BTreeMap<(String, String), Instant>,
+    used: u32,
+    /// The time up to which what was used has become available again.
+    since: Option<Instant>,
+}
+
+impl Limit {
+    fn permits(&mut self, reason: &str, note: &str, now: Instant) -> bool {
+        self.written
+            .retain(|_, time| now.saturating_duration_since(*time) < REPEAT);
+        let key = (reason.to_owned(), note.to_owned());
+        if self.written.contains_key(&key) {
+            return false;
+        }
+        let since = self.since.get_or_insert(now);
+        while self.used > 0 && now.saturating_duration_since(*since) >= INTERVAL {
+            *since += INTERVAL;
+            self.used -= 1;
+        }
+        if self.used == 0 {
+            *since = now;
+        }
+        if self.used == BURST {
+            return false;
+        }
+        self.used += 1;
+        self.written.insert(key, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_event_is_written_once_an_hour() {
+        let mut limit = Limit::default();
+        let start = Instant::now();
+        assert!(limit.permits("A", "x", start));
+        assert!(!limit.permits("A", "x", start + REPEAT - Duration::from_secs(1)));
+        assert!(limit.permits("A", "y", start));
+        assert!(limit.permits("B", "x", start));
+        assert!(limit.permits("A", "x", start + REPEAT));
+        assert_eq!(limit.written.len(), 1);
+    }
+
+    #[test]
+    fn there_are_25_events_at_once_and_one_more_every_5_minutes() {
+        let mut limit = Limit::default();
+        let start = Instant::now();
+        let mut number = 0;
+        let mut written = |limit: &mut Limit, now: Instant| {
+            let mut count = 0;
+            for _ in 0..100 {
+                number += 1;
+                count += u32::from(limit.permits("A", &number.to_string(), now));
+            }
+            count
+        };
+        assert_eq!(written(&mut limit, start), BURST);
+        assert_eq!(written(&mut limit, start + INTERVAL - Duration::from_secs(1)), 0);
+        assert_eq!(written(&mut limit, start + INTERVAL * 2), 2);
+        assert_eq!(written(&mut limit, start + INTERVAL * 3), 1);
+        assert_eq!(
+            written(&mut limit, start + INTERVAL * 1_000),
+            BURST,
+            "no more after a long time"
+        );
+        assert_eq!(limit.written.len() as u32, BURST);
+    }
+}
