@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 
 use crate::{
-    import_order, imports, layers, public_api,
+    conformance, import_order, imports, layers, public_api,
     retry::retry,
     shape, snippets, words,
     workspace::{Workspace, output, succeed},
@@ -34,6 +34,7 @@ pub(crate) fn run(workspace: &Workspace, part: Option<&str>) -> Result<bool> {
     checks.one("order of imports", || import_order::check(workspace));
     checks.one("files of the kernel crates", || shape::check(workspace));
     checks.one("example programs in documents", || snippets::check(workspace));
+    checks.one("conformance list", || conformance::check(workspace));
     checks.cargo(workspace, &["fmt", "--all", "--check"], &[], &[]);
     let clippy = [
         "clippy",

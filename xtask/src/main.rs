@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod conformance;
 mod e2e;
 mod guest;
 mod host;
