@@ -1,24 +1,25 @@
 //! etcd and kube-apiserver in the namespace of the calling thread.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use kernlink_kernel_tests::{programs, wait};
 use serde_json::{Value, json};
 
+use crate::link;
+use crate::requests::{ADMIN, Requests, collection, collection_of, path};
 use crate::support::Manifests;
 
 const SERVER: &str = "https://127.0.0.1:6443";
-/// The token of the test, which may do everything.
-const ADMIN: &str = "admin-token";
+const ETCD: &str = "http://127.0.0.1:2379";
 /// The token of the agent, which may do what `dist/kubernetes/rbac.yaml` permits.
 const AGENT: &str = "agent-token";
 
 /// The processes of a cluster without nodes. They end with it.
 pub(crate) struct Cluster {
     folder: Manifests,
+    requests: Requests,
     etcd: Child,
     api_server: Child,
 }
@@ -32,15 +33,18 @@ impl Cluster {
         fs::write(folder.0.join("tokens.csv"), tokens).unwrap();
         let etcd = start_etcd(&folder);
         let api_server = start_api_server(&folder);
+        let requests = Requests::new(SERVER, &folder.0);
         let this = Self {
             folder,
+            requests,
             etcd,
             api_server,
         };
         this.wait();
         let rbac = concat!(env!("CARGO_MANIFEST_DIR"), "/../dist/kubernetes/rbac.yaml");
         for document in fs::read_to_string(rbac).unwrap().split("---\n") {
-            this.send("POST", &collection_of(document), "application/yaml", document);
+            this.requests
+                .send("POST", &collection_of(document), "application/yaml", document);
         }
         this
     }
@@ -50,7 +54,7 @@ impl Cluster {
         let path = self.folder.0.join("kubeconfig");
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": SERVER, "certificate-authority": "certs/apiserver.crt"}}],
+            "clusters": [{"name": "c", "cluster": {"server": format!("https://{}", link::ADDRESS), "certificate-authority": "certs/apiserver.crt"}}],
             "users": [{"name": "u", "user": {"token": AGENT}}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         });
@@ -59,7 +63,7 @@ impl Cluster {
     }
 
     pub(crate) fn create(&self, object: &Value) {
-        self.send(
+        self.requests.send(
             "POST",
             &collection(object),
             "application/json",
@@ -68,7 +72,7 @@ impl Cluster {
     }
 
     pub(crate) fn patch(&self, object: &Value, patch: &Value) {
-        self.send(
+        self.requests.send(
             "PATCH",
             &path(object),
             "application/merge-patch+json",
@@ -77,14 +81,48 @@ impl Cluster {
     }
 
     pub(crate) fn delete(&self, object: &Value) {
-        self.send("DELETE", &path(object), "application/json", "");
+        self.requests
+            .send("DELETE", &path(object), "application/json", "");
     }
 
     /// The address is in the status, which a kubelet writes.
     pub(crate) fn set_node_address(&self, address: &str) {
         let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
         let path = "/api/v1/nodes/node-a/status";
-        self.send("PATCH", path, "application/merge-patch+json", &status.to_string());
+        self.requests
+            .send("PATCH", path, "application/merge-patch+json", &status.to_string());
+    }
+
+    /// Sends requests to the API server itself.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The events on Nodes.
+    pub(crate) fn node_events(&self) -> String {
+        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+        self.requests.request("GET", path, "text/plain", "").unwrap()
+    }
+
+    /// Removes all versions but the present one from etcd.
+    pub(crate) fn compact(&self) {
+        let ask = |path: &str, body: &str| {
+            let mut curl = programs::from_variable("KERNLINK_CURL");
+            curl.args(["--silent", "--show-error", "--fail", "--data", body]);
+            let output = curl.arg(format!("{ETCD}/v3/kv/{path}")).output().unwrap();
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            serde_json::from_slice::<Value>(&output.stdout).unwrap()
+        };
+        // "AA==": the key that is one byte, 0.
+        let revision = ask("range", r#"{"key": "AA=="}"#)["header"]["revision"].clone();
+        ask(
+            "compaction",
+            &json!({"revision": revision, "physical": true}).to_string(),
+        );
     }
 
     pub(crate) fn stop_api_server(&mut self) {
@@ -103,60 +141,16 @@ impl Cluster {
     }
 
     fn wait(&self) {
-        wait::until(
-            || match self.request("GET", "/readyz", "text/plain", "")?.as_str() {
+        wait::until(|| {
+            match self
+                .requests
+                .request("GET", "/readyz", "text/plain", "")?
+                .as_str()
+            {
                 "ok200" => Ok(()),
                 answer => Err(answer.to_owned()),
-            },
-        );
-    }
-
-    /// Sends a request until it succeeds: the server may still be starting.
-    fn send(&self, method: &str, path: &str, content_type: &str, body: &str) {
-        wait::until(|| match self.request(method, path, content_type, body)? {
-            // What an earlier attempt without an answer has done already.
-            answer if method == "POST" && answer.ends_with("409") => Ok(()),
-            answer if method == "DELETE" && answer.ends_with("404") => Ok(()),
-            answer if answer.ends_with("200") || answer.ends_with("201") => Ok(()),
-            answer => Err(format!("{method} {path}: {answer}")),
+            }
         });
-    }
-
-    /// The body of the answer, followed by its status.
-    fn request(&self, method: &str, path: &str, content_type: &str, body: &str) -> Result<String, String> {
-        let mut curl = programs::from_variable("KERNLINK_CURL")
-            .args([
-                "--silent",
-                "--show-error",
-                "--max-time",
-                "30",
-                "--write-out",
-                "%{http_code}",
-                "--data-binary",
-                "@-",
-            ])
-            .args([
-                "--request",
-                method,
-                "--header",
-                &format!("Authorization: Bearer {ADMIN}"),
-            ])
-            .args(["--header", &format!("Content-Type: {content_type}"), "--cacert"])
-            .arg(self.folder.0.join("certs/apiserver.crt"))
-            .arg(format!("{SERVER}{path}"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        curl.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
-        let output = curl.wait_with_output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() {
-            Ok(text(&output.stdout))
-        } else {
-            Err(text(&output.stderr))
-        }
     }
 }
 
@@ -230,40 +224,4 @@ fn spawn(mut command: Command, folder: &Manifests, log: &str) -> Child {
         .stderr(log)
         .spawn()
         .unwrap()
-}
-
-/// The path to which objects of this kind are posted.
-fn collection(object: &Value) -> String {
-    let namespace = object["metadata"]["namespace"].as_str();
-    let (group, name) = match object["kind"].as_str().unwrap() {
-        "Namespace" => ("/api/v1", "namespaces"),
-        "Node" => ("/api/v1", "nodes"),
-        "Service" => ("/api/v1", "services"),
-        "EndpointSlice" => ("/apis/discovery.k8s.io/v1", "endpointslices"),
-        other => panic!("{other}"),
-    };
-    match namespace {
-        Some(namespace) => format!("{group}/namespaces/{namespace}/{name}"),
-        None => format!("{group}/{name}"),
-    }
-}
-
-fn path(object: &Value) -> String {
-    format!(
-        "{}/{}",
-        collection(object),
-        object["metadata"]["name"].as_str().unwrap()
-    )
-}
-
-/// As [`collection`], for a document of `rbac.yaml`.
-fn collection_of(document: &str) -> String {
-    let kind = document
-        .lines()
-        .find_map(|line| line.strip_prefix("kind: "))
-        .unwrap();
-    match kind {
-        "ServiceAccount" => "/api/v1/namespaces/kube-system/serviceaccounts".to_owned(),
-        kind => format!("/apis/rbac.authorization.k8s.io/v1/{}s", kind.to_lowercase()),
-    }
 }

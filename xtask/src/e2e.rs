@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -22,15 +23,30 @@ use crate::{
 /// The version of kube-apiserver that is built.
 const VERSION: &str = "1.36.3";
 /// Programs in addition to those of all kernel tests, each with the variable from which the tests read its path.
-const E2E_PROGRAMS: [(Program, &str); 2] = [
+const E2E_PROGRAMS: [(Program, &str); 3] = [
     (Program::new("curl", "curl"), "KERNLINK_CURL"),
     (Program::new("etcd", "etcd-server"), "KERNLINK_ETCD"),
+    (Program::new("openssl", "openssl"), "KERNLINK_OPENSSL"),
 ];
+const SERVICES_VARIABLE: &str = "KERNLINK_E2E_SERVICES";
+const AGENT_VARIABLE: &str = "KERNLINK_E2E_AGENT";
+const KUBE_PROXY_VARIABLE: &str = "KERNLINK_KUBE_PROXY";
 const API_SERVER_VARIABLE: &str = "KERNLINK_KUBE_APISERVER";
 const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Builds kube-apiserver, unless a program is given, and runs the tests in `kernel-tests/e2e`. False if one failed.
-pub(crate) fn run(workspace: &Workspace, api_server: Option<&Path>) -> Result<bool> {
+/// What is given on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// kube-apiserver; it is built otherwise.
+    pub(crate) api_server: Option<PathBuf>,
+    /// kube-proxy: its figures and those of the agent are measured instead of the tests.
+    pub(crate) kube_proxy: Option<PathBuf>,
+    /// The number of Services.
+    pub(crate) services: Option<NonZeroU32>,
+}
+
+/// Runs the tests in `kernel-tests/e2e`, or the measurement there. False if one failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     ensure!(
         provision::is_root(),
         "e2e needs root, because it creates and configures network namespaces"
@@ -38,10 +54,11 @@ pub(crate) fn run(workspace: &Workspace, api_server: Option<&Path>) -> Result<bo
     let mut needed = PROGRAMS.to_vec();
     needed.extend(E2E_PROGRAMS.map(|(program, _)| program));
     provision::install(&[&needed])?;
-    let api_server = match api_server {
-        Some(path) => {
-            fs::canonicalize(path).with_context(|| format!("--kube-apiserver {}", path.display()))?
-        }
+    let given = |option: &str, path: &Path| {
+        fs::canonicalize(path).with_context(|| format!("{option} {}", path.display()))
+    };
+    let api_server = match &options.api_server {
+        Some(path) => given("--kube-apiserver", path)?,
         None => build_api_server(workspace)?,
     };
     let mut environment = inherited();
@@ -58,7 +75,24 @@ pub(crate) fn run(workspace: &Workspace, api_server: Option<&Path>) -> Result<bo
             path.with_context(|| format!("{} is missing", program.name))?,
         );
     }
-    workspace.build(&["build", "--package", "kernlink-agent", "--bins"])?;
+    let mut test = vec!["--nocapture".to_owned()];
+    let mut build = vec!["build", "--package", "kernlink-agent", "--bins"];
+    if let Some(path) = &options.kube_proxy {
+        add(KUBE_PROXY_VARIABLE, given("--kube-proxy", path)?);
+        build.push("--release");
+        test.extend(["--ignored".to_owned(), "figures".to_owned()]);
+    }
+    let programs = workspace.build(&build)?;
+    if options.kube_proxy.is_some() {
+        let agent = programs.iter().find(|program| program.target == "kernlink-agent");
+        add(
+            AGENT_VARIABLE,
+            agent.context("cargo did not build kernlink-agent")?.path.clone(),
+        );
+    }
+    if let Some(services) = options.services {
+        environment.insert(SERVICES_VARIABLE.to_owned(), services.to_string());
+    }
     let arguments = [
         "test",
         "--package",
@@ -74,7 +108,7 @@ pub(crate) fn run(workspace: &Workspace, api_server: Option<&Path>) -> Result<bo
     let step = Step {
         name: executable.target.clone(),
         program: executable.path.clone(),
-        arguments: vec!["--nocapture".to_owned()],
+        arguments: test,
         folder: executable.folder.clone(),
         environment,
         time_limit: TIME_LIMIT,

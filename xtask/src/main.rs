@@ -46,8 +46,11 @@ usage: cargo xtask VERB
   vm test [--repeat N] [FILTER]...
                             run the kernel tests in a VM, N times in one boot (default: 1);
                             FILTER is the name of a test file, or a part of the names of tests
-  e2e [--kube-apiserver FILE]
-                            run the agent with a real kube-apiserver, which is built with Go, and etcd; as root
+  e2e [--kube-apiserver FILE] [--services N]
+                            run the agent with a real kube-apiserver, which is built with Go, and etcd; as root;
+                            N Services are added at once (default: 600)
+  e2e --kube-proxy FILE [--kube-apiserver FILE] [--services N]
+                            measure the agent and kube-proxy with N Services (default: 1000)
   bench [GROUP]             run the benchmarks, or those with figures of one group
 
 options of commands that boot a VM:
@@ -86,9 +89,7 @@ enum Verb {
     Bench {
         group: Option<String>,
     },
-    EndToEnd {
-        api_server: Option<PathBuf>,
-    },
+    EndToEnd(e2e::Options),
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -131,7 +132,7 @@ fn run() -> Result<ExitCode> {
         Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
-        Verb::EndToEnd { api_server } => e2e::run(&workspace, api_server.as_deref())?,
+        Verb::EndToEnd(options) => e2e::run(&workspace, &options)?,
         Verb::Help | Verb::Guest { .. } => true,
     };
     Ok(if good {
@@ -144,14 +145,18 @@ fn run() -> Result<ExitCode> {
 fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut words = Vec::new();
     let mut tiers = Vec::new();
-    let mut api_server = None;
+    let mut end_to_end = e2e::Options::default();
     let mut repeat = None;
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok((Verb::Help, options)),
             Arg::Long("tier") => tiers.push(Tier::parse(&parser.value()?.string()?)?),
-            Arg::Long("kube-apiserver") => api_server = Some(parser.value()?.into()),
+            Arg::Long("kube-apiserver") => end_to_end.api_server = Some(parser.value()?.into()),
+            Arg::Long("kube-proxy") => end_to_end.kube_proxy = Some(parser.value()?.into()),
+            Arg::Long("services") => {
+                end_to_end.services = Some(parser.value()?.parse().context("--services")?)
+            }
             Arg::Long("repeat") => repeat = Some(parser.value()?.parse().context("--repeat")?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
@@ -182,9 +187,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("test") => Verb::Test {
             tiers: std::mem::take(&mut tiers),
         },
-        Some("e2e") => Verb::EndToEnd {
-            api_server: api_server.take(),
-        },
+        Some("e2e") => Verb::EndToEnd(std::mem::take(&mut end_to_end)),
         Some("bench") => Verb::Bench { group: words.next() },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
@@ -212,8 +215,8 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     }
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
-        api_server.is_none(),
-        "--kube-apiserver is an option of `e2e` only"
+        end_to_end == e2e::Options::default(),
+        "--kube-apiserver, --kube-proxy and --services are options of `e2e` only"
     );
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))

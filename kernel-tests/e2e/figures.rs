@@ -1,0 +1,313 @@
+//! The figures of kernlink-agent and kube-proxy, one after the other on the same API server: `cargo xtask e2e --kube-proxy FILE`.
+//!
+//! Both are in iptables mode, each in a new network namespace of a node without pods. Their connections to the API server pass a [`Link`],
+//! which counts bytes. A change is in the kernel when nf_tables notifies of a rule with its address, after the commit.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kernlink_kernel_tests::netns::NetNs;
+use kernlink_kernel_tests::{programs, tools, wait};
+use kernlink_netlink::{Error, Message, Protocol, Subscription};
+use serde_json::{Value, json};
+
+use crate::api_objects::api_service;
+use crate::cluster::Cluster;
+use crate::connection::AdminConnection;
+use crate::link::Link;
+use crate::requests::path;
+
+const ENDPOINTS: usize = 10;
+/// The multicast group of nf_tables.
+const NFTABLES: u32 = 7;
+/// The first two bytes of the addresses that changes add.
+const CHANGED: [u8; 2] = [10, 200];
+/// The changes in a second under load, and the time of the load.
+const LOAD: u32 = 100;
+const LOAD_TIME: Duration = Duration::from_secs(60);
+
+fn number(variable: &str, default: usize) -> usize {
+    env::var(variable).map_or(default, |number| number.parse().unwrap())
+}
+
+/// The slice of a Service. `changed` is the number of the address that its first endpoint has.
+fn slice(service: usize, changed: Option<usize>) -> Value {
+    let address = |endpoint: usize| match changed {
+        Some(number) if endpoint == 0 => format!("10.200.{}.{}", number / 250, 1 + number % 250),
+        _ => format!("10.{}.{}.{}", 1 + endpoint, service / 250, 1 + service % 250),
+    };
+    let endpoints: Vec<Value> = (0..ENDPOINTS)
+        .map(|endpoint| json!({"addresses": [address(endpoint)], "conditions": {"ready": true}}))
+        .collect();
+    json!({
+        "kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1",
+        "metadata": {"name": format!("s{service}-x"), "namespace": "shop", "labels": {"kubernetes.io/service-name": format!("s{service}")}},
+        "addressType": "IPv4", "ports": [{"name": "", "port": 8080, "protocol": "TCP"}], "endpoints": endpoints,
+    })
+}
+
+/// When each address of [`CHANGED`] was in a notification for the first time.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<HashMap<usize, Instant>>>, Arc<AtomicBool>);
+
+impl Seen {
+    /// Receives the notifications of the namespace of the calling thread until `end`.
+    fn start() -> Self {
+        let seen = Self::default();
+        let mut subscription = Subscription::open(Protocol::Netfilter, &[NFTABLES]).unwrap();
+        subscription.set_receive_buffer(256 << 20).unwrap();
+        let this = seen.clone();
+        thread::spawn(move || {
+            let decode = |message: Message<'_>| {
+                let now = Instant::now();
+                for found in message.payload.windows(4).filter(|bytes| bytes[..2] == CHANGED) {
+                    if found[3] > 0 && found[3] <= 250 {
+                        let number = usize::from(found[2]) * 250 + usize::from(found[3]) - 1;
+                        this.0.lock().unwrap().entry(number).or_insert(now);
+                    }
+                }
+                Ok::<_, Error>(None::<()>)
+            };
+            let mut events = subscription.events(Some(Duration::from_millis(100)), decode);
+            while !this.1.load(Ordering::Relaxed) {
+                // An overrun loses notifications, for which the test would wait without end.
+                if let Some(Err(error)) = events.next() {
+                    panic!("{error}");
+                }
+            }
+        });
+        seen
+    }
+
+    fn wait_for(&self, number: usize) -> Instant {
+        wait::until(|| {
+            self.0
+                .lock()
+                .unwrap()
+                .get(&number)
+                .copied()
+                .ok_or("no notification")
+        })
+    }
+
+    fn end(&self) {
+        self.1.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A proxy that runs. It is killed at the end.
+struct Proxy {
+    child: Child,
+    link: Link,
+}
+
+impl Proxy {
+    /// Starts a proxy in the namespace of the calling thread, and waits until it serves a number of Services.
+    fn start(mut command: Command, cluster: &NetNs, log: &Path, services: usize) -> Self {
+        let link = Link::start("127.0.0.1:6443", cluster);
+        let log = fs::File::create(log).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let proxy = Self { child, link };
+        wait::until(|| {
+            thread::sleep(Duration::from_secs(1));
+            let rules = tools::iptables_save("nat");
+            let count = rules.matches("-A KUBE-SERVICES -d 10.96.").count();
+            if count >= services {
+                Ok(())
+            } else {
+                Err(format!("{count} Services"))
+            }
+        });
+        proxy
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
+    }
+
+    /// The processor time of the process and of the programs that it started and that have ended.
+    fn processor_time(&self) -> Duration {
+        let stat = self.read("stat");
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        // utime, stime, cutime and cstime are the fields 14 to 17; the first one here is field 3.
+        let ticks: u64 = fields
+            .split(' ')
+            .skip(11)
+            .take(4)
+            .map(|field| field.parse::<u64>().unwrap())
+            .sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// A value of `status` in MiB.
+    fn memory(&self, name: &str) -> u64 {
+        let status = self.read("status");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_matches([':', ' ', '\t'])
+            .trim_end_matches(" kB")
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+            / 1024
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const COMMON: [&str; 12] = [
+    "--hostname-override",
+    "node-a",
+    "--proxy-mode",
+    "iptables",
+    "--conntrack-max-per-core",
+    "0",
+    "--conntrack-tcp-timeout-established",
+    "0s",
+    "--conntrack-tcp-timeout-close-wait",
+    "0s",
+    "--iptables-sync-period",
+    "10m",
+];
+
+/// The changes that a proxy has received, which continue with the next one: their addresses are different.
+struct Figures {
+    /// Runs in `node`.
+    _cluster: Cluster,
+    node: NetNs,
+    admin: AdminConnection,
+    kubeconfig: PathBuf,
+    services: usize,
+    changes: usize,
+    next: usize,
+}
+
+impl Figures {
+    /// Changes an endpoint of one of the Services. Returns the number of the address, and when the server has accepted it.
+    fn change(&mut self) -> (usize, Instant) {
+        let number = self.next;
+        self.next += 1;
+        // Far apart, so that no two changes in a row concern neighbours.
+        let service = number * 7919 % self.services;
+        let object = slice(service, Some(number % 62_500));
+        let patch = json!({"endpoints": object["endpoints"]}).to_string();
+        self.admin
+            .send("PATCH", &path(&object), "application/merge-patch+json", &patch);
+        (number % 62_500, Instant::now())
+    }
+
+    /// Prints the figures of a proxy.
+    fn measure(&mut self, name: &str, command: impl Fn() -> Command) {
+        let log = self.kubeconfig.with_file_name(format!("{name}.log"));
+        let start = |this: &Self, min_sync_period: &str| {
+            let mut command = command();
+            command
+                .args(COMMON)
+                .args(["--iptables-min-sync-period", min_sync_period]);
+            command.arg("--kubeconfig").arg(&this.kubeconfig);
+            Proxy::start(command, &this.node, &log, this.services)
+        };
+        let node = NetNs::new();
+        let _entered = node.enter();
+        tools::ip_batch("addr add 192.0.2.1/32 dev lo\n");
+
+        let begin = Instant::now();
+        let proxy = start(self, "1ms");
+        println!(
+            "{name}: {} Services served after {:.1} s",
+            self.services,
+            begin.elapsed().as_secs_f64()
+        );
+        println!(
+            "{name}: received for the first lists: {:.1} MiB",
+            mib(proxy.link.received())
+        );
+        let seen = Seen::start();
+        let mut times: Vec<Duration> = (0..self.changes)
+            .map(|_| {
+                let (number, accepted) = self.change();
+                seen.wait_for(number).saturating_duration_since(accepted)
+            })
+            .collect();
+        seen.end();
+        times.sort_unstable();
+        let at = |part: usize| times[(times.len() * part / 100).min(times.len() - 1)].as_secs_f64() * 1e3;
+        println!(
+            "{name}: accepted to kernel: median {:.1} ms, p99 {:.1} ms of {}",
+            at(50),
+            at(99),
+            times.len()
+        );
+        drop(proxy);
+
+        // With the default of kube-proxy, under load.
+        let proxy = start(self, "1s");
+        let (time, received) = (proxy.processor_time(), proxy.link.received());
+        let begin = Instant::now();
+        let mut count = 0;
+        while begin.elapsed() < LOAD_TIME {
+            let due = begin + Duration::from_secs(1) / LOAD * count;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            self.change();
+            count += 1;
+        }
+        println!(
+            "{name}: {:.0} changes a second for {} s: processor {:.1} s, resident {} MiB (highest {} MiB), received {:.1} MiB",
+            f64::from(count) / begin.elapsed().as_secs_f64(),
+            LOAD_TIME.as_secs(),
+            (proxy.processor_time() - time).as_secs_f64(),
+            proxy.memory("VmRSS"),
+            proxy.memory("VmHWM"),
+            mib(proxy.link.received() - received),
+        );
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+#[test]
+#[ignore = "a benchmark: cargo xtask e2e --kube-proxy FILE"]
+fn figures() {
+    let node = NetNs::new();
+    let _entered = node.enter();
+    let cluster = Cluster::start();
+    let services = number("KERNLINK_E2E_SERVICES", 1_000);
+    cluster.create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}}));
+    cluster.create(&json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}}));
+    cluster.set_node_address("192.0.2.1");
+    let objects: Vec<Value> = (0..services)
+        .flat_map(|number| {
+            let address = format!("10.96.{}.{}", 16 + number / 250, 1 + number % 250);
+            [api_service(&format!("s{number}"), &address), slice(number, None)]
+        })
+        .collect();
+    // A configuration file of curl has a limited size.
+    objects
+        .chunks(1_000)
+        .for_each(|objects| cluster.requests().create_all(objects));
+    println!("{services} Services with {ENDPOINTS} endpoints each");
+    let mut figures = Figures {
+        admin: AdminConnection::open(),
+        kubeconfig: cluster.kubeconfig(),
+        _cluster: cluster,
+        node: node.clone(),
+        services,
+        changes: number("KERNLINK_E2E_CHANGES", 1_000),
+        next: 0,
+    };
+    figures.measure("kernlink-agent", || programs::from_variable("KERNLINK_E2E_AGENT"));
+    figures.measure("kube-proxy", || programs::from_variable("KERNLINK_KUBE_PROXY"));
+}
