@@ -214,7 +214,7 @@ fn a_file_of_another_kind_is_an_error() {
             .unwrap_err()
             .to_string(),
         "f: apiVersion: \"v1\" is not supported; expected \"kubeproxy.config.k8s.io/v1alpha1\"; \
-         kind: \"Service\" is not supported; expected \"KubeProxyConfiguration\"; mode: must be iptables, ipvs, nftables or \
+         kind: \"Service\" is not supported; expected \"KubeProxyConfiguration\"; mode: must be iptables, ipvs, nftables, userspace or \
          empty (empty means iptables)"
     );
     let error = read("f", "a: 1\nb: [\n").unwrap_err();

@@ -32,6 +32,8 @@ pub(super) struct Fields {
     pub(super) detect_local: DetectLocal,
     pub(super) node_port_addresses: Option<Vec<Option<String>>>,
     pub(super) service_proxy_name: Option<String>,
+    pub(super) port_range: Option<String>,
+    pub(super) udp_idle_timeout: Option<String>,
     #[serde(deserialize_with = "object_or_default")]
     pub(super) client_connection: ClientConnection,
     #[serde(deserialize_with = "object_or_default")]
@@ -95,7 +97,7 @@ pub(super) struct Conntrack {
 const NO_LIMIT: &str = "not used: a list and a watch for each kind are all requests";
 
 /// Fields of kube-proxy that this crate does not use, with the reason.
-const NOT_READ: [(&str, &str); 15] = [
+const NOT_READ: [(&str, &str); 13] = [
     (
         "clientConnection.acceptContentTypes",
         "not used: the program chooses the encoding",
@@ -121,8 +123,6 @@ const NOT_READ: [(&str, &str); 15] = [
     ("nftables", "not used: there is no nftables mode"),
     ("winkernel", "not used: applies to Windows only"),
     ("windowsRunAsService", "not used: applies to Windows only"),
-    ("portRange", "not used: kube-proxy ignores it too"),
-    ("udpIdleTimeout", "not used: kube-proxy ignores it too"),
 ];
 
 impl File {

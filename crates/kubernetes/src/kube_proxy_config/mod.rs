@@ -43,7 +43,8 @@ use crate::{deserialize, yaml};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KubeProxyConfiguration {
-    /// `mode`: `ipvs`, `iptables`, `nftables`, or empty. kube-proxy treats empty as `iptables`.
+    /// `mode`: `ipvs`, `iptables`, `nftables`, `userspace`, or empty. kube-proxy treats empty as `iptables`, and has no `userspace` since
+    /// version 1.26.
     pub mode: String,
     /// `hostnameOverride`: the name of this node, trimmed and in lower case. Empty: the program uses the host name.
     pub hostname_override: String,
@@ -75,10 +76,16 @@ pub struct KubeProxyConfiguration {
     /// `ipvs`: options of IPVS mode. They are validated in every mode.
     pub ipvs: Ipvs,
     /// `iptables`: options of iptables mode. IPVS mode uses [`masquerade_bit`](Iptables::masquerade_bit) and
-    /// [`masquerade_all`](Iptables::masquerade_all).
+    /// [`masquerade_all`](Iptables::masquerade_all), userspace mode the two periods.
     pub iptables: Iptables,
     /// `conntrack`: limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
+    /// `portRange`: the listening ports of userspace mode, `N`, `A-B` or `A+OFFSET`. Empty, `0` and `0-0`: the program chooses. Whether
+    /// other texts are ranges is not checked. No effect in the other modes.
+    pub port_range: String,
+    /// `udpIdleTimeout`: how long userspace mode keeps an idle UDP flow. Default: 0, the program chooses; kube-proxy 1.25 had 250 ms. No
+    /// effect in the other modes.
+    pub udp_idle_timeout: Duration,
     /// Fields that have no effect, or an effect that differs from the value.
     pub warnings: Vec<Warning>,
 }
@@ -102,6 +109,8 @@ impl Default for KubeProxyConfiguration {
             ipvs: Ipvs::default(),
             iptables: Iptables::default(),
             conntrack: Conntrack::default(),
+            port_range: String::new(),
+            udp_idle_timeout: Duration::ZERO,
             warnings: Vec::new(),
         }
     }
@@ -209,8 +218,8 @@ pub struct Iptables {
     /// `syncPeriod`: the longest time between two syncs. Default, also for 0: 30 s. No effect in IPVS mode.
     pub sync_period: Duration,
     /// `minSyncPeriod`: the shortest time between two syncs. Default, also for 0: 1 s. No effect in IPVS mode. At most
-    /// [`sync_period`](Self::sync_period) if [`mode`](KubeProxyConfiguration::mode) is `iptables` or empty; not compared in the
-    /// other modes.
+    /// [`sync_period`](Self::sync_period) if [`mode`](KubeProxyConfiguration::mode) is `iptables`, `userspace` or empty; not
+    /// compared in the other modes.
     pub min_sync_period: Duration,
 }
 

@@ -49,10 +49,10 @@ impl Validator {
         );
         self.fixed("kind", file.kind.as_ref(), "KubeProxyConfiguration");
         let mode = file.mode.clone().unwrap_or_default();
-        if !["ipvs", "iptables", "nftables", ""].contains(&mode.as_str()) {
+        if !["ipvs", "iptables", "nftables", "userspace", ""].contains(&mode.as_str()) {
             self.errors.add(
                 "mode",
-                "must be iptables, ipvs, nftables or empty (empty means iptables)",
+                "must be iptables, ipvs, nftables, userspace or empty (empty means iptables)",
             );
         }
         let bind_address = self.bind_address(file.bind_address.as_deref());
@@ -61,6 +61,7 @@ impl Validator {
         let (detect_local_mode, cluster_cidr) = self.local_detection(file);
         let node_port_addresses = self.node_port_addresses(file.node_port_addresses.as_deref());
         let conntrack = self.conntrack(&file.conntrack);
+        let udp_idle_timeout = self.userspace(file, &mode);
         let (all, loopback) = if matches!(bind_address, Some(IpAddr::V6(_))) {
             ("[::]:10256", "[::1]:10249")
         } else {
@@ -92,6 +93,8 @@ impl Validator {
             ipvs,
             iptables,
             conntrack,
+            port_range: text(file.port_range.as_ref()).trim().to_owned(),
+            udp_idle_timeout,
             warnings: Vec::new(),
         }
     }
@@ -182,7 +185,7 @@ impl Validator {
             file.min_sync_period.as_ref(),
             default.min_sync_period,
         );
-        if ["", "iptables"].contains(&mode) && min_sync_period > sync_period {
+        if ["", "iptables", "userspace"].contains(&mode) && min_sync_period > sync_period {
             self.errors.add(
                 "iptables.syncPeriod",
                 "must be greater than or equal to iptables.minSyncPeriod",
@@ -201,6 +204,21 @@ impl Validator {
             sync_period,
             min_sync_period,
         }
+    }
+
+    /// The fields that only userspace mode has. Returns `udpIdleTimeout`.
+    fn userspace(&mut self, file: &file::Fields, mode: &str) -> Duration {
+        if mode != "userspace" {
+            for (field, is_set) in [
+                ("portRange", file.port_range.is_some()),
+                ("udpIdleTimeout", file.udp_idle_timeout.is_some()),
+            ] {
+                if is_set {
+                    self.warn(field, "has an effect in mode userspace only");
+                }
+            }
+        }
+        self.duration("udpIdleTimeout", file.udp_idle_timeout.as_ref(), Duration::ZERO)
     }
 
     fn local_detection(&mut self, file: &file::Fields) -> (DetectLocalMode, Vec<IpNet>) {
