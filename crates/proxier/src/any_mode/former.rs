@@ -1,6 +1,6 @@
-//! The removal of what IPVS mode left, on a node that iptables mode serves.
+//! The removal of what IPVS mode left, on a node that iptables mode serves, or another data path on iptables.
 //!
-//! It begins after iptables mode executed a plan and nothing that failed waits for a retry: then its rules translate all new connections, and
+//! It begins after this data path executed a plan and nothing that failed waits for a retry: then its rules translate all new connections, and
 //! those to virtual servers only end. In the other direction IPVS mode does all: it keeps the rules of iptables mode until it serves itself.
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use kernlink_base::ErrorChain;
 use kernlink_services::{Changes, Event, Services};
 
-use super::AnyMode;
 use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
@@ -19,9 +18,10 @@ use crate::plan::PlanBuilder;
 /// How often it is compared whether the removal may begin.
 const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// IPVS mode on a node that iptables mode serves.
+/// IPVS mode on a node that another data path serves, which executes the steps of the removal. Its methods are those of a
+/// [`DataPath`] for the keys of IPVS mode.
 #[derive(Clone, Debug)]
-pub(super) struct Former {
+pub struct Former {
     pub(super) state: Box<ipvs_mode::State>,
     /// Whether nothing was compiled since the state was made.
     is_new: bool,
@@ -33,7 +33,7 @@ pub(super) struct Former {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// iptables mode did not execute a plan yet.
+    /// The other data path did not execute a plan yet.
     Waiting,
     /// It executed one. The removal begins if everything succeeded.
     Served,
@@ -62,8 +62,11 @@ impl Former {
         }
     }
 
-    /// Reads what is left. Returns an event as long as there is anything.
-    pub(super) fn observe(
+    /// Reads what is left. Returns an event as long as there is anything. `config` has what decides what is owned.
+    ///
+    /// # Errors
+    /// Whether the link of IPVS mode exists could not be read. What else cannot be read is an event.
+    pub fn observe(
         former: &mut Option<Self>,
         config: &Config,
         kernel: &mut Kernel,
@@ -94,7 +97,7 @@ impl Former {
     }
 
     /// Reads single objects again.
-    pub(super) fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[ipvs_mode::Key]) {
+    pub fn observe_keys(&mut self, kernel: &mut Kernel, keys: &[ipvs_mode::Key]) {
         if keys.is_empty() || !self.is_read {
             return;
         }
@@ -106,26 +109,40 @@ impl Former {
         self.is_read = read.is_ok();
     }
 
+    /// The state of IPVS mode.
+    #[must_use]
+    pub fn state(&self) -> &ipvs_mode::State {
+        &self.state
+    }
+
+    /// The state of IPVS mode, in which outcomes are recorded.
+    pub fn state_mut(&mut self) -> &mut ipvs_mode::State {
+        &mut self.state
+    }
+
     /// What IPVS mode owns is decided as before; the limits of connections are those of the new configuration.
-    pub(super) fn set_config(&mut self, config: &Config) {
+    pub fn set_config(&mut self, config: &Config) {
         let mut own = self.state.config().clone();
         own.services = config.services().clone();
         IpvsMode::set_config(&mut self.state, &own);
     }
 
-    pub(super) fn set_time(&mut self, now: Instant) {
+    /// Sets the time of the sync that begins.
+    pub fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
         IpvsMode::set_time(&mut self.state, now);
     }
 
     /// The limits of connections depend on the Services.
-    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) {
+    pub fn compile(&mut self, services: &Services, changes: &Changes) {
         let everything = std::mem::take(&mut self.is_new).then(|| services.everything());
         let changes = everything.as_ref().unwrap_or(changes);
         IpvsMode::compile(&mut self.state, services, changes);
     }
 
-    pub(super) fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
+    /// The objects to read again.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Vec<ipvs_mode::Key> {
         match self.progress {
             _ if !self.is_read => Vec::new(),
             Progress::Waiting => Vec::new(),
@@ -135,7 +152,9 @@ impl Former {
         }
     }
 
-    pub(super) fn next(&self) -> Option<Instant> {
+    /// When [`due`](Self::due) returns objects.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
         match self.progress {
             _ if !self.is_read => None,
             Progress::Waiting | Progress::Served => self.now.map(|now| now + BEGIN_INTERVAL),
@@ -144,7 +163,13 @@ impl Former {
     }
 
     /// Adds the steps of the removal.
-    pub(super) fn plan(&mut self, plan: &mut PlanBuilder<'_, AnyMode>) {
+    pub fn plan<M>(&mut self, plan: &mut PlanBuilder<'_, M>)
+    where
+        M: DataPath,
+        M::Key: From<ipvs_mode::Key>,
+        M::Operation: From<ipvs_mode::Operation>,
+        M::Phase: From<ipvs_mode::Phase>,
+    {
         if self.progress == Progress::Served && self.is_read && !plan.has_failures() {
             self.progress = Progress::Removing;
         }
@@ -153,8 +178,9 @@ impl Former {
         }
     }
 
-    /// Ends the sync in progress. Returns whether everything was removed.
-    pub(super) fn clear_dirty(&mut self) -> bool {
+    /// Ends the sync in progress. Returns whether everything was removed that only IPVS mode has.
+    #[must_use]
+    pub fn clear_dirty(&mut self) -> bool {
         match self.progress {
             Progress::Waiting => self.progress = Progress::Served,
             Progress::Served => {}

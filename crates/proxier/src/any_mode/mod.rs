@@ -27,7 +27,7 @@ use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Se
 
 pub use self::config::Config;
 pub use self::error::Error;
-use self::former::Former;
+pub use self::former::Former;
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::listing::Listings;

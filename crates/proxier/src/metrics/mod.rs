@@ -88,6 +88,22 @@ impl Metrics {
         M: DataPath,
         M::Totals: Collect,
     {
+        self.encode_with(status, |_| {})
+    }
+
+    /// A page as [`encode`](Self::encode), with metrics that `add` adds.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_with<M>(
+        &self,
+        status: &Status<M>,
+        add: impl FnOnce(&mut Families),
+    ) -> Result<String, prometheus::Error>
+    where
+        M: DataPath,
+        M::Totals: Collect,
+    {
         let mut page = Families::default();
         kube_proxy::collect(status, &mut page);
         if status.totals.distinguishes_full_syncs() {
@@ -99,6 +115,7 @@ impl Metrics {
             families[family.index()] = Some(label(family));
         }
         status.totals.collect(families, &mut page);
+        add(&mut page);
         TextEncoder::new().encode_to_string(&page.with(self.registry.gather()))
     }
 }

@@ -22,20 +22,12 @@ pub(crate) struct FromFile {
 impl FromFile {
     /// Takes the part from a file, and adds what is invalid to `problems`.
     pub(crate) fn new(file: &KubeProxyConfiguration, problems: &mut Problems) -> Self {
-        let mut services = kernlink_services::Config::new(file.hostname_override.as_str());
-        services.bind_address = file.bind_address;
-        services.service_proxy_name = file.service_proxy_name.clone();
-        services.node_port_addresses = match &file.node_port_addresses {
-            FileNodePortAddresses::Networks(nets) => NodePortAddresses::Networks(nets.clone()),
-            FileNodePortAddresses::Primary => NodePortAddresses::Primary,
-            _ => NodePortAddresses::All,
-        };
         let masquerade_bit = MasqueradeBit::new(file.iptables.masquerade_bit).unwrap_or_else(|error| {
             problems.push(("iptables.masqueradeBit", error.to_string()));
             MasqueradeBit::default()
         });
         Self {
-            services,
+            services: services_from_kube_proxy(file),
             local_detection: local_detection(file, problems),
             masquerade_bit,
             conntrack: Conntrack {
@@ -49,6 +41,20 @@ impl FromFile {
             },
         }
     }
+}
+
+/// What a configuration file has about Services, for every data path.
+#[must_use]
+pub fn services_from_kube_proxy(file: &KubeProxyConfiguration) -> kernlink_services::Config {
+    let mut services = kernlink_services::Config::new(file.hostname_override.as_str());
+    services.bind_address = file.bind_address;
+    services.service_proxy_name.clone_from(&file.service_proxy_name);
+    services.node_port_addresses = match &file.node_port_addresses {
+        FileNodePortAddresses::Networks(nets) => NodePortAddresses::Networks(nets.clone()),
+        FileNodePortAddresses::Primary => NodePortAddresses::Primary,
+        _ => NodePortAddresses::All,
+    };
+    services
 }
 
 fn local_detection(file: &KubeProxyConfiguration, problems: &mut Problems) -> LocalDetection {

@@ -18,10 +18,13 @@ pub use self::flows::DeleteFlows;
 pub use self::kernel_conntrack::KernelConntrack;
 #[cfg(feature = "kubernetes")]
 pub(crate) use self::kube_proxy::FromFile;
+#[cfg(feature = "kubernetes")]
+pub use self::kube_proxy::services_from_kube_proxy;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
 pub(crate) use self::processors::processors;
-pub(crate) use self::removal::{Owned, plan_removal, removal, write_removal};
+pub use self::removal::{Owned, TableRemoval, plan_removal};
+pub(crate) use self::removal::{removal, write_removal};
 pub use self::rules::Jump;
 pub(crate) use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,

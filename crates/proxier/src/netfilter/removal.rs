@@ -12,26 +12,38 @@ use kernlink_services::Family;
 use super::{Jump, unreadable_table};
 
 /// The owned chains and jumps of a table.
-pub(crate) struct Owned<'a> {
-    pub(crate) is_owned: &'a dyn Fn(&ChainName) -> bool,
-    /// Those of other tables are ignored.
-    pub(crate) jumps: &'a [Jump],
+pub struct Owned<'a> {
+    /// Whether a chain is owned.
+    pub is_owned: &'a dyn Fn(&ChainName) -> bool,
+    /// The owned jumps. Those of other tables are ignored.
+    pub jumps: &'a [Jump],
     /// Chains that stay and are written again with other rules: what their present rules use is not kept.
-    pub(crate) rewritten: &'a [&'a str],
+    pub rewritten: &'a [&'a str],
+}
+
+impl fmt::Debug for Owned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned")
+            .field("jumps", &self.jumps)
+            .field("rewritten", &self.rewritten)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What removes the owned chains of a table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TableRemoval {
-    /// Empty if there is nothing to remove.
-    pub(crate) edits: Vec<Edit>,
+#[non_exhaustive]
+pub struct TableRemoval {
+    /// The edits: jumps first, then chains. Empty if there is nothing to remove.
+    pub edits: Vec<Edit>,
     /// The owned chains that stay with their rules: foreign rules jump to them, or chains that stay do.
-    pub(crate) kept: Vec<ChainName>,
+    pub kept: Vec<ChainName>,
 }
 
 impl TableRemoval {
     /// The input of `iptables-restore`; `None` if there is nothing to remove.
-    pub(crate) fn restore(self, family: Family, table: Table) -> Option<Restore> {
+    #[must_use]
+    pub fn restore(self, family: Family, table: Table) -> Option<Restore> {
         if self.edits.is_empty() {
             return None;
         }
@@ -67,7 +79,7 @@ pub(crate) fn write_removal(
 ///
 /// # Errors
 /// If the table exists and cannot be read.
-pub(crate) fn plan_removal(
+pub fn plan_removal(
     iptables: &mut dyn Iptables,
     family: Family,
     table: Table,
