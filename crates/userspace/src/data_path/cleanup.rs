@@ -1,6 +1,9 @@
 //! Removes what userspace mode leaves in the kernel.
 
-use kernlink_iptables_restore::{Edit, Error, Iptables, Restore, Ruleset, Save, Table, Target};
+use std::fmt;
+
+use kernlink_iptables_restore::{ChainName, Error, Iptables, Operation, Restore, Table};
+use kernlink_proxier::netfilter::{Jump, Owned, plan_removal};
 use kernlink_services::Family;
 
 use super::chains::PortalChain;
@@ -11,8 +14,25 @@ use super::chains::PortalChain;
 pub struct CleanedUp {
     /// The inputs of `iptables-restore`, one for each family and table with something to remove.
     pub restores: Vec<Restore>,
-    /// Chains that stay, empty, because a foreign rule jumps to them.
+    /// Chains that stay with their rules, because a foreign rule jumps to them.
     pub kept: Vec<(Family, PortalChain)>,
+}
+
+impl fmt::Display for CleanedUp {
+    /// The commands, and a line for everything that stays.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for restore in &self.restores {
+            writeln!(f, "{}", Operation::Restore(restore.clone()))?;
+        }
+        for (family, chain) in &self.kept {
+            let table = chain.table();
+            writeln!(
+                f,
+                "# {family} chain {chain} of table {table} stays: foreign rules use it"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Removes the portal chains of the families and the jumps to them, and nothing else.
@@ -32,76 +52,53 @@ pub fn cleanup(iptables: &mut dyn Iptables, families: &[Family]) -> Result<Clean
 /// # Errors
 /// The first table that could not be read.
 pub fn plan_cleanup(iptables: &mut dyn Iptables, families: &[Family]) -> Result<CleanedUp, Error> {
+    let jumps = PortalChain::ALL.map(|chain| {
+        let (from, rule, _) = chain.jump();
+        Jump {
+            table: chain.table(),
+            chain: from,
+            rule,
+        }
+    });
     let mut cleaned = CleanedUp::default();
     for &family in families {
         for table in [Table::Nat, Table::Filter] {
-            let found = iptables.save(&Save::table(family, table).lenient())?;
-            let restore = removal(&found, family, table, &mut cleaned.kept);
-            if !restore.is_empty() {
-                cleaned.restores.push(restore);
-            }
+            let portal_chain = |name: &ChainName| {
+                let mut of_table = PortalChain::ALL
+                    .into_iter()
+                    .filter(|chain| chain.table() == table);
+                of_table.find(|chain| chain.as_str() == name.as_str())
+            };
+            let owned = Owned {
+                is_owned: &|name| portal_chain(name).is_some(),
+                jumps: &jumps,
+                rewritten: &[],
+            };
+            let removal = plan_removal(iptables, family, table, &owned)?;
+            let kept = removal.kept.iter().filter_map(portal_chain);
+            cleaned.kept.extend(kept.map(|chain| (family, chain)));
+            cleaned.restores.extend(removal.restore(family, table));
         }
     }
     Ok(cleaned)
 }
 
-fn removal(found: &Ruleset, family: Family, table: Table, kept: &mut Vec<(Family, PortalChain)>) -> Restore {
-    let mut restore = Restore::new(family);
-    let Some(rules) = found.table(table) else {
-        return restore;
-    };
-    let of_table = || {
-        PortalChain::ALL
-            .into_iter()
-            .filter(|chain| chain.table() == table)
-    };
-    let present: Vec<PortalChain> = of_table()
-        .filter(|chain| rules.chain(&chain.name()).is_some())
-        .collect();
-    for chain in &present {
-        let (from, jump, _) = chain.jump();
-        let copies = rules.chain(&from).map_or(0, |from| {
-            from.rules()
-                .filter(|rule| rule.is_equivalent(&jump, family))
-                .count()
-        });
-        for _ in 0..copies {
-            restore.push(table, Edit::delete(from, jump.clone()));
+/// Whether a portal chain of any family has rules: those of a process that runs, or of one that has ended.
+///
+/// # Errors
+/// The first chain that could not be read. A host without the table has no chain.
+pub fn has_portals(iptables: &mut dyn Iptables) -> Result<bool, Error> {
+    for family in Family::ALL {
+        for chain in PortalChain::ALL {
+            match iptables.list_chain(family, chain.table(), &chain.name()) {
+                Ok(Some(found)) if found.rules().len() > 0 || !found.unreadable.is_empty() => {
+                    return Ok(true);
+                }
+                Ok(_) => {}
+                Err(error) if error.is_unsupported() => break,
+                Err(error) => return Err(error),
+            }
         }
     }
-    // A declaration empties a chain.
-    for chain in &present {
-        restore.push(table, Edit::declare(chain.name()));
-    }
-    for chain in present {
-        let (from, jump, _) = chain.jump();
-        let name = chain.name();
-        let is_used = rules.chains().any(|(of, content)| {
-            let is_portal = of_table().any(|portal| portal.name() == *of);
-            let mut rules = content.rules();
-            let jumps = rules.any(|rule| {
-                rule.target.as_ref().and_then(Target::chain) == Some(&name)
-                    && !(*of == from && rule.is_equivalent(&jump, family))
-            });
-            let unreadable = content.unreadable.values();
-            let may_jump = unreadable
-                .into_iter()
-                .any(|line| line.to_string().contains(name.as_str()));
-            !is_portal && (jumps || may_jump)
-        });
-        if is_used {
-            kept.push((family, chain));
-        } else {
-            restore.push(table, Edit::delete_chain(name));
-        }
-    }
-    // What is left of an earlier cleanup needs no input.
-    let is_nothing = restore.tables().all(|(_, edits)| {
-        edits.iter().all(|edit| {
-            let content = rules.chain(edit.chain());
-            matches!(edit, Edit::Declare { .. })
-                && content.is_some_and(|content| content.rules().len() == 0 && content.unreadable.is_empty())
-        })
-    });
-    if is_nothing { Restore::new(family) } else { restore }
+    Ok(false)
 }

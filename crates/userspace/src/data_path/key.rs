@@ -21,6 +21,8 @@ pub enum Key {
     Chains(Family, Table),
     /// Rules.
     Rules(RulesKey),
+    /// The addresses of the interfaces of this node, which are only read.
+    NodeAddresses,
 }
 
 /// Rules that lead to one listening port and are written together.
@@ -71,14 +73,15 @@ impl Part {
 impl Key {
     pub(super) fn class(&self) -> Class {
         let (kind, family, is_shared) = match self {
-            Key::Listener(key) => ("listener", Family::of(key.address.ip()), false),
-            Key::Claim(key) => ("claim", Family::of(key.address.ip()), false),
-            Key::Chains(family, _) => ("chains", *family, true),
-            Key::Rules(key) => ("rules", key.family, false),
+            Key::Listener(key) => ("listener", Some(Family::of(key.address.ip())), false),
+            Key::Claim(key) => ("claim", Some(Family::of(key.address.ip())), false),
+            Key::Chains(family, _) => ("chains", Some(*family), true),
+            Key::Rules(key) => ("rules", Some(key.family), false),
+            Key::NodeAddresses => ("node_addresses", None, false),
         };
         Class {
             kind,
-            family: Some(family),
+            family,
             is_shared,
         }
     }
@@ -91,6 +94,7 @@ impl fmt::Display for Key {
             Key::Claim(key) => write!(f, "claim {key}"),
             Key::Chains(family, table) => write!(f, "{family} chains in table {table}"),
             Key::Rules(key) => key.fmt(f),
+            Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
 }

@@ -9,6 +9,8 @@ pub mod config;
 pub mod error;
 pub mod kernel;
 pub mod key;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod observe;
 pub mod operation;
 pub mod order;
@@ -18,6 +20,7 @@ mod rules;
 pub mod sockets;
 mod state;
 mod totals;
+mod watch;
 
 use std::time::Instant;
 
@@ -26,7 +29,7 @@ use kernlink_proxier::error::InvalidConfig;
 use kernlink_proxier::plan::PlanBuilder;
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
-pub use self::cleanup::{CleanedUp, cleanup, plan_cleanup};
+pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
 pub use self::config::Config;
 pub use self::error::Error;
 pub use self::kernel::Kernel;
@@ -81,6 +84,14 @@ impl DataPath for UserspaceMode {
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
         observe::observe_keys(state, kernel, keys)
+    }
+
+    fn is_observed(state: &State, key: &Key) -> bool {
+        state.is_observed(key)
+    }
+
+    fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+        watch::recheck(state, kernel, keys)
     }
 
     fn set_time(state: &mut State, now: Instant) {

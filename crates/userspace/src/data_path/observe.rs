@@ -18,12 +18,7 @@ use crate::proxy::Transport;
 /// Reads everything that a plan depends on, and makes all objects dirty. If the tables of a family cannot be read, its rules are not
 /// changed.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
-    let mut interfaces = BTreeSet::new();
-    for address in kernel.links.list(Selection::All)? {
-        let name = address.link.to_string();
-        interfaces.insert(InterfaceAddress::new(name, address.address.key.address()));
-    }
-    state.interfaces = interfaces;
+    observe_addresses(state, kernel)?;
     // No other program changes the sockets of this process.
     state.listeners.set_all_dirty();
     state.claims.set_all_dirty();
@@ -35,6 +30,20 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
+/// Reads the addresses of the interfaces of this node.
+pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
+    let addresses = kernel.links.list(Selection::All)?.into_iter();
+    // Virtual IPs that IPVS mode left are no addresses of the node: their ports are not claimed.
+    let addresses = addresses.filter(|address| address.link.to_string() != IPVS_LINK);
+    state.interfaces = addresses
+        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
+        .collect();
+    Ok(())
+}
+
+/// The link of IPVS mode.
+const IPVS_LINK: &str = "kube-ipvs0";
+
 /// Reads the tables of the families of some keys again.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let families: BTreeSet<Family> = keys
@@ -42,9 +51,12 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         .filter_map(|key| match key {
             Key::Chains(family, _) => Some(*family),
             Key::Rules(key) => Some(key.family),
-            Key::Listener(_) | Key::Claim(_) => None,
+            Key::Listener(_) | Key::Claim(_) | Key::NodeAddresses => None,
         })
         .collect();
+    if keys.contains(&Key::NodeAddresses) {
+        observe_addresses(state, kernel)?;
+    }
     for family in families {
         let tables = read(&mut *kernel.rules, family)?;
         state.observe_tables(family, &tables);
@@ -76,7 +88,10 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
     events
 }
 
-fn read(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, kernlink_iptables_restore::Error> {
+pub(super) fn read(
+    iptables: &mut dyn Iptables,
+    family: Family,
+) -> Result<Ruleset, kernlink_iptables_restore::Error> {
     let mut tables = Ruleset::new();
     for table in [Table::Nat, Table::Filter] {
         tables.merge(iptables.save(&Save::table(family, table).lenient())?);
@@ -85,7 +100,7 @@ fn read(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, kernlink
 }
 
 impl State {
-    fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
+    pub(super) fn observe_tables(&mut self, family: Family, tables: &Ruleset) {
         let mut chains = Chains {
             is_readable: !tables.is_unreadable(Table::Nat) && !tables.is_unreadable(Table::Filter),
             ..Chains::default()

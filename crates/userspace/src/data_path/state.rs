@@ -255,6 +255,19 @@ impl State {
                     self.rules[key.family.index()].set_dirty(rule.clone());
                 }
             }
+            // A change of them changes Services.
+            Key::NodeAddresses => {}
+        }
+    }
+
+    /// Whether an object is recorded as existing. Before the first listing nothing is.
+    pub(super) fn is_observed(&self, key: &Key) -> bool {
+        match key {
+            Key::Listener(key) => self.listeners.is_observed(key),
+            Key::Claim(key) => self.claims.is_observed(key),
+            Key::Chains(family, _) => self.chains[family.index()].is_readable,
+            Key::Rules(key) => self.chains[key.family.index()].is_readable,
+            Key::NodeAddresses => true,
         }
     }
 
@@ -267,6 +280,7 @@ impl State {
                 let mut touched = self.touched.get(key).into_iter().flatten();
                 touched.any(|rule| self.rules[key.family.index()].is_dirty(rule))
             }
+            Key::NodeAddresses => false,
         }
     }
 

@@ -20,8 +20,8 @@ use tokio::runtime::Handle;
 pub use self::listener::{ListenerKey, Serving, Transport};
 use self::pipe::Pipes;
 use self::socket::Reserve;
-use self::stats::Counters;
-pub use self::stats::Stats;
+use self::stats::{AllCounters, Counters};
+pub use self::stats::{AllStats, Stats};
 use crate::budget::{Budget, Lease};
 use crate::limits::{Limits, available_descriptors};
 
@@ -41,6 +41,7 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
+    counters: AllCounters,
     budget: Budget,
     pipes: Pipes,
     reserve: Reserve,
@@ -92,6 +93,7 @@ impl Proxy {
             reserve: Reserve::open()?,
             budget,
             limits,
+            counters: AllCounters::default(),
         };
         Ok(Self {
             runtime,
@@ -187,7 +189,13 @@ impl Proxy {
     /// The file descriptors that may be used, and those in use.
     #[must_use]
     pub fn descriptors(&self) -> (usize, usize) {
-        (self.shared.budget.total(), self.shared.budget.taken())
+        self.all_stats().descriptors()
+    }
+
+    /// The counters of all listening ports, for any thread.
+    #[must_use]
+    pub fn all_stats(&self) -> AllStats {
+        AllStats(Arc::clone(&self.shared))
     }
 
     fn lease(&self) -> io::Result<Lease> {

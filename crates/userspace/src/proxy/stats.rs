@@ -1,6 +1,9 @@
-//! Counters of a listening port.
+//! Counters of a listening port, and of all of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Shared;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -9,6 +12,13 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Adds other counters to these.
+            fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
         }
 
         #[derive(Debug, Default)]
@@ -59,5 +69,77 @@ pub(super) struct Counter(AtomicU64);
 impl Counter {
     pub(super) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// The counters of all listening ports, also of those that are closed.
+#[derive(Debug, Default)]
+pub(super) struct AllCounters(Mutex<Ports>);
+
+#[derive(Debug, Default)]
+struct Ports {
+    /// The sums of ports that are closed and have no connections.
+    closed: Stats,
+    open: Vec<Arc<Counters>>,
+    /// The number of open ones at which the closed ones are looked for.
+    check_at: usize,
+}
+
+impl AllCounters {
+    /// The counters of a new listening port.
+    pub(super) fn open(&self) -> Arc<Counters> {
+        let mut ports = self.lock();
+        if ports.open.len() >= ports.check_at {
+            ports.add_closed();
+            ports.check_at = 2 * ports.open.len() + 16;
+        }
+        let counters = Arc::<Counters>::default();
+        ports.open.push(Arc::clone(&counters));
+        counters
+    }
+
+    fn sum(&self) -> Stats {
+        let mut ports = self.lock();
+        ports.add_closed();
+        let mut sum = ports.closed;
+        for counters in &ports.open {
+            sum.add(&counters.read());
+        }
+        sum
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ports {
+    fn add_closed(&mut self) {
+        let closed = &mut self.closed;
+        self.open.retain_mut(|counters| match Arc::get_mut(counters) {
+            Some(counters) => {
+                closed.add(&counters.read());
+                false
+            }
+            None => true,
+        });
+    }
+}
+
+/// Reads the counters of a [`Proxy`](super::Proxy) that another thread has.
+#[derive(Clone, Debug)]
+pub struct AllStats(pub(super) Arc<Shared>);
+
+impl AllStats {
+    /// The sums of the counters of all listening ports since the proxy was created, also of those that are closed.
+    #[must_use]
+    pub fn read(&self) -> Stats {
+        self.0.counters.sum()
+    }
+
+    /// The file descriptors that may be used, and those in use.
+    #[must_use]
+    pub fn descriptors(&self) -> (usize, usize) {
+        (self.0.budget.total(), self.0.budget.taken())
     }
 }

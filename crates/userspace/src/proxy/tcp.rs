@@ -34,7 +34,7 @@ pub(super) struct TcpPort {
 #[derive(Debug)]
 struct Port {
     served: Served,
-    counters: Counters,
+    counters: Arc<Counters>,
     shared: Arc<Shared>,
     address: SocketAddr,
 }
@@ -52,7 +52,7 @@ impl TcpPort {
         let address = listener.local_addr()?;
         let port = Arc::new(Port {
             served: Served::new(serving, shared.limits.affinity_records),
-            counters: Counters::default(),
+            counters: shared.counters.open(),
             shared,
             address,
         });

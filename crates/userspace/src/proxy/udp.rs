@@ -51,7 +51,7 @@ struct Port {
     socket: UdpSocket,
     served: Served,
     flows: Mutex<FlowTable<Flow>>,
-    counters: Counters,
+    counters: Arc<Counters>,
     shared: Arc<Shared>,
 }
 
@@ -89,7 +89,7 @@ impl UdpPort {
             socket,
             served: Served::new(serving, shared.limits.affinity_records),
             flows: Mutex::new(FlowTable::new(shared.limits.flow_timeouts)),
-            counters: Counters::default(),
+            counters: shared.counters.open(),
             shared,
         });
         let receiving = tokio::spawn(receive_all(Arc::clone(&port))).abort_handle();

@@ -1,0 +1,88 @@
+//! Notices changes that other programs make to portal rules and to the addresses of the node.
+//!
+//! | object | how a change is noticed |
+//! |---|---|
+//! | the addresses of the node | events of route netlink |
+//! | jumps, whole tables | notifications of nf_tables |
+//! | jumps in legacy tables | the built-in chains are read every 5 seconds |
+//! | single portal rules | only a full listing finds a change |
+//!
+//! Portal chains change with every Service: their notifications are nearly always about own changes. What flushes a table also removes
+//! the jumps, so it is noticed, and everything is then read.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
+use kernlink_proxier::watch::{Changed, WatchError, Watchable, Watched};
+use kernlink_services::Family;
+
+use super::chains::PortalChain;
+use super::config::Config;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::observe::{observe_addresses, read};
+use super::state::State;
+
+impl Watchable for Config {
+    type Key = Key;
+
+    fn watched(&self) -> Result<Watched<Key>, WatchError> {
+        let mut built_in: Vec<(Table, Box<str>)> = PortalChain::ALL
+            .into_iter()
+            .map(|chain| (chain.table(), chain.jump().0.as_str().into()))
+            .collect();
+        built_in.sort_unstable();
+        built_in.dedup();
+        let key = |changed| match changed {
+            Changed::Rules(family) => Key::Chains(family, Table::Nat),
+            // Without a link, no address is bound.
+            Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
+        };
+        Ok(Watched::new(None, built_in, key))
+    }
+}
+
+/// Reads objects again at a cost that does not depend on the number of Services, and returns those that differ from what is recorded. If
+/// the jumps of a family do, its tables are read.
+pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<Vec<Key>, Error> {
+    let mut changed = Vec::new();
+    if keys.contains(&Key::NodeAddresses) {
+        // A change of the addresses of the node changes Services, which make objects dirty.
+        observe_addresses(state, kernel)?;
+    }
+    let is_of = |key: &Key, family: Family| match key {
+        Key::Chains(of, _) => *of == family,
+        Key::Rules(key) => key.family == family,
+        Key::Listener(_) | Key::Claim(_) | Key::NodeAddresses => false,
+    };
+    for family in Family::ALL {
+        if !keys.iter().any(|key| is_of(key, family)) {
+            continue;
+        }
+        // What cannot be read does not count as changed: the next listing reports it.
+        if is_damaged(state, kernel, family).unwrap_or_default() {
+            let tables = read(&mut *kernel.rules, family)?;
+            state.observe_tables(family, &tables);
+            changed.push(Key::Chains(family, Table::Nat));
+        }
+    }
+    Ok(changed)
+}
+
+/// Whether a jump is missing that was recorded. Each built-in chain is listed by itself.
+fn is_damaged(state: &State, kernel: &mut Kernel, family: Family) -> Result<bool, RulesError> {
+    let mut listed: BTreeMap<(Table, ChainName), Option<Chain>> = BTreeMap::new();
+    for chain in &state.chains[family.index()].jumps {
+        let (from, jump, _) = chain.jump();
+        let found = match listed.entry((chain.table(), from)) {
+            Entry::Occupied(listed) => listed.into_mut(),
+            Entry::Vacant(place) => place.insert(kernel.rules.list_chain(family, chain.table(), &from)?),
+        };
+        if !found.as_ref().is_some_and(|found| found.contains(&jump, family)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
