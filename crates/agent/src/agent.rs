@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{AnyMode, Kernel, Mode, Proxier};
+use kernlink_proxier::any_mode;
 use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
 use kernlink_services::{Change, Kind};
 
+use crate::all_modes::{AllModes, Kernel, Mode, Proxier};
 use crate::cluster::{Cluster, Traffic, Update};
 use crate::cluster_objects::ClusterObjects;
 use crate::exit::Exit;
@@ -192,9 +193,10 @@ impl Agent {
     /// Opens the kernel APIs, waits for the sources, and starts the thread of the proxier.
     fn start(&mut self, messages: &Receiver<Message>) -> Result<(), Exit> {
         let kernel = self.open_kernel(messages)?;
-        if self.settings.config.mode() == Mode::Iptables {
+        if self.settings.config.mode() == Mode::InKernel(any_mode::Mode::Iptables) {
             self.count_packets();
         }
+        state::lock(&self.state).proxy = kernel.stats();
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
         loop {
@@ -263,7 +265,7 @@ impl Agent {
     fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
         let mut delay = FIRST_DELAY;
         loop {
-            match Kernel::open(self.settings.config.mode()) {
+            match Kernel::open(&self.settings.config) {
                 Ok(kernel) => return Ok(kernel),
                 Err(error) => {
                     let (text, seconds) = (ErrorChain(&error).to_string(), delay.as_secs());
@@ -325,7 +327,7 @@ impl Agent {
     }
 
     /// Receives what the proxier does, on its thread.
-    fn listener(&self) -> impl FnMut(&Proxier, Notice<AnyMode>) + Send + 'static {
+    fn listener(&self) -> impl FnMut(&Proxier, Notice<AllModes>) + Send + 'static {
         let state = Arc::clone(&self.state);
         let checks = self.servers.checks();
         let config = self.settings.config.services().clone();

@@ -5,17 +5,19 @@ use std::fmt::Display;
 use std::time::Instant;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{self, Mode};
+use kernlink_proxier::any_mode::{self, Mode as InKernel};
 use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier, cleanup};
 use kernlink_proxier::{Lock, iptables_mode};
 use kernlink_services::Family;
+use kernlink_userspace::data_path as userspace;
 
+use crate::all_modes::Mode;
 use crate::exit::Exit;
 use crate::print;
 use crate::settings::Settings;
 
-/// Removes everything that is owned, of both modes and families, and prints what could not be removed.
+/// Removes everything that is owned, of all modes and both families, and prints what could not be removed.
 ///
 /// IPVS mode is first, since its link is the notice for other processes that something of it is left. Its chains are compared again after those
 /// of iptables mode were removed: both use some of them.
@@ -51,6 +53,10 @@ pub fn cleanup(settings: &Settings) -> Exit {
             let outcomes = removal.execute(&mut kernel);
             exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
             report_kept(&removal.kept_chains);
+            match userspace::cleanup(&mut *kernel.rules, &Family::ALL) {
+                Ok(removal) => report_kept(&kept_portals(&removal)),
+                Err(error) => exit = failure(&error),
+            }
         }
         Err(error) => exit = failure(&error),
     }
@@ -77,13 +83,19 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
         Err(exit) => return exit,
     }
     match iptables_mode::Kernel::open() {
-        Ok(mut kernel) => text += &iptables_mode::cleanup::remaining(&mut kernel).to_string(),
+        Ok(mut kernel) => {
+            text += &iptables_mode::cleanup::remaining(&mut kernel).to_string();
+            match userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL) {
+                Ok(removal) => text += &removal.to_string(),
+                Err(error) => return failure(&error),
+            }
+        }
         Err(error) => return failure(&error),
     }
     print_commands(&text)
 }
 
-/// Leaves the node as kube-proxy expects it. The chains of iptables mode are those of kube-proxy, so there is nothing to do without IPVS.
+/// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
 #[must_use]
 pub fn hand_back(settings: &Settings) -> Exit {
     let _lock = match Lock::acquire() {
@@ -124,7 +136,7 @@ pub fn plan_hand_back(settings: &Settings) -> Exit {
 
 /// Whether IPVS mode is configured, or left something on this node.
 fn has_ipvs(settings: &Settings) -> bool {
-    settings.config.mode() == Mode::Ipvs || has_ipvs_link()
+    settings.config.mode() == Mode::InKernel(InKernel::Ipvs) || has_ipvs_link()
 }
 
 fn has_ipvs_link() -> bool {
@@ -145,11 +157,11 @@ fn failure(error: &(dyn Error + 'static)) -> Exit {
     Exit::Failure
 }
 
-/// The proxier that removes what IPVS mode left. `None` if iptables mode is configured and the host has no IPVS: then there is nothing.
+/// The proxier that removes what IPVS mode left. `None` if IPVS mode is not configured and the host has no IPVS: then there is nothing.
 fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
     let kernel = match (Kernel::open(), settings.config.mode()) {
         (Ok(kernel), _) => kernel,
-        (Err(_), Mode::Iptables) if !has_ipvs_link() => return Ok(None),
+        (Err(_), mode) if mode != Mode::InKernel(InKernel::Ipvs) && !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
     let proxier = Proxier::without_services(settings.config.former_ipvs(), kernel);
@@ -171,6 +183,12 @@ fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcome
         }
     }
     exit
+}
+
+fn kept_portals(removal: &userspace::CleanedUp) -> Vec<(Family, Table, ChainName)> {
+    let kept = removal.kept.iter();
+    kept.map(|(family, chain)| (*family, chain.table(), chain.name()))
+        .collect()
 }
 
 fn report_kept(chains: &[(Family, Table, ChainName)]) {

@@ -39,7 +39,7 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API s
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
   --dry-run                      print what a sync, --cleanup or --hand-back would do, as commands; change nothing
-  --cleanup                      remove what kernlink or kube-proxy wrote, in both modes; foreign objects stay
+  --cleanup                      remove what kernlink or kube-proxy wrote, in all modes; foreign objects stay
   --hand-back                    leave the node as kube-proxy expects it in the mode, while traffic flows
   --print-config                 print the configuration in effect, as a KubeProxyConfiguration in JSON
   --version, --help
@@ -53,7 +53,9 @@ Log, on standard error:
   -v, --v N                      0 to 3: information; 4: debug output; 6: traces; default: 0
 
 As in kube-proxy, with the field of the configuration file that they replace:
-  --proxy-mode iptables|ipvs     mode; default: iptables
+  --proxy-mode MODE              mode: iptables, ipvs or userspace; default: iptables
+  --proxy-port-range RANGE       portRange: the listening ports of userspace mode; default: 20000-29999
+  --udp-timeout D                udpIdleTimeout: how long userspace mode keeps an idle UDP flow; default: 10s before the first reply, then 30s
   --bind-address A               bindAddress
   --bind-address-hard-fail       bindAddressHardFail
   --cluster-cidr C[,C6]          clusterCIDR

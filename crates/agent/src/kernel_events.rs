@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::Config;
 use kernlink_proxier::watch::{WatchEvent, WatchOptions, Watcher};
 
+use crate::all_modes::Config;
 use crate::state::{self, State};
 
 /// Starts a thread that makes the runner repair what other programs change. `None`, after it was logged, if the kernel's events cannot be

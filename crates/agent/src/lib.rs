@@ -5,6 +5,7 @@
 //! | [`flags`], [`settings`] | the command line and kube-proxy's configuration file |
 //! | [`folder`], [`cluster`] | the sources: a folder of manifests, an API server |
 //! | [`agent`] | source, schedule, kernel and servers until a signal ends the process |
+//! | [`all_modes`] | the data path of the configured mode, and the removal of what another mode left |
 //! | [`once`] | a single sync, or the plan of one |
 //! | [`http`] | health, and health-check node ports |
 //! | [`log`], [`service_manager`] | the log, and systemd |
@@ -12,6 +13,7 @@
 //! The program `kernlink-agent` only calls [`main`]. `docs/agent.md` describes its use.
 
 pub mod agent;
+pub mod all_modes;
 pub mod cleanup;
 pub mod cluster;
 mod cluster_objects;
@@ -33,8 +35,9 @@ mod state;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use kernlink_proxier::any_mode::Mode;
+use kernlink_proxier::any_mode;
 
+use self::all_modes::Mode;
 pub use self::exit::Exit;
 use self::flags::{Action, Flags};
 use self::settings::Settings;
@@ -68,8 +71,9 @@ fn run(flags: &Flags) -> Exit {
     for warning in &settings.file.warnings {
         tracing::warn!(field = warning.field, "{}", warning.reason);
     }
-    if flags.first_services.is_some() && settings.config.mode() == Mode::Iptables {
-        tracing::warn!("--first-services has no effect in iptables mode");
+    let mode = settings.config.mode();
+    if flags.first_services.is_some() && mode != Mode::InKernel(any_mode::Mode::Ipvs) {
+        tracing::warn!("--first-services has no effect in {mode} mode");
     }
     match flags.action {
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use kernlink_proxier::Lock;
-use kernlink_proxier::any_mode::{Kernel, Proxier};
 use kernlink_services::{Change, Kind, SourceId};
 
+use crate::all_modes::{Kernel, Proxier};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
@@ -107,7 +107,7 @@ fn proxier(settings: &Settings) -> Option<Proxier> {
             }
         }
     }
-    let kernel = match Kernel::open(settings.config.mode()) {
+    let kernel = match Kernel::open(&settings.config) {
         Ok(kernel) => kernel,
         Err(error) => {
             print::error(&error);

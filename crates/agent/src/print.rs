@@ -95,6 +95,8 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
             "udpTimeout": duration(file.conntrack.udp_timeout),
             "udpStreamTimeout": duration(file.conntrack.udp_stream_timeout),
         },
+        "portRange": file.port_range,
+        "udpIdleTimeout": duration(file.udp_idle_timeout),
     })
 }
 
@@ -142,6 +144,7 @@ conntrack: {maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s}
         let config = read(text);
         assert_eq!(read(&configuration(&config)), config);
         for rest in [
+            "mode: userspace\nportRange: 300-400\nudpIdleTimeout: 250ms",
             "nodePortAddresses: [primary]",
             "clusterCIDR: 10.0.0.0/8,fd00::/8",
             "detectLocalMode: NodeCIDR",

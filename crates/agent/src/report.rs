@@ -1,9 +1,10 @@
 //! Lines of the log about syncs.
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{SyncError, Synced};
 use kernlink_proxier::report::Outcome;
 use kernlink_services::Event;
+
+use crate::all_modes::{SyncError, Synced};
 
 /// The largest number of failed steps of one sync that have a line each.
 const MAX_FAILURES: usize = 20;

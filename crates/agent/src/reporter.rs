@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::any_mode::{SyncError, Synced};
 use kernlink_proxier::report::Outcome;
 use kernlink_services::{Event, Reason, Subject};
 
+use crate::all_modes::{SyncError, Synced};
 use crate::cluster::{NodeEvent, NodeEvents};
 
 /// The number of events at once, as in client-go.

@@ -11,10 +11,11 @@ use kernlink_kubernetes::kube_proxy_config::{
     DetectLocalMode, KubeProxyConfiguration, Override, OverrideValue, read_with,
 };
 use kernlink_proxier::DataPath;
-use kernlink_proxier::any_mode::{AnyMode, Config};
+use kernlink_proxier::any_mode;
 
+use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
-use crate::flags::Flags;
+use crate::flags::{Action, Flags};
 
 /// The settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,15 +89,23 @@ impl Settings {
         if !flags.families.is_empty() {
             services.families = flags.families.iter().copied().collect();
         }
-        if let (Some(first), Config::Ipvs(config)) = (&flags.first_services, &mut config) {
+        if let (Some(first), Config::InKernel(config)) = (&flags.first_services, &mut config)
+            && let any_mode::Config::Ipvs(config) = &mut **config
+        {
             config.first_services.clone_from(first);
         }
-        if let Err(error) = AnyMode::validate(&config) {
+        if let Err(error) = AllModes::validate(&config) {
             problems.extend(
                 error
                     .problems
                     .iter()
                     .map(|(field, problem)| invalid(field, problem)),
+            );
+        }
+        if flags.action == Action::Once && config.mode() == Mode::Userspace {
+            problems.push(
+                "--once: is not possible in userspace mode: the listening ports end with the process"
+                    .to_owned(),
             );
         }
         if !problems.is_empty() {
@@ -214,6 +223,13 @@ mod tests {
         Settings::new(&flags).map_err(|error| error.to_string())
     }
 
+    fn in_kernel(config: Config) -> any_mode::Config {
+        match config {
+            Config::InKernel(config) => *config,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, format!("{EMPTY_FILE}{text}")).unwrap();
@@ -239,8 +255,8 @@ mod tests {
         assert_eq!(settings.healthz, "127.0.0.1:1".parse().ok());
         assert_eq!(settings.file.mode, "ipvs");
         assert_eq!(settings.config.sync_period(), Duration::from_secs(60));
-        let Config::Ipvs(config) = settings.config else {
-            panic!("{:?}", settings.config)
+        let any_mode::Config::Ipvs(config) = in_kernel(settings.config) else {
+            panic!("another mode")
         };
         assert_eq!(config.defaults.scheduler.to_string(), "wrr");
         assert_eq!(config.first_services, [ObjectName::new("a", "b")]);
@@ -264,8 +280,8 @@ mod tests {
         let line = "--watch /m --node-name n --iptables-sync-period 10s --iptables-min-sync-period 2s \
                     --iptables-localhost-nodeports=false --ip-families ipv6";
         let settings = settings(line).unwrap();
-        let Config::Iptables(config) = settings.config else {
-            panic!("{:?}", settings.config)
+        let any_mode::Config::Iptables(config) = in_kernel(settings.config) else {
+            panic!("another mode")
         };
         assert_eq!(config.sync_period, Duration::from_secs(10));
         assert_eq!(config.min_sync_period, Duration::from_secs(2));
@@ -284,8 +300,8 @@ mod tests {
         );
         assert_eq!(settings.healthz, "0.0.0.0:10256".parse().ok());
         assert_eq!(settings.metrics, None);
-        let Config::Iptables(config) = settings.config else {
-            panic!("{:?}", settings.config)
+        let any_mode::Config::Iptables(config) = in_kernel(settings.config) else {
+            panic!("another mode")
         };
         assert_eq!(config.conntrack.min, 131_072);
     }
@@ -385,8 +401,9 @@ mod tests {
         assert!(error.contains(" --ipvs-scheduler: \"nonsense\""), "{error}");
         let error = settings("--watch /m --proxy-mode nftables").unwrap_err();
         assert!(
-            error
-                .contains("--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, or empty"),
+            error.contains(
+                "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty"
+            ),
             "{error}"
         );
         let error = settings("--watch /m --config /nonexistent/c").unwrap_err();

@@ -6,13 +6,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_proxier::Runner;
-use kernlink_proxier::any_mode::{AnyMode, Config};
 use kernlink_proxier::health::{Health, Response, service_health};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, AccountingCollector};
 use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
+use kernlink_userspace::AllStats;
+use kernlink_userspace::data_path::metrics;
 
+use crate::all_modes::{AllModes, Config};
 use crate::cluster::Traffic;
 use crate::stale::Stale;
 
@@ -23,9 +25,11 @@ pub(crate) struct State {
     families: Vec<Family>,
     metrics: Metrics,
     /// `None` before the first sync may begin, and when the agent ends.
-    pub(crate) runner: Option<Runner<AnyMode>>,
+    pub(crate) runner: Option<Runner<AllModes>>,
     /// Whether the kernel has what a sync made, of this process or of a former one.
     pub(crate) is_serving: bool,
+    /// The counters of the proxy in userspace mode.
+    pub(crate) proxy: Option<AllStats>,
     /// The health-check node ports by the address that is listened on.
     pub(crate) checks: BTreeMap<SocketAddr, HealthCheck>,
     /// What cannot be read from the API server.
@@ -52,6 +56,7 @@ impl State {
             metrics,
             runner: None,
             is_serving: false,
+            proxy: None,
             checks: BTreeMap::new(),
             stale,
             traffic,
@@ -83,7 +88,11 @@ impl State {
 
     /// The page of metrics.
     pub(crate) fn metrics(&self) -> Result<String, prometheus::Error> {
-        self.metrics.encode(&self.status())
+        self.metrics.encode_with(&self.status(), |page| {
+            if let Some(proxy) = &self.proxy {
+                metrics::collect(proxy, page);
+            }
+        })
     }
 
     /// The answer of a health-check node port. `None` if there is no such port any more.
@@ -105,7 +114,7 @@ impl State {
         health
     }
 
-    fn status(&self) -> Status<AnyMode> {
+    fn status(&self) -> Status<AllModes> {
         match &self.runner {
             Some(runner) => runner.status(),
             None => Recorder::new(self.families.iter().copied(), SystemTime::now())

@@ -13,10 +13,10 @@ use crate::support::{Agent, Manifests, ask, get, run, service, text, wait_for_an
 const MODE: &[&str] = &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"];
 
 /// The tools of iptables: what `iptables` is on the host, and another variant.
-const MULTI: [&str; 2] = ["iptables-legacy", "iptables-nft"];
+pub(crate) const MULTI: [&str; 2] = ["iptables-legacy", "iptables-nft"];
 
 /// Makes a variant the default of the host, for the calling thread and the programs that it starts.
-fn choose(variant: &str) {
+pub(crate) fn choose(variant: &str) {
     let is_file = |folder: &&str| fs::exists(format!("{folder}/{variant}")).unwrap_or(false);
     let folder = ["/usr/sbin", "/sbin"].into_iter().find(is_file).unwrap();
     let chosen = fs::canonicalize(format!("{folder}/{variant}")).unwrap();
@@ -32,7 +32,7 @@ fn choose(variant: &str) {
 }
 
 /// The rules of table `nat`.
-fn rules() -> String {
+pub(crate) fn rules() -> String {
     tools::run("iptables-save", &["-t", "nat"]).unwrap()
 }
 

@@ -12,6 +12,7 @@ mod cluster;
 mod iptables_mode;
 mod service_manager;
 mod support;
+mod userspace_mode;
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -305,7 +306,7 @@ fn invalid_arguments_and_configurations_end_the_program() {
         (&["--config", "/nonexistent"], "cannot read /nonexistent: "),
         (
             &["--proxy-mode", "nftables"],
-            "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, or empty, which means iptables",
+            "--proxy-mode: \"nftables\" is not supported; supported: iptables, ipvs, userspace, or empty, which means iptables",
         ),
     ] {
         let output = run(&manifests.0, arguments);

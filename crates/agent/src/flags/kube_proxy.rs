@@ -36,6 +36,8 @@ pub(super) const FLAGS: &[KubeProxyFlag] = &[
     flag("hostname-override", "hostnameOverride", Form::Text),
     flag("kubeconfig", "clientConnection.kubeconfig", Form::Text),
     flag("proxy-mode", "mode", Form::Text),
+    flag("proxy-port-range", "portRange", Form::Text),
+    flag("udp-timeout", "udpIdleTimeout", Form::Text),
     flag("bind-address", "bindAddress", Form::Text),
     flag("bind-address-hard-fail", "bindAddressHardFail", Form::Bool),
     flag("healthz-bind-address", "healthzBindAddress", Form::Text),

@@ -7,12 +7,12 @@ use std::num::NonZeroU16;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kernlink_proxier::any_mode::{AnyMode, Kernel, Proxier};
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Intervals, Runner, Schedule};
 use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
 
 use super::*;
+use crate::all_modes::{AllModes, Kernel, Proxier};
 use crate::flags::Flags;
 use crate::once;
 
@@ -25,7 +25,11 @@ fn settings(line: &str) -> Settings {
 }
 
 /// The options for each mode, iptables by default.
-const MODES: [(&str, &str); 2] = [("", "iptables"), ("--proxy-mode ipvs", "ipvs")];
+const MODES: [(&str, &str); 3] = [
+    ("", "iptables"),
+    ("--proxy-mode ipvs", "ipvs"),
+    ("--proxy-mode userspace", "userspace"),
+];
 
 fn shared() -> Arc<Mutex<State>> {
     Arc::new(Mutex::new(State::new(&settings("").config).unwrap()))
@@ -82,7 +86,7 @@ fn lines(answer: &str) -> Vec<&str> {
 }
 
 /// A runner on fakes, after its first sync.
-fn runner(line: &str, changes: Vec<Change>) -> Runner<AnyMode> {
+fn runner(line: &str, changes: Vec<Change>) -> Runner<AllModes> {
     let proxier = Proxier::with_data_path(&settings(line).config, Kernel::fake()).unwrap();
     let (sender, notices) = mpsc::channel();
     let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
@@ -97,7 +101,7 @@ fn runner(line: &str, changes: Vec<Change>) -> Runner<AnyMode> {
 }
 
 #[test]
-fn health_is_answered_as_by_kube_proxy_in_either_mode() {
+fn health_is_answered_as_by_kube_proxy_in_every_mode() {
     for (line, _) in MODES {
         let state = shared();
         let [health, _] = routes_with(line, &state);

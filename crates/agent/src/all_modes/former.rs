@@ -1,0 +1,234 @@
+//! What another mode left on this node, and when it is removed.
+//!
+//! The removal begins after the configured mode executed a plan and nothing that failed waits for a retry: until then the rules of the other
+//! mode serve what the configured one does not.
+//!
+//! | configured | what is removed |
+//! | --- | --- |
+//! | `userspace` | virtual servers and their addresses when their connections have ended; then chains of iptables and IPVS mode, sets, the link |
+//! | `iptables`, `ipvs` | portal chains of userspace mode. What these two leave for each other is removed by `any_mode` |
+
+use std::time::{Duration, Instant};
+
+use kernlink_proxier::any_mode;
+use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
+use kernlink_services::{Changes, Event, Services};
+
+use super::AllModes;
+use super::config::Config;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::operation::Phase;
+use super::removal::Removal;
+
+/// How often it is compared whether the removal may begin.
+const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
+/// When what could not be read is read again.
+const READ_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What another mode left.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    progress: Progress,
+    /// IPVS mode in userspace mode, until its connections have ended.
+    pub(super) ipvs: Option<any_mode::Former>,
+    /// Whether there was IPVS mode.
+    had_ipvs: bool,
+    /// The rest, as last read.
+    removal: Option<Removal>,
+    /// Whether the rest was read, or its removal failed, since the last plan.
+    is_dirty: bool,
+    /// Whether a part of the rest was removed since the last plan.
+    is_removed: bool,
+    now: Option<Instant>,
+    /// When the rest is read again.
+    next: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// The configured mode did not execute a plan yet.
+    Waiting,
+    /// It executed one. The removal begins if everything succeeded.
+    Served,
+    Removing,
+    /// Nothing is left.
+    Gone,
+}
+
+impl Former {
+    pub(super) fn new() -> Self {
+        Self {
+            progress: Progress::Waiting,
+            ipvs: None,
+            had_ipvs: false,
+            removal: None,
+            is_dirty: false,
+            is_removed: false,
+            now: None,
+            next: None,
+        }
+    }
+
+    /// Reads what is left. Returns events as long as there is anything.
+    pub(super) fn observe(&mut self, config: &Config, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        if let Config::Userspace(config) = config {
+            let former = config.former_modes();
+            events = any_mode::Former::observe(&mut self.ipvs, &former, &mut kernel.in_kernel)?;
+            if self.ipvs.is_some() {
+                self.had_ipvs = true;
+                self.progress = self.progress.restarted();
+            }
+        }
+        if self.progress == Progress::Gone {
+            return Ok(events);
+        }
+        self.read(config, kernel);
+        let Some(removal) = &self.removal else {
+            return Ok(events);
+        };
+        let of = match removal {
+            Removal::Portals(_) => "userspace mode",
+            Removal::Chains(_) | Removal::Ipvs(_) => "iptables or IPVS mode",
+        };
+        if let Some(problem) = removal.problem() {
+            let text = format!("what {of} may have left cannot be read: {problem}");
+            events.push(Event::host("FormerMode", text));
+        } else if !removal.is_empty() && self.ipvs.is_none() {
+            let text = format!("{of} served this node before; what it left is removed after the first sync");
+            events.push(Event::host("FormerMode", text));
+        }
+        Ok(events)
+    }
+
+    /// Reads what is left apart from virtual servers.
+    pub(super) fn read(&mut self, config: &Config, kernel: &mut Kernel) {
+        let removal = match config {
+            Config::InKernel(_) => Ok(Removal::of_portals(kernel)),
+            Config::Userspace(config) => Removal::of_in_kernel(config, self.had_ipvs, kernel),
+        };
+        self.is_dirty = true;
+        self.removal = removal.ok();
+        let is_nothing = |removal: &Removal| removal.is_empty() && removal.problem().is_none();
+        if self.ipvs.is_none() && self.removal.as_ref().is_some_and(is_nothing) {
+            self.progress = Progress::Gone;
+        }
+    }
+
+    pub(super) fn set_config(&mut self, config: &Config) {
+        if let (Some(ipvs), Config::Userspace(config)) = (&mut self.ipvs, config) {
+            ipvs.set_config(&config.former_modes());
+        }
+    }
+
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.now = Some(now);
+        if let Some(ipvs) = &mut self.ipvs {
+            ipvs.set_time(now);
+        }
+    }
+
+    pub(super) fn compile(&mut self, services: &Services, changes: &Changes) {
+        if let Some(ipvs) = &mut self.ipvs {
+            ipvs.compile(services, changes);
+        }
+    }
+
+    pub(super) fn set_dirty(&mut self) {
+        self.is_dirty = true;
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        self.is_dirty
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Vec<Key> {
+        match &self.ipvs {
+            Some(ipvs) => ipvs.due(now).into_iter().map(Key::from).collect(),
+            None if self.next.is_some_and(|next| next <= now) => vec![Key::Former],
+            None => Vec::new(),
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Instant> {
+        match &self.ipvs {
+            Some(ipvs) => ipvs.next(),
+            None => self.next,
+        }
+    }
+
+    /// Adds the steps of the removal.
+    pub(super) fn plan(&mut self, plan: &mut PlanBuilder<'_, AllModes>) {
+        if let Some(ipvs) = &mut self.ipvs {
+            ipvs.plan(plan);
+            return;
+        }
+        if !self.is_dirty {
+            return;
+        }
+        if self.progress == Progress::Served && !plan.has_failures() {
+            self.progress = Progress::Removing;
+        }
+        let removal = self.removal.as_ref().filter(|removal| !removal.is_empty());
+        if let (Progress::Removing, Some(removal)) = (self.progress, removal) {
+            plan.push(
+                Phase::Former,
+                Key::Former,
+                Subject::DataPath,
+                removal.clone(),
+                Needs::none(),
+            );
+        }
+    }
+
+    /// Records that the rest was removed, as far as it was read.
+    pub(super) fn record_removed(&mut self) {
+        let is_complete = self
+            .removal
+            .take()
+            .is_some_and(|removal| removal.problem().is_none());
+        // A part may have become removable by it.
+        self.is_removed = is_complete;
+    }
+
+    /// Ends the sync in progress.
+    pub(super) fn clear_dirty(&mut self) {
+        let is_compared = std::mem::take(&mut self.is_dirty);
+        if let Some(ipvs) = &mut self.ipvs {
+            if ipvs.clear_dirty() {
+                // It executed plans of the configured mode too.
+                self.ipvs = None;
+                self.progress = Progress::Removing;
+                self.next = self.now;
+            }
+            return;
+        }
+        let is_removed = std::mem::take(&mut self.is_removed);
+        let after = |interval: Duration| self.now.map(|now| now + interval);
+        match self.progress {
+            Progress::Waiting => {
+                self.progress = Progress::Served;
+                // What is read from now on does not change any more.
+                self.next = self.now;
+            }
+            Progress::Served if is_compared => self.next = after(BEGIN_INTERVAL),
+            Progress::Removing if is_removed => self.next = self.now,
+            // The retry of a failed removal reads it again.
+            Progress::Removing if is_compared => self.next = after(READ_INTERVAL),
+            Progress::Served | Progress::Removing => {}
+            Progress::Gone => self.next = None,
+        }
+    }
+}
+
+impl Progress {
+    /// After something was found again.
+    fn restarted(self) -> Self {
+        match self {
+            Progress::Gone => Progress::Waiting,
+            other => other,
+        }
+    }
+}

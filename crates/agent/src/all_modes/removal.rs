@@ -1,0 +1,118 @@
+//! The removal of what another mode left: read from the kernel, printed, executed.
+
+use std::fmt;
+
+use kernlink_base::ErrorChain;
+use kernlink_proxier::{any_mode, iptables_mode, ipvs_mode};
+use kernlink_services::Family;
+use kernlink_userspace::data_path::{self as userspace, CleanedUp};
+
+use super::config::UserspaceConfig;
+use super::error::Error;
+use super::kernel::Kernel;
+
+/// What another mode left and nothing needs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Removal {
+    /// Portal chains of userspace mode. They lead to ports of a process that has ended, or to those of this one, which are closed after it.
+    Portals(Result<CleanedUp, Error>),
+    /// Chains that iptables mode has, also with rules of IPVS mode.
+    Chains(iptables_mode::cleanup::Removal),
+    /// What remains of IPVS mode then: other chains, sets, the link.
+    Ipvs(ipvs_mode::cleanup::Removal),
+}
+
+impl Removal {
+    /// What userspace mode left.
+    pub(super) fn of_portals(kernel: &mut Kernel) -> Self {
+        let read = kernel
+            .in_kernel
+            .iptables()
+            .map_err(Error::from)
+            .and_then(|kernel| {
+                let cleanup = userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL);
+                cleanup.map_err(|error| userspace::Error::from(error).into())
+            });
+        Removal::Portals(read)
+    }
+
+    /// What iptables mode left; if there is nothing, what IPVS mode left, if it was found.
+    pub(super) fn of_in_kernel(
+        config: &UserspaceConfig,
+        has_ipvs: bool,
+        kernel: &mut Kernel,
+    ) -> Result<Self, Error> {
+        let chains = iptables_mode::cleanup::remaining(kernel.in_kernel.iptables()?);
+        if !has_ipvs || !chains.operations.is_empty() || !chains.errors.is_empty() {
+            return Ok(Removal::Chains(chains));
+        }
+        let config = config.former_modes().former_ipvs();
+        let rest = ipvs_mode::cleanup::remaining(kernel.in_kernel.ipvs()?, &config);
+        Ok(Removal::Ipvs(rest))
+    }
+
+    /// Whether there is nothing to remove.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Removal::Portals(read) => read.as_ref().is_ok_and(|cleanup| cleanup.restores.is_empty()),
+            Removal::Chains(removal) => removal.operations.is_empty(),
+            Removal::Ipvs(removal) => removal.operations.is_empty(),
+        }
+    }
+
+    /// What could not be read.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self {
+            Removal::Portals(read) => read.as_ref().err().map(|error| ErrorChain(error).to_string()),
+            Removal::Chains(removal) => removal.errors.first().map(|error| ErrorChain(error).to_string()),
+            Removal::Ipvs(removal) => removal.errors.first().map(|error| ErrorChain(error).to_string()),
+        }
+    }
+
+    /// Executes everything, also after a failure. Returns the first error.
+    pub(super) fn execute(&self, kernel: &mut Kernel) -> Result<(), Error> {
+        match self {
+            Removal::Portals(read) => {
+                let cleanup = read.as_ref().map_err(Error::clone)?;
+                let rules = &mut kernel.in_kernel.iptables()?.rules;
+                let outcomes: Vec<_> = cleanup
+                    .restores
+                    .iter()
+                    .map(|restore| rules.restore(restore))
+                    .collect();
+                first_error(
+                    outcomes
+                        .into_iter()
+                        .map(|outcome| outcome.map_err(userspace::Error::from)),
+                )?;
+                kernel.close_userspace();
+                Ok(())
+            }
+            Removal::Chains(removal) => {
+                let outcomes = removal.execute(kernel.in_kernel.iptables()?).into_iter();
+                first_error(outcomes.map(|outcome| outcome.map_err(any_mode::Error::from)))
+            }
+            Removal::Ipvs(removal) => {
+                let outcomes = removal.execute(kernel.in_kernel.ipvs()?).into_iter();
+                first_error(outcomes.map(|outcome| outcome.map_err(any_mode::Error::from)))
+            }
+        }
+    }
+}
+
+fn first_error<E: Into<Error>>(outcomes: impl Iterator<Item = Result<(), E>>) -> Result<(), Error> {
+    let mut errors = outcomes.filter_map(Result::err);
+    errors.next().map_or(Ok(()), |error| Err(error.into()))
+}
+
+impl fmt::Display for Removal {
+    /// The commands.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Removal::Portals(Ok(cleanup)) => cleanup.fmt(f),
+            Removal::Portals(Err(error)) => writeln!(f, "# {}", ErrorChain(error)),
+            Removal::Chains(removal) => removal.fmt(f),
+            Removal::Ipvs(removal) => removal.fmt(f),
+        }
+    }
+}
