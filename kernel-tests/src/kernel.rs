@@ -48,6 +48,8 @@ pub enum Feature {
     IpSet,
     /// The tables of `iptables` and `ip6tables`.
     Iptables,
+    /// SCTP in rules of `iptables`, `CONFIG_NETFILTER_XT_MATCH_SCTP`.
+    SctpRules,
     /// Connection tracking over netlink, `CONFIG_NF_CT_NETLINK`.
     Conntrack,
     /// Devices that decapsulate IP in IP, `CONFIG_NET_IPIP` and `CONFIG_IPV6_TUNNEL`.
@@ -67,6 +69,10 @@ impl Feature {
             Self::Iptables => ["iptables", "ip6tables"]
                 .iter()
                 .try_for_each(|program| tools::run(program, &["-w", "-t", "nat", "-S"]).map(drop)),
+            Self::SctpRules => {
+                let rule = "*nat\n-A OUTPUT -p sctp -m sctp --dport 99 -j DNAT --to-destination 192.0.2.1:9900\nCOMMIT\n";
+                tools::run_with_input("iptables-restore", &["-w"], rule).map(drop)
+            }
             Self::Conntrack => tools::run("conntrack", &["-L"]).map(drop),
             Self::Tunnel => {
                 let devices = "link add probe4 type ipip local 192.0.2.1\n\
@@ -84,6 +90,7 @@ impl fmt::Display for Feature {
             Self::DummyLink => "the dummy device",
             Self::IpSet => "ipset",
             Self::Iptables => "iptables",
+            Self::SctpRules => "SCTP in rules of iptables",
             Self::Conntrack => "connection tracking",
             Self::Tunnel => "tunnel devices",
         })

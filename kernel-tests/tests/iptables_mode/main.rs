@@ -11,6 +11,7 @@ mod handover;
 #[path = "../../../crates/proxier/tests/support/oracle.rs"]
 mod oracle;
 mod packets;
+mod sctp;
 mod support;
 mod udp;
 mod watch;
