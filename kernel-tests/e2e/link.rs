@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use kernlink_kernel_tests::netns::NetNs;
 
@@ -12,7 +12,11 @@ use kernlink_kernel_tests::netns::NetNs;
 pub(crate) const ADDRESS: &str = "127.0.0.1:7443";
 
 /// Forwards connections until it is dropped.
-pub(crate) struct Link(Arc<Shared>);
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    /// Accepts connections.
+    thread: Option<JoinHandle<()>>,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -28,7 +32,7 @@ impl Link {
         let listener = TcpListener::bind(ADDRESS).unwrap();
         let shared = Arc::new(Shared::default());
         let (this, namespace) = (Arc::clone(&shared), namespace.clone());
-        thread::spawn(move || {
+        let thread = thread::spawn(move || {
             let _entered = namespace.enter();
             while let Ok((client, _)) = listener.accept() {
                 if this.has_ended.load(Ordering::Relaxed) {
@@ -40,28 +44,34 @@ impl Link {
                 }
             }
         });
-        Self(shared)
+        Self {
+            shared,
+            thread: Some(thread),
+        }
     }
 
     /// Ends all connections.
     pub(crate) fn cut(&self) {
-        for connection in self.0.open.lock().unwrap().drain(..) {
+        for connection in self.shared.open.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 
     /// The bytes that were received from the server.
     pub(crate) fn received(&self) -> u64 {
-        self.0.received.load(Ordering::Relaxed)
+        self.shared.received.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.0.has_ended.store(true, Ordering::Relaxed);
+        self.shared.has_ended.store(true, Ordering::Relaxed);
         self.cut();
         // Ends the call of accept.
         let _ = TcpStream::connect(ADDRESS);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }
 
