@@ -8,7 +8,6 @@ use kernlink_iptables_restore::{Iptables, Save, Table};
 use kernlink_services::{Event, Family, InterfaceAddress};
 
 use super::accounting;
-use super::chains::jumps;
 use super::error::Error;
 use super::former::IPVS_LINK;
 use super::kernel::Kernel;
@@ -47,8 +46,8 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
 
 /// Reads everything that a plan depends on, and makes all objects dirty.
 ///
-/// Tables that cannot be read affect their family only: its chains are written without knowing what else the tables contain. A sysctl
-/// that cannot be read affects nothing else.
+/// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
+/// then on what was written counts as read. A sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     state.set_full();
     observe_addresses(state, kernel)?;
@@ -194,6 +193,7 @@ pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Fami
     let observed = match read_tables(&mut *kernel.rules, family) {
         Ok(ruleset) => {
             events.extend(unreadable_rules(&ruleset, family));
+            state.set_unsupported(family, false);
             Observed::of(&ruleset, family)
         }
         Err(error) => {
@@ -202,10 +202,8 @@ pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Fami
                 // It was read before: what is recorded stays in use until the next listing.
                 return events;
             }
-            Observed {
-                jumps: vec![false; jumps().len()],
-                ..Observed::default()
-            }
+            state.set_unsupported(family, error.is_unsupported());
+            Observed::nothing()
         }
     };
     state.observe_rules(family, observed);

@@ -1,6 +1,6 @@
 //! Chains and rules as read from the kernel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Ruleset, Style, Table};
@@ -10,6 +10,7 @@ use super::chains::{FixedChain, Jump, jumps};
 use super::former;
 use super::names::ChainKind;
 use super::state::{Fingerprint, rule_text};
+use crate::netfilter::TABLES;
 
 /// The tables of a family, as far as they concern iptables mode.
 #[derive(Clone, Debug, Default)]
@@ -21,8 +22,8 @@ pub(super) struct Observed {
     pub(super) jumps: Vec<bool>,
     /// The jumps of IPVS mode that exist, once for each copy.
     pub(super) former_jumps: Vec<Jump>,
-    /// Whether every table could be read. Otherwise chains may exist that are not listed here.
-    pub(super) is_readable: bool,
+    /// The tables that could not be read. They may have chains that are not listed here.
+    pub(super) unread: BTreeSet<Table>,
 }
 
 /// A fixed chain: its rules in order, each in its normal form.
@@ -46,12 +47,22 @@ impl ObservedChain {
 }
 
 impl Observed {
+    /// No table could be read.
+    pub(super) fn nothing() -> Self {
+        Self {
+            jumps: vec![false; jumps().len()],
+            unread: TABLES.into(),
+            ..Self::default()
+        }
+    }
+
     /// What a saved rule set contains.
     pub(super) fn of(ruleset: &Ruleset, family: Family) -> Self {
         let mut observed = Self {
-            is_readable: [Table::Filter, Table::Nat]
+            unread: TABLES
                 .into_iter()
-                .all(|table| !ruleset.is_unreadable(table)),
+                .filter(|table| ruleset.is_unreadable(*table))
+                .collect(),
             ..Self::default()
         };
         for chain in FixedChain::ALL {

@@ -31,12 +31,20 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode
     let mut touched: BTreeMap<Key, Vec<Touched>> = BTreeMap::new();
     for family in state.managed.clone() {
         state.split_rules(family);
-        let fixed = plan_fixed(state, family, builder);
+        if state.is_without_tables(family) {
+            continue;
+        }
+        if state.is_unsupported(family) && !state.is_fixed_in_place(family) {
+            // No Service needed them before.
+            state.set_fixed_dirty(family);
+        }
+        let mut fixed = plan_fixed(state, family, builder);
+        let written = plan_services(state, family, &fixed, builder, &mut touched);
+        plan_jumps(state, family, &mut fixed, builder);
         if family == Family::Ipv4 {
             let is_it = |name: &str| name == ROUTE_LOCALNET;
             plan_sysctls(state, builder, is_it, Phase::RouteLocalnet, &fixed.protection);
         }
-        let written = plan_services(state, family, fixed, builder, &mut touched);
         plan_flows(state, family, written, builder);
     }
     // A destination of a Service without a step was compared by the first listing.
@@ -110,6 +118,20 @@ struct Fixed {
     /// What must be done before packets to loopback addresses may pass.
     protection: Vec<Need>,
     rewritten: BTreeSet<FixedChain>,
+    /// Whether a chain with rules of Services is emptied without knowing them. The Services are written by the same input then, after which
+    /// the chains are complete.
+    is_blind: bool,
+}
+
+impl Fixed {
+    /// The phase of steps for Services, and their needs.
+    fn of_services(&self) -> (Phase, Vec<Need>) {
+        // A step that needs another one is not in the same input. If the chains alone are refused, the former ones stay in use.
+        match self.needs.as_slice() {
+            [Need::Step(_)] if self.is_blind => (Phase::Fixed, Vec::new()),
+            needs => (Phase::Services, needs.to_vec()),
+        }
+    }
 }
 
 fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, IptablesMode>) -> Fixed {
@@ -134,11 +156,10 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
         return Fixed {
             needs,
             protection,
-            rewritten: BTreeSet::new(),
+            ..Fixed::default()
         };
     }
-    // The kubelet may have rules in this chain, which is not emptied without knowing them.
-    let is_firewall_unknown = !state.is_readable(family) && !observed.contains_key(&firewall);
+    let is_firewall_unknown = is_firewall_unknown(state, family);
     let mut fixed = Fixed::default();
     let mut write = Writer::new(family);
     // Chains are declared first: the rules jump to each other's chains.
@@ -158,6 +179,8 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
             Change::None => continue,
             Change::Rewrite => {
                 fixed.rewritten.insert(chain);
+                fixed.is_blind |=
+                    chain.is_shared() && !observed.contains_key(&chain) && !state.is_readable(family);
                 write.effects.rewritten.push(chain);
                 write.edit(chain.table(), Edit::declare(name));
                 // Rules of Services that are in the kernel are written again at once: the chains that they jump to exist.
@@ -194,12 +217,8 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
     for (table, edit) in rules_and_edits {
         write.edit(table, edit);
     }
-    let missing: Vec<(usize, Jump)> = jumps()
-        .into_iter()
-        .enumerate()
-        .filter(|(position, _)| !state.has_jump(family, *position))
-        .collect();
     if state.is_readable(family) {
+        let missing = missing_jumps(state, family);
         for jump in state.former_jumps(family) {
             write.edit(jump.table, Edit::delete(jump.chain, jump.rule.clone()));
         }
@@ -220,7 +239,29 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
         fixed.protection.push(need.clone());
         fixed.needs.push(need);
     }
-    if is_firewall_unknown {
+    fixed
+}
+
+/// The kubelet may have rules in `KUBE-FIREWALL`, which is not emptied without knowing them.
+fn is_firewall_unknown(state: &State, family: Family) -> bool {
+    !state.is_readable(family) && !state.fixed(family).contains_key(&FixedChain::FilterFirewall)
+}
+
+fn missing_jumps(state: &State, family: Family) -> Vec<(usize, Jump)> {
+    let jumps = jumps().into_iter().enumerate();
+    jumps
+        .filter(|(position, _)| !state.has_jump(family, *position))
+        .collect()
+}
+
+/// Adds the jumps of a family whose tables cannot be read, and its rule of `KUBE-FIREWALL`.
+fn plan_jumps(state: &State, family: Family, fixed: &mut Fixed, builder: &mut PlanBuilder<'_, IptablesMode>) {
+    if !state.is_fixed_dirty(family) || state.is_readable(family) {
+        return;
+    }
+    let firewall = FixedChain::FilterFirewall;
+    if is_firewall_unknown(state, family) {
+        let has_firewall_rules = FixedChain::of(state.config(), family).any(|chain| chain == firewall);
         let rules = if has_firewall_rules {
             state.static_rules(firewall, family)
         } else {
@@ -231,34 +272,32 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
         let need = builder.push(Phase::Fixed, key, Subject::DataPath, operation, Needs::none());
         fixed.protection.push(need);
     }
-    if !state.is_readable(family) {
-        let mut jumps_to_firewall = Vec::new();
-        for (position, jump) in missing {
-            let is_to_firewall = jump.rule == to_firewall;
-            let jump_rule = kernlink_iptables_restore::Jump {
-                from: jump.chain,
-                rule: jump.rule,
-                position: Position::First,
-            };
-            let operation = Operation::EnsureJump {
-                position,
-                operation: Box::new(RulesOperation::ensure_jump(family, jump.table, jump_rule)),
-            };
-            let key = Key::Jump(family, position);
-            let needs = if is_to_firewall {
-                &fixed.protection
-            } else {
-                &fixed.needs
-            };
-            let needs = Needs::all(needs.iter().cloned());
-            let need = builder.push(Phase::Fixed, key, Subject::DataPath, operation, needs);
-            if is_to_firewall {
-                jumps_to_firewall.push(need);
-            }
+    let to_firewall = Rule::new().jump(firewall.name());
+    let mut jumps_to_firewall = Vec::new();
+    for (position, jump) in missing_jumps(state, family) {
+        let is_to_firewall = jump.rule == to_firewall;
+        let jump_rule = kernlink_iptables_restore::Jump {
+            from: jump.chain,
+            rule: jump.rule,
+            position: Position::First,
+        };
+        let operation = Operation::EnsureJump {
+            position,
+            operation: Box::new(RulesOperation::ensure_jump(family, jump.table, jump_rule)),
+        };
+        let key = Key::Jump(family, position);
+        let needs = if is_to_firewall {
+            &fixed.protection
+        } else {
+            &fixed.needs
+        };
+        let needs = Needs::all(needs.iter().cloned());
+        let need = builder.push(Phase::Fixed, key, Subject::DataPath, operation, needs);
+        if is_to_firewall {
+            jumps_to_firewall.push(need);
         }
-        fixed.protection.extend(jumps_to_firewall);
     }
-    fixed
+    fixed.protection.extend(jumps_to_firewall);
 }
 
 /// How a fixed chain is brought in place.
@@ -327,7 +366,7 @@ struct Part {
 fn plan_services(
     state: &State,
     family: Family,
-    fixed: Fixed,
+    fixed: &Fixed,
     builder: &mut PlanBuilder<'_, IptablesMode>,
     touched: &mut BTreeMap<Key, Vec<Touched>>,
 ) -> Written {
@@ -382,16 +421,17 @@ fn plan_services(
     parts.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut leftovers = None;
     let mut written = Written::default();
+    let (phase, service_needs) = fixed.of_services();
     for (subject, part) in parts {
         match &subject {
             Subject::Service(name) => {
                 let key = Key::Service(family, name.clone());
                 touched.insert(key.clone(), part.touched());
-                let needs = Needs::all(fixed.needs.iter().cloned());
+                let needs = Needs::all(service_needs.iter().cloned());
                 let name = name.clone();
                 let former = part.former.clone();
                 let write = part.write(family, key.clone());
-                let need = builder.push(Phase::Services, key, subject, write, needs);
+                let need = builder.push(phase, key, subject, write, needs);
                 written.add_former(former, &need);
                 written.services.insert(name, need);
             }

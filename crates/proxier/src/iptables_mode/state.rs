@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kernlink_iptables_restore::{ChainName, Rule, Style};
+use kernlink_iptables_restore::{ChainName, Rule, Style, Table as RuleTable};
 use kernlink_services::{Family, InterfaceAddress, NodeFacts};
 
 use self::ports::PortObjects;
@@ -91,7 +91,12 @@ struct FixedChains {
     jumps: Vec<bool>,
     /// The jumps of IPVS mode that exist.
     former_jumps: Vec<Jump>,
+    /// Whether all tables could be read.
     is_readable: bool,
+    /// The tables that could not be read last: what is recorded of them is what this process wrote.
+    unread: BTreeSet<RuleTable>,
+    /// Whether the tool or the kernel does not have the tables.
+    is_unsupported: bool,
     is_dirty: bool,
     /// Whether it was read and its rules are not distinguished yet.
     is_new: bool,
@@ -111,7 +116,7 @@ impl FixedChains {
         };
         let mut jumps = self.jumps.iter().zip(&read.jumps);
         self.is_readable
-            && read.is_readable
+            && read.unread.is_empty()
             && (self.observed.iter().any(is_lost) || jumps.any(|(recorded, found)| *recorded && !*found))
     }
 }
@@ -361,20 +366,73 @@ impl State {
         needed.all(|chain| observed.contains_key(&chain))
     }
 
-    /// Replaces what was read of a family, and makes it dirty.
-    pub(super) fn observe_rules(&mut self, family: Family, observed: Observed) {
-        let is_changed = self.fixed[family.index()].is_changed_in(&observed);
+    /// Replaces what was read of a family, and makes it dirty. What is recorded of tables that could not be read stays, without the jumps.
+    pub(super) fn observe_rules(&mut self, family: Family, read: Observed) {
+        let is_changed = self.fixed[family.index()].is_changed_in(&read);
         let (chain_table, _) = self.tables(family);
-        chain_table.observe_all(observed.chains);
-        self.fixed[family.index()] = FixedChains {
+        if read.unread.contains(&RuleTable::Nat) {
+            chain_table.set_all_dirty();
+        } else {
+            chain_table.observe_all(read.chains);
+        }
+        let fixed = &mut self.fixed[family.index()];
+        let recorded = std::mem::take(&mut fixed.observed).into_iter();
+        let mut observed = read.fixed;
+        observed.extend(recorded.filter(|(chain, _)| read.unread.contains(&chain.table())));
+        *fixed = FixedChains {
             is_changed,
-            observed: observed.fixed,
-            jumps: observed.jumps,
-            former_jumps: observed.former_jumps,
-            is_readable: observed.is_readable,
+            observed,
+            jumps: read.jumps,
+            former_jumps: read.former_jumps,
+            is_readable: read.unread.is_empty(),
+            unread: read.unread,
+            is_unsupported: fixed.is_unsupported,
             is_dirty: true,
             is_new: true,
         };
+    }
+
+    /// Forgets what a table that cannot be read contains: all of it is written again.
+    pub(super) fn forget(&mut self, family: Family, table: RuleTable) {
+        let fixed = &mut self.fixed[family.index()];
+        if !fixed.unread.contains(&table) {
+            return;
+        }
+        fixed.observed.retain(|chain, _| chain.table() != table);
+        fixed.is_dirty = true;
+        let (chains, rules) = self.tables(family);
+        if table == RuleTable::Nat {
+            let names: Vec<ChainName> = chains.iter_observed().map(|(name, _)| *name).collect();
+            for name in names {
+                chains.observe(name, None);
+                chains.set_dirty(name);
+            }
+        }
+        let of_table = rules.iter_observed().map(|(key, ())| key);
+        let keys: Vec<RuleKey> = of_table
+            .filter(|key| key.chain.table() == table)
+            .cloned()
+            .collect();
+        for key in keys {
+            rules.observe(key.clone(), None);
+            rules.set_dirty(key);
+        }
+    }
+
+    pub(super) fn set_unsupported(&mut self, family: Family, is_unsupported: bool) {
+        self.fixed[family.index()].is_unsupported = is_unsupported;
+    }
+
+    /// Whether the host does not have the tables of a family.
+    pub(super) fn is_unsupported(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_unsupported
+    }
+
+    /// Whether nothing is written in a family: the host does not have its tables, and no Service needs them.
+    pub(super) fn is_without_tables(&self, family: Family) -> bool {
+        let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
+        let has_services = chains.iter_desired().next().is_some() || rules.iter_desired().next().is_some();
+        self.is_unsupported(family) && !has_services
     }
 
     /// Records what was read of the objects of these keys, and makes them dirty. All others stay as they are.
@@ -384,6 +442,10 @@ impl State {
             .iter()
             .map(|(name, found)| (name, found))
             .collect();
+        // It is not known whether a rule exists: a second copy of it would stay for ever.
+        for table in &observed.unread {
+            self.forget(family, *table);
+        }
         for key in keys {
             let touched = match key {
                 Key::Chain(_, name) => vec![Touched::Chain(*name)],
@@ -415,7 +477,10 @@ impl State {
         }
         let mut rules = Vec::new();
         let mut fixed = std::mem::take(&mut self.fixed[family.index()].observed);
-        for (chain, found) in fixed.iter_mut().filter(|(chain, _)| chain.is_shared()) {
+        let unread = self.fixed[family.index()].unread.clone();
+        let is_read = |chain: &FixedChain| !unread.contains(&chain.table());
+        let shared = fixed.iter_mut().filter(|(chain, _)| chain.is_shared());
+        for (chain, found) in shared.filter(|(chain, _)| is_read(chain)) {
             let own = self.static_texts(*chain, family);
             let of_services = found.rules.iter().filter(|text| !own.contains(text));
             rules.extend(of_services.map(|text| (RuleKey::new(*chain, text), ())));
@@ -427,6 +492,9 @@ impl State {
         }
         self.fixed[family.index()].observed = fixed;
         let (_, rule_table) = self.tables(family);
+        let recorded = rule_table.iter_observed();
+        let recorded = recorded.filter(|(key, ())| !is_read(&key.chain));
+        rules.extend(recorded.map(|(key, ())| (key.clone(), ())));
         rule_table.observe_all(rules);
     }
 

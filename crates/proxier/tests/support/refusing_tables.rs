@@ -20,6 +20,8 @@ pub(crate) struct Behaviour {
     /// The inputs that were executed or refused.
     pub(crate) restores: Vec<Restore>,
     pub(crate) saves: usize,
+    /// Whether every reading fails.
+    pub(crate) is_unreadable: bool,
 }
 
 pub(crate) struct Rules {
@@ -65,6 +67,9 @@ impl Iptables for Rules {
     fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
         let mut behaviour = self.behaviour.lock().unwrap();
         behaviour.saves += 1;
+        if behaviour.is_unreadable {
+            return Err(RulesError::custom("read tables", "unreadable in the test"));
+        }
         self.fake.save(request)
     }
 }

@@ -1,6 +1,6 @@
 //! What the state records of operations: those that were done, and those that failed.
 
-use kernlink_iptables_restore::{Edit, Refused};
+use kernlink_iptables_restore::{Edit, Operation as RulesOperation, Refused};
 use kernlink_services::{Event, ObjectName};
 
 use super::{RuleKey, State, rule_text};
@@ -57,6 +57,14 @@ impl State {
         let is_unknown = error.is_outcome_unknown();
         if let Operation::Flows(pass) = operation {
             self.flows.record_failure(pass);
+        }
+        if let (Operation::EnsureJump { operation, .. }, Error::Rules(error)) = (operation, error)
+            && let RulesOperation::EnsureJump { family, table, .. } = &**operation
+            && error.is_not_found()
+        {
+            // Another program removed the chain, and with it perhaps all others of the table, which cannot be read.
+            self.forget(*family, *table);
+            self.changes_fixed = true;
         }
         if let Operation::Write(write) = operation {
             if !self.is_full {
