@@ -27,8 +27,9 @@ use std::time::{Duration, Instant};
 use kernlink_conntrack::{Conntrack, Flow, Status, Tuple};
 use kernlink_iptables_restore::{Family as TablesFamily, Iptables, Save, Table};
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
-use kernlink_proxier::any_mode::{AnyMode, Config, Kernel, Mode, Plan, Proxier, Synced};
+use kernlink_proxier::any_mode::{AnyMode, Config, Kernel, Mode, Operation, Plan, Proxier, Synced};
 use kernlink_proxier::netfilter::LocalDetection;
+use kernlink_proxier::plan::Step;
 use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
 use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId};
 use proptest::collection::vec;
@@ -91,17 +92,34 @@ fn run(proxier: &mut Proxier, mut now: Instant, most: usize) -> Instant {
     now
 }
 
-/// Executes a plan step by step. `observe` is called before the first step and after each.
+/// Executes a plan step by step; writes that the tool receives together are one step, as in a sync. `observe` is called before the first step
+/// and after each.
 fn step_by_step(proxier: &mut Proxier, plan: &Plan, mut observe: impl FnMut(Tracer, usize)) {
     let mut trace = |proxier: &mut Proxier, done: usize| {
         let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
         observe(tracer, done);
     };
     trace(proxier, 0);
-    for (done, (_, step)) in plan.steps().enumerate() {
-        let outcomes = AnyMode::execute(proxier.kernel_mut(), &[&step.operation]);
-        assert_eq!(outcomes, [Ok(())], "{}", step.operation);
-        trace(proxier, done + 1);
+    let mut done = 0;
+    for phase in plan.phases() {
+        let mut rest = phase.steps.as_slice();
+        while !rest.is_empty() {
+            let joins = |step: &Step<AnyMode>| {
+                let is_write = matches!(
+                    step.operation,
+                    Operation::Iptables(iptables_mode::Operation::Write(_))
+                );
+                is_write && step.needs.iter().all(|need| need.index() < done)
+            };
+            let count = rest.iter().take_while(|step| joins(step)).count().max(1);
+            let (together, after) = rest.split_at(count);
+            let operations: Vec<&Operation> = together.iter().map(|step| &step.operation).collect();
+            let outcomes = AnyMode::execute(proxier.kernel_mut(), &operations);
+            assert_eq!(outcomes, vec![Ok(()); count], "{plan}");
+            done += count;
+            rest = after;
+            trace(proxier, done);
+        }
     }
 }
 
