@@ -11,6 +11,7 @@ use kernlink_services::{Changes, Config, Event, Family, InterfaceAddress, Object
 
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
+use crate::schedule::Intervals;
 
 /// A data path. All functions take its state and its kernel APIs as arguments; the implementing type is a marker without data.
 pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'static {
@@ -39,6 +40,12 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
 
     /// The part of the configuration that concerns Services.
     fn services_config(config: &Self::Config) -> &Config;
+
+    /// The intervals of the [`Schedule`](crate::Schedule) with this configuration, which a [`Runner`](crate::Runner) uses after it received
+    /// the configuration. `None`: they stay as they are. Default: `None`.
+    fn intervals(_config: &Self::Config) -> Option<Intervals> {
+        None
+    }
 
     /// The state before Services and kernel were read.
     fn new_state(config: &Self::Config) -> Self::State;

@@ -157,7 +157,7 @@ impl<M: DataPath> Runner<M> {
         self.send(Command::RemoveSource(source));
     }
 
-    /// Replaces the configuration, as [`Proxier::set_config`].
+    /// Replaces the configuration, as [`Proxier::set_config`], and the intervals of the schedule with [`DataPath::intervals`].
     pub fn set_config(&self, config: M::Config) {
         self.send(Command::SetConfig(Box::new(config)));
     }
@@ -341,7 +341,12 @@ fn handle<M: DataPath>(
         Command::SetConfig(config) => {
             // A new configuration makes the next sync read the whole kernel.
             match proxier.set_config(&config) {
-                Ok(()) => schedule.on_change(now),
+                Ok(()) => {
+                    if let Some(intervals) = M::intervals(&config) {
+                        schedule.set_intervals(intervals);
+                    }
+                    schedule.on_change(now);
+                }
                 Err(error) => notify(proxier, Notice::InvalidConfig(error)),
             }
             return;

@@ -74,6 +74,21 @@ fn synced(notices: &Receiver<Notice<IpvsMode>>) -> usize {
 }
 
 #[test]
+fn a_new_configuration_changes_the_intervals() {
+    let (runner, notices) = start();
+    deliver(&runner);
+    synced(&notices);
+    let mut config = Config::new("node-a");
+    config.sync_period = Duration::from_millis(10);
+    config.min_sync_period = Duration::ZERO;
+    runner.set_config(config);
+    // The first one is for the configuration, all others are due at the new interval.
+    for _ in 0..4 {
+        notices.recv_timeout(LIMIT).unwrap();
+    }
+}
+
+#[test]
 fn the_first_sync_waits_for_all_sources_and_changes_follow() {
     let (runner, notices) = start();
     deliver(&runner);

@@ -41,6 +41,7 @@ use crate::error::InvalidConfig;
 use crate::iptables_mode::IptablesMode;
 use crate::ipvs_mode::IpvsMode;
 use crate::plan::PlanBuilder;
+use crate::schedule::Intervals;
 
 /// The data path of the configured mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +75,10 @@ impl DataPath for AnyMode {
 
     fn services_config(config: &Config) -> &kernlink_services::Config {
         config.services()
+    }
+
+    fn intervals(config: &Config) -> Option<Intervals> {
+        Some(config.intervals())
     }
 
     fn new_state(config: &Config) -> State {

@@ -60,6 +60,7 @@ use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
 pub use crate::netfilter::DeleteFlows;
 use crate::plan::PlanBuilder;
+use crate::schedule::Intervals;
 
 /// The data path of IPVS mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,10 @@ impl DataPath for IpvsMode {
 
     fn services_config(config: &Config) -> &kernlink_services::Config {
         &config.services
+    }
+
+    fn intervals(config: &Config) -> Option<Intervals> {
+        Some(config.intervals())
     }
 
     fn new_state(config: &Config) -> State {
