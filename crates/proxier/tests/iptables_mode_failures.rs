@@ -21,12 +21,12 @@ use kernlink_iptables_restore::{ChainName, Edit, Fake, Restore, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{Key, Operation, Phase, Proxier, Synced};
 use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
-use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName};
+use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, Port, Service};
 
 use crate::iptables_node::{
     FOREIGN, SOURCE, change_endpoints, config, filled, kernel, proxier_on, saved, service, slice, sync,
 };
-use crate::refusing_tables::{Rules, faulty_kernel};
+use crate::refusing_tables::{Behaviour, Rules, faulty_kernel};
 
 const ROUTE_LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
@@ -84,6 +84,39 @@ fn the_retry_of_a_refused_service_neither_reads_the_tables_nor_retries_others() 
     retried.sort();
     assert_eq!(retried, [service_key(3), service_key(5)]);
     assert_eq!(behaviour.lock().unwrap().saves, saves);
+}
+
+#[test]
+fn many_refused_services_neither_delay_the_others_nor_cost_a_run_of_the_tool_each() {
+    // A kernel without the target REJECT, and Services without endpoints.
+    let (kernel, behaviour) = faulty_kernel(FOREIGN);
+    behaviour.lock().unwrap().refused = vec!["REJECT".to_owned()];
+    let mut proxier = proxier_on(kernel);
+    add_services(&mut proxier, 3);
+    for number in 0..1_000_u16 {
+        let service = Service::new(ObjectName::new("empty", format!("s{number}")))
+            .with_cluster_ip(format!("10.97.{}.{}", number / 250, number % 250 + 1))
+            .with_port(Port::new("web", 80));
+        proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(service)));
+    }
+    let start = Instant::now();
+    let synced = proxier.sync(start).unwrap();
+    assert_eq!(synced.counts().failed, 1_000);
+    let ipv4_restores = |behaviour: &Behaviour| {
+        let restores = behaviour.restores.iter();
+        restores.filter(|restore| restore.family == Family::Ipv4).count()
+    };
+    assert!(ipv4_restores(&behaviour.lock().unwrap()) < 40);
+    let text = ipv4(&mut proxier);
+    assert!(
+        text.contains("10.244.0.1") && text.contains("10.244.2.1"),
+        "{text}"
+    );
+    // All are written after the kernel has it.
+    behaviour.lock().unwrap().refused.clear();
+    let synced = proxier.sync(start + Duration::from_secs(600)).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(ipv4(&mut proxier).matches("REJECT").count(), 1_000);
 }
 
 #[test]

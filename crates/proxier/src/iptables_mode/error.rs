@@ -12,6 +12,12 @@ pub enum Error {
     /// A table was written before the error.
     #[error("after a part was written: {0}")]
     PartlyWritten(kernlink_iptables_restore::Error),
+    /// Too many other inputs were refused in the same sync. Nothing was changed.
+    #[error("not attempted: {refused} other inputs were refused in the same sync")]
+    NotAttempted {
+        /// The number of refused inputs.
+        refused: usize,
+    },
     /// The addresses of the node could not be read.
     #[error(transparent)]
     Addresses(#[from] kernlink_dummylink::Error),
@@ -42,6 +48,7 @@ impl Error {
             Error::Rules(error) => error.is_outcome_unknown(),
             // A pass that may have been executed is repeated: it deletes what is still stale.
             Error::Addresses(_) | Error::Sysctl(_) | Error::Conntrack(_) | Error::Accounting(_) => false,
+            Error::NotAttempted { .. } => false,
         }
     }
 }

@@ -4,10 +4,11 @@ use std::fmt;
 
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
-use kernlink_iptables_restore::{Edit, Iptables, Refused, Restore, Table, Variant};
+use kernlink_iptables_restore::{Iptables, Restore, Variant};
 use kernlink_services::Family;
 
 use super::accounting::{Accounting, KernelAccounting};
+use super::batch;
 use super::error::Error;
 use super::operation::{EnsureChain, Operation, Write};
 use crate::netfilter::{KernelConntrack, KernelSysctls, Sysctls};
@@ -79,7 +80,7 @@ impl Kernel {
                 writes.first().is_none_or(is_same) && edits + more <= self.most_edits(write.family())
             });
             if !joins {
-                outcomes.extend(self.write_all(&writes));
+                outcomes.extend(batch::write(&mut *self.rules, &writes));
                 writes.clear();
                 edits = 0;
             }
@@ -108,7 +109,7 @@ impl Kernel {
                 (Operation::Write(_), None) => {}
             }
         }
-        outcomes.extend(self.write_all(&writes));
+        outcomes.extend(batch::write(&mut *self.rules, &writes));
         outcomes
     }
 
@@ -129,119 +130,10 @@ impl Kernel {
             _ => MOST_EDITS,
         }
     }
-
-    /// Passes writes of one family to the tool together. If one of them is refused, the others are passed again without it.
-    fn write_all(&mut self, writes: &[&Write]) -> Vec<Result<(), Error>> {
-        let mut outcomes: Vec<Option<Result<(), Error>>> = vec![None; writes.len()];
-        self.write_parts(writes, &(0..writes.len()).collect::<Vec<_>>(), &[], &mut outcomes);
-        outcomes
-            .into_iter()
-            .map(|outcome| outcome.unwrap_or(Err(Error::OutcomeMissing)))
-            .collect()
-    }
-
-    /// Writes the parts with these positions, without the tables that are written already.
-    fn write_parts(
-        &mut self,
-        writes: &[&Write],
-        parts: &[usize],
-        written: &[Table],
-        outcomes: &mut [Option<Result<(), Error>>],
-    ) {
-        let mut set = |parts: &[usize], outcome: &Result<(), Error>| {
-            for &part in parts {
-                if let Some(place) = outcomes.get_mut(part) {
-                    *place = Some(outcome.clone());
-                }
-            }
-        };
-        let Some(family) = parts
-            .first()
-            .and_then(|&part| writes.get(part))
-            .map(|write| write.family())
-        else {
-            return;
-        };
-        let mut restore = Restore::new(family);
-        // Table `filter` first for all parts: what restricts a Service is in place before its traffic is translated.
-        let tables = [Table::Filter, Table::Nat].into_iter();
-        for table in tables.filter(|table| !written.contains(table)) {
-            for write in parts.iter().filter_map(|&part| writes.get(part)) {
-                for (_, edits) in write.restore.tables().filter(|(of, _)| *of == table) {
-                    restore.table_mut(table).extend(edits.iter().cloned());
-                }
-            }
-        }
-        if restore.is_empty() {
-            return set(parts, &Ok(()));
-        }
-        let error = match self.rules.restore(&restore) {
-            Ok(()) => return set(parts, &Ok(())),
-            Err(error) => error,
-        };
-        drop(restore);
-        let kernlink_iptables_restore::Error::Refused { refused, applied, .. } = &error else {
-            // The tool could not be started, or its outcome is unknown: this is about all parts.
-            let error = if written.is_empty() {
-                error.into()
-            } else {
-                Error::PartlyWritten(error)
-            };
-            return set(parts, &Err(error));
-        };
-        if matches!(**refused, Refused::Whole(_)) {
-            // Which tables are written is not known. To pass the edits again could execute them twice.
-            return set(parts, &Err(error.into()));
-        }
-        // The tables before the refused one are written and stay as they are.
-        let written: Vec<Table> = written.iter().chain(applied).copied().collect();
-        let refusal = |part: usize| {
-            let write = writes.get(part);
-            let is_partly_written = write.is_some_and(|write| {
-                let mut tables = write.restore.tables();
-                tables.any(|(table, edits)| !edits.is_empty() && written.contains(&table))
-            });
-            if is_partly_written {
-                Error::PartlyWritten(error.clone())
-            } else {
-                error.clone().into()
-            }
-        };
-        let named = match &**refused {
-            Refused::Edit { table, edit } => parts.iter().position(|&part| {
-                writes
-                    .get(part)
-                    .is_some_and(|write| has_edit(write, *table, edit))
-            }),
-            _ => None,
-        };
-        match (named, parts) {
-            (_, &[part]) => set(parts, &Err(refusal(part))),
-            (Some(position), _) => {
-                let (before, rest) = parts.split_at(position);
-                let (refused, after) = rest.split_at(1);
-                for &part in refused {
-                    set(&[part], &Err(refusal(part)));
-                }
-                let others: Vec<usize> = before.iter().chain(after).copied().collect();
-                self.write_parts(writes, &others, &written, outcomes);
-            }
-            (None, _) => {
-                let (first, second) = parts.split_at(parts.len() / 2);
-                self.write_parts(writes, first, &written, outcomes);
-                self.write_parts(writes, second, &written, outcomes);
-            }
-        }
-    }
 }
 
 fn edits_of(restore: &Restore) -> usize {
     restore.tables().map(|(_, edits)| edits.len()).sum()
-}
-
-fn has_edit(write: &Write, table: Table, edit: &Edit) -> bool {
-    let mut tables = write.restore.tables();
-    tables.any(|(of, edits)| of == table && edits.contains(edit))
 }
 
 impl fmt::Debug for Kernel {

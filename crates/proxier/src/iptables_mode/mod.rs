@@ -1,6 +1,7 @@
 //! iptables mode: compiles arbitrated frontends to chains, equal to those of kube-proxy's iptables mode.
 
 pub mod accounting;
+mod batch;
 pub mod chains;
 pub mod cleanup;
 mod compile;
@@ -49,6 +50,7 @@ pub use self::totals::{FamilyTotals, Totals};
 use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
 use crate::plan::PlanBuilder;
+use crate::schedule::Intervals;
 
 /// The data path of iptables mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +81,10 @@ impl DataPath for IptablesMode {
 
     fn services_config(config: &Config) -> &kernlink_services::Config {
         &config.services
+    }
+
+    fn intervals(config: &Config) -> Option<Intervals> {
+        Some(config.intervals())
     }
 
     fn new_state(config: &Config) -> State {
