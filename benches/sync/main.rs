@@ -4,7 +4,6 @@
 mod kernel;
 mod probe;
 mod replay;
-mod resident;
 mod tools;
 mod trace;
 
@@ -36,12 +35,9 @@ const PASSES: usize = 5;
 const CHANGED: usize = 100;
 
 /// The parts of this benchmark, which `KERNLINK_BENCH_SYNC` selects by name, separated by commas. Without it all parts run.
-const PARTS: [&str; 5] = ["cold", "first_service", "full_pass", "one_change", "resident"];
+const PARTS: [&str; 4] = ["cold", "first_service", "full_pass", "one_change"];
 
 fn main() -> ExitCode {
-    if let Some(exit) = resident::run_agent() {
-        return exit;
-    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -93,30 +89,13 @@ fn run() -> Result<()> {
             one_change(small, large)?;
         }
     }
-    if let Some(large) = clusters.last() {
-        if has("cold") {
-            let millis = large.parse_manifests()?.as_secs_f64() * 1e3;
-            figure(
-                &format!("sync.parse_manifests.{}x{ENDPOINTS}", large.size),
-                millis,
-                "ms",
-            )?;
-        }
-        if has("resident") {
-            resident_memory(large)?;
-        }
-    }
-    Ok(())
-}
-
-/// The memory of the agent, with the Services of a cluster and, as a floor, with those of the system alone.
-fn resident_memory(cluster: &Cluster) -> Result<()> {
-    for cluster in [&Cluster::new(0), cluster] {
-        let memory = in_new_namespace(|_| resident::memory(cluster))?;
-        let name = format!("{}x{ENDPOINTS}", cluster.size);
-        for (figure_name, kib) in [("resident_mib", memory.resident), ("peak_mib", memory.peak)] {
-            figure(&format!("sync.{figure_name}.{name}"), kib as f64 / 1024.0, "MiB")?;
-        }
+    if let Some(large) = clusters.last().filter(|_| has("cold")) {
+        let millis = large.parse_manifests()?.as_secs_f64() * 1e3;
+        figure(
+            &format!("sync.parse_manifests.{}x{ENDPOINTS}", large.size),
+            millis,
+            "ms",
+        )?;
     }
     Ok(())
 }

@@ -10,34 +10,61 @@ use std::process::{Child, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use kernlink_benches::Result;
-use kernlink_benches::cluster::{Cluster, NODE_NAME, PODS};
+use kernlink_benches::cluster::{Cluster, ENDPOINTS, NODE_NAME, PODS};
+use kernlink_benches::runs::in_new_namespace;
+use kernlink_benches::{Result, figure};
 use kernlink_kernel_tests::programs;
+
+/// As in the program `kernlink-agent`.
+#[cfg(target_env = "gnu")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Set for a process that is the agent.
 const AGENT: &str = "KERNLINK_BENCH_AGENT";
 /// On a tmpfs.
 const FOLDER: &str = "/dev/shm/kernlink-bench-manifests";
-/// The time that the agent has to free what the sync needed.
-const PAUSE: Duration = Duration::from_secs(5);
+/// The time that the agent has to free what the sync needed, and its allocator to return it.
+const PAUSE: Duration = Duration::from_secs(20);
+const SIZE: u32 = 10_000;
 
-/// Runs the agent if this process is one.
-pub(crate) fn run_agent() -> Option<ExitCode> {
-    std::env::var_os(AGENT)?;
-    Some(kernlink_agent::main(std::env::args_os().skip(1)))
+fn main() -> ExitCode {
+    if std::env::var_os(AGENT).is_some() {
+        return kernlink_agent::main(std::env::args_os().skip(1));
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The memory of the agent, with the Services of a cluster and, as a floor, with those of the system alone.
+fn run() -> Result<()> {
+    for size in [0, SIZE] {
+        let cluster = Cluster::new(size);
+        let memory = in_new_namespace(|_| memory(&cluster))?;
+        let name = format!("{size}x{ENDPOINTS}");
+        for (figure_name, kib) in [("resident_mib", memory.resident), ("peak_mib", memory.peak)] {
+            figure(&format!("sync.{figure_name}.{name}"), kib as f64 / 1024.0, "MiB")?;
+        }
+    }
+    Ok(())
 }
 
 /// The memory of a process, in KiB.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
+struct Memory {
     /// `VmRSS`: resident now.
-    pub(crate) resident: u64,
+    resident: u64,
     /// `VmHWM`: the largest it was.
-    pub(crate) peak: u64,
+    peak: u64,
 }
 
 /// The memory of an agent in the calling thread's network namespace after its first sync, with the objects of a cluster.
-pub(crate) fn memory(cluster: &Cluster) -> Result<Memory> {
+fn memory(cluster: &Cluster) -> Result<Memory> {
     let folder = Path::new(FOLDER);
     cluster.write_manifests(folder)?;
     let mut agent = Agent::start(folder)?;
