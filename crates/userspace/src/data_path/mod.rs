@@ -98,6 +98,14 @@ impl DataPath for UserspaceMode {
         state.now = now;
     }
 
+    fn due(state: &State, now: Instant) -> Vec<Key> {
+        state.due(now)
+    }
+
+    fn next(state: &State) -> Option<Instant> {
+        state.next()
+    }
+
     fn interface_addresses(state: &State) -> Vec<InterfaceAddress> {
         state.interfaces.iter().cloned().collect()
     }

@@ -26,7 +26,6 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in state.managed.clone() {
         events.extend(observe_family(state, kernel, family));
     }
-    state.is_recorded = true;
     Ok(events)
 }
 
@@ -58,8 +57,12 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         observe_addresses(state, kernel)?;
     }
     for family in families {
-        let tables = read(&mut *kernel.rules, family)?;
-        state.observe_tables(family, &tables);
+        match read(&mut *kernel.rules, family) {
+            Ok(tables) => state.observe_tables(family, &tables),
+            // Nothing of this family is served yet: the other one is not affected.
+            Err(error) if !state.is_recorded[family.index()] => state.read_later(error.is_unsupported()),
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }
@@ -83,6 +86,9 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
             );
             events.push(Event::host("RulesUnreadable", text));
             state.chains[family.index()].is_readable = false;
+            if !state.is_recorded[family.index()] {
+                state.read_later(error.is_unsupported());
+            }
         }
     }
     events
@@ -146,7 +152,8 @@ impl State {
         for table in [Table::Nat, Table::Filter] {
             self.dirty_chains.insert((family, table));
         }
-        if !self.is_recorded {
+        let is_readable = self.chains[family.index()].is_readable;
+        if is_readable && !std::mem::replace(&mut self.is_recorded[family.index()], true) {
             for (key, port) in ports {
                 if !self.recorded.contains_key(&key) {
                     self.record_port(key, port);

@@ -5,7 +5,7 @@ mod placement;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_proxier::table::Table;
@@ -70,6 +70,11 @@ struct Placed {
 /// What a recorded rule matches: protocol, address and port.
 pub(super) type RecordedKey = (Family, Transport, Option<IpAddr>, u16);
 
+/// The first delay before rules are read again that could not be read, which doubles.
+const FIRST_READ_DELAY: Duration = Duration::from_secs(1);
+/// The longest such delay.
+const MAX_READ_DELAY: Duration = Duration::from_secs(300);
+
 /// The desired and observed sockets and rules of userspace mode.
 #[derive(Debug)]
 pub struct State {
@@ -93,8 +98,11 @@ pub struct State {
     allocators: [[PortAllocator; 2]; 2],
     /// The listening ports to which rules led when they were read first: the portals of a former process.
     pub(super) recorded: BTreeMap<RecordedKey, u16>,
-    /// Whether the rules were read.
-    pub(super) is_recorded: bool,
+    /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of a former process may lead to
+    /// any port.
+    pub(super) is_recorded: [bool; 2],
+    /// When rules that could not be read at first are read again, and the delay until then.
+    read_again: Option<(Instant, Duration)>,
     /// The portals of each service port, by its id.
     placed: Vec<Vec<Placed>>,
     /// The service port of each listening port.
@@ -127,7 +135,8 @@ impl State {
             touched: BTreeMap::new(),
             allocators: std::array::from_fn(|_| std::array::from_fn(|_| allocator())),
             recorded: BTreeMap::new(),
-            is_recorded: false,
+            is_recorded: [false; 2],
+            read_again: None,
             placed: Vec::new(),
             owners: HashMap::new(),
             unplaced: BTreeSet::new(),
@@ -217,6 +226,10 @@ impl State {
             let (portals, compiled) = compile(port, services.owned_frontends(id), &self.node);
             events = compiled;
             for portal in portals {
+                if !self.is_recorded[portal.key.family().index()] {
+                    self.unplaced.insert(id);
+                    continue;
+                }
                 let former = before.iter().position(|placed| placed.portal.key == portal.key);
                 let former = former.map(|position| before.swap_remove(position));
                 match self.place(id, port, portal, former.as_ref()) {
@@ -258,6 +271,36 @@ impl State {
             // A change of them changes Services.
             Key::NodeAddresses => {}
         }
+    }
+
+    /// Sets when the rules of a family are read again of which no reading succeeded. A host that does not support them is asked again by
+    /// the next listing only.
+    pub(super) fn read_later(&mut self, is_unsupported: bool) {
+        if !is_unsupported {
+            let delay = self.read_again.map_or(FIRST_READ_DELAY, |(_, delay)| delay * 2);
+            let delay = delay.min(MAX_READ_DELAY);
+            self.read_again = Some((self.now + delay, delay));
+        }
+    }
+
+    fn unread(&self) -> impl Iterator<Item = Family> + '_ {
+        let families = self.managed.iter().copied();
+        families.filter(|family| !self.is_recorded[family.index()])
+    }
+
+    /// The objects to read again.
+    pub(super) fn due(&self, now: Instant) -> Vec<Key> {
+        let is_due = self.next().is_some_and(|next| next <= now);
+        let unread = self.unread().filter(|_| is_due);
+        unread
+            .map(|family| Key::Chains(family, RulesTable::Nat))
+            .collect()
+    }
+
+    /// When [`due`](Self::due) returns objects.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let (next, _) = self.read_again?;
+        self.unread().next().map(|_| next)
     }
 
     /// Whether an object is recorded as existing. Before the first listing nothing is.

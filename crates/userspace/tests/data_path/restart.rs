@@ -49,6 +49,34 @@ fn rules_of_services_that_were_deleted_meanwhile_are_removed_and_their_ports_are
 }
 
 #[test]
+fn until_the_rules_of_a_family_can_be_read_no_port_to_which_they_may_lead_is_given_away() {
+    let mut former = Fixture::new();
+    let services: Vec<_> = (0..20).map(|number| web(&format!("s{number}"), number)).collect();
+    former.services(services.clone()).sync();
+    let rules = former.tables.portal_rules(Family::Ipv4);
+    let listening = former.listening();
+    let mut new = Fixture::with(&config(), former.tables.clone(), Default::default());
+    // The first reading, that of table nat of IPv4, times out.
+    former.tables.fail_readings(1);
+    let first = new.services(services).try_sync();
+    assert!(
+        first
+            .events
+            .iter()
+            .any(|event| event.reason.to_string().contains("cannot be read")),
+        "{:?}",
+        first.events
+    );
+    assert!(new.listening().is_empty(), "{:?}", new.listening());
+    assert!(first.next.is_some(), "it is read again");
+    let second = new.try_sync();
+    assert!(second.is_success(), "{second}");
+    assert_eq!(new.listening(), listening);
+    assert_eq!(new.tables.portal_rules(Family::Ipv4), rules);
+    assert_eq!(second.next, None);
+}
+
+#[test]
 fn a_recorded_port_outside_the_range_is_replaced() {
     let mut former = Fixture::new();
     former.services(vec![web("web", 10)]).sync();

@@ -17,7 +17,7 @@ pub(crate) const NODE: [u8; 4] = [192, 0, 2, 10];
 
 /// The fake tables, which the test looks at and changes.
 #[derive(Clone, Default)]
-pub(crate) struct Tables(pub(crate) Arc<Mutex<Fake>>);
+pub(crate) struct Tables(pub(crate) Arc<Mutex<Fake>>, Arc<Mutex<u32>>);
 
 impl Iptables for Tables {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
@@ -25,11 +25,21 @@ impl Iptables for Tables {
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        let mut failing = self.1.lock().unwrap();
+        if *failing > 0 {
+            *failing -= 1;
+            return Err(Error::custom("read tables", "the program did not end in time"));
+        }
         self.0.lock().unwrap().save(request)
     }
 }
 
 impl Tables {
+    /// So many readings fail from now on.
+    pub(crate) fn fail_readings(&self, count: u32) {
+        *self.1.lock().unwrap() = count;
+    }
+
     /// A chain as `iptables-save` prints its rules.
     pub(crate) fn chain(&self, family: Family, table: Table, chain: &str) -> Vec<String> {
         let ruleset = self.0.lock().unwrap().ruleset(family);
