@@ -29,6 +29,9 @@ pub struct Limits {
     /// The time without data after which a connection ends of which one direction has ended. Default: 1 hour, the timeout of connection
     /// tracking for such connections.
     pub half_closed_timeout: Duration,
+    /// The time without data after which a connection ends that one side has reset. What this side sent before is passed on until then.
+    /// 0: it is passed on as far as the other side accepts it at once. Default: 5 seconds.
+    pub reset_timeout: Duration,
     /// The time without data after which TCP keepalive probes are sent on both connections. Default: 15 seconds.
     pub keepalive: Duration,
     /// When UDP flows end.
@@ -45,6 +48,7 @@ impl Default for Limits {
             descriptors: None,
             dial_timeouts: DIAL_TIMEOUTS.to_vec(),
             half_closed_timeout: Duration::from_secs(3600),
+            reset_timeout: Duration::from_secs(5),
             keepalive: Duration::from_secs(15),
             flow_timeouts: FlowTimeouts::default(),
             flows: 16_384,

@@ -135,15 +135,13 @@ impl Port {
             pipes: &self.shared.pipes,
             bytes_in: &self.counters.bytes_in,
             bytes_out: &self.counters.bytes_out,
-            half_closed_timeout: self.shared.limits.half_closed_timeout,
+            limits: &self.shared.limits,
         };
         let end = relay.run().await;
-        match end {
-            Ok(End::Both) => {}
-            Ok(End::HalfClosedTimeout) => self.counters.half_closed_timeouts.add(1),
-            Err(_) => {}
+        if end == End::HalfClosedTimeout {
+            self.counters.half_closed_timeouts.add(1);
         }
-        if !matches!(end, Ok(End::Both)) {
+        if end != End::Both {
             reset_on_close(&client);
             reset_on_close(&endpoint);
         }

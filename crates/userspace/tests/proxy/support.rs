@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,17 +16,43 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A proxy on a runtime of its own. The runtime ends with it.
 pub(crate) struct Fixture {
     pub(crate) proxy: Proxy,
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 impl Fixture {
     pub(crate) fn new(limits: Limits) -> Self {
+        Self::with_threads(limits, 2)
+    }
+
+    /// A proxy on so many threads.
+    pub(crate) fn with_threads(limits: Limits, threads: usize) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+        let runtime = builder.worker_threads(threads).enable_all().build().unwrap();
         let proxy = Proxy::new(runtime.handle().clone(), limits).unwrap();
-        Self {
-            proxy,
-            _runtime: runtime,
+        Self { proxy, runtime }
+    }
+
+    /// Calls `work` while the only thread of the proxy is busy: the proxy finds all that happened at once.
+    pub(crate) fn while_busy<T>(&self, work: impl FnOnce() -> T) -> T {
+        assert_eq!(self.runtime.metrics().num_workers(), 1);
+        let (began, has_begun) = mpsc::channel();
+        let (end, has_ended) = mpsc::channel::<()>();
+        self.runtime.spawn(async move {
+            began.send(()).unwrap();
+            let _ = has_ended.recv();
+        });
+        has_begun.recv().unwrap();
+        let result = work();
+        drop(end);
+        result
+    }
+
+    /// Waits until this many descriptors are in use.
+    pub(crate) fn wait_for_descriptors(&self, count: usize) {
+        let start = Instant::now();
+        while self.proxy.descriptors().1 != count {
+            assert!(start.elapsed() < PATIENCE, "{:?}", self.proxy.descriptors());
+            pause();
         }
     }
 

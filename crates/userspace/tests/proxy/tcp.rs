@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use kernlink_userspace::balance::Affinity;
-use kernlink_userspace::{Limits, Serving, Transport};
+use kernlink_userspace::{Limits, Serving, Stats, Transport};
 use socket2::SockRef;
 
 use super::support::*;
@@ -199,6 +199,136 @@ fn a_reset_after_the_end_of_a_direction_ends_the_connection() {
     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
     drop(client);
     // The server neither reads nor writes; its connection ends nevertheless.
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
+}
+
+#[test]
+fn an_answer_arrives_if_the_endpoint_resets_while_the_client_sends() {
+    let (listener, address) = endpoint();
+    let mut fixture = Fixture::with_threads(Limits::default(), 1);
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    for _ in 0..5 {
+        let mut client = connect(port);
+        let (mut server, _) = listener.accept().unwrap();
+        client.write_all(&[1; 4096]).unwrap();
+        server.read_exact(&mut [0; 1000]).unwrap();
+        fixture.while_busy(|| {
+            client.write_all(&[1; 4096]).unwrap();
+            server.write_all(&[7; 1000]).unwrap();
+            // Data that was not read: the system resets the connection.
+            drop(server);
+        });
+        let mut answer = Vec::new();
+        let end = client.read_to_end(&mut answer);
+        assert_eq!(answer.len(), 1000, "{end:?}");
+    }
+    fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 5);
+}
+
+/// Writes until no buffer on the way to the reader has room.
+fn fill(stream: &TcpStream) {
+    stream.set_nonblocking(true).unwrap();
+    let mut refused = 0;
+    while refused < 50 {
+        match SockRef::from(stream).send(&[1; 65_536]) {
+            Ok(_) => refused = 0,
+            Err(_) => {
+                refused += 1;
+                pause();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reset_ends_a_connection_whose_data_is_not_read() {
+    let mut limits = Limits::default();
+    limits.reset_timeout = Duration::from_millis(50);
+    let mut fixture = Fixture::new(limits);
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    for (ended, is_client) in [(1, true), (2, false)] {
+        let client = connect(port);
+        let (server, _) = listener.accept().unwrap();
+        let (sender, reader) = if is_client {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        fill(&sender);
+        SockRef::from(&sender).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(sender);
+        fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == ended);
+        drop(reader);
+    }
+    fixture.wait_for_descriptors(1);
+}
+
+/// Writes until the proxy cannot pass anything on. What it did not accept yet fits into its receive buffer.
+fn fill_receiver(fixture: &Fixture, port: SocketAddr, mut sender: &TcpStream, before: u64) {
+    let mut sent = before;
+    let total = |stats: &Stats| stats.bytes_in + stats.bytes_out;
+    loop {
+        sender.write_all(&[1; 16_384]).unwrap();
+        sent += 16_384;
+        let is_passed_on = (0..50).any(|_| {
+            pause();
+            total(&fixture.wait_for(Transport::Tcp, port, |_| true)) == sent
+        });
+        if !is_passed_on {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_connection_whose_last_data_is_not_read_ends_after_the_timeout() {
+    let mut limits = Limits::default();
+    limits.half_closed_timeout = Duration::from_millis(100);
+    let mut fixture = Fixture::new(limits);
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let mut before = 0;
+    for (ended, is_client) in [(1, true), (2, false)] {
+        let client = connect(port);
+        let (server, _) = listener.accept().unwrap();
+        let (sender, reader) = if is_client {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        fill_receiver(&fixture, port, &sender, before);
+        drop(sender);
+        let stats = fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == ended);
+        assert_eq!(stats.half_closed_timeouts, ended);
+        before = stats.bytes_in + stats.bytes_out;
+        drop(reader);
+    }
+    fixture.wait_for_descriptors(1);
+}
+
+#[test]
+fn a_client_that_pauses_loses_nothing_as_long_as_the_endpoint_lives() {
+    let mut limits = Limits::default();
+    limits.half_closed_timeout = Duration::from_millis(20);
+    limits.reset_timeout = Duration::from_millis(20);
+    let mut fixture = Fixture::new(limits);
+    let (listener, address) = endpoint();
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    let mut client = connect(port);
+    let (server, _) = listener.accept().unwrap();
+    fill(&server);
+    let stats = fixture.wait_for(Transport::Tcp, port, |_| true);
+    server.set_nonblocking(false).unwrap();
+    // Many times the timeouts.
+    thread::sleep(Duration::from_millis(200));
+    let mut received = vec![0; usize::try_from(stats.bytes_out).unwrap()];
+    client.read_exact(&mut received).unwrap();
+    (&server).write_all(b"end").unwrap();
+    drop(server);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"end"));
     fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
 }
 
