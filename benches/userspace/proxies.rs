@@ -163,7 +163,10 @@ pub(crate) fn run_own() -> Outcome<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let mut proxy = OwnProxy::new(runtime.handle().clone(), Limits::default())?;
+    let mut limits = Limits::default();
+    // One port is measured.
+    limits.port_share = 0;
+    let mut proxy = OwnProxy::new(runtime.handle().clone(), limits)?;
     let serving = Serving {
         backends: vec![Backend::new(SocketAddr::from((Network::pod_ipv4(0), PORT)))],
         ..Serving::default()

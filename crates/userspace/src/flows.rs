@@ -38,17 +38,22 @@ impl Default for FlowTimeouts {
 #[derive(Debug)]
 pub struct FlowTable<V> {
     flows: HashMap<FlowKey, Flow<V>, RandomState>,
-    /// For each flow a time at which it may end: not after its end, but possibly before it, because a datagram only changes the flow.
-    checks: BTreeSet<(Instant, FlowKey)>,
+    /// For each flow without a reply a time at which it may end: not after its end, but possibly before it, because a datagram only changes
+    /// the flow.
+    unanswered: Checks,
+    /// The same for the flows with a reply.
+    answered: Checks,
     timeouts: FlowTimeouts,
 }
+
+type Checks = BTreeSet<(Instant, FlowKey)>;
 
 #[derive(Debug)]
 struct Flow<V> {
     value: V,
     last: Instant,
     has_reply: bool,
-    /// Its entry in `checks`.
+    /// Its entry in `answered` or `unanswered`.
     check: Instant,
 }
 
@@ -77,7 +82,8 @@ impl<V> FlowTable<V> {
     pub fn new(timeouts: FlowTimeouts) -> Self {
         Self {
             flows: HashMap::default(),
-            checks: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
+            answered: BTreeSet::new(),
             timeouts,
         }
     }
@@ -105,7 +111,7 @@ impl<V> FlowTable<V> {
     pub fn insert(&mut self, key: FlowKey, value: V, now: Instant) -> Option<V> {
         let before = self.remove(&key);
         let check = far(now, self.timeouts.first_reply);
-        self.checks.insert((check, key));
+        self.unanswered.insert((check, key));
         let flow = Flow {
             value,
             last: now,
@@ -122,13 +128,11 @@ impl<V> FlowTable<V> {
             return false;
         };
         flow.last = now;
-        flow.has_reply = true;
-        // With an idle timeout below the timeout of the first reply, the flow may now end before its check.
-        let end = flow.end(self.timeouts);
-        if end < flow.check {
-            self.checks.remove(&(flow.check, *key));
-            flow.check = end;
-            self.checks.insert((end, *key));
+        if !flow.has_reply {
+            flow.has_reply = true;
+            self.unanswered.remove(&(flow.check, *key));
+            flow.check = flow.end(self.timeouts);
+            self.answered.insert((flow.check, *key));
         }
         true
     }
@@ -136,8 +140,19 @@ impl<V> FlowTable<V> {
     /// Removes a flow and returns its value.
     pub fn remove(&mut self, key: &FlowKey) -> Option<V> {
         let flow = self.flows.remove(key)?;
-        self.checks.remove(&(flow.check, *key));
+        let checks = if flow.has_reply {
+            &mut self.answered
+        } else {
+            &mut self.unanswered
+        };
+        checks.remove(&(flow.check, *key));
         Some(flow.value)
+    }
+
+    /// Removes the oldest flow without a reply, and returns its value. `None`: all have one.
+    pub fn remove_unanswered(&mut self) -> Option<V> {
+        let (_, key) = *self.unanswered.first()?;
+        self.remove(&key)
     }
 
     /// Removes a flow if its value satisfies a condition, and returns the value.
@@ -153,28 +168,30 @@ impl<V> FlowTable<V> {
     /// Removes the flows that have ended, and returns their values.
     pub fn expire(&mut self, now: Instant) -> Vec<V> {
         let mut ended = Vec::new();
-        while let Some(&(check, key)) = self.checks.first() {
-            if check > now {
-                break;
-            }
-            self.checks.remove(&(check, key));
-            let Some(flow) = self.flows.get_mut(&key) else {
-                continue;
-            };
-            let end = flow.end(self.timeouts);
-            if end > now {
-                flow.check = end;
-                self.checks.insert((end, key));
-            } else {
-                ended.extend(self.flows.remove(&key).map(|flow| flow.value));
+        for checks in [&mut self.unanswered, &mut self.answered] {
+            while let Some(&(check, key)) = checks.first() {
+                if check > now {
+                    break;
+                }
+                checks.remove(&(check, key));
+                let Some(flow) = self.flows.get_mut(&key) else {
+                    continue;
+                };
+                let end = flow.end(self.timeouts);
+                if end > now {
+                    flow.check = end;
+                    checks.insert((end, key));
+                } else {
+                    ended.extend(self.flows.remove(&key).map(|flow| flow.value));
+                }
             }
         }
         ended
     }
 
-    /// Keeps the flows whose values satisfy a condition; returns the values of the others.
-    pub fn retain(&mut self, mut keep: impl FnMut(&V) -> bool) -> Vec<V> {
-        let removed = self.flows.iter().filter(|(_, flow)| !keep(&flow.value));
+    /// Keeps the flows that satisfy a condition; returns the values of the others.
+    pub fn retain(&mut self, mut keep: impl FnMut(&FlowKey, &V) -> bool) -> Vec<V> {
+        let removed = self.flows.iter().filter(|(key, flow)| !keep(key, &flow.value));
         let removed: Vec<FlowKey> = removed.map(|(key, _)| *key).collect();
         removed.iter().filter_map(|key| self.remove(key)).collect()
     }
@@ -183,7 +200,8 @@ impl<V> FlowTable<V> {
     /// nearer if the idle timeout is the shorter one: the time is at most one idle timeout from now.
     #[must_use]
     pub fn next_check(&self, now: Instant) -> Option<Instant> {
-        let (check, _) = *self.checks.first()?;
+        let firsts = [self.unanswered.first(), self.answered.first()];
+        let (check, _) = *firsts.into_iter().flatten().min()?;
         if self.timeouts.idle < self.timeouts.first_reply {
             return Some(check.min(far(now, self.timeouts.idle)));
         }
@@ -274,11 +292,26 @@ mod tests {
         for client in 1..=4 {
             flows.insert(key(client), client % 2, now);
         }
-        assert_eq!(flows.retain(|endpoint| *endpoint == 0), [1, 1]);
+        assert_eq!(flows.retain(|_, endpoint| *endpoint == 0), [1, 1]);
         assert_eq!(flows.len(), 2);
         assert_eq!(flows.insert(key(2), 7, now), Some(0));
         assert_eq!(flows.remove_if(&key(2), |value| *value == 0), None);
         assert_eq!(flows.remove_if(&key(2), |value| *value == 7), Some(7));
+    }
+
+    #[test]
+    fn the_oldest_flow_without_a_reply_is_the_first_to_make_room() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut flows = table();
+        for client in 1..=3 {
+            flows.insert(key(client), client, at(client.into()));
+        }
+        flows.reply(&key(1), at(3));
+        assert_eq!(flows.remove_unanswered(), Some(2));
+        assert_eq!(flows.remove_unanswered(), Some(3));
+        assert_eq!(flows.remove_unanswered(), None);
+        assert_eq!(flows.find(&key(1), at(3)), Some(&1));
     }
 
     #[test]
@@ -337,7 +370,9 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(flows.len(), model.len());
-                prop_assert_eq!(flows.checks.len(), model.len());
+                prop_assert_eq!(flows.unanswered.len() + flows.answered.len(), model.len());
+                let unanswered = model.values().filter(|(_, has_reply)| !has_reply).count();
+                prop_assert_eq!(flows.unanswered.len(), unanswered);
             }
         }
     }

@@ -26,6 +26,9 @@ pub struct Limits {
     pub descriptors: Option<usize>,
     /// The timeouts of the attempts to connect. Each attempt is made to the next endpoint. Default: [`DIAL_TIMEOUTS`].
     pub dial_timeouts: Vec<Duration>,
+    /// How much of the descriptors, and of the UDP flows, one listening port may use: so many times what is left for all other ports. With 7,
+    /// one busy port has at most 7/8 of them, and two have at most 7/15 each. 0: no bound, one port may use all. Default: 7.
+    pub port_share: usize,
     /// The time without data after which a connection ends of which one direction has ended. Default: 1 hour, the timeout of connection
     /// tracking for such connections.
     pub half_closed_timeout: Duration,
@@ -36,8 +39,13 @@ pub struct Limits {
     pub keepalive: Duration,
     /// When UDP flows end.
     pub flow_timeouts: FlowTimeouts,
-    /// The largest number of UDP flows of a listening port. Datagrams of further flows are dropped. Default: 16 384.
+    /// The largest number of UDP flows of a listening port. A further flow replaces the oldest one without a reply; if all have one, its
+    /// datagrams are dropped. 0: no flows. Default: 16 384.
     pub flows: usize,
+    /// The largest number of UDP flows of all listening ports together. Each flow uses a local UDP port that no other program of the node can
+    /// have then. `None`: half of the ports in `net.ipv4.ip_local_port_range` when the proxy starts, in the network namespace of the thread that
+    /// calls [`Proxy::new`](crate::Proxy::new); 14 116 with the range of the kernel. 0: no flows.
+    pub all_flows: Option<usize>,
     /// The largest number of clients of a listening port whose endpoints are remembered for session affinity. Default: 65 536.
     pub affinity_records: usize,
 }
@@ -47,11 +55,13 @@ impl Default for Limits {
         Self {
             descriptors: None,
             dial_timeouts: DIAL_TIMEOUTS.to_vec(),
+            port_share: 7,
             half_closed_timeout: Duration::from_secs(3600),
             reset_timeout: Duration::from_secs(5),
             keepalive: Duration::from_secs(15),
             flow_timeouts: FlowTimeouts::default(),
             flows: 16_384,
+            all_flows: None,
             affinity_records: DEFAULT_CAPACITY,
         }
     }
@@ -82,4 +92,34 @@ pub(crate) fn available_descriptors() -> io::Result<usize> {
     let open = std::fs::read_dir("/proc/self/fd")?.count();
     let soft = usize::try_from(soft).unwrap_or(usize::MAX);
     Ok(soft.saturating_sub(open).saturating_sub(RESERVE))
+}
+
+/// The default range of local ports of the kernel.
+const LOCAL_PORTS: (usize, usize) = (32_768, 60_999);
+
+/// Half of the local ports of the calling thread's network namespace. The kernel's default range if the range cannot be read.
+pub(crate) fn half_of_local_ports() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let (first, last) = parse_range(&text).unwrap_or(LOCAL_PORTS);
+    last.saturating_sub(first).div_ceil(2)
+}
+
+fn parse_range(text: &str) -> Option<(usize, usize)> {
+    let (first, last) = text.trim().split_once(char::is_whitespace)?;
+    Some((first.parse().ok()?, last.trim_start().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_local_ports_is_read() {
+        assert_eq!(parse_range("32768\t60999\n"), Some(LOCAL_PORTS));
+        assert_eq!(parse_range("1024 1223"), Some((1024, 1223)));
+        for text in ["", "1024", "a b", "1 -2"] {
+            assert_eq!(parse_range(text), None, "{text:?}");
+        }
+        assert!(half_of_local_ports() > 0);
+    }
 }

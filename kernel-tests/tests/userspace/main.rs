@@ -8,6 +8,7 @@
 
 mod endpoints;
 mod flood;
+mod local_ports;
 mod portals;
 mod restart;
 mod support;

@@ -150,6 +150,13 @@ impl Balancer {
         self.endpoints.is_empty()
     }
 
+    /// Whether an endpoint receives new connections.
+    #[must_use]
+    pub fn contains(&self, endpoint: SocketAddr) -> bool {
+        let mut candidates = self.endpoints.iter();
+        candidates.any(|candidate| candidate.backend.address == endpoint)
+    }
+
     /// The number of clients that are remembered for session affinity.
     #[must_use]
     pub fn affinity_records(&self) -> usize {

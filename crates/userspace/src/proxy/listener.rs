@@ -4,10 +4,11 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ipnet::IpNet;
 
-use crate::balance::{Affinity, Backend, Balancer};
+use crate::balance::{Affinity, Attempt, Backend, Balancer};
 
 /// The protocols that can be proxied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +67,13 @@ pub struct Serving {
     pub translated_only: bool,
 }
 
+impl Serving {
+    /// Whether the source ranges admit a client.
+    pub(super) fn admits(&self, client: IpAddr) -> bool {
+        admits(&self.source_ranges, client)
+    }
+}
+
 /// What a listening port serves, for its tasks.
 #[derive(Debug)]
 pub(super) struct Served(Mutex<State>);
@@ -75,6 +83,16 @@ pub(super) struct State {
     pub(super) balancer: Balancer,
     source_ranges: Arc<[IpNet]>,
     pub(super) translated_only: bool,
+    /// The number of changes.
+    generation: u64,
+}
+
+/// An endpoint that was chosen for a client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub(super) endpoint: SocketAddr,
+    client: IpAddr,
+    generation: u64,
 }
 
 impl Served {
@@ -87,6 +105,7 @@ impl Served {
             balancer,
             source_ranges: Arc::default(),
             translated_only: false,
+            generation: 0,
         }));
         served.set(serving);
         served
@@ -98,6 +117,7 @@ impl Served {
         state.balancer.set_affinity(serving.affinity);
         state.source_ranges = Arc::clone(&serving.source_ranges);
         state.translated_only = serving.translated_only;
+        state.generation += 1;
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,6 +128,57 @@ impl Served {
 impl State {
     /// Whether the source ranges admit a client.
     pub(super) fn admits(&self, client: IpAddr) -> bool {
-        self.source_ranges.is_empty() || self.source_ranges.iter().any(|range| range.contains(&client))
+        admits(&self.source_ranges, client)
+    }
+
+    /// Chooses the endpoint for a client. `None`: there is no endpoint.
+    pub(super) fn choose(&mut self, client: IpAddr, attempt: Attempt, now: Instant) -> Option<Choice> {
+        let endpoint = self.balancer.choose(client, attempt, now)?;
+        Some(Choice {
+            endpoint,
+            client,
+            generation: self.generation,
+        })
+    }
+
+    /// Whether the endpoint could still be chosen for the client.
+    pub(super) fn permits(&self, choice: Choice) -> bool {
+        choice.generation == self.generation
+            || (self.admits(choice.client) && self.balancer.contains(choice.endpoint))
+    }
+}
+
+fn admits(ranges: &[IpNet], client: IpAddr) -> bool {
+    ranges.is_empty() || ranges.iter().any(|range| range.contains(&client))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_permitted_until_its_endpoint_leaves_or_its_client_is_not_admitted() {
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let endpoint = SocketAddr::from(([10, 0, 0, 1], 80));
+        let mut serving = Serving {
+            backends: vec![Backend::new(endpoint)],
+            ..Serving::default()
+        };
+        let served = Served::new(&serving, 1);
+        let chosen = served.lock().choose(client, Attempt::First, Instant::now());
+        let choice = chosen.expect("there is an endpoint");
+        assert!(served.lock().permits(choice));
+        serving
+            .backends
+            .push(Backend::new(SocketAddr::from(([10, 0, 0, 2], 80))));
+        served.set(&serving);
+        assert!(served.lock().permits(choice), "both are as before");
+        serving.source_ranges = ["198.51.100.0/24".parse().expect("a network")].into();
+        served.set(&serving);
+        assert!(!served.lock().permits(choice), "the client is not admitted");
+        serving.source_ranges = Arc::default();
+        serving.backends.remove(0);
+        served.set(&serving);
+        assert!(!served.lock().permits(choice), "the endpoint left");
     }
 }

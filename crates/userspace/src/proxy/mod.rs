@@ -1,6 +1,7 @@
 //! The sockets: accepts, connects and copies.
 
 mod listener;
+mod open_flows;
 mod pipe;
 mod relay;
 mod scratch;
@@ -23,7 +24,7 @@ use self::socket::Reserve;
 use self::stats::{AllCounters, Counters};
 pub use self::stats::{AllStats, Stats};
 use crate::budget::{Budget, Lease};
-use crate::limits::{Limits, available_descriptors};
+use crate::limits::{Limits, available_descriptors, half_of_local_ports};
 
 /// Listening ports that accept connections and datagrams and copy them to endpoints.
 ///
@@ -43,17 +44,24 @@ struct Shared {
     limits: Limits,
     counters: AllCounters,
     budget: Budget,
+    /// The UDP flows of all ports.
+    flows: Budget,
     pipes: Pipes,
     reserve: Reserve,
 }
 
 impl Shared {
-    /// Descriptors for a connection or flow. Unused pipes are closed for them.
-    fn lease(&self, count: usize) -> Option<Lease> {
-        self.budget.take(count).or_else(|| {
+    /// Descriptors of the whole budget or a share of it. Unused pipes are closed for them.
+    fn lease(&self, budget: &Budget, count: usize) -> Option<Lease> {
+        budget.take(count).or_else(|| {
             self.pipes.close_unused();
-            self.budget.take(count)
+            budget.take(count)
         })
+    }
+
+    /// What one port may use of the descriptors.
+    fn share(&self) -> Budget {
+        self.budget.share(self.limits.port_share)
     }
 }
 
@@ -91,6 +99,7 @@ impl Proxy {
         let shared = Shared {
             pipes: Pipes::new(budget.clone()),
             reserve: Reserve::open()?,
+            flows: Budget::new(limits.all_flows.unwrap_or_else(half_of_local_ports)),
             budget,
             limits,
             counters: AllCounters::default(),
@@ -200,6 +209,6 @@ impl Proxy {
 
     fn lease(&self) -> io::Result<Lease> {
         let none_left = || io::Error::from(nix::errno::Errno::EMFILE);
-        self.shared.lease(1).ok_or_else(none_left)
+        self.shared.lease(&self.shared.budget, 1).ok_or_else(none_left)
     }
 }

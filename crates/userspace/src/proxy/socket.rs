@@ -80,6 +80,8 @@ pub(super) fn is_local(error: &io::Error) -> bool {
         Errno::ENOBUFS,
         Errno::ENOMEM,
         Errno::EADDRNOTAVAIL,
+        // `connect` of a UDP socket: no local port is left.
+        Errno::EAGAIN,
     ];
     let errno = error.raw_os_error().map(Errno::from_raw);
     errno.is_some_and(|errno| local.contains(&errno))

@@ -39,6 +39,8 @@ counters! {
     opened,
     /// TCP connections and UDP flows that ended.
     ended,
+    /// UDP flows without a reply that ended before their timeout, because a limit was reached and a new flow replaced them.
+    replaced,
     /// Attempts to connect to an endpoint that failed.
     dial_failures,
     /// TCP connections that were reset, and datagrams of new flows that were dropped, because no endpoint could be reached or there is none.

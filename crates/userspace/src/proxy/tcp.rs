@@ -16,7 +16,7 @@ use super::relay::{End, Relay};
 use super::socket::{self, is_local, original_destination, reset_on_close};
 use super::stats::Counters;
 use crate::balance::Attempt;
-use crate::budget::Lease;
+use crate::budget::{Budget, Lease};
 
 /// The number of connections that wait to be accepted; the kernel reduces it to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
@@ -35,6 +35,8 @@ pub(super) struct TcpPort {
 struct Port {
     served: Served,
     counters: Arc<Counters>,
+    /// The descriptors that the port may use.
+    budget: Budget,
     shared: Arc<Shared>,
     address: SocketAddr,
 }
@@ -53,6 +55,7 @@ impl TcpPort {
         let port = Arc::new(Port {
             served: Served::new(serving, shared.limits.affinity_records),
             counters: shared.counters.open(),
+            budget: shared.share(),
             shared,
             address,
         });
@@ -115,7 +118,7 @@ impl Port {
             self.counters.not_admitted.add(1);
             return None;
         }
-        let lease = self.shared.lease(2);
+        let lease = self.shared.lease(&self.budget, 2);
         if lease.is_none() {
             self.counters.shed.add(1);
         }

@@ -1,10 +1,11 @@
 //! A listening UDP port.
 
+use std::collections::HashSet;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::select;
@@ -12,20 +13,22 @@ use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::task::AbortHandle;
 use tokio::task::coop::consume_budget;
+use tokio::task::{AbortHandle, yield_now};
 use tokio::time::{sleep, sleep_until};
 
 use super::Shared;
 use super::listener::{Served, Serving, Transport};
+use super::open_flows::{Begun, OpenFlows};
 use super::scratch;
 use super::socket::{self, is_local};
 use super::stats::Counters;
 use crate::balance::Attempt;
-use crate::budget::Lease;
-use crate::flows::{FlowKey, FlowTable};
+use crate::budget::{Budget, Lease};
+use crate::flows::FlowKey;
 
 /// The requested size of the receive buffer; the kernel reduces it to `net.core.rmem_max`.
 const RECEIVE_BUFFER: usize = 4 << 20;
@@ -50,8 +53,12 @@ pub(super) struct UdpPort {
 struct Port {
     socket: UdpSocket,
     served: Served,
-    flows: Mutex<FlowTable<Flow>>,
+    flows: OpenFlows<Flow>,
     counters: Arc<Counters>,
+    /// The descriptors that the port may use.
+    budget: Budget,
+    /// The flows that the port may have.
+    flow_budget: Budget,
     shared: Arc<Shared>,
 }
 
@@ -61,7 +68,14 @@ struct Flow {
     endpoint: SocketAddr,
     socket: Arc<UdpSocket>,
     replies: AbortHandle,
-    _lease: Lease,
+    _room: Option<Room>,
+}
+
+/// What a flow uses: a descriptor, and one of all flows.
+#[derive(Debug)]
+struct Room {
+    _descriptor: Lease,
+    _flow: Lease,
 }
 
 impl Drop for Flow {
@@ -88,8 +102,10 @@ impl UdpPort {
         let port = Arc::new(Port {
             socket,
             served: Served::new(serving, shared.limits.affinity_records),
-            flows: Mutex::new(FlowTable::new(shared.limits.flow_timeouts)),
+            flows: OpenFlows::new(shared.limits.flow_timeouts),
             counters: shared.counters.open(),
+            budget: shared.share(),
+            flow_budget: shared.flows.share(shared.limits.port_share),
             shared,
         });
         let receiving = tokio::spawn(receive_all(Arc::clone(&port))).abort_handle();
@@ -98,11 +114,11 @@ impl UdpPort {
 
     pub(super) fn serve(&self, serving: &Serving) {
         self.port.served.set(serving);
-        let is_present = |flow: &Flow| {
-            let mut backends = serving.backends.iter();
-            backends.any(|backend| backend.address == flow.endpoint)
-        };
-        let ended = self.port.flows().retain(is_present);
+        let endpoints: HashSet<SocketAddr> = serving.backends.iter().map(|backend| backend.address).collect();
+        let ended = self
+            .port
+            .flows
+            .retain(|key, flow| endpoints.contains(&flow.endpoint) && serving.admits(key.client.ip()));
         self.port.count_ended(ended.len());
     }
 
@@ -115,15 +131,15 @@ impl Drop for UdpPort {
     fn drop(&mut self) {
         self.receiving.abort();
         // The tasks of the flows refer to the port.
-        let ended = self.port.flows().retain(|_| false);
+        let ended = self.port.flows.close();
         self.port.count_ended(ended.len());
     }
 }
 
-/// Receives datagrams of clients until the task is aborted. Nothing here waits for an endpoint.
+/// Receives datagrams of clients until the port is closed. Nothing here waits for an endpoint.
 async fn receive_all(port: Arc<Port>) {
-    loop {
-        let next = port.flows().next_check(Instant::now());
+    while !port.flows.is_closed() {
+        let next = port.flows.next_check(Instant::now());
         let readable = pin!(port.socket.readable());
         match next {
             Some(check) => {
@@ -132,19 +148,28 @@ async fn receive_all(port: Arc<Port>) {
             }
             None => _ = readable.await,
         }
-        let ended = port.flows().expire(Instant::now());
+        let ended = port.flows.expire(Instant::now());
         port.count_ended(ended.len());
         drop(ended);
+        let mut is_empty = false;
         for _ in 0..BURST {
             match scratch::with(|buffer| port.receive_one(buffer)) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    is_empty = true;
+                    break;
+                }
                 Err(error) if is_local(&error) => sleep(PAUSE).await,
                 // An error of the network that the kernel passes on.
                 Err(_) => {}
             }
         }
-        consume_budget().await;
+        if is_empty {
+            consume_budget().await;
+        } else {
+            // The tasks of flows that ended run, and close their sockets.
+            yield_now().await;
+        }
     }
 }
 
@@ -157,7 +182,7 @@ async fn pass_replies(port: Arc<Port>, key: FlowKey, endpoint: SocketAddr, socke
         let result: io::Result<(bool, Option<Vec<u8>>)> = scratch::with(|buffer| {
             let length = socket.try_recv(buffer)?;
             let reply = buffer.get(..length).unwrap_or_default();
-            let is_alive = port.flows().reply(&key, Instant::now());
+            let is_alive = port.flows.reply(&key, Instant::now());
             match port.reply(&key, reply) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     Ok((is_alive, Some(reply.to_vec())))
@@ -190,16 +215,12 @@ async fn pass_replies(port: Arc<Port>, key: FlowKey, endpoint: SocketAddr, socke
     }
     // Another flow may have the key by now.
     let ended = port
-        .flows()
+        .flows
         .remove_if(&key, |flow| Arc::ptr_eq(&flow.socket, &socket));
     port.count_ended(usize::from(ended.is_some()));
 }
 
 impl Port {
-    fn flows(&self) -> MutexGuard<'_, FlowTable<Flow>> {
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn count_ended(&self, flows: usize) {
         self.counters.ended.add(u64::try_from(flows).unwrap_or(u64::MAX));
     }
@@ -215,11 +236,10 @@ impl Port {
         };
         let data = buffer.get(..length).unwrap_or_default();
         let now = Instant::now();
-        // Not in the condition: the lock would be held within.
+        // Not `try_send`: the runtime does not know yet that a new socket is writable.
         let sent = self
-            .flows()
-            .find(&key, now)
-            .map(|flow| flow.socket.try_send(data));
+            .flows
+            .find(&key, now, |flow| SockRef::from(&*flow.socket).send(data));
         if let Some(result) = sent {
             match result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -228,7 +248,7 @@ impl Port {
                 Ok(_) => self.count_datagram(length),
                 Err(_) => {
                     // An earlier datagram was refused: the flow moves to another endpoint.
-                    let ended = self.flows().remove(&key);
+                    let ended = self.flows.remove(&key);
                     if let Some(flow) = &ended {
                         self.count_ended(1);
                         self.served.lock().balancer.set_failed(flow.endpoint, now);
@@ -244,33 +264,45 @@ impl Port {
 
     /// Begins a flow with its first datagram, or drops the datagram.
     fn begin(self: &Arc<Self>, key: FlowKey, data: &[u8], mut attempt: Attempt, now: Instant) {
-        if !self.served.lock().admits(key.client.ip()) {
+        let client = key.client.ip();
+        if !self.served.lock().admits(client) {
             return self.counters.not_admitted.add(1);
         }
-        if self.flows().len() >= self.shared.limits.flows {
+        let mut room = self.room();
+        if room.is_none() {
             return self.counters.shed.add(1);
         }
-        let Some(lease) = self.shared.lease(1) else {
-            return self.counters.shed.add(1);
-        };
         for _ in 0..ATTEMPTS {
-            let chosen = self.served.lock().balancer.choose(key.client.ip(), attempt, now);
-            let Some(endpoint) = chosen else {
+            let chosen = self.served.lock().choose(client, attempt, now);
+            let Some(choice) = chosen else {
                 break;
             };
+            let endpoint = choice.endpoint;
             match connect(endpoint, data) {
                 Ok(socket) => {
                     let socket = Arc::new(socket);
-                    let task = pass_replies(Arc::clone(self), key, endpoint, Arc::clone(&socket));
-                    let flow = Flow {
-                        endpoint,
-                        socket,
-                        replies: tokio::spawn(task).abort_handle(),
-                        _lease: lease,
+                    let is_permitted = || self.served.lock().permits(choice);
+                    let flow = || {
+                        let task = pass_replies(Arc::clone(self), key, endpoint, Arc::clone(&socket));
+                        Flow {
+                            endpoint,
+                            replies: tokio::spawn(task).abort_handle(),
+                            socket: Arc::clone(&socket),
+                            _room: room.take(),
+                        }
                     };
-                    self.flows().insert(key, flow, now);
-                    self.counters.opened.add(1);
-                    return self.count_datagram(data.len());
+                    match self.flows.begin(key, now, is_permitted, flow) {
+                        Begun::Yes => {
+                            self.counters.opened.add(1);
+                            return self.count_datagram(data.len());
+                        }
+                        // The endpoints or source ranges changed at this moment.
+                        Begun::NotPermitted if !self.served.lock().admits(client) => {
+                            return self.counters.not_admitted.add(1);
+                        }
+                        Begun::NotPermitted => {}
+                        Begun::Closed => return,
+                    }
                 }
                 Err(error) if is_local(&error) => return self.counters.shed.add(1),
                 Err(_) => {
@@ -281,6 +313,25 @@ impl Port {
             }
         }
         self.counters.without_endpoint.add(1);
+    }
+
+    /// Room for one more flow. If there is none, the oldest flow without a reply ends. `None`: all have one.
+    fn room(&self) -> Option<Room> {
+        let take = || {
+            if self.flows.len() >= self.shared.limits.flows {
+                return None;
+            }
+            Some(Room {
+                _flow: self.flow_budget.take(1)?,
+                _descriptor: self.shared.lease(&self.budget, 1)?,
+            })
+        };
+        take().or_else(|| {
+            drop(self.flows.remove_unanswered()?);
+            self.count_ended(1);
+            self.counters.replaced.add(1);
+            take()
+        })
     }
 
     fn count_datagram(&self, length: usize) {

@@ -56,6 +56,7 @@ fn without_descriptors_for_pipes_large_amounts_arrive_too() {
     let mut limits = limits;
     // A listening port and a connection need 3.
     limits.descriptors = Some(3);
+    limits.port_share = 0;
     let mut fixture = Fixture::new(limits);
     let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
     let (_, mut stream) = name_of(port);
@@ -457,6 +458,7 @@ fn connections_above_the_limit_are_reset_and_open_ones_live() {
     let mut limits = Limits::default();
     // The port, and three connections.
     limits.descriptors = Some(7);
+    limits.port_share = 0;
     let mut fixture = Fixture::new(limits);
     let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
     let mut open: Vec<TcpStream> = (0..3).map(|_| name_of(port).1).collect();
@@ -476,4 +478,17 @@ fn connections_above_the_limit_are_reset_and_open_ones_live() {
     name_of(port);
     let stats = fixture.wait_for(Transport::Tcp, port, |_| true);
     assert_eq!(stats.shed, 5);
+}
+
+#[test]
+fn a_port_with_many_connections_leaves_descriptors_for_other_ports() {
+    let mut limits = Limits::default();
+    // Two ports, and ten connections.
+    limits.descriptors = Some(22);
+    let mut fixture = Fixture::new(limits);
+    let [busy, other] = [(); 2].map(|()| fixture.listen(Transport::Tcp, &serving([echo("a")])));
+    // 16 descriptors are less than 7 times the 4 that are left then; 18 would be more than 7 times 2.
+    let _open: Vec<TcpStream> = (0..8).map(|_| name_of(busy).1).collect();
+    assert!(is_reset(busy));
+    name_of(other);
 }

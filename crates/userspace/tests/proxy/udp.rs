@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use kernlink_userspace::flows::FlowTimeouts;
@@ -56,6 +58,27 @@ fn a_reply_may_come_late_and_there_may_be_many() {
 }
 
 #[test]
+fn datagrams_that_follow_the_first_one_at_once_arrive_too() {
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut fixture = Fixture::with_threads(Limits::default(), 1);
+    let port = fixture.listen(Transport::Udp, &serving([server.local_addr().unwrap()]));
+    let client = udp_client(port);
+    fixture.while_busy(|| {
+        for number in 0..20 {
+            client.send(&[number]).unwrap();
+        }
+    });
+    let mut buffer = [0; 8];
+    for number in 0..20 {
+        server.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[0], number);
+    }
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.datagrams_in == 20);
+    assert_eq!((stats.opened, stats.datagrams_lost), (1, 0));
+}
+
+#[test]
 fn an_idle_flow_ends_and_the_next_datagram_begins_another() {
     let mut limits = Limits::default();
     limits.flow_timeouts = FlowTimeouts {
@@ -89,6 +112,29 @@ fn a_flow_moves_if_its_endpoint_leaves_even_while_the_client_sends() {
     assert_eq!(ask(&client, b""), b"a");
     fixture.proxy.listen(key, &serving([b])).unwrap();
     assert_eq!(ask(&client, b""), b"b");
+}
+
+#[test]
+fn the_flows_of_clients_that_are_no_longer_admitted_end() {
+    let mut fixture = Fixture::new(Limits::default());
+    let mut serving = serving([udp_echo("a")]);
+    let port = fixture.listen(Transport::Udp, &serving);
+    let client = udp_client(port);
+    ask(&client, b"x");
+    let key = ListenerKey {
+        transport: Transport::Udp,
+        address: port,
+    };
+    serving.source_ranges = ["127.0.0.0/8".parse().unwrap()].into();
+    fixture.proxy.listen(key, &serving).unwrap();
+    assert_eq!(ask(&client, b"x"), b"ax");
+    serving.source_ranges = ["192.0.2.0/24".parse().unwrap()].into();
+    fixture.proxy.listen(key, &serving).unwrap();
+    client.send(b"x").unwrap();
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| {
+        stats.not_admitted == 1 || stats.datagrams_in == 3
+    });
+    assert_eq!((stats.not_admitted, stats.opened, stats.ended), (1, 1, 1));
 }
 
 #[test]
@@ -144,6 +190,84 @@ fn flows_above_the_limit_are_dropped_and_others_live() {
     fixture.wait_for(Transport::Udp, port, |stats| stats.shed == 1);
     for client in &clients {
         assert_eq!(ask(client, b"y"), b"ay");
+    }
+}
+
+#[test]
+fn above_the_limit_a_new_flow_replaces_the_oldest_one_without_a_reply() {
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut limits = Limits::default();
+    limits.flows = 2;
+    let mut fixture = Fixture::new(limits);
+    let port = fixture.listen(Transport::Udp, &serving([server.local_addr().unwrap()]));
+    let clients: Vec<UdpSocket> = (0..4).map(|_| udp_client(port)).collect();
+    let mut buffer = [0; 8];
+    // The first one has a reply, the others have none.
+    for (number, client) in (0..).zip(&clients) {
+        client.send(&[number]).unwrap();
+        let (length, flow) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], [number]);
+        if number == 0 {
+            server.send_to(b"reply", flow).unwrap();
+            client.recv(&mut buffer).unwrap();
+        }
+    }
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.opened == 4);
+    assert_eq!((stats.replaced, stats.ended, stats.shed), (2, 2, 0));
+    fixture.wait_for_descriptors(3);
+    // The flow with a reply is the same as before.
+    clients[0].send(b"again").unwrap();
+    server.recv(&mut buffer).unwrap();
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.datagrams_in == 5);
+    assert_eq!(stats.opened, 4);
+}
+
+#[test]
+fn the_flows_of_all_ports_together_have_a_limit() {
+    let mut limits = Limits::default();
+    limits.all_flows = Some(2);
+    limits.port_share = 0;
+    let mut fixture = Fixture::new(limits);
+    let [first, second] = [(); 2].map(|()| fixture.listen(Transport::Udp, &serving([udp_echo("a")])));
+    for _ in 0..2 {
+        ask(&udp_client(first), b"x");
+    }
+    let client = udp_client(second);
+    client.send(b"x").unwrap();
+    fixture.wait_for(Transport::Udp, second, |stats| stats.shed == 1);
+    fixture.proxy.close(&ListenerKey {
+        transport: Transport::Udp,
+        address: first,
+    });
+    assert_eq!(ask(&client, b"x"), b"ax");
+}
+
+#[test]
+fn a_port_that_is_closed_while_clients_send_leaves_nothing() {
+    let mut fixture = Fixture::new(Limits::default());
+    let echo = udp_echo("a");
+    for _ in 0..5 {
+        let port = fixture.listen(Transport::Udp, &serving([echo]));
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+                    let _ = client.send_to(b"x", port);
+                }
+            });
+            fixture.wait_for(Transport::Udp, port, |stats| stats.opened > 20);
+            fixture.proxy.close(&ListenerKey {
+                transport: Transport::Udp,
+                address: port,
+            });
+            is_done.store(true, Ordering::Relaxed);
+        });
+        fixture.wait_for_descriptors(0);
+        while UdpSocket::bind(port).is_err() {
+            pause();
+        }
     }
 }
 
