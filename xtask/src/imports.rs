@@ -205,6 +205,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::data_path",
     "crate::durations",
     "crate::error",
+    "crate::failures",
     "crate::first",
     "crate::metrics",
     "crate::plan",

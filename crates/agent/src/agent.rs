@@ -333,6 +333,7 @@ impl Agent {
         let config = self.settings.config.services().clone();
         let sender = EndsRunner(self.sender.clone());
         let reporter = self.reporter.clone();
+        let mut last_failure = None;
         move |proxier, notice| {
             match notice {
                 Notice::Events(events) => {
@@ -341,12 +342,13 @@ impl Agent {
                 }
                 Notice::Synced(synced) => {
                     state::lock(&state).is_serving = true;
+                    report::failed(&mut last_failure, None);
                     report::synced(&synced);
                     reporter.synced(&synced);
                     checks.set(&config, proxier.services());
                 }
                 Notice::Failed(error) => {
-                    report::failed(&error);
+                    report::failed(&mut last_failure, Some(&error));
                     reporter.failed(&error);
                 }
                 Notice::InvalidConfig(error) => tracing::error!("{error}"),

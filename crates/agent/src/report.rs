@@ -6,7 +6,7 @@ use kernlink_services::Event;
 
 use crate::all_modes::{SyncError, Synced};
 
-/// The largest number of failed steps of one sync that have a line each.
+/// The largest number of failed steps of one sync that have a line each, at level `debug`: events report each cause once.
 const MAX_FAILURES: usize = 20;
 
 /// Logs events, one line for each.
@@ -31,12 +31,12 @@ pub(crate) fn synced(synced: &Synced) {
     for (step, error) in failures.take(MAX_FAILURES) {
         let operation = step.operation.to_string();
         let operation = operation.lines().next().unwrap_or_default();
-        tracing::error!(subject = %step.subject, operation, "failed: {}", ErrorChain(error));
+        tracing::debug!(subject = %step.subject, operation, "failed: {}", ErrorChain(error));
     }
     let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
     if synced.is_success() {
         tracing::info!(done, "synced");
-    } else {
+    } else if done > 0 || !synced.events.is_empty() {
         tracing::warn!(
             done,
             failed,
@@ -44,10 +44,21 @@ pub(crate) fn synced(synced: &Synced) {
             waiting,
             "synced in part; what failed is retried"
         );
+    } else {
+        tracing::debug!(failed, skipped, waiting, "retries failed again");
     }
 }
 
-/// Logs that a sync did nothing.
-pub(crate) fn failed(error: &SyncError) {
-    tracing::error!("nothing was synced: {}; tried again", ErrorChain(error));
+/// Logs that a sync did nothing: `error`, or `None` if one was done. The same error is logged once, also if it persists, and once more when
+/// it is solved. `last` is the text that was logged.
+pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
+    let text = error.map(|error| ErrorChain(error).to_string());
+    if text == *last {
+        return;
+    }
+    match &text {
+        Some(text) => tracing::error!("nothing was synced: {text}; tried again"),
+        None => tracing::info!("solved: {}", last.as_deref().unwrap_or_default()),
+    }
+    *last = text;
 }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::report::Outcome;
 use kernlink_services::{Event, Reason, Subject};
 
 use crate::all_modes::{SyncError, Synced};
@@ -17,6 +16,9 @@ const BURST: u32 = 25;
 const INTERVAL: Duration = Duration::from_secs(300);
 /// The same event is written again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
+
+/// The code of the event that what another one reported is not true any more.
+const SOLVED: &str = "Solved";
 
 /// Writes events about this node to its Node object: that the agent starts, and what an operator must know. Events about Services are in
 /// the log only: every node has them.
@@ -55,32 +57,26 @@ impl Reporter {
         );
     }
 
-    /// A sync ended: the first step that failed, and its events.
+    /// A sync ended. Its events contain the failures of operations: each cause once.
     pub(crate) fn synced(&self, synced: &Synced) {
-        let mut steps = synced.plan.steps().zip(synced.report.outcomes());
-        let failed = steps.find_map(|((_, step), outcome)| match outcome {
-            Outcome::Failed(error) => Some((step, error)),
-            _ => None,
-        });
-        if let Some((step, error)) = failed {
-            let operation = step.operation.to_string();
-            let operation = operation.lines().next().unwrap_or_default();
-            let note = format!("{}: {operation}: {}", step.subject, ErrorChain(error));
-            self.write(true, "OperationFailed", "Sync", note);
-        }
         self.events(&synced.events);
     }
 
-    /// Events about the host or the configuration.
+    /// Events about the host or the configuration, and failures of operations.
     pub(crate) fn events(&self, events: &[Event]) {
         for event in events {
             let reason = match (&event.subject, &event.reason) {
                 (Subject::Host, Reason::DataPath { code, .. }) => code,
                 (Subject::Host, _) => "Host",
                 (Subject::Configuration, _) => "Configuration",
+                (_, Reason::DataPath { code, .. }) if ["OperationFailed", SOLVED].contains(code) => code,
                 _ => continue,
             };
-            self.write(true, reason, "Sync", event.reason.to_string());
+            let note = match &event.subject {
+                Subject::Object(..) => format!("{}: {}", event.subject, event.reason),
+                _ => event.reason.to_string(),
+            };
+            self.write(reason != SOLVED, reason, "Sync", note);
         }
     }
 

@@ -190,6 +190,8 @@ impl Error {
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Error::Unsupported { .. } | Error::NotImplemented { .. })
             || matches!(self.reason(), Some(Reason::UnknownType | Reason::NoIpset))
+            // The kernel has no netlink of netfilter.
+            || matches!(self, Error::Netlink { error, .. } if error.errno() == Some(Errno::EPROTONOSUPPORT))
     }
 
     /// Whether the caller lacks `CAP_NET_ADMIN`.

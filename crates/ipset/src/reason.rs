@@ -108,6 +108,8 @@ impl Reason {
             Errno::EPERM | Errno::EACCES => Reason::PermissionDenied,
             Errno::ENOMEM => Reason::NoMemory,
             Errno::EOPNOTSUPP => Reason::NoIpset,
+            // netfilter returns EINVAL for a subsystem that it does not have. ipset does not return it for a listing of all sets.
+            Errno::EINVAL if *action == Action::ListAll => Reason::NoIpset,
             Errno::ERANGE => Reason::InvalidRange,
             Errno(IPSET_ERR_PROTOCOL) => Reason::Protocol,
             Errno(IPSET_ERR_FIND_TYPE) => Reason::UnknownType,
@@ -215,7 +217,9 @@ impl fmt::Display for Reason {
                 "the set named by before or after is not at that position of the list"
             }
             Reason::PermissionDenied => "CAP_NET_ADMIN is required",
-            Reason::NoIpset => "the kernel does not support ipset, or the module ip_set could not be loaded",
+            Reason::NoIpset => {
+                "the kernel does not support ipset, or the module ip_set could not be loaded; load it with `modprobe ip_set` as root"
+            }
             Reason::NoMemory => "out of memory",
             Reason::Other(code) => return write!(f, "the kernel returned error {code}"),
         };

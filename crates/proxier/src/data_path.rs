@@ -121,8 +121,24 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
         Vec::new()
     }
 
-    /// The earliest time at which [`due`](Self::due) returns an object, after a sync.
+    /// The earliest time at which [`due`](Self::due) returns an object or [`needs_listing`](Self::needs_listing) is true, after a sync.
     fn next(_state: &Self::State) -> Option<Instant> {
+        None
+    }
+
+    /// Whether the whole kernel is to be read again, because a part of it could not be read. Default: no.
+    fn needs_listing(_state: &Self::State, _now: Instant) -> bool {
+        false
+    }
+
+    /// The kinds of objects that could not be read, each once. As long as there is one that [all Services depend on](Class::is_shared), its
+    /// family counts as not synced. Default: none.
+    fn unread(_state: &Self::State) -> Vec<Class> {
+        Vec::new()
+    }
+
+    /// What does not work while operations on an object fail, for the event that reports the failure. Default: nothing is added.
+    fn consequence(_key: &Self::Key) -> Option<&'static str> {
         None
     }
 

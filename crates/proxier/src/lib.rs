@@ -6,6 +6,7 @@ pub mod broadcast;
 pub mod data_path;
 pub mod durations;
 pub mod error;
+mod failures;
 mod first;
 #[cfg(feature = "health")]
 pub mod health;

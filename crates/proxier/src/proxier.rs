@@ -6,13 +6,14 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use kernlink_base::{Backoff, ErrorChain};
-use kernlink_services::{Change, Changes, Event, Family, Kind, Services, SourceId};
+use kernlink_services::{Change, Changes, Event, Family, Kind, Reason, Services, SourceId};
 
 use crate::apply;
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::DataPath;
 use crate::durations::{Durations, Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
+use crate::failures::{FailureEvents, solved_event};
 use crate::first;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
@@ -32,6 +33,8 @@ pub struct Proxier<M: DataPath> {
     retries: Retries<M::Key, M::Operation>,
     /// Whether the next sync reads the whole kernel.
     needs_listing: bool,
+    /// Whether a sync reads the whole kernel when repairs are no longer delayed.
+    needs_later_listing: bool,
     /// Objects that the next sync reads again because another program may have changed them.
     recheck: BTreeSet<M::Key>,
     /// The families of which the last listing read only what all families share.
@@ -42,6 +45,8 @@ pub struct Proxier<M: DataPath> {
     host_events: BTreeSet<Event>,
     /// Those of the listing before the last one.
     former_host_events: BTreeSet<Event>,
+    /// The operations that fail, and were reported.
+    failures: FailureEvents<M::Key>,
     cost: Cost,
     /// Health-check node ports that changed, and that no sync has returned.
     health_checks: BTreeSet<(Family, u16)>,
@@ -90,11 +95,13 @@ impl<M: DataPath> Proxier<M> {
             kernel: KernelApis(kernel),
             retries: Retries::new(Backoff::default()),
             needs_listing: true,
+            needs_later_listing: false,
             recheck: BTreeSet::new(),
             unread: BTreeSet::new(),
             pending: BTreeSet::new(),
             host_events: BTreeSet::new(),
             former_host_events: BTreeSet::new(),
+            failures: FailureEvents::new(),
             cost: Cost::default(),
             health_checks: BTreeSet::new(),
             broadcaster: Broadcaster::default(),
@@ -164,8 +171,8 @@ impl<M: DataPath> Proxier<M> {
     }
 
     /// Makes the next plan or sync read these objects again, because another program may have removed or changed them. What differs is
-    /// repaired, and then the whole kernel is read: [`Synced::next`] is now. Before [`Synced::no_listing_before`] they are not read; a later
-    /// sync reads them.
+    /// repaired, and then the whole kernel is read: [`Synced::next`] is now. Before [`Synced::no_listing_before`] the whole kernel is not read
+    /// for them, and those that another program changed back again and again are not read either; a later sync reads them.
     ///
     /// Objects that are not recorded as existing are ignored: only [`resync`](Self::resync) finds what another program added. Returns
     /// whether there is anything to read.
@@ -255,17 +262,23 @@ impl<M: DataPath> Proxier<M> {
         self.stopwatch.start();
         M::set_time(&mut self.state, now);
         let (mut due, dependents) = self.retries.take_due(now);
-        if !self.needs_listing {
+        if self.undone.no_listing_before(now).is_none() {
+            self.needs_listing |= std::mem::take(&mut self.needs_later_listing);
+        }
+        let is_listing = self.needs_listing || M::needs_listing(&self.state, now);
+        if !is_listing {
             due.extend(M::due(&self.state, now));
         }
         for key in due.iter().chain(&dependents) {
             M::set_dirty(&mut self.state, key);
         }
-        let is_listing = self.needs_listing;
         if is_listing {
+            // After an error the next sync reads everything.
+            self.needs_listing = true;
             self.cost.listings += 1;
             let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
             self.needs_listing = false;
+            self.needs_later_listing = false;
             self.recheck.clear();
             self.former_host_events = std::mem::take(&mut self.host_events);
             self.add_host_events(events);
@@ -303,6 +316,13 @@ impl<M: DataPath> Proxier<M> {
         let events = M::observe_families(&mut self.state, &mut self.kernel.0, families);
         self.unread.retain(|family| !families.contains(family));
         self.add_host_events(events);
+        if self.unread.is_empty() {
+            let events = &self.host_events;
+            let is_solved = |event: &Event| !events.iter().any(|other| is_same_kind(event, other));
+            let former = std::mem::take(&mut self.former_host_events);
+            self.pending
+                .extend(former.into_iter().filter(is_solved).map(solved_event));
+        }
     }
 
     /// Adds what a listing reports. Only what the listing before did not report is returned by the sync.
@@ -357,17 +377,22 @@ impl<M: DataPath> Proxier<M> {
 
     /// Reads the objects again that another program may have changed.
     fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
-        if self.undone.no_listing_before(now).is_some() {
-            return Ok(());
-        }
-        let keys: Vec<M::Key> = std::mem::take(&mut self.recheck).into_iter().collect();
+        let is_delayed = self.undone.no_listing_before(now).is_some();
+        let (delayed, keys): (BTreeSet<M::Key>, Vec<M::Key>) = {
+            let recheck = std::mem::take(&mut self.recheck).into_iter();
+            let (delayed, keys): (Vec<_>, Vec<_>) = recheck.partition(|key| self.undone.is_delayed(key, now));
+            (delayed.into_iter().collect(), keys)
+        };
+        self.recheck = delayed;
         if keys.is_empty() {
             return Ok(());
         }
         self.cost.rereads += keys.len();
         let rechecked = M::recheck(&mut self.state, &mut self.kernel.0, &keys);
         // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
-        self.needs_listing |= rechecked.as_ref().map_or(true, |changed| !changed.is_empty());
+        let has_changed = rechecked.as_ref().is_ok_and(|changed| !changed.is_empty());
+        self.needs_listing |= rechecked.is_err() || (has_changed && !is_delayed);
+        self.needs_later_listing |= has_changed && is_delayed;
         self.is_comparable &= rechecked.is_ok();
         self.found.extend(rechecked.map_err(SyncError::Observe)?);
         self.services
@@ -425,11 +450,15 @@ impl<M: DataPath> Proxier<M> {
         for (on, dependent) in waiting {
             self.retries.depend(&on, dependent);
         }
+        let events = self
+            .failures
+            .update(&plan, &report, |key| self.retries.has_failed(key));
+        self.pending.extend(events);
         M::clear_dirty(&mut self.state);
         self.is_comparable = true;
         self.stopwatch.end(Stage::Apply);
         let no_listing_before = self.undone.no_listing_before(now);
-        let recheck = no_listing_before.filter(|_| !self.recheck.is_empty());
+        let recheck = no_listing_before.filter(|_| !self.recheck.is_empty() || self.needs_later_listing);
         Synced {
             plan,
             report,
@@ -445,6 +474,7 @@ impl<M: DataPath> Proxier<M> {
             draining: M::draining(&self.state),
             no_listing_before,
             waiting: self.retries.len(),
+            unread: M::unread(&self.state).len(),
             health_checks: std::mem::take(&mut self.health_checks),
             durations: self.stopwatch.take(),
         }
@@ -498,6 +528,14 @@ impl<M: DataPath> Proxier<M> {
     }
 }
 
+/// Whether two events about the host have the same code, so that one follows the other.
+fn is_same_kind(event: &Event, other: &Event) -> bool {
+    match (&event.reason, &other.reason) {
+        (Reason::DataPath { code: a, .. }, Reason::DataPath { code: b, .. }) => a == b,
+        (a, b) => a == b,
+    }
+}
+
 /// What a sync did.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -519,6 +557,9 @@ pub struct Synced<M: DataPath> {
     pub no_listing_before: Option<Instant>,
     /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
     pub waiting: usize,
+    /// The number of kinds of kernel objects that could not be read. Their last known values are used, and they are read again at
+    /// [`next`](Self::next); [`events`](Self::events) named them once.
+    pub unread: usize,
     /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
     /// [`Services::health_check`] returns the present value. The first sync names all of them.
     pub health_checks: BTreeSet<(Family, u16)>,
@@ -542,15 +583,16 @@ impl<M: DataPath> Synced<M> {
             draining: second.draining,
             no_listing_before: second.no_listing_before,
             waiting: second.waiting,
+            unread: second.unread,
             health_checks: self.health_checks,
             durations: self.durations.plus(second.durations),
         }
     }
 
-    /// Whether the kernel is in the desired state: no step failed, and no object waits for a retry.
+    /// Whether the kernel is in the desired state: everything was read, no step failed, and no object waits for a retry.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.report.is_success() && self.waiting == 0
+        self.report.is_success() && self.waiting == 0 && self.unread == 0
     }
 
     /// The number of steps by outcome.

@@ -73,6 +73,12 @@ impl<K: Display + Ord> Undone<K> {
         self.no_listing_before.filter(|time| *time > now)
     }
 
+    /// Whether the repair of an object is delayed: it was changed back again and again.
+    pub(crate) fn is_delayed(&self, key: &K, now: Instant) -> bool {
+        let run = self.runs.get(key);
+        self.no_listing_before(now).is_some() && run.is_some_and(|run| run.count >= TOLERATED)
+    }
+
     fn event(&self) -> Event {
         let reached = self.runs.iter().filter(|(_, run)| run.count >= TOLERATED);
         let keys: Vec<&K> = reached.map(|(key, _)| key).collect();

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use kernlink_dummylink::{DummyLink, Fake, LinkAddress, LinkName};
 use kernlink_ipvs::{Operation as IpvsOperation, Scheduler, VirtualServer, VirtualServerKey};
-use kernlink_proxier::ipvs_mode::{Operation, Proxier, SyncError};
+use kernlink_proxier::ipvs_mode::{Operation, Proxier};
 use kernlink_services::{Change, ObjectChange, ObjectName, Port, Service, ServiceType};
 
 use crate::faulty::Faults;
@@ -201,13 +201,24 @@ fn lose_node_address(restarts: bool) {
 }
 
 #[test]
-fn a_link_of_another_kind_with_the_configured_name_is_an_error_and_is_not_changed() {
+fn a_link_of_another_kind_with_the_configured_name_is_reported_and_not_changed() {
     let mut kernel = kernel();
     let name = LinkName::new("kube-ipvs0").unwrap();
     kernel.links = Box::new(Fake::new().with_link(name, Some("veth"), &[]));
     let mut proxier = proxier(config(), kernel);
-    let error = proxier.sync(Instant::now()).unwrap_err();
-    assert!(matches!(error, SyncError::Observe(_)), "{error:?}");
+    let synced = proxier.sync(Instant::now()).unwrap();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("is of kind veth, not dummy")),
+        "{events:?}"
+    );
+    assert!(
+        !synced.is_success() && !synced.plan.to_string().contains("kube-ipvs0"),
+        "{}",
+        synced.plan
+    );
     let link = proxier.kernel_mut().links.link(&name).unwrap().unwrap();
     assert_eq!(link.kind.as_deref(), Some("veth"));
 }

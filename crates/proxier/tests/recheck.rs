@@ -11,8 +11,10 @@
 mod faulty;
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/shared_ipvs.rs"]
+mod shared_ipvs;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{AddressKey, DummyLink, LinkAddress, LinkName};
 use kernlink_ipset::{Entry, ProtocolPort};
@@ -267,4 +269,32 @@ fn ipvs_timeouts_are_repaired() {
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(synced.plan.len(), 1, "{}", synced.plan);
     assert_eq!(proxier.kernel_mut().ipvs.timeouts().unwrap().tcp, seconds(700));
+}
+
+#[test]
+fn a_recheck_of_a_virtual_server_with_draining_endpoints_does_not_postpone_their_deletion() {
+    let ipvs = shared_ipvs::SharedIpvs::default();
+    let mut kernel = kernel();
+    kernel.ipvs = Box::new(ipvs.clone());
+    let mut proxier = proxier(ipv4_config(), kernel);
+    upsert(&mut proxier, service("web", "10.96.0.1"));
+    endpoints(&mut proxier, "web", &[7, 8]);
+    let now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    let web = key("10.96.0.1", 80);
+    ipvs.connect(&web, &real_server(), 1);
+    endpoints(&mut proxier, "web", &[8]);
+    let due = proxier.sync(now).unwrap().next.unwrap();
+    ipvs.connect(&web, &real_server(), 0);
+    for second in 1..5 {
+        proxier.recheck([Key::VirtualServer(web)]);
+        let synced = proxier.sync(now + Duration::from_secs(second)).unwrap();
+        assert_eq!(
+            (synced.next, synced.draining),
+            (Some(due), 1),
+            "after {second} seconds"
+        );
+    }
+    let synced = proxier.sync(due).unwrap();
+    assert_eq!((synced.plan.len(), synced.draining), (1, 0), "{}", synced.plan);
 }

@@ -209,6 +209,36 @@ fn traffic_is_masqueraded_while_a_virtual_server_has_remote_endpoints() {
 }
 
 #[test]
+fn an_address_that_becomes_a_node_port_of_another_service_is_masqueraded_before_it_gets_remote_endpoints() {
+    let mut proxier = proxier(config(), kernel());
+    let mut external = service("external", "10.96.0.1");
+    external.ports[0].port = 30_080;
+    external.external_ips = vec!["192.0.2.1".to_owned()];
+    external.external_traffic_policy = TrafficPolicy::Local;
+    endpoints(&mut proxier, "external", &[200]);
+    upsert(&mut proxier, external);
+    assert!(proxier.sync(Instant::now()).unwrap().is_success());
+    assert_eq!(
+        entries(proxier.kernel_mut(), SetId::ExternalIpLocal),
+        ["192.0.2.1,tcp:30080"]
+    );
+    node::delete(&mut proxier, "external");
+    let mut open = service("open", "10.96.0.2");
+    open.service_type = ServiceType::NodePort;
+    open.ports[0].node_port = 30_080;
+    upsert(&mut proxier, open);
+    endpoints(&mut proxier, "open", &[1]);
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert!(
+        position(&synced.plan, "del KUBE-EXTERNAL-IP-LOCAL 192.0.2.1,tcp:30080")
+            < position(&synced.plan, "-a -t 192.0.2.1:30080 -r 10.244.0.1:8080"),
+        "{}",
+        synced.plan
+    );
+}
+
+#[test]
 fn the_removal_of_a_node_port_entry_needs_the_virtual_servers_of_its_node_port_only() {
     let mut kernel = kernel();
     // The virtual server of a cluster IP with the same port number cannot be deleted.
@@ -336,16 +366,21 @@ fn a_set_of_another_type_affects_its_family_only() {
             .iter()
             .any(|(server, _)| server.to_string() == "-A -t 10.96.0.1:80 -s rr")
     );
-    // After the set was destroyed, the next sync does only the remaining steps.
+    // The rules are planned again without the set; the frontend of the cluster IP still waits.
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert_eq!((synced.counts().done, synced.counts().failed), (1, 0), "{synced}");
+    // After the set was destroyed, what remains is done.
     let set = SetName::new("KUBE-6-CLUSTER-IP").unwrap();
     proxier
         .kernel_mut()
         .execute(&Operation::Set(SetOperation::destroy(set)))
         .unwrap();
-    let due = synced.next.unwrap();
-    let synced = proxier.sync(due).unwrap();
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert_eq!((synced.counts().done, synced.counts().failed), (1, 0), "{synced}");
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
     assert!(synced.is_success(), "{synced}");
-    assert_eq!(synced.plan.len(), 5, "{}", synced.plan);
+    // The entry, the rules, the virtual server and the address.
+    assert_eq!(synced.plan.len(), 4, "{}", synced.plan);
     assert!(proxier.sync(Instant::now()).unwrap().plan.is_empty());
 }
 

@@ -189,6 +189,40 @@ fn a_recheck_counts_too_and_waits_while_repairs_are_delayed() {
 }
 
 #[test]
+fn while_repairs_of_one_object_are_delayed_others_are_repaired_at_once() {
+    let mut now = Instant::now();
+    let mut proxier = two_services(now);
+    let fought = Key::VirtualServer(key("10.96.0.1", 80));
+    let other = Key::VirtualServer(key("10.96.0.2", 80));
+    let mut until = None;
+    for _ in 0..3 {
+        now += PERIOD;
+        delete_server(&mut proxier, "10.96.0.1");
+        proxier.recheck([fought.clone()]);
+        until = proxier.sync(now).unwrap().no_listing_before;
+        proxier.sync(now).unwrap();
+    }
+    assert!(until.is_some());
+    delete_server(&mut proxier, "10.96.0.1");
+    delete_server(&mut proxier, "10.96.0.2");
+    assert!(proxier.recheck([fought, other]));
+    now += Duration::from_secs(1);
+    let listings = proxier.cost().listings;
+    let synced = proxier.sync(now).unwrap();
+    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.2:80"]);
+    assert_eq!(synced.next, until, "the whole kernel is not read before");
+    assert_eq!(proxier.sync(now).unwrap().plan.len(), 0);
+    assert_eq!(proxier.cost().listings, listings);
+    proxier.sync(until.unwrap()).unwrap();
+    assert_eq!(
+        proxier.cost().listings,
+        listings + 1,
+        "where one was changed, others may be"
+    );
+    assert_eq!(virtual_servers(proxier.kernel_mut()).len(), 2);
+}
+
+#[test]
 fn a_schedule_reads_the_kernel_less_often_while_another_program_changes_it_back() {
     let start = Instant::now();
     let mut proxier = proxier(ipv4_config(), kernel());

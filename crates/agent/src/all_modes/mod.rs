@@ -185,6 +185,28 @@ impl DataPath for AllModes {
         of_mode.into_iter().chain(state.former.next()).min()
     }
 
+    fn needs_listing(state: &State, now: Instant) -> bool {
+        match &state.active {
+            Active::InKernel(state) => AnyMode::needs_listing(state, now),
+            Active::Userspace(state) => UserspaceMode::needs_listing(state, now),
+        }
+    }
+
+    fn unread(state: &State) -> Vec<Class> {
+        match &state.active {
+            Active::InKernel(state) => AnyMode::unread(state),
+            Active::Userspace(state) => UserspaceMode::unread(state),
+        }
+    }
+
+    fn consequence(key: &Key) -> Option<&'static str> {
+        match key {
+            Key::InKernel(key) => AnyMode::consequence(key),
+            Key::Userspace(key) => UserspaceMode::consequence(key),
+            Key::Former => None,
+        }
+    }
+
     fn draining(state: &State) -> usize {
         let of_mode = match &state.active {
             Active::InKernel(state) => AnyMode::draining(state),

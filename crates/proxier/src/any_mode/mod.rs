@@ -191,6 +191,27 @@ impl DataPath for AnyMode {
         }
     }
 
+    fn needs_listing(state: &State, now: Instant) -> bool {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::needs_listing(state, now),
+            ModeState::Iptables(state) => IptablesMode::needs_listing(state, now),
+        }
+    }
+
+    fn unread(state: &State) -> Vec<Class> {
+        match &state.active {
+            ModeState::Ipvs(state) => IpvsMode::unread(state),
+            ModeState::Iptables(state) => IptablesMode::unread(state),
+        }
+    }
+
+    fn consequence(key: &Key) -> Option<&'static str> {
+        match key {
+            Key::Ipvs(key) => IpvsMode::consequence(key),
+            Key::Iptables(key) => IptablesMode::consequence(key),
+        }
+    }
+
     fn draining(state: &State) -> usize {
         match &state.active {
             ModeState::Ipvs(state) => IpvsMode::draining(state),

@@ -1,5 +1,7 @@
 //! The kernel APIs that IPVS mode programs: one trait object for each kernel crate, and sysctls.
 
+mod sets;
+
 use std::fmt;
 
 use kernlink_conntrack::Conntrack;
@@ -8,6 +10,7 @@ use kernlink_ipset::IpSets;
 use kernlink_iptables_restore::Iptables;
 use kernlink_ipvs::Ipvs;
 
+pub use self::sets::KernelSets;
 use super::error::Error;
 use super::operation::Operation;
 #[cfg(feature = "fake")]
@@ -34,13 +37,15 @@ impl Kernel {
     /// The kernel, in the calling thread's network namespace. The iptables tools run in the namespace of the thread that calls
     /// [`sync`](crate::Proxier::sync), which must be the same.
     ///
+    /// Without ipset, connection tracking over netlink, dummy links or the iptables tools, each use of the missing one fails until it is
+    /// there; a sync does what can be done without it, and reports it.
+    ///
     /// # Errors
-    /// The first API that cannot be opened.
+    /// If the kernel has no IPVS, the process may not use it, or a socket or the network namespace cannot be opened.
     pub fn open() -> Result<Self, Error> {
         Ok(Self {
             ipvs: Box::new(kernlink_ipvs::Client::open()?),
-            // No other program can replace the sets, because rules refer to them.
-            sets: Box::new(kernlink_ipset::Client::open()?.with_remembered_types()),
+            sets: Box::new(KernelSets::open()?),
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open()?),
             conntrack: Box::new(KernelConntrack::open()?),

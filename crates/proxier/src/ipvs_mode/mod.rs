@@ -166,10 +166,34 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
+        let now = state.drains.now().filter(|_| state.readings.has_changed_sets);
+        // On a node that another mode serves, an error while listing ends the sync of this part.
+        let readings = [now, state.readings.retry_at()];
+        let readings = readings.into_iter().filter(|_| state.retired.is_none());
         [state.drains.next(), state.retired_next()]
             .into_iter()
+            .chain(readings)
             .flatten()
             .min()
+    }
+
+    fn needs_listing(state: &State, now: Instant) -> bool {
+        let is_due = || state.readings.retry_at().is_some_and(|at| at <= now);
+        state.retired.is_none() && (state.readings.has_changed_sets || is_due())
+    }
+
+    fn unread(state: &State) -> Vec<Class> {
+        state.unread()
+    }
+
+    fn consequence(key: &Key) -> Option<&'static str> {
+        match key {
+            Key::Sysctl(name) => Some(sysctls::consequence(name).text()),
+            Key::Rules(_) | Key::Jump(..) => Some(
+                "until the rules are in place, no address is bound, and no virtual server with source ranges is added",
+            ),
+            _ => None,
+        }
     }
 
     fn draining(state: &State) -> usize {
@@ -214,11 +238,20 @@ impl DataPath for IpvsMode {
     }
 
     fn record_failure(state: &mut State, operation: &Operation, error: &Error) {
-        if let (Operation::Ipvs(kernlink_ipvs::Operation::AddVirtualServer(server)), Error::Ipvs(error)) =
-            (operation, error)
-            && error.is_already_exists()
-        {
-            state.refuse_as_existing(server.key);
+        match (operation, error) {
+            (Operation::Ipvs(kernlink_ipvs::Operation::AddVirtualServer(server)), Error::Ipvs(error))
+                if error.is_already_exists() =>
+            {
+                state.refuse_as_existing(server.key);
+            }
+            (Operation::Set(kernlink_ipset::Operation::Create { set, .. }), _) => {
+                if let Some(key) = SetId::of_name(&set.name) {
+                    state.refuse_set(key);
+                }
+            }
+            // What was left over is not found again: its entries are removed.
+            (Operation::Flows(operation), _) => state.flows.keep_pending(operation),
+            _ => {}
         }
     }
 

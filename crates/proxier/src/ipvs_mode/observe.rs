@@ -1,111 +1,43 @@
 //! Reads the state of the kernel into the observed values of the tables.
 
 mod flows;
+mod links;
+pub(super) mod sets;
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use kernlink_base::ErrorChain;
-use kernlink_dummylink::{AddressKey, Selection};
-use kernlink_ipset::{Element, Entry, Set, SetType};
+use kernlink_dummylink::{AddressKey, LinkName};
+use kernlink_ipset::{Element, Entry};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{Consistency, RealServerKey, VirtualServerKey};
-use kernlink_services::{Event, Family, InterfaceAddress};
+use kernlink_services::{Event, Family};
 
-use super::drain;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::ownership::{self, KernelFacts};
-use super::replacement;
 use super::sets::SetId;
-use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, State};
+use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
 use crate::netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
 
-/// Sets and addresses as listed.
-#[derive(Debug, Default)]
-struct Listed {
-    has_link: bool,
-    addresses: HashSet<AddressKey>,
-    interfaces: BTreeSet<InterfaceAddress>,
-    node_addresses: HashSet<IpAddr>,
-    /// The addresses in entries of frontend sets.
-    frontend_addresses: HashSet<IpAddr>,
-    sets: BTreeMap<(Family, SetId), (Set, HashSet<Entry>)>,
-    temporary_sets: BTreeSet<(Family, SetId)>,
-    /// The sets of deadlines.
-    drain_sets: Vec<(Family, Set, Vec<Entry>)>,
-}
-
-impl KernelFacts for Listed {
-    fn has_ledger(&self, family: Family) -> bool {
-        let ledger = self.sets.get(&(family, SetId::Ledger));
-        ledger.is_some_and(|(_, entries)| !entries.is_empty())
-    }
-
-    fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool {
-        let set = self.sets.get(&(family, set));
-        set.is_some_and(|(_, entries)| entries.contains(entry))
-    }
-
-    fn is_bound(&self, address: IpAddr) -> bool {
-        AddressKey::host(address).is_ok_and(|key| self.addresses.contains(&key))
-    }
-
-    fn is_frontend_address(&self, address: IpAddr) -> bool {
-        self.frontend_addresses.contains(&address)
-    }
-
-    fn is_node_address(&self, address: IpAddr) -> bool {
-        self.node_addresses.contains(&address)
-    }
-}
-
 /// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
 ///
-/// If links, sets or virtual servers cannot be read, the observed values do not change: an error is never taken for an absent object.
-/// Tables that cannot be read affect their family only; a sysctl that cannot be read affects nothing else.
+/// Only IPVS is necessary: if virtual servers cannot be read, nothing is planned. What else cannot be read keeps its recorded values, and
+/// is read again after a delay ([`Readings`](super::state::Readings)).
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     let mut events = Vec::new();
-    let link = state.config().link();
-    let mut listed = Listed::default();
-    if let Some(link) = link {
-        listed.has_link = kernel.links.exists(&link)?;
-    }
-    for address in kernel.links.list(Selection::All)? {
-        let key = address.address.key;
-        if Some(address.link) == link {
-            if !is_link_local_v6(key.address()) {
-                listed.addresses.insert(key);
-            }
-        } else if !state.is_dummy_link(&address.link) {
-            let interface = InterfaceAddress::new(address.link.to_string(), key.address());
-            listed.interfaces.insert(interface);
-            listed.node_addresses.insert(key.address());
-        }
-    }
-    for header in kernel.sets.headers()? {
-        if let Some(key) = SetId::of_name(&header.set.name) {
-            let contents = kernel.sets.list_set(&header.set.name)?;
-            let entries: HashSet<Entry> = contents.entries.into_iter().collect();
-            if ownership::FRONTEND_SETS.contains(&key.1) {
-                let addresses = entries.iter().filter_map(|entry| match entry.element() {
-                    Element::IpPort { ip, .. } => Some(*ip),
-                    _ => None,
-                });
-                listed.frontend_addresses.extend(addresses);
-            }
-            listed.sets.insert(key, (contents.header.set, entries));
-        } else if let Some(key) = replacement::of_temporary(&header.set.name) {
-            listed.temporary_sets.insert(key);
-        } else if let Some(family) = drain::family_of_set(&header.set.name) {
-            let contents = kernel.sets.list_set(&header.set.name)?;
-            listed
-                .drain_sets
-                .push((family, contents.header.set, contents.entries));
-        }
+    state.readings.begin();
+    // Before the virtual servers: they decide about ownership.
+    events.extend(links::observe(state, kernel));
+    events.extend(sets::observe(state, kernel));
+    state.readings.end();
+    // What cannot be read on a node that another mode serves is not taken for removed.
+    if let Some(error) = state.readings.error.take().filter(|_| state.retired.is_some()) {
+        return Err(error);
     }
     let snapshot = kernel.ipvs.snapshot()?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {
@@ -121,6 +53,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         (entry.virtual_server.server.key, idle.collect())
     });
     state.drains.observe_all(with_weight_0);
+    let facts = Facts::of(state);
     let exclude_cidrs = &state.config().exclude_cidrs;
     let servers: Vec<(VirtualServerKey, ObservedServer)> = snapshot
         .virtual_servers
@@ -128,12 +61,21 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         .map(|entry| {
             let virtual_server = entry.virtual_server.server;
             let key = virtual_server.key;
+            // Without what decides about ownership, one that was not owned counted as foreign.
+            let was_undecided = key
+                .address()
+                .is_some_and(|address| state.readings.had_undecided_servers[Family::of(address).index()]);
             let known = state.servers.observed(&key).map(|known| known.is_owned);
+            let known = known.filter(|is_owned| *is_owned || !was_undecided);
             let summaries = entry.real_servers.iter();
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();
             let is_owned = known.unwrap_or_else(|| {
-                ownership::is_owned(&listed, exclude_cidrs, &key)
+                let is_decided = key
+                    .address()
+                    .is_some_and(|address| state.is_decided(Family::of(address)));
+                is_decided
+                    && ownership::is_owned(&facts, exclude_cidrs, &key)
                     && !state.is_of_another_program(&key, &virtual_server, &real_servers)
             });
             let observed = ObservedServer {
@@ -145,38 +87,18 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         })
         .collect();
     state.compare_flows_of_all(&servers);
-    let foreign = servers.iter().filter(|(_, server)| !server.is_owned);
+    let foreign = servers.iter().filter(|(key, server)| {
+        let is_decided = key
+            .address()
+            .is_none_or(|address| state.is_decided(Family::of(address)));
+        !server.is_owned && is_decided
+    });
     state.set_foreign(foreign.map(|(key, _)| *key).collect());
     state.servers.observe_all(servers);
-    state.drains.observe_sets(listed.drain_sets);
+    state.readings.had_undecided_servers = Family::ALL.map(|family| !state.is_decided(family));
     state.set_deadlines_dirty();
     state.timeouts.observed = Some(timeouts);
     state.timeouts.is_dirty = true;
-    if let Some(link) = link {
-        state.links.observe(link, listed.has_link.then_some(()));
-    }
-    state.links.set_all_dirty();
-    let addresses = listed.addresses.into_iter().map(|key| (key, ()));
-    state.addresses.observe_all(addresses);
-    state.interfaces = listed.interfaces;
-    let mut entries: BTreeMap<(Family, SetId), HashSet<Entry>> = BTreeMap::new();
-    let mut sets = Vec::new();
-    for (key, (set, of_set)) in listed.sets {
-        sets.push((key, set));
-        entries.insert(key, of_set);
-    }
-    state.sets.observe_all(sets);
-    let temporary_sets = listed.temporary_sets.into_iter();
-    state
-        .temporary_sets
-        .observe_all(temporary_sets.map(|key| (key, ())));
-    for family in Family::ALL {
-        for set in SetId::ALL {
-            let of_set = entries.remove(&(family, set)).unwrap_or_default();
-            let of_set = of_set.into_iter().map(|entry| (entry, ()));
-            state.entries[family.index()][set.index()].observe_all(of_set);
-        }
-    }
     if state.retired.is_some() {
         sources::observe_sources(state, kernel);
         state.retired_listed();
@@ -205,12 +127,78 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     events
 }
 
+/// What the observed sets and addresses show about ownership.
+struct Facts<'a> {
+    state: &'a State,
+    /// The addresses in entries of frontend sets.
+    frontend_addresses: HashSet<IpAddr>,
+    node_addresses: HashSet<IpAddr>,
+}
+
+impl<'a> Facts<'a> {
+    fn of(state: &'a State) -> Self {
+        let mut frontend_addresses = HashSet::new();
+        for family in Family::ALL
+            .into_iter()
+            .filter(|family| !has_ledger(state, *family))
+        {
+            for set in ownership::FRONTEND_SETS {
+                let entries = state.entries[family.index()][set.index()].iter_observed();
+                frontend_addresses.extend(entries.filter_map(|(entry, ())| match entry.element() {
+                    Element::IpPort { ip, .. } => Some(*ip),
+                    _ => None,
+                }));
+            }
+        }
+        let interfaces = state.interfaces.iter();
+        Self {
+            state,
+            frontend_addresses,
+            node_addresses: interfaces.map(|interface| interface.address).collect(),
+        }
+    }
+}
+
+fn has_ledger(state: &State, family: Family) -> bool {
+    state.entries[family.index()][SetId::Ledger.index()]
+        .iter_observed()
+        .len()
+        > 0
+}
+
+impl KernelFacts for Facts<'_> {
+    fn has_ledger(&self, family: Family) -> bool {
+        has_ledger(self.state, family)
+    }
+
+    fn has_entry(&self, family: Family, set: SetId, entry: &Entry) -> bool {
+        self.state.entries[family.index()][set.index()].is_observed(entry)
+    }
+
+    fn is_bound(&self, address: IpAddr) -> bool {
+        AddressKey::host(address).is_ok_and(|key| self.state.addresses.is_observed(&key))
+    }
+
+    fn is_frontend_address(&self, address: IpAddr) -> bool {
+        self.frontend_addresses.contains(&address)
+    }
+
+    fn is_node_address(&self, address: IpAddr) -> bool {
+        self.node_addresses.contains(&address)
+    }
+}
+
 /// Reads single objects again: virtual servers, tables, sysctls, timeouts, links, addresses, sets that exist, and set entries. Deadlines are
 /// not read: adding them again is idempotent. A virtual server that was not observed before is owned if the
 /// ledger names it.
+///
+/// Links, addresses, sets and entries that cannot be read keep their recorded values; the whole kernel is read again after a delay.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
     let mut servers: BTreeSet<VirtualServerKey> = BTreeSet::new();
     let mut addresses: Vec<AddressKey> = Vec::new();
+    let mut links: Vec<LinkName> = Vec::new();
+    let mut has_interfaces = false;
+    let mut set_keys: Vec<(Family, SetId)> = Vec::new();
     let mut entries: BTreeMap<(Family, SetId), Vec<Entry>> = BTreeMap::new();
     let mut families: BTreeSet<Family> = BTreeSet::new();
     for key in keys {
@@ -222,42 +210,30 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
                 state.sysctls.observe(name.clone(), value.map(Into::into));
             }
             Key::Timeouts => state.timeouts.observed = Some(kernel.ipvs.timeouts()?),
-            Key::Link(name) => {
-                let exists = kernel.links.exists(name)?;
-                state.links.observe(*name, exists.then_some(()));
-            }
+            Key::Link(name) => links.push(*name),
             Key::Address(key) => addresses.push(*key),
             Key::Entry(family, set, entry) => entries.entry((*family, *set)).or_default().push(entry.clone()),
-            Key::NodeAddresses => {
-                state.interfaces = read_interfaces(state, kernel)?;
-                sources::observe_sources(state, kernel);
-            }
+            Key::NodeAddresses => has_interfaces = true,
             // If the set does not exist, creating it again is idempotent. If it exists, its replacement may have been executed.
             Key::Set(family, set) if state.sets.is_observed(&(*family, *set)) => {
-                let header = match kernel.sets.header(&set.name(*family)) {
-                    Ok(header) => Some(header.set),
-                    Err(error) if error.is_not_found() => None,
-                    Err(error) => return Err(error.into()),
-                };
-                state.sets.observe((*family, *set), header);
+                set_keys.push((*family, *set))
             }
             // Adding deadlines and deleting stale flows again is idempotent.
             Key::Set(..) | Key::TemporarySet(..) | Key::DrainSet(_) | Key::Deadline(..) | Key::Flows(_) => {}
         }
     }
-    for ((family, set), entries) in entries {
-        observe_entries(state, kernel, family, set, entries)?;
+    let read = links::observe_keys(state, kernel, &links, addresses, has_interfaces);
+    fail(state, Part::Links, read.err());
+    if has_interfaces {
+        sources::observe_sources(state, kernel);
     }
-    if !addresses.is_empty() {
-        let mut bound: HashSet<AddressKey> = HashSet::new();
-        for address in kernel.links.list(Selection::All)? {
-            if Some(address.link) == state.config().link() {
-                bound.insert(address.address.key);
-            }
-        }
-        for key in addresses {
-            state.addresses.observe(key, bound.contains(&key).then_some(()));
-        }
+    for key in set_keys {
+        let read = sets::observe_header(state, kernel, key);
+        fail(state, Part::Sets, read.err());
+    }
+    for ((family, set), entries) in entries {
+        let read = sets::observe_entries(state, kernel, family, set, entries);
+        fail(state, Part::Sets, read.err());
     }
     for key in servers {
         let status = kernel.ipvs.find_virtual_server(&key)?;
@@ -288,7 +264,10 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         };
         state.forget_existing(&key);
         state.compare_flows(&key, observed.as_ref());
-        let is_foreign = observed.as_ref().is_some_and(|server| !server.is_owned);
+        let is_decided = key
+            .address()
+            .is_none_or(|address| state.is_decided(Family::of(address)));
+        let is_foreign = is_decided && observed.as_ref().is_some_and(|server| !server.is_owned);
         state.observe_foreign(key, is_foreign);
         state.servers.observe(key, observed);
     }
@@ -299,54 +278,13 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
     Ok(())
 }
 
-/// Reads the addresses of the interfaces of this node, without those of the dummy links.
-fn read_interfaces(state: &State, kernel: &mut Kernel) -> Result<BTreeSet<InterfaceAddress>, Error> {
-    let addresses = kernel.links.list(Selection::All)?.into_iter();
-    Ok(addresses
-        .filter(|address| !state.is_dummy_link(&address.link))
-        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
-        .collect())
-}
-
-/// Reads entries of a set again.
-fn observe_entries(
-    state: &mut State,
-    kernel: &mut Kernel,
-    family: Family,
-    set: SetId,
-    entries: Vec<Entry>,
-) -> Result<(), Error> {
-    let name = set.name(family);
-    let table = &mut state.entries[family.index()][set.index()];
-    let exists: Vec<bool> = if set.set_type() == SetType::HashIpPortNet {
-        // A test of an address would also find a network that contains it.
-        let listed = match kernel.sets.list_set(&name) {
-            Ok(contents) => contents.entries,
-            Err(error) if error.is_not_found() => Vec::new(),
-            Err(error) => return Err(error.into()),
-        };
-        let listed: HashSet<Entry> = listed.into_iter().collect();
-        entries.iter().map(|entry| listed.contains(entry)).collect()
-    } else {
-        let tests = kernel.sets.test_all(&name, &entries).into_iter();
-        let exists = tests.map(|test| match test {
-            Err(error) if error.is_not_found() => Ok(false),
-            test => test,
-        });
-        exists.collect::<Result<_, _>>()?
-    };
-    let mut present = Vec::new();
-    for (entry, exists) in entries.into_iter().zip(exists) {
-        if exists && set == SetId::Ledger {
-            present.push(entry.clone());
-        }
-        table.observe(entry, exists.then_some(()));
+/// Records that a part could not be read.
+pub(super) fn fail(state: &mut State, part: Part, error: Option<Error>) {
+    if let Some(error) = error {
+        let now = state.drains.now();
+        state.readings.fail(part, now);
+        state.readings.error.get_or_insert(error);
     }
-    // The addition whose outcome was unknown was executed.
-    for entry in present {
-        state.adopt(&entry);
-    }
-    Ok(())
 }
 
 /// Reads the facts of the host and the desired sysctls.
@@ -416,9 +354,4 @@ fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError
     }
     state.set_rules_dirty(family);
     events
-}
-
-/// Whether an address is IPv6 link-local. The kernel adds such an address to every link that is up.
-fn is_link_local_v6(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }

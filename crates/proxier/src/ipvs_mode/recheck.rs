@@ -1,8 +1,7 @@
 //! Reads single objects again that another program may have changed.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
-use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{Ownership, Ruleset, diff_operations};
 use kernlink_ipvs::Timeouts;
 use kernlink_services::Family;
@@ -10,10 +9,9 @@ use kernlink_services::Family;
 use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
-use super::observe::observe_keys;
+use super::observe::{fail, observe_keys, sets};
 use super::rules;
-use super::sets::SetId;
-use super::state::{ObservedRealServer, ObservedRules, ObservedServer, State};
+use super::state::{ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use crate::netfilter::{TABLES, read_tables};
 
 /// Reads objects again and makes those dirty that differ from what is recorded. Returns those.
@@ -27,8 +25,10 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
         match key {
             Key::Rules(family) | Key::Jump(family, _) => _ = families.insert(*family),
             Key::Set(family, set) => {
-                if recheck_set(state, kernel, *family, *set)? {
-                    changed.push(key.clone());
+                match sets::recheck(state, kernel, *family, *set) {
+                    Ok(is_changed) => changed.extend(is_changed.then(|| key.clone())),
+                    // The next listing reads it.
+                    Err(error) => fail(state, Part::Sets, Some(error)),
                 }
             }
             other => others.push(other.clone()),
@@ -105,29 +105,6 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
         Key::Deadline(server, address) => state.drains.deadline(server, *address).is_some(),
         Key::Rules(_) | Key::Jump(..) | Key::NodeAddresses | Key::Flows(_) => true,
     }
-}
-
-/// Reads a set again with its entries.
-fn recheck_set(state: &mut State, kernel: &mut Kernel, family: Family, set: SetId) -> Result<bool, Error> {
-    let (definition, entries): (_, HashSet<Entry>) = match kernel.sets.list_set(&set.name(family)) {
-        Ok(contents) => (Some(contents.header.set), contents.entries.into_iter().collect()),
-        Err(error) if error.is_not_found() => (None, HashSet::new()),
-        Err(error) => return Err(error.into()),
-    };
-    let key = (family, set);
-    let table = &mut state.entries[family.index()][set.index()];
-    let is_same = state.sets.observed(&key) == definition.as_ref()
-        && table.iter_observed().len() == entries.len()
-        && table.iter_observed().all(|(entry, ())| entries.contains(entry));
-    if !is_same {
-        table.observe_all(entries.into_iter().map(|entry| (entry, ())));
-        state.sets.observe(key, definition);
-        state.sets.set_dirty(key);
-        if set == SetId::Ledger {
-            state.check_ledger(family);
-        }
-    }
-    Ok(!is_same)
 }
 
 /// Reads the tables of a family again and compares the owned chains and jumps with those that were written.

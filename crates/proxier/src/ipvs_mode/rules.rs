@@ -138,6 +138,16 @@ pub(super) fn masquerade_hairpin(family: Family) -> Rule {
         .with_target(Target::Masquerade(Masquerade::default()))
 }
 
+/// The sets that rules look up even if they are empty, the one of the bound addresses last.
+pub(super) const ALWAYS_READ: [SetId; 6] = [
+    SetId::LoadBalancer,
+    SetId::ClusterIp,
+    SetId::ExternalIp,
+    SetId::ExternalIpLocal,
+    SetId::HealthCheckNodePort,
+    SetId::IpvsIps,
+];
+
 /// What the rules of a family depend on.
 pub(super) struct RuleInputs<'a> {
     pub(super) config: &'a Config,
@@ -146,6 +156,8 @@ pub(super) struct RuleInputs<'a> {
     pub(super) pod_cidr: Option<IpNet>,
     /// The sets with an entry, by [`SetId::index`].
     pub(super) filled: [bool; SetId::KUBE_PROXY.len()],
+    /// The sets that exist or can be created, by [`SetId::index`]. Rules that look up others would be refused, with all rules of the family.
+    pub(super) usable: [bool; SetId::KUBE_PROXY.len()],
     /// The frontends that processes of this node must not reach, sorted.
     pub(super) denied_to_node: Vec<FrontendKey>,
 }
@@ -216,7 +228,8 @@ impl RuleInputs<'_> {
             }
             (Table::Filter, FORWARD) => self.forward(),
             (Table::Filter, NODE_PORT) => {
-                vec![self.lookup_rule(SetId::HealthCheckNodePort, Lookup::Destination, Target::Accept)]
+                let rule = self.lookup_rule(SetId::HealthCheckNodePort, Lookup::Destination, Target::Accept);
+                self.if_usable(SetId::HealthCheckNodePort, rule).collect()
             }
             (Table::Filter, PROXY_FIREWALL) => self.set_rule(
                 SetId::LoadBalancerFirewall,
@@ -382,28 +395,24 @@ impl RuleInputs<'_> {
     /// Virtual IPs are local addresses. These rules reject connections to them that no virtual server serves; otherwise processes of the
     /// node that listen on all addresses would accept them.
     fn ipvs_filter(&self) -> Vec<Rule> {
-        let served = [
-            SetId::LoadBalancer,
-            SetId::ClusterIp,
-            SetId::ExternalIp,
-            SetId::ExternalIpLocal,
-            SetId::HealthCheckNodePort,
-        ];
-        let mut rules: Vec<Rule> = served
-            .into_iter()
-            .map(|set| {
-                Rule::new()
-                    .with(self.set_match(set, Lookup::Destination))
-                    .with_target(Target::Return)
-            })
-            .collect();
-        rules.push(
-            Rule::new()
-                .with(Match::conntrack_states([ConntrackState::New]))
-                .with(self.set_match(SetId::IpvsIps, Lookup::Destination))
-                .with_target(Target::Reject(None)),
-        );
-        rules
+        let [served @ .., bound] = ALWAYS_READ;
+        let served = served.into_iter().flat_map(|set| {
+            let rule = Rule::new()
+                .with(self.set_match(set, Lookup::Destination))
+                .with_target(Target::Return);
+            self.if_usable(set, rule)
+        });
+        let rejected = Rule::new()
+            .with(Match::conntrack_states([ConntrackState::New]))
+            .with(self.set_match(bound, Lookup::Destination))
+            .with_target(Target::Reject(None));
+        served.chain(self.if_usable(bound, rejected)).collect()
+    }
+
+    /// A rule that looks up a set, unless the set cannot be used. No address is bound then if it is that of the bound addresses.
+    fn if_usable(&self, set: SetId, rule: Rule) -> std::option::IntoIter<Rule> {
+        let is_usable = self.usable.get(set.index()).copied().unwrap_or_default();
+        is_usable.then_some(rule).into_iter()
     }
 
     /// A rule that matches the entries of a set, unless the set is empty.

@@ -354,6 +354,34 @@ fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
     ProtocolPort::new(protocol.into(), port)
 }
 
+/// Whether an observed set can be used as the desired one: it differs at most in its hash size and in the number of entries that it can
+/// have. A set that is larger than that of kube-proxy is used as it is.
+pub(super) fn is_usable(observed: &Set, desired: &Set) -> bool {
+    let (actual, required) = (&observed.options, &desired.options);
+    observed.set_type == desired.set_type
+        && observed.family == desired.family
+        && (actual.range, actual.netmask, actual.bitmask, actual.markmask)
+            == (
+                required.range,
+                required.netmask,
+                required.bitmask,
+                required.markmask,
+            )
+        && (
+            actual.timeout,
+            actual.counters,
+            actual.comment,
+            actual.skbinfo,
+            actual.forceadd,
+        ) == (
+            required.timeout,
+            required.counters,
+            required.comment,
+            required.skbinfo,
+            required.forceadd,
+        )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

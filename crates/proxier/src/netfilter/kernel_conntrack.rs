@@ -8,7 +8,7 @@ use kernlink_netlink::Namespace;
 /// The kernel's table of tracked flows in one network namespace.
 ///
 /// If the kernel lacks the module `nf_conntrack_netlink`, each use is refused
-/// ([`is_module_missing`](kernlink_conntrack::Error::is_module_missing)) until the module is there.
+/// ([`is_module_missing`](kernlink_conntrack::Error::is_module_missing)) until the module is loaded.
 #[derive(Debug)]
 pub struct KernelConntrack {
     namespace: Namespace,
@@ -16,20 +16,16 @@ pub struct KernelConntrack {
 }
 
 impl KernelConntrack {
-    /// The table of the calling thread's network namespace. It can be used from any thread.
+    /// The table of the calling thread's network namespace. It can be used from any thread. If it cannot be opened, each use tries again.
     ///
     /// # Errors
-    /// If the namespace or a netlink socket cannot be opened. A missing module is not an error here.
+    /// If the namespace cannot be opened.
     pub fn open() -> Result<Self, Error> {
         let namespace = Namespace::current().map_err(|source| Error::Request {
             attempt: "open the network namespace",
             source,
         })?;
-        let client = match Client::open() {
-            Ok(client) => Some(client),
-            Err(error) if error.is_module_missing() => None,
-            Err(error) => return Err(error),
-        };
+        let client = Client::open().ok();
         Ok(Self { namespace, client })
     }
 

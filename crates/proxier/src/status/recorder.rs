@@ -204,6 +204,9 @@ impl<M: DataPath> Recorder<M> {
         for key in proxier.waiting() {
             *status.waiting.entry(M::class(key)).or_default() += 1;
         }
+        for class in M::unread(proxier.state()) {
+            *status.waiting.entry(class).or_default() += 1;
+        }
         status.services = services.number_of_services();
         status.totals = M::totals(proxier.state());
         status.is_node_eligible = self

@@ -22,10 +22,22 @@ struct Active {
     commands: Vec<(String, Fault)>,
     /// How many of a hundred operations fail at random.
     percent: u64,
+    /// How many of a hundred readings fail at random.
+    reading_percent: u64,
     /// The state of the random numbers; never 0.
     seed: u64,
     /// The commands in the order of execution, also those that fail.
     executed: Vec<String>,
+}
+
+impl Active {
+    fn random(&mut self) -> u64 {
+        // xorshift64
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        self.seed
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +77,21 @@ impl Faults {
         (active.percent, active.seed) = (percent, seed);
     }
 
+    /// Lets so many of a hundred readings fail at random, in addition.
+    pub(crate) fn fail_readings_at_random(&self, percent: u64) {
+        self.0.lock().unwrap().reading_percent = percent;
+    }
+
+    /// Whether a reading fails: at random, or because [`refuse`](Self::refuse) was called with a text that begins with `read `.
+    fn fails_reading(&self, what: &str) -> bool {
+        let mut active = self.0.lock().unwrap();
+        let mut commands = active.commands.iter();
+        if commands.any(|(text, _)| text.starts_with("read ") && what.contains(text)) {
+            return true;
+        }
+        active.reading_percent > 0 && active.random() % 100 < active.reading_percent
+    }
+
     /// The first lines of the commands since the last call, in the order of execution, also of those that failed.
     pub(crate) fn take_executed(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap().executed)
@@ -91,11 +118,7 @@ impl Faults {
         if active.percent == 0 {
             return None;
         }
-        // xorshift64
-        active.seed ^= active.seed << 13;
-        active.seed ^= active.seed >> 7;
-        active.seed ^= active.seed << 17;
-        let random = active.seed % 300;
+        let random = active.random() % 300;
         let fault = match random / 100 {
             0 => Fault::Refused,
             1 => Fault::RequestLost,
@@ -198,6 +221,9 @@ impl ipvs::Ipvs for Faulty<Box<dyn ipvs::Ipvs>> {
     }
 
     fn list_virtual_servers(&mut self) -> Result<Vec<ipvs::VirtualServerStatus>, ipvs::Error> {
+        if self.faults.fails_reading("read virtual servers") {
+            return Err(ipvs::Error::custom("list virtual servers", REFUSED));
+        }
         self.inner.list_virtual_servers()
     }
 
@@ -224,10 +250,16 @@ impl set::IpSets for Faulty<Box<dyn set::IpSets>> {
     }
 
     fn list_set(&mut self, name: &set::SetName) -> Result<set::SetContents, set::Error> {
+        if self.faults.fails_reading(&format!("read set {name}")) {
+            return Err(set::Error::custom(format!("list {name}"), REFUSED));
+        }
         self.inner.list_set(name)
     }
 
     fn headers(&mut self) -> Result<Vec<set::SetHeader>, set::Error> {
+        if self.faults.fails_reading("read sets") {
+            return Err(set::Error::custom("list sets", REFUSED));
+        }
         self.inner.headers()
     }
 }
@@ -247,6 +279,9 @@ impl link::DummyLinks for Faulty<Box<dyn link::DummyLinks>> {
     }
 
     fn list(&mut self, selection: link::Selection) -> Result<Vec<link::HostAddress>, link::Error> {
+        if self.faults.fails_reading("read addresses") {
+            return Err(link::Error::custom("list addresses", REFUSED));
+        }
         self.inner.list(selection)
     }
 }
@@ -290,7 +325,7 @@ impl rules::Iptables for FaultyTables {
     }
 
     fn save(&mut self, request: &rules::Save) -> Result<rules::Ruleset, rules::Error> {
-        if self.is_readable {
+        if self.is_readable && !self.tables.faults.fails_reading("read tables") {
             self.tables.inner.save(request)
         } else {
             Err(rules::Error::custom("read the tables", REFUSED))

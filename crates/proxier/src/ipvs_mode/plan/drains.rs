@@ -8,11 +8,11 @@ use kernlink_ipset::{IfExists, Operation as SetOperation};
 use kernlink_ipvs::{Operation, RealServerKey, VirtualServerKey};
 use kernlink_services::Family;
 
-use super::entries::is_usable;
 use super::{EntryKey, Need, Planner, ServerDifference};
 use crate::ipvs_mode::drain::{self, Drain};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
+use crate::ipvs_mode::sets::is_usable;
 use crate::ipvs_mode::state::{DesiredServer, ObservedRealServer, ObservedServer};
 use crate::plan::{Needs, Subject};
 

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use kernlink_dummylink::AddressKey;
-use kernlink_ipset::{Element, Entry, IfExists, Operation, ProtocolPort, Set};
-use kernlink_ipvs::Protocol;
+use kernlink_ipset::{Element, Entry, IfExists, Operation, ProtocolPort};
+use kernlink_ipvs::{Protocol, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{EntryKey, Need, Planner};
@@ -13,14 +13,14 @@ use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::{Identified, identified};
 use crate::ipvs_mode::replacement::definition_for;
-use crate::ipvs_mode::sets::SetId;
+use crate::ipvs_mode::sets::{SetId, is_usable};
 use crate::plan::{Needs, Subject};
 
 impl Planner<'_, '_, '_> {
     pub(super) fn sets(&mut self) {
         for difference in self.state.sets.differences() {
             let (family, id) = *difference.key;
-            let Some(desired) = difference.desired else {
+            let Some(desired) = difference.desired.filter(|_| self.may_change_set(family, id)) else {
                 continue;
             };
             // A set with other parameters is created too: the report then contains the error of the kernel.
@@ -41,6 +41,10 @@ impl Planner<'_, '_, '_> {
 
     /// What an entry of a set needs; `None` if the set exists.
     pub(super) fn set_need(&self, family: Family, id: SetId) -> Option<Need> {
+        // When it becomes usable, the next plan adds its entries after the rules that look it up: a restricted frontend would be open before.
+        if !self.state.is_usable(family, id) {
+            return Some(Need::Waiting(Key::Set(family, id)));
+        }
         if let Some(need) = self.sets.get(&(family, id)) {
             return Some(need.clone());
         }
@@ -49,6 +53,11 @@ impl Planner<'_, '_, '_> {
             (Some(observed), Some(desired)) if is_usable(observed, desired) => None,
             _ => Some(Need::Waiting(Key::Set(family, id))),
         }
+    }
+
+    /// Whether a set and its entries may be changed.
+    pub(super) fn may_change_set(&self, family: Family, id: SetId) -> bool {
+        self.state.is_decided(family) && self.state.is_set_known(family, id)
     }
 
     /// Finds the local-policy entries of virtual servers whose real servers are removed. They are added after these steps.
@@ -76,7 +85,10 @@ impl Planner<'_, '_, '_> {
 
     pub(super) fn add_entries(&mut self) {
         for family in self.families() {
-            for id in ADDITION_ORDER {
+            for id in ADDITION_ORDER
+                .into_iter()
+                .filter(|id| self.state.is_set_known(family, *id))
+            {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_missing = difference.desired.is_some() && difference.observed.is_none();
@@ -129,6 +141,20 @@ impl Planner<'_, '_, '_> {
         self.entries.insert((family, id, entry.clone()), need);
     }
 
+    /// Whether the frontend of an entry of a local-policy set is desired with another policy, or its virtual server for a frontend of another
+    /// kind, such as a node port at an address that was an external IP. `whole` is the set of all policies.
+    pub(super) fn stays(&self, family: Family, whole: SetId, entry: &Entry) -> bool {
+        let is_server = || match entry.element() {
+            Element::IpPort { ip, port } => {
+                let protocol = Protocol::from_number(u16::from(port.protocol.0));
+                let key = VirtualServerKey::new(*ip, port.port, protocol);
+                self.state.servers.is_desired(&key)
+            }
+            _ => false,
+        };
+        self.state.entries[family.index()][whole.index()].is_desired(entry) || is_server()
+    }
+
     /// Removes entries of local-policy sets whose frontends are desired with another policy.
     pub(super) fn remove_local_entries(&mut self) {
         for family in self.families() {
@@ -138,7 +164,7 @@ impl Planner<'_, '_, '_> {
                 for difference in tables[id.index()].differences() {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
-                    if is_withdrawn && tables[whole.index()].is_desired(entry) {
+                    if is_withdrawn && self.stays(family, whole, entry) {
                         let needs = self.entries.get(&(family, whole, entry.clone())).cloned();
                         let need = self.builder.push(
                             Phase::RemoveLocalEntries,
@@ -179,7 +205,11 @@ impl Planner<'_, '_, '_> {
         // The steps that remove the restriction of a frontend.
         let mut unrestricted: HashMap<(IpAddr, ProtocolPort), Need> = HashMap::new();
         for family in self.families() {
-            for id in ADDITION_ORDER.into_iter().rev() {
+            for id in ADDITION_ORDER
+                .into_iter()
+                .rev()
+                .filter(|id| self.state.is_set_known(family, *id))
+            {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
@@ -259,34 +289,6 @@ pub(super) fn delete_entry(family: Family, id: SetId, entry: &Entry) -> Operatio
         entry: entry.clone(),
         if_exists: IfExists::Succeed,
     }
-}
-
-/// Whether an observed set can be used as the desired one: it differs at most in its hash size and in the number of entries that it can
-/// have. A set that is larger than that of kube-proxy is used as it is.
-pub(super) fn is_usable(observed: &Set, desired: &Set) -> bool {
-    let (actual, required) = (&observed.options, &desired.options);
-    observed.set_type == desired.set_type
-        && observed.family == desired.family
-        && (actual.range, actual.netmask, actual.bitmask, actual.markmask)
-            == (
-                required.range,
-                required.netmask,
-                required.bitmask,
-                required.markmask,
-            )
-        && (
-            actual.timeout,
-            actual.counters,
-            actual.comment,
-            actual.skbinfo,
-            actual.forceadd,
-        ) == (
-            required.timeout,
-            required.counters,
-            required.comment,
-            required.skbinfo,
-            required.forceadd,
-        )
 }
 
 /// The sets in the order in which entries are added to them: the ledger before everything that a virtual server needs; allowed sources before the entry that restricts a frontend to them, local

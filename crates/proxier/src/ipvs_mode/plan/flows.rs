@@ -22,6 +22,8 @@ struct Changed {
     destinations: BTreeSet<SocketAddr>,
     /// The steps on virtual servers and real servers, of which at least one must be done.
     needs: Vec<Need>,
+    /// Whether some of the destinations were made stale before this plan.
+    has_left_over: bool,
     subjects: BTreeSet<Subject>,
 }
 
@@ -47,7 +49,7 @@ impl Planner<'_, '_, '_> {
                     .map(|address| self.state.flow_destination(address))
                     .collect(),
             };
-            let needs = if pending.is_empty() {
+            let needs = if pending.is_empty() && !changed.has_left_over {
                 Needs::none().and_any(changed.needs)
             } else {
                 Needs::none()
@@ -85,6 +87,7 @@ impl Planner<'_, '_, '_> {
                     let addresses = self.left_over(family, set, entry);
                     if !addresses.is_empty() {
                         let changed = &mut changed[family.index()];
+                        changed.has_left_over = true;
                         changed.destinations.extend(addresses);
                         changed.subjects.insert(subject.clone());
                     }
@@ -100,11 +103,9 @@ impl Planner<'_, '_, '_> {
         let keys = match identified(set, entry) {
             Some(Identified::VirtualServer(key)) => vec![key],
             Some(Identified::NodePort(protocol, port)) => {
-                let interfaces = self.state.interfaces.iter().map(|interface| interface.address);
-                let of_family =
-                    interfaces.filter(|address| Family::of(*address) == family && !address.is_loopback());
-                of_family
-                    .map(|address| kernlink_ipvs::VirtualServerKey::new(address, port, protocol))
+                let addresses = self.state.node_port_addresses(family).iter();
+                addresses
+                    .map(|address| kernlink_ipvs::VirtualServerKey::new(*address, port, protocol))
                     .collect()
             }
             None => Vec::new(),

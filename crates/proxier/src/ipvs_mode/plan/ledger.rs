@@ -17,7 +17,11 @@ const ID: SetId = SetId::Ledger;
 impl Planner<'_, '_, '_> {
     /// Writes all owned virtual servers into each ledger that is empty although there are some.
     pub(super) fn write_ledgers(&mut self) {
-        for family in self.state.without_ledger.iter().copied() {
+        let families = self.state.without_ledger.iter().copied();
+        let families: Vec<Family> = families
+            .filter(|family| self.may_change_set(*family, ID))
+            .collect();
+        for family in families {
             let servers = self.state.servers.iter_observed();
             let owned = servers
                 .filter(|(key, server)| server.is_owned && key.address().map(Family::of) == Some(family));

@@ -22,6 +22,11 @@ impl Planner<'_, '_, '_> {
         if self.state.links.is_observed(&link) {
             return;
         }
+        // It may exist, and be of another kind.
+        if !self.state.readings.has_links {
+            self.link = Some(Need::Waiting(Key::Link(link)));
+            return;
+        }
         self.link = Some(if self.state.links.is_dirty(&link) {
             let operation = Operation::EnsureLink(DummyLink::new(link));
             self.builder.push(
@@ -42,7 +47,8 @@ impl Planner<'_, '_, '_> {
         };
         for difference in self.state.addresses.differences() {
             let key = *difference.key;
-            let is_managed = self.state.managed.contains(&Family::of(key.address()));
+            let family = Family::of(key.address());
+            let is_managed = self.state.managed.contains(&family) && self.state.is_decided(family);
             if difference.observed.is_some() && difference.desired.is_none() && is_managed {
                 let operation = Operation::DeleteAddress(link, key);
                 let need = self.builder.push(
@@ -109,6 +115,7 @@ impl Planner<'_, '_, '_> {
                 continue;
             };
             let mut needs: Vec<Need> = self.link.iter().cloned().collect();
+            needs.extend(self.sysctl_needs(family));
             // Without KUBE-IPVS-FILTER clients reach processes of the node that listen on all addresses.
             needs.extend(self.rules_needs(family));
             let entry = Entry::ip(address);

@@ -35,7 +35,16 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         return retired::plan(state, builder);
     }
     state.find_stale_flows();
+    state.find_usable_sets();
     let rules = plan_rules(state);
+    // The rules of a family that is not planned are not in place.
+    for chains in state
+        .chains
+        .iter_mut()
+        .filter(|chains| chains.is_dirty && !chains.is_unread)
+    {
+        chains.pending = None;
+    }
     for (family, operations, interim) in &rules {
         let chains = &mut state.chains[family.index()];
         chains.pending = operations.as_ref().map(Vec::len);
@@ -44,7 +53,9 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     let mut planner = Planner {
         state,
         builder,
-        servers: state.servers.differences(),
+        servers: decided_servers(state),
+        sysctls: HashMap::new(),
+        necessary: [Vec::new(), Vec::new()],
         sets: HashMap::new(),
         ledgers: BTreeMap::new(),
         entries: HashMap::new(),
@@ -88,6 +99,16 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.remove_links();
 }
 
+/// The dirty virtual servers of the families whose objects may be changed.
+fn decided_servers(state: &State) -> Vec<ServerDifference<'_>> {
+    let mut servers = state.servers.differences();
+    servers.retain(|difference| {
+        let address = difference.key.address();
+        address.is_none_or(|address| state.is_decided(Family::of(address)))
+    });
+    servers
+}
+
 type ServerDifference<'a> = Difference<'a, VirtualServerKey, DesiredServer, ObservedServer>;
 
 struct Planner<'a, 'b, 'c> {
@@ -95,6 +116,9 @@ struct Planner<'a, 'b, 'c> {
     builder: &'b mut PlanBuilder<'c, IpvsMode>,
     servers: Vec<ServerDifference<'a>>,
     // The added steps that later ones may need.
+    sysctls: HashMap<&'a str, Need>,
+    /// By family: the sysctls without which new frontends would not work, and that do not have their values.
+    necessary: [Vec<Need>; 2],
     sets: HashMap<(Family, SetId), Need>,
     /// The ledgers that are written in one step, each with its entries.
     ledgers: BTreeMap<Family, (Need, Vec<Entry>)>,
@@ -124,7 +148,9 @@ struct Planner<'a, 'b, 'c> {
 }
 
 impl Planner<'_, '_, '_> {
+    /// The families whose objects may be changed.
     fn families(&self) -> Vec<Family> {
-        self.state.managed.iter().copied().collect()
+        let managed = self.state.managed.iter().copied();
+        managed.filter(|family| self.state.is_decided(*family)).collect()
     }
 }

@@ -4,11 +4,10 @@ use kernlink_ipset::{Entry, IfExists, Operation};
 use kernlink_services::Family;
 
 use super::Planner;
-use super::entries::is_usable;
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::replacement::{Replacement, definition_for, temporary_of};
-use crate::ipvs_mode::sets::SetId;
+use crate::ipvs_mode::sets::{SetId, is_usable};
 use crate::plan::{Needs, Subject};
 
 impl Planner<'_, '_, '_> {
@@ -16,7 +15,10 @@ impl Planner<'_, '_, '_> {
     /// not need the replacement; those that fit are made if it fails.
     pub(super) fn replace_small_sets(&mut self) {
         for family in self.families() {
-            for id in SetId::ALL {
+            for id in SetId::ALL
+                .into_iter()
+                .filter(|id| self.state.is_set_known(family, *id))
+            {
                 let sets = &self.state.sets;
                 let key = (family, id);
                 let (Some(observed), Some(desired)) = (sets.observed(&key), sets.desired(&key)) else {

@@ -16,7 +16,7 @@ use crate::plan::{Needs, Subject};
 impl Planner<'_, '_, '_> {
     pub(super) fn rules(&mut self, rules: Vec<RulesPlan>) {
         for (family, operations, _) in rules {
-            let is_read = |id: &SetId| SetId::KUBE_PROXY.contains(id);
+            let is_read = |id: &SetId| self.state.is_read_by_rules(family, *id);
             let sets = self.sets.iter();
             let mut sets: Vec<_> = sets
                 .filter(|((of, id), _)| *of == family && is_read(id))
@@ -108,7 +108,7 @@ pub(super) fn plan_rules(state: &State) -> Vec<RulesPlan> {
     let dirty = state.managed.iter().copied();
     let dirty = dirty.filter(|family| {
         let chains = &state.chains[family.index()];
-        chains.is_dirty && !chains.is_unread
+        chains.is_dirty && !chains.is_unread && state.are_rule_sets_known(*family)
     });
     dirty
         .map(|family| {

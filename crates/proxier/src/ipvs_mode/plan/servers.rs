@@ -28,7 +28,8 @@ impl Planner<'_, '_, '_> {
                 }
                 Some(_) => continue,
             };
-            let needs = Needs::all(self.needs_of_server(difference.key, desired));
+            let is_new = difference.observed.is_none();
+            let needs = Needs::all(self.needs_of_server(difference.key, desired, is_new));
             let key = Key::VirtualServer(*difference.key);
             let subject = difference.subject.clone();
             let need = self
@@ -41,12 +42,16 @@ impl Planner<'_, '_, '_> {
         self.new_servers = new;
     }
 
-    /// A virtual server needs its entries, which identify it as owned. One with restricted sources needs the rules too.
-    fn needs_of_server(&self, key: &VirtualServerKey, desired: &DesiredServer) -> Vec<Need> {
+    /// A virtual server needs its entries, which identify it as owned. One with restricted sources needs the rules too. A new one needs the
+    /// sysctls without which it would not work.
+    fn needs_of_server(&self, key: &VirtualServerKey, desired: &DesiredServer, is_new: bool) -> Vec<Need> {
         let Some(family) = key.address().map(Family::of) else {
             return Vec::new();
         };
         let mut needs = Vec::new();
+        if is_new {
+            needs.extend(self.sysctl_needs(family));
+        }
         for (set, entry) in self.state.entries_of(desired) {
             let of_plan = (family, *set, entry.clone());
             if self.late.contains_key(&of_plan) {
@@ -135,9 +140,8 @@ impl Planner<'_, '_, '_> {
             .into_iter()
             .chain(by_port.map(|set| (family, set, Entry::port(port))));
         let is_left = |(family, set, entry): &EntryKey| {
-            let tables = &self.state.entries[family.index()];
-            let table = &tables[set.index()];
-            let stays = |whole: SetId| tables[whole.index()].is_desired(entry);
+            let table = &self.state.entries[family.index()][set.index()];
+            let stays = |whole: SetId| self.stays(*family, whole, entry);
             table.is_observed(entry) && !table.is_desired(entry) && set.whole().is_some_and(stays)
         };
         entries

@@ -1,11 +1,12 @@
 //! Steps of sysctls and IPVS timeouts.
 
 use kernlink_ipvs::{Operation, Timeouts};
+use kernlink_services::Family;
 
-use super::Planner;
+use super::{Need, Planner};
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
-use crate::ipvs_mode::sysctls::{CONNTRACK_BUCKETS, Sysctl};
+use crate::ipvs_mode::sysctls::{CONNTRACK_BUCKETS, Consequence, Sysctl, consequence};
 use crate::plan::{Needs, Subject};
 
 impl Planner<'_, '_, '_> {
@@ -29,10 +30,13 @@ impl Planner<'_, '_, '_> {
                     value: desired.clone(),
                 };
                 let key = Key::Sysctl(difference.key.clone());
-                self.builder
-                    .push(Phase::Sysctls, key, difference.subject, operation, Needs::none());
+                let need =
+                    self.builder
+                        .push(Phase::Sysctls, key, difference.subject, operation, Needs::none());
+                self.sysctls.insert(difference.key, need);
             }
         }
+        self.find_necessary_sysctls();
         let desired = self.state.config().ipvs_timeouts.whole_seconds();
         let agrees = self.state.timeouts.observed.is_some_and(|observed| {
             [
@@ -54,5 +58,26 @@ impl Planner<'_, '_, '_> {
                 Needs::none(),
             );
         }
+    }
+    /// Finds the sysctls without which new frontends would not work, and that do not have their values.
+    fn find_necessary_sysctls(&mut self) {
+        for (name, desired) in self.state.sysctls.iter_desired() {
+            let Consequence::Breaks(families, _) = consequence(name) else {
+                continue;
+            };
+            if self.state.sysctls.observed(name) == Some(desired) {
+                continue;
+            }
+            let need = self.sysctls.get(&**name).cloned();
+            let need = need.unwrap_or_else(|| Need::Waiting(Key::Sysctl(name.clone())));
+            for family in families {
+                self.necessary[family.index()].push(need.clone());
+            }
+        }
+    }
+
+    /// What a new virtual server or address of a family needs: the sysctls without which its traffic would not work.
+    pub(super) fn sysctl_needs(&self, family: Family) -> impl Iterator<Item = Need> {
+        self.necessary[family.index()].iter().cloned()
     }
 }

@@ -92,16 +92,28 @@ impl State {
             .filter(move |set| is_emptied(&tables[set.index()]))
     }
 
+    /// Whether the next rules of a family look up a set.
+    pub(in crate::ipvs_mode) fn is_read_by_rules(&self, family: Family, set: SetId) -> bool {
+        let table = || &self.entries[family.index()][set.index()];
+        SetId::KUBE_PROXY.contains(&set)
+            && self.is_usable(family, set)
+            && (rules::ALWAYS_READ.contains(&set) || !table().is_empty() || table().iter_observed().len() > 0)
+    }
+
     fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Table<Entry, ()>) -> bool) -> Ruleset {
         let mut filled = [false; SetId::KUBE_PROXY.len()];
+        let mut usable = [false; SetId::KUBE_PROXY.len()];
         for set in SetId::KUBE_PROXY {
-            filled[set.index()] = has_rules(set, &self.entries[family.index()][set.index()]);
+            usable[set.index()] = self.is_usable(family, set);
+            filled[set.index()] =
+                usable[set.index()] && has_rules(set, &self.entries[family.index()][set.index()]);
         }
         rules::rules(&RuleInputs {
             config: &self.config,
             family,
             pod_cidr: self.pod_cidrs[family.index()],
             filled,
+            usable,
             denied_to_node: self.denied_to_node(family).copied().collect(),
         })
     }

@@ -22,6 +22,8 @@ pub(in crate::ipvs_mode) struct Drains {
     deadlines: BTreeMap<VirtualServerKey, BTreeMap<IpAddr, Deadline>>,
     /// The virtual servers with draining real servers.
     draining: BTreeMap<VirtualServerKey, Draining>,
+    /// The virtual servers with real servers of weight 0 that were read for this sync.
+    read: BTreeSet<VirtualServerKey>,
     /// The real servers that had weight 0 and no connections when they were read for this sync.
     idle: BTreeSet<(VirtualServerKey, RealServerKey)>,
 }
@@ -103,11 +105,11 @@ impl Drains {
             }
         }
         if let Some(read_at) = self.now.map(|now| now + READ_INTERVAL).filter(|_| has_any) {
-            let draining = self
-                .draining
+            self.read.insert(server);
+            // Only a sync that compares it postpones the next reading.
+            self.draining
                 .entry(server)
                 .or_insert(Draining { count: 0, read_at });
-            draining.read_at = read_at;
         }
     }
 
@@ -232,7 +234,7 @@ impl Drains {
         let latest = now + READ_INTERVAL;
         let known = self.draining.get(&server).map(|draining| draining.read_at);
         let planned = known
-            .filter(|read_at| *read_at > now)
+            .filter(|read_at| *read_at > now && !self.read.contains(&server))
             .map_or(latest, |read_at| read_at.min(latest));
         let draining = Draining {
             count: addresses.len(),
@@ -272,6 +274,7 @@ impl State {
             self.drains.finish(server, &addresses);
         }
         self.drains.idle.clear();
+        self.drains.read.clear();
     }
 
     /// Makes the virtual servers dirty whose deadlines are stored, also those that are neither desired nor observed.

@@ -51,6 +51,15 @@ impl Flows {
         self.pending[family.index()].insert(address);
     }
 
+    /// Records that a pass failed: its destinations are those of the next one too.
+    pub(in crate::ipvs_mode) fn keep_pending(&mut self, operation: &DeleteFlows) {
+        let destinations = operation
+            .destinations
+            .iter()
+            .map(|destination| destination.address);
+        self.pending[operation.family.index()].extend(destinations);
+    }
+
     pub(super) fn remove_pending(&mut self, operation: &DeleteFlows) {
         let pending = &mut self.pending[operation.family.index()];
         for destination in &operation.destinations {

@@ -137,7 +137,8 @@ impl State {
         } = compiled;
         frontends.retain(|frontend| {
             let key = frontend.virtual_server.key;
-            let foreign = self.servers.observed(&key).filter(|known| !known.is_owned);
+            let foreign = self.servers.observed(&key);
+            let foreign = foreign.filter(|known| !known.is_owned && self.foreign.keys.contains(&key));
             let differs = foreign
                 .is_some_and(|known| !known.agrees_with(&frontend.virtual_server, &frontend.real_servers));
             if differs {

@@ -6,6 +6,7 @@ mod drains;
 mod events;
 mod flows;
 mod foreign;
+mod readings;
 mod record;
 mod retired;
 mod servers;
@@ -13,6 +14,7 @@ mod service_ports;
 mod undone;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -28,6 +30,7 @@ pub(super) use self::drains::Drains;
 use self::flows::Flows;
 pub(super) use self::flows::udp_address;
 use self::foreign::Foreign;
+pub(super) use self::readings::{Part, Readings};
 use self::retired::Retired;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
@@ -48,6 +51,8 @@ pub struct State {
     /// The families that are served, and those that were served before the configuration changed.
     pub(super) managed: BTreeSet<Family>,
     pod_cidrs: [Option<IpNet>; 2],
+    /// By family: the addresses of this node that accept node ports.
+    node_port_addresses: [Vec<IpAddr>; 2],
     pub(super) host: HostFacts,
     pub(super) interfaces: BTreeSet<InterfaceAddress>,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
@@ -63,6 +68,7 @@ pub struct State {
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     pub(super) flows: Flows,
     pub(super) drains: Drains,
+    pub(super) readings: Readings,
     /// The objects of each service port, by its id.
     ports: Vec<PortObjects>,
     /// The totals of the service ports, by family.
@@ -107,6 +113,7 @@ impl State {
             defaults: Arc::default(),
             managed: BTreeSet::new(),
             pod_cidrs: [None; 2],
+            node_port_addresses: [Vec::new(), Vec::new()],
             host: HostFacts::default(),
             interfaces: BTreeSet::new(),
             sysctls: Table::default(),
@@ -120,6 +127,7 @@ impl State {
             servers: Table::default(),
             flows: Flows::default(),
             drains: Drains::default(),
+            readings: Readings::default(),
             ports: Vec::new(),
             sums: std::array::from_fn(|_| Sums::default()),
             denied_to_node: std::array::from_fn(|_| BTreeMap::new()),
@@ -211,12 +219,18 @@ impl State {
         self.config.services.families.iter().copied()
     }
 
+    /// The addresses of this node that accept node ports.
+    pub(super) fn node_port_addresses(&self, family: Family) -> &[IpAddr] {
+        &self.node_port_addresses[family.index()]
+    }
+
     /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
     /// as after a boot.
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
-        self.addresses.iter_observed().len() == 0
+        self.families().all(|family| self.is_decided(family))
+            && self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)
             && self.chains.iter().all(|chains| chains.former.is_none())

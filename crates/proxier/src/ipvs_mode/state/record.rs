@@ -24,6 +24,7 @@ impl State {
             Operation::ReplaceSet(replacement) => {
                 if let Some(key) = SetId::of_name(&replacement.set.name) {
                     self.sets.observe(key, Some(replacement.set.clone()));
+                    self.accept_set(key);
                     self.temporary_sets.observe(key, None);
                     if let (family, SetId::Ledger) = key {
                         self.record_ledger(family, &replacement.entries);
@@ -92,9 +93,13 @@ impl State {
             }
             return;
         };
+        if let Operation::Create { set, .. } = operation {
+            self.sets.observe((family, id), Some((**set).clone()));
+            self.accept_set((family, id));
+            return;
+        }
         let entries = &mut self.entries[family.index()][id.index()];
         match operation {
-            Operation::Create { set, .. } => self.sets.observe((family, id), Some((**set).clone())),
             Operation::Add { entry, .. } => {
                 entries.observe(entry.clone(), Some(()));
                 if id == SetId::Ledger {

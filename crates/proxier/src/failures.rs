@@ -1,0 +1,176 @@
+//! Failed operations as events: each cause once when it appears, and once when no operation fails for it any more.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::hash::Hash;
+
+use foldhash::quality::RandomState;
+use kernlink_base::ErrorChain;
+use kernlink_services::{Event, Reason};
+
+use crate::data_path::{Class, DataPath};
+use crate::plan::{Plan, Step, Subject};
+use crate::report::{Outcome, Report};
+
+/// The objects whose operations fail, by cause. Each attempt that fails for the same cause is not reported again.
+#[derive(Clone, Debug)]
+pub(crate) struct FailureEvents<K> {
+    causes: HashMap<K, Cause, RandomState>,
+    reported: BTreeMap<Cause, Reported>,
+}
+
+/// What the object is, and the innermost error: many objects may fail because one module is missing.
+type Cause = (Class, String);
+
+#[derive(Clone, Debug)]
+struct Reported {
+    event: Event,
+    /// The number of objects.
+    count: usize,
+}
+
+/// New failures for one cause.
+struct New<'a> {
+    subject: &'a Subject,
+    has_one_subject: bool,
+    text: String,
+    consequence: Option<&'static str>,
+    count: usize,
+}
+
+impl<K: Clone + Eq + Hash> FailureEvents<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            causes: HashMap::default(),
+            reported: BTreeMap::new(),
+        }
+    }
+
+    /// Records the outcomes of a plan. `has_failed` returns whether an operation on a key still fails. Returns the events.
+    pub(crate) fn update<M: DataPath<Key = K>>(
+        &mut self,
+        plan: &Plan<M>,
+        report: &Report<M>,
+        has_failed: impl Fn(&K) -> bool,
+    ) -> Vec<Event> {
+        if self.causes.is_empty() && report.is_success() {
+            return Vec::new();
+        }
+        let mut new: BTreeMap<Cause, New<'_>> = BTreeMap::new();
+        for ((_, step), outcome) in plan.steps().zip(report.outcomes()) {
+            if let Outcome::Failed(error) = outcome {
+                self.add::<M>(step, error, &mut new);
+            }
+        }
+        let mut solved = Vec::new();
+        let reported = &mut self.reported;
+        self.causes.retain(|key, cause| {
+            let still_fails = has_failed(key);
+            if !still_fails {
+                solved.extend(remove(reported, cause));
+            }
+            still_fails
+        });
+        let mut events: Vec<Event> = solved.into_iter().map(solved_event).collect();
+        for (cause, new) in new {
+            let event = new.event();
+            if let Some(reported) = self.reported.get_mut(&cause) {
+                reported.event = event.clone();
+            }
+            events.push(event);
+        }
+        events
+    }
+
+    fn add<'a, M: DataPath<Key = K>>(
+        &mut self,
+        step: &'a Step<M>,
+        error: &M::Error,
+        new: &mut BTreeMap<Cause, New<'a>>,
+    ) {
+        let cause = (M::class(&step.key), root(error).to_string());
+        let before = self.causes.get(&step.key);
+        if before == Some(&cause) {
+            return;
+        }
+        // It fails for another cause now; the former one is not solved.
+        if let Some(before) = self.causes.insert(step.key.clone(), cause.clone()) {
+            remove(&mut self.reported, &before);
+        }
+        if let Some(reported) = self.reported.get_mut(&cause) {
+            reported.count += 1;
+        }
+        if let Some(new) = new.get_mut(&cause) {
+            new.count += 1;
+            new.has_one_subject &= *new.subject == step.subject;
+        } else if !self.reported.contains_key(&cause) {
+            let operation = step.operation.to_string();
+            let operation = operation.lines().next().unwrap_or_default();
+            let reported = Reported {
+                // Replaced when all of them were counted.
+                event: Event::host(FAILED, String::new()),
+                count: 1,
+            };
+            self.reported.insert(cause.clone(), reported);
+            let first = New {
+                subject: &step.subject,
+                has_one_subject: true,
+                text: format!("{operation} failed: {}", ErrorChain(error)),
+                consequence: M::consequence(&step.key),
+                count: 1,
+            };
+            new.insert(cause, first);
+        }
+    }
+}
+
+/// The code of the event about a failure.
+const FAILED: &str = "OperationFailed";
+
+impl New<'_> {
+    fn event(self) -> Event {
+        let mut text = self.text;
+        if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
+            text.push_str(&format!("; {more} more operations failed for the same reason"));
+        }
+        if let Some(consequence) = self.consequence {
+            text.push_str("; ");
+            text.push_str(consequence);
+        }
+        text.push_str("; it is tried again");
+        match self.subject {
+            Subject::Service(name) if self.has_one_subject => {
+                Event::service(name.clone(), Reason::DataPath { code: FAILED, text })
+            }
+            _ => Event::host(FAILED, text),
+        }
+    }
+}
+
+/// Removes an object from a cause. Returns the event of the cause if it was the last one.
+fn remove(reported: &mut BTreeMap<Cause, Reported>, cause: &Cause) -> Option<Event> {
+    let of_cause = reported.get_mut(cause)?;
+    of_cause.count -= 1;
+    if of_cause.count > 0 {
+        return None;
+    }
+    reported.remove(cause).map(|reported| reported.event)
+}
+
+/// The event that what another one reported is not true any more.
+pub(crate) fn solved_event(event: Event) -> Event {
+    let text = format!("solved, or no longer needed: {}", event.reason);
+    Event {
+        reason: Reason::DataPath { code: "Solved", text },
+        ..event
+    }
+}
+
+/// The innermost error.
+fn root<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut error = error;
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error
+}
