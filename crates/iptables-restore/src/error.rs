@@ -322,6 +322,22 @@ impl Error {
         }
     }
 
+    /// The matches and targets that the kernel or the tool lacks, as the message of a refusal names them: `physdev`, `REJECT`. A name after
+    /// `-j` that is neither a chain nor a target is among them too. Empty for other errors.
+    pub fn missing_extensions(&self) -> impl Iterator<Item = &str> {
+        let text = match self {
+            Error::Refused { text, .. } => text.as_str(),
+            _ => "",
+        };
+        let names = |before: &'static str, after: &'static str| {
+            let parts = text.split(before).skip(1);
+            parts.filter_map(move |rest| rest.split_once(after).map(|(name, _)| name))
+        };
+        names("Extension ", " revision ")
+            .chain(names("Couldn't load match `", "'"))
+            .chain(names("Couldn't load target `", "'"))
+    }
+
     /// Tables that were changed before the input was refused; empty for other errors, and if the tool named no line.
     #[must_use]
     pub fn applied(&self) -> &[Table] {

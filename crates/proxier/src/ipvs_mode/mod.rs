@@ -7,6 +7,7 @@ pub mod config;
 pub mod counters;
 mod drain;
 pub mod error;
+mod extensions;
 mod former;
 pub mod forwarding;
 pub mod kernel;
@@ -166,7 +167,7 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let now = state.drains.now().filter(|_| state.readings.has_changed_sets);
+        let now = state.drains.now().filter(|_| state.readings.has_changed_support);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, state.readings.retry_at()];
         let readings = readings.into_iter().filter(|_| state.retired.is_none());
@@ -179,7 +180,7 @@ impl DataPath for IpvsMode {
 
     fn needs_listing(state: &State, now: Instant) -> bool {
         let is_due = || state.readings.retry_at().is_some_and(|at| at <= now);
-        state.retired.is_none() && (state.readings.has_changed_sets || is_due())
+        state.retired.is_none() && (state.readings.has_changed_support || is_due())
     }
 
     fn unread(state: &State) -> Vec<Class> {
@@ -248,6 +249,9 @@ impl DataPath for IpvsMode {
                 if let Some(key) = SetId::of_name(&set.name) {
                     state.refuse_set(key);
                 }
+            }
+            (Operation::Rules(operation), Error::Rules(error)) => {
+                state.find_missing_extensions(operation.family(), error);
             }
             // What was left over is not found again: its entries are removed.
             (Operation::Flows(operation), _) => state.flows.keep_pending(operation),

@@ -109,6 +109,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in Family::ALL {
         state.check_ledger(family);
     }
+    events.extend(state.extension_events());
     for family in Family::ALL {
         state.chains[family.index()].is_unread = true;
     }

@@ -4,9 +4,11 @@
 //! kube-proxy has it before the two rules that accept traffic to virtual IPs. There, whether such traffic is masqueraded can depend on a
 //! node port with the same number.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use kernlink_iptables_restore::matches::{
-    AddressType, AddressTypes, Addrtype, ConntrackState, IpvsMatch, Physdev, SetDirection,
+    AddressType, AddressTypes, Addrtype, ConntrackMatch, ConntrackState, IpvsMatch, Physdev, SetDirection,
 };
 use kernlink_iptables_restore::targets::{MarkTarget, Masquerade};
 use kernlink_iptables_restore::{
@@ -16,6 +18,7 @@ use kernlink_iptables_restore::{
 use kernlink_services::{Family, FrontendKey, Protocol};
 
 use super::config::Config;
+use super::extensions::Extension;
 use super::sets::SetId;
 pub use crate::netfilter::Jump;
 use crate::netfilter::{
@@ -158,6 +161,8 @@ pub(super) struct RuleInputs<'a> {
     pub(super) filled: [bool; SetId::KUBE_PROXY.len()],
     /// The sets that exist or can be created, by [`SetId::index`]. Rules that look up others would be refused, with all rules of the family.
     pub(super) usable: [bool; SetId::KUBE_PROXY.len()],
+    /// The extensions that rules do without.
+    pub(super) missing: &'a BTreeSet<Extension>,
     /// The frontends that processes of this node must not reach, sorted.
     pub(super) denied_to_node: Vec<FrontendKey>,
 }
@@ -242,7 +247,10 @@ impl RuleInputs<'_> {
                 rules
             }
             (Table::Filter, IPVS_FILTER) => self.ipvs_filter(),
-            (Table::Filter, IPVS_OUT_FILTER) => self.denied_to_node.iter().map(deny_node).collect(),
+            (Table::Filter, IPVS_OUT_FILTER) => {
+                let denied = self.denied_to_node.iter();
+                denied.map(|frontend| self.deny_node(frontend)).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -324,11 +332,12 @@ impl RuleInputs<'_> {
             source: Some(Condition::Not(AddressTypes::new([AddressType::Local]))),
             ..Addrtype::default()
         });
+        let mut routed = rule();
+        if !self.missing.contains(&Extension::Physdev) {
+            routed = routed.with(not_bridged);
+        }
         [
-            rule()
-                .with(not_bridged)
-                .with(from_elsewhere)
-                .with_target(Target::Accept),
+            routed.with(from_elsewhere).with_target(Target::Accept),
             rule()
                 .with(Match::destination_type(AddressType::Local))
                 .with_target(Target::Accept),
@@ -402,10 +411,15 @@ impl RuleInputs<'_> {
                 .with_target(Target::Return);
             self.if_usable(set, rule)
         });
+        let reject = if self.missing.contains(&Extension::Reject) {
+            Target::Drop
+        } else {
+            Target::Reject(None)
+        };
         let rejected = Rule::new()
             .with(Match::conntrack_states([ConntrackState::New]))
             .with(self.set_match(bound, Lookup::Destination))
-            .with_target(Target::Reject(None));
+            .with_target(reject);
         served.chain(self.if_usable(bound, rejected)).collect()
     }
 
@@ -447,6 +461,36 @@ impl RuleInputs<'_> {
         Match::set(set_name(set, self.family), directions)
     }
 
+    /// The rule that drops packets from this node to a frontend. The kernel selects the virtual IP itself as their source address, which
+    /// distinguishes them from the packets of other hosts. IPVS has changed their destination before they reach the rule.
+    fn deny_node(&self, frontend: &FrontendKey) -> Rule {
+        let protocol = Some(Condition::Is(match frontend.protocol {
+            Protocol::Tcp => IpProtocol::Tcp,
+            Protocol::Udp => IpProtocol::Udp,
+            Protocol::Sctp => IpProtocol::Sctp,
+        }));
+        let address = Some(Condition::Is(Network::host(frontend.address)));
+        let destination = if self.missing.contains(&Extension::Ipvs) {
+            Match::Conntrack(Box::new(ConntrackMatch {
+                protocol,
+                original_destination: address,
+                original_destination_ports: Some(Condition::Is(frontend.port.into())),
+                ..ConntrackMatch::default()
+            }))
+        } else {
+            Match::Ipvs(Box::new(IpvsMatch {
+                protocol,
+                address,
+                port: Some(Condition::Is(frontend.port)),
+                ..IpvsMatch::default()
+            }))
+        };
+        Rule::new()
+            .with(Match::source(Network::host(frontend.address)))
+            .with(destination)
+            .with_target(Target::Drop)
+    }
+
     fn has(&self, set: SetId) -> bool {
         self.filled.get(set.index()).copied().unwrap_or_default()
     }
@@ -460,24 +504,4 @@ fn set_name(set: SetId, family: Family) -> SetName {
     // Set names have the same limit in both crates.
     #[expect(clippy::expect_used, reason = "constants that a test checks")]
     SetName::new(set.text(family)).expect("a set name of at most 31 characters")
-}
-
-/// The rule that drops packets from this node to a frontend. The kernel selects the virtual IP itself as their source address, which
-/// distinguishes them from the packets of other hosts.
-fn deny_node(frontend: &FrontendKey) -> Rule {
-    let protocol = match frontend.protocol {
-        Protocol::Tcp => IpProtocol::Tcp,
-        Protocol::Udp => IpProtocol::Udp,
-        Protocol::Sctp => IpProtocol::Sctp,
-    };
-    let virtual_server = IpvsMatch {
-        protocol: Some(Condition::Is(protocol)),
-        address: Some(Condition::Is(Network::host(frontend.address))),
-        port: Some(Condition::Is(frontend.port)),
-        ..IpvsMatch::default()
-    };
-    Rule::new()
-        .with(Match::source(Network::host(frontend.address)))
-        .with(Match::Ipvs(Box::new(virtual_server)))
-        .with_target(Target::Drop)
 }

@@ -1,11 +1,14 @@
 //! The value of the chains of a family, and the rules in them.
 
+use std::collections::BTreeSet;
+
 use kernlink_ipset::Entry;
-use kernlink_iptables_restore::{Operation, Ruleset};
-use kernlink_services::Family;
+use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
+use kernlink_services::{Event, Family};
 
 use super::State;
 use crate::ipvs_mode::error::Error;
+use crate::ipvs_mode::extensions::Extension;
 use crate::ipvs_mode::former::Former;
 use crate::ipvs_mode::rules::{self, RuleInputs};
 use crate::ipvs_mode::sets::SetId;
@@ -26,6 +29,8 @@ pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) interim: Option<Interim>,
     /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
     pub(in crate::ipvs_mode) before: Option<Box<Ruleset>>,
+    /// The extensions that the host lacks, as refused restores of this process showed: rules do without them.
+    pub(in crate::ipvs_mode) missing: BTreeSet<Extension>,
     /// What iptables mode left in the tables, until it is removed.
     pub(in crate::ipvs_mode) former: Option<Box<Former>>,
 }
@@ -74,6 +79,27 @@ impl State {
         Some(rules)
     }
 
+    /// Finds the extensions without which the rules of a family can be written, after a restore was refused. They are written again at once.
+    pub(in crate::ipvs_mode) fn find_missing_extensions(
+        &mut self,
+        family: Family,
+        error: &iptables_restore::Error,
+    ) {
+        let missing = &mut self.chains[family.index()].missing;
+        let before = missing.len();
+        missing.extend(Extension::missing(error));
+        self.readings.has_changed_support |= missing.len() > before;
+    }
+
+    /// The events about missing extensions.
+    pub(in crate::ipvs_mode) fn extension_events(&self) -> Vec<Event> {
+        let of_family = |family: Family| {
+            let missing = self.chains[family.index()].missing.iter();
+            missing.map(move |extension| extension.event(family))
+        };
+        self.families().flat_map(of_family).collect()
+    }
+
     /// Finds what iptables mode left in the tables of a family, after they were read.
     pub(in crate::ipvs_mode) fn observe_former(&mut self, family: Family) {
         let chains = &mut self.chains[family.index()];
@@ -114,6 +140,7 @@ impl State {
             pod_cidr: self.pod_cidrs[family.index()],
             filled,
             usable,
+            missing: &self.chains[family.index()].missing,
             denied_to_node: self.denied_to_node(family).copied().collect(),
         })
     }

@@ -149,6 +149,9 @@ impl State {
         let compiles_otherwise = config.defaults != self.config.defaults;
         let before = self.config.link();
         self.config = Arc::new(config.clone());
+        for chains in &mut self.chains {
+            chains.missing.clear();
+        }
         self.is_config_reported = false;
         if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
             self.links.remove(&before);

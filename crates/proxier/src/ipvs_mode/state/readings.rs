@@ -27,9 +27,9 @@ pub(in crate::ipvs_mode) struct Readings {
     pub(in crate::ipvs_mode) is_ipset_missing: bool,
     /// The sets that could not be created, or exist with other parameters. Rules do not read them.
     pub(in crate::ipvs_mode) unusable_sets: BTreeSet<(Family, SetId)>,
-    /// Whether a set became usable, or was found to be unusable, since the last listing. Everything is planned again then: the rules look up
-    /// other sets, and what needs the rules waits for them.
-    pub(in crate::ipvs_mode) has_changed_sets: bool,
+    /// Whether a set became usable, or was found to be unusable, or an extension to be missing, since the last listing. Everything is
+    /// planned again then: the rules are others, and what needs the rules waits for them.
+    pub(in crate::ipvs_mode) has_changed_support: bool,
     /// By family: whether it was not known which virtual servers are owned when they were listed last.
     pub(in crate::ipvs_mode) had_undecided_servers: [bool; 2],
     /// The kinds that could not be read last.
@@ -57,7 +57,7 @@ impl Default for Readings {
             unread_sets: Family::ALL.into_iter().flat_map(of_family).collect(),
             is_ipset_missing: false,
             unusable_sets: BTreeSet::new(),
-            has_changed_sets: false,
+            has_changed_support: false,
             had_undecided_servers: [true; 2],
             failed: BTreeSet::new(),
             error: None,
@@ -72,7 +72,7 @@ impl Readings {
     pub(in crate::ipvs_mode) fn begin(&mut self) {
         self.failed.clear();
         self.error = None;
-        self.has_changed_sets = false;
+        self.has_changed_support = false;
     }
 
     /// Records that a part could not be read. The whole kernel is read again after a delay.
@@ -143,13 +143,13 @@ impl State {
 
     /// Records that a set could not be created.
     pub(in crate::ipvs_mode) fn refuse_set(&mut self, key: (Family, SetId)) {
-        self.readings.has_changed_sets |= self.readings.unusable_sets.insert(key);
+        self.readings.has_changed_support |= self.readings.unusable_sets.insert(key);
     }
 
     /// Records that a set was created.
     pub(in crate::ipvs_mode) fn accept_set(&mut self, key: (Family, SetId)) {
         self.readings.set_read(key);
-        self.readings.has_changed_sets |= self.readings.unusable_sets.remove(&key);
+        self.readings.has_changed_support |= self.readings.unusable_sets.remove(&key);
     }
 
     /// Finds the sets that another program made usable: they exist with the desired parameters.
