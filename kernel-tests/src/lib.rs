@@ -10,6 +10,7 @@
 )]
 
 pub mod kernel;
+pub mod mounts;
 pub mod netns;
 pub mod programs;
 pub mod tools;

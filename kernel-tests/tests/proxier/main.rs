@@ -14,6 +14,7 @@ mod foreign_rules;
 mod forwarding;
 mod handover;
 mod kill;
+mod missing;
 mod mode_change;
 #[path = "../../../crates/proxier/tests/support/oracle.rs"]
 mod oracle;
