@@ -22,6 +22,7 @@ use crate::folder::{Folder, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
 use crate::once::{self, CLUSTER, FOLDER};
+use crate::pending::Pending;
 use crate::print;
 use crate::report;
 use crate::reporter::Reporter;
@@ -91,7 +92,7 @@ pub fn run(settings: Settings) -> Exit {
         state,
         sender,
         servers,
-        changes: Vec::new(),
+        changes: Pending::default(),
         reading: Summary::default(),
         cluster: ClusterObjects::default(),
         watcher: None,
@@ -146,7 +147,7 @@ struct Agent {
     sender: Sender<Message>,
     servers: Servers,
     /// Changes of the folder that the proxier has not received.
-    changes: Vec<Change>,
+    changes: Pending,
     reading: Summary,
     /// What the API server delivered.
     cluster: ClusterObjects,
@@ -162,6 +163,9 @@ struct Agent {
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// The longest delay between these attempts.
 const MAX_DELAY: Duration = Duration::from_secs(60);
+
+/// How often it is read whether the kernel serves Services, while the sources are awaited for the same reason.
+const SERVING_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Agent {
     fn run(mut self, messages: &Receiver<Message>) -> Exit {
@@ -199,13 +203,18 @@ impl Agent {
         state::lock(&self.state).proxy = kernel.stats();
         let mut proxier = self.proxier(kernel)?;
         let mut reported = String::new();
+        let mut read: Option<Instant> = None;
         loop {
             match self.may_start(&mut proxier) {
                 Ok(()) => break,
                 Err(Some(why)) => {
-                    // What a former process programmed is still served.
-                    let has_services = proxier.kernel_mut().has_services(self.settings.config.mode());
-                    state::lock(&self.state).is_serving = has_services.unwrap_or(false);
+                    // What a former process programmed is still served. Large tables take long to read.
+                    let is_due = read.is_none_or(|read| read.elapsed() >= SERVING_INTERVAL);
+                    if why != reported || is_due {
+                        let has_services = proxier.kernel_mut().has_services(self.settings.config.mode());
+                        state::lock(&self.state).is_serving = has_services.unwrap_or(false);
+                        read = Some(Instant::now());
+                    }
                     if why != reported {
                         tracing::error!("nothing is synced: {why}");
                         self.announce(&format!("nothing is synced: {why}"));
@@ -218,11 +227,14 @@ impl Agent {
                 Err(None) => {}
             }
             let message = messages.recv().map_err(|_| Exit::Failure)?;
-            if let Some(exit) = self.receive(message) {
-                return Err(exit);
+            // With all that arrived meanwhile: the kernel is not read for each of them.
+            for message in std::iter::once(message).chain(messages.try_iter()) {
+                if let Some(exit) = self.receive(message) {
+                    return Err(exit);
+                }
             }
         }
-        let mut changes = std::mem::take(&mut self.changes);
+        let mut changes = self.changes.take();
         self.has_nodes = changes.iter().any(|change| change.kind() == Kind::Node);
         if self.settings.folder.is_some() {
             changes.extend(once::synced(self.has_nodes));
@@ -416,7 +428,7 @@ impl Agent {
         if !of_cluster.is_empty() {
             runner.change_all(CLUSTER, of_cluster);
         }
-        let mut changes = std::mem::take(&mut self.changes);
+        let mut changes = self.changes.take();
         if changes.is_empty() {
             return;
         }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_services::{Change, Kind};
 
 use crate::cluster::Update;
+use crate::pending::Pending;
 
 /// What the API server delivered, and what is wrong with it.
 #[derive(Debug, Default)]
 pub(crate) struct ClusterObjects {
-    changes: Vec<Change>,
+    changes: Pending,
     /// The kinds whose first list was received.
     synced: BTreeSet<Kind>,
     /// Why a kind cannot be read.
@@ -53,7 +54,7 @@ impl ClusterObjects {
 
     /// The changes since the last call.
     pub(crate) fn take(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
+        self.changes.take()
     }
 
     /// Whether the first list of every kind was received.

@@ -24,6 +24,7 @@ pub mod http;
 mod kernel_events;
 pub mod log;
 pub mod once;
+mod pending;
 pub mod print;
 mod report;
 mod reporter;
