@@ -14,6 +14,7 @@
 //!   node has an address, or 30 seconds have passed, as in kube-proxy.
 
 mod access;
+mod awaited;
 mod backoff;
 mod connection;
 mod known;
@@ -27,7 +28,7 @@ mod traffic;
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use kernlink_services::{Change, Kind};
 use tokio::runtime::Builder;
@@ -35,6 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use self::access::Access;
+use self::awaited::AwaitedThread;
 use self::connection::Connection;
 use self::node_events::Writer;
 pub use self::node_events::{NodeEvent, NodeEvents};
@@ -86,13 +88,16 @@ pub enum Update {
 /// Receives updates. Calls are made on the thread of the source.
 type OnUpdate = Arc<dyn Fn(Update) + Send + Sync>;
 
-/// The thread that reads the API server. Dropping it ends the thread.
+/// The longest time until the thread has ended after it was told to. Only a program for credentials takes longer.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+/// The thread that reads the API server. Dropping it ends the thread; one that is blocked is left after 5 seconds.
 #[derive(Debug)]
 pub struct Cluster {
     events: NodeEvents,
     /// Closed to stop the thread.
     stop: Option<watch::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _thread: AwaitedThread,
 }
 
 impl Cluster {
@@ -123,31 +128,29 @@ impl Cluster {
         let reflectors = resources.map(|(resource, gate)| {
             Reflector::new(resource, gate, Arc::clone(&connection), Arc::clone(&on_update))
         });
-        let thread = thread::Builder::new()
-            .name("kernlink-cluster".to_owned())
-            .spawn(move || {
-                let mut tasks = JoinSet::new();
-                for reflector in reflectors {
-                    tasks.spawn_on(reflector.run(), runtime.handle());
+        let thread = AwaitedThread::spawn("kernlink-cluster", STOP_LIMIT, move || {
+            let mut tasks = JoinSet::new();
+            for reflector in reflectors {
+                tasks.spawn_on(reflector.run(), runtime.handle());
+            }
+            tasks.spawn_on(writer.run(), runtime.handle());
+            let is_defect = runtime.block_on(async {
+                tokio::select! {
+                    // It returns when the other end is dropped.
+                    _ = stopped.changed() => false,
+                    _ = tasks.join_next() => true,
                 }
-                tasks.spawn_on(writer.run(), runtime.handle());
-                let is_defect = runtime.block_on(async {
-                    tokio::select! {
-                        // It returns when the other end is dropped.
-                        _ = stopped.changed() => false,
-                        _ = tasks.join_next() => true,
-                    }
-                });
-                if is_defect {
-                    on_update(Update::Ended);
-                }
-                // A program for credentials may still run.
-                runtime.shutdown_background();
-            })?;
+            });
+            if is_defect {
+                on_update(Update::Ended);
+            }
+            // A program for credentials may still run.
+            runtime.shutdown_background();
+        })?;
         Ok(Self {
             events,
             stop: Some(stop),
-            thread: Some(thread),
+            _thread: thread,
         })
     }
 }
@@ -162,10 +165,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        // The thread is awaited after this.
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic was printed by its hook.
-            let _ = thread.join();
-        }
     }
 }
