@@ -21,7 +21,7 @@ use kernlink_proxier::any_mode::{self, AnyMode};
 use kernlink_proxier::data_path::{Class, DataPath};
 use kernlink_proxier::ipvs_mode::IpvsMode;
 use kernlink_proxier::plan::PlanBuilder;
-use kernlink_proxier::{InvalidConfig, ipvs_mode};
+use kernlink_proxier::{Intervals, InvalidConfig, ipvs_mode};
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, ObjectName, Services};
 use kernlink_userspace::UserspaceMode;
 
@@ -75,6 +75,10 @@ impl DataPath for AllModes {
 
     fn services_config(config: &Config) -> &kernlink_services::Config {
         config.services()
+    }
+
+    fn intervals(config: &Config) -> Option<Intervals> {
+        Some(config.intervals())
     }
 
     fn new_state(config: &Config) -> State {

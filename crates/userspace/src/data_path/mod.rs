@@ -27,6 +27,7 @@ use std::time::Instant;
 use kernlink_proxier::data_path::{Class, DataPath};
 use kernlink_proxier::error::InvalidConfig;
 use kernlink_proxier::plan::PlanBuilder;
+use kernlink_proxier::schedule::Intervals;
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
 pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
@@ -68,6 +69,10 @@ impl DataPath for UserspaceMode {
 
     fn services_config(config: &Config) -> &kernlink_services::Config {
         &config.services
+    }
+
+    fn intervals(config: &Config) -> Option<Intervals> {
+        Some(config.intervals())
     }
 
     fn new_state(config: &Config) -> State {
