@@ -1,4 +1,4 @@
-//! All modes, chosen by the configuration: a data path that passes everything on to [`any_mode`](kernlink_proxier::any_mode), which has
+//! All modes, chosen by the configuration: a data path that passes everything on to [`any_mode`], which has
 //! iptables and IPVS mode, or to userspace mode, and removes what another mode left.
 
 mod config;
