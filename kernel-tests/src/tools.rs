@@ -122,6 +122,13 @@ pub fn ip6tables_save(table: &str) -> String {
     without_comments(&must("ip6tables-save", &["-t", table]))
 }
 
+/// Removes all rules and chains of the tables `nat` and `filter` at once, as a firewall that reloads does, with the program `iptables-restore` or
+/// another of that kind. Several commands would meet a process that repairs the rules meanwhile.
+pub fn flush_tables(restore: &str) {
+    let empty = "*nat\nCOMMIT\n*filter\nCOMMIT\n";
+    run_with_input(restore, &["-w"], empty).unwrap_or_else(|error| panic!("{restore}: {error}"));
+}
+
 /// `conntrack -L` for a family, `ipv4` or `ipv6`.
 #[must_use]
 pub fn conntrack_list(family: &str) -> String {

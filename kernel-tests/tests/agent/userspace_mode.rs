@@ -115,10 +115,7 @@ fn an_agent_in_userspace_mode_follows_its_folder_and_repairs_its_rules() {
                 before.is_subset(&portals_of_both) && before.len() >= 4,
                 "{before:?}"
             );
-            for table in ["nat", "filter"] {
-                tools::must("iptables", &["-w", "-t", table, "-F"]);
-                tools::must("iptables", &["-w", "-t", table, "-X"]);
-            }
+            tools::flush_tables("iptables-restore");
             wait::until(|| match portals() {
                 portals if portals == before => Ok(()),
                 portals => Err(format!("{portals:#?}")),

@@ -130,12 +130,7 @@ fn a_flush_of_any_table_is_noticed_and_repaired() {
                     "nat" => run(&["-w", "-t", "nat", "-F"]),
                     "filter" => run(&["-w", "-F"]),
                     "jumps" => run(&["-w", "-t", "nat", "-F", "PREROUTING"]),
-                    _ => {
-                        for table in ["nat", "filter"] {
-                            run(&["-w", "-t", table, "-F"]);
-                            run(&["-w", "-t", table, "-X"]);
-                        }
-                    }
+                    _ => tools::flush_tables(&tool(variant, &format!("{name}-restore"))),
                 }
             }
             running.changed();
