@@ -34,7 +34,12 @@ impl List {
         };
         let is_deleted = item.change.as_ref().is_some_and(is_deletion);
         match item.change {
-            Some(change) => self.changes.push(change),
+            Some(change) => {
+                self.invalid.remove(&name);
+                self.changes.push(change);
+            }
+            // It was valid earlier in a streamed list, and is delivered so.
+            None if self.names.contains(&name) => {}
             None => _ = self.invalid.insert(name.clone()),
         }
         if is_deleted {
@@ -150,6 +155,19 @@ mod tests {
         let mut changes = known.replace(list(&["b"], &[]));
         assert_eq!(changes.split_off(1), [delete("c")]);
         assert_eq!(known.replace(list(&[], &[])), [delete("b")]);
+    }
+
+    #[test]
+    fn an_object_that_is_valid_at_times_during_a_streamed_list_is_known() {
+        let valid = || item("a", Some(upsert("a")));
+        let invalid = || item("a", None);
+        for items in [[valid(), invalid()], [invalid(), valid()]] {
+            let mut streamed = List::default();
+            items.into_iter().for_each(|item| streamed.add(item));
+            let mut known = Known::new(Kind::Node);
+            assert_eq!(known.replace(streamed), [upsert("a"), Change::synced(Kind::Node)]);
+            assert_eq!(known.replace(List::default()), [delete("a")]);
+        }
     }
 
     #[test]

@@ -193,17 +193,16 @@ impl Reflector {
         let mut has_received = false;
         loop {
             let limit = if list.is_some() { LIST_TIMEOUT } else { limit };
-            let part = match self.gate_timeout {
-                None => next_part(&mut body, limit).await?,
-                Some(timeout) => {
-                    let sleep = tokio::time::sleep_until(timeout.into());
-                    tokio::select! {
-                        part = next_part(&mut body, limit) => part?,
-                        () = sleep => {
-                            self.gate_timed_out();
-                            continue;
-                        }
-                    }
+            // Waiting for the Node meanwhile does not extend it.
+            let end = Instant::now() + limit;
+            let part = loop {
+                let next = next_part(&mut body, end.saturating_duration_since(Instant::now()));
+                let Some(timeout) = self.gate_timeout else {
+                    break next.await?;
+                };
+                tokio::select! {
+                    part = next => break part?,
+                    () = tokio::time::sleep_until(timeout.into()) => self.gate_timed_out(),
                 }
             };
             let Some(part) = part else {
