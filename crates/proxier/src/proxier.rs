@@ -378,12 +378,11 @@ impl<M: DataPath> Proxier<M> {
     /// Reads the objects again that another program may have changed.
     fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
         let is_delayed = self.undone.no_listing_before(now).is_some();
-        let (delayed, keys): (BTreeSet<M::Key>, Vec<M::Key>) = {
-            let recheck = std::mem::take(&mut self.recheck).into_iter();
-            let (delayed, keys): (Vec<_>, Vec<_>) = recheck.partition(|key| self.undone.is_delayed(key, now));
-            (delayed.into_iter().collect(), keys)
-        };
+        let recheck = std::mem::take(&mut self.recheck).into_iter();
+        let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
+            recheck.partition(|key| self.undone.is_delayed(key, now));
         self.recheck = delayed;
+        let keys: Vec<M::Key> = due.into_iter().collect();
         if keys.is_empty() {
             return Ok(());
         }

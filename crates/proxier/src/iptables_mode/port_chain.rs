@@ -128,9 +128,7 @@ impl PortChain {
             PortChain::Endpoint(chain) => chain.rules(),
         }
     }
-}
 
-impl PortChain {
     /// The number of [`rules`](Self::rules).
     pub(super) fn number_of_rules(&self) -> usize {
         match self {

@@ -71,10 +71,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
             let real_servers: Vec<(RealServerKey, ObservedRealServer)> =
                 summaries.map(|summary| (summary.key, summary.into())).collect();
             let is_owned = known.unwrap_or_else(|| {
-                let is_decided = key
-                    .address()
-                    .is_some_and(|address| state.is_decided(Family::of(address)));
-                is_decided
+                state.is_server_decided(&key)
                     && ownership::is_owned(&facts, exclude_cidrs, &key)
                     && !state.is_of_another_program(&key, &virtual_server, &real_servers)
             });
@@ -87,12 +84,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         })
         .collect();
     state.compare_flows_of_all(&servers);
-    let foreign = servers.iter().filter(|(key, server)| {
-        let is_decided = key
-            .address()
-            .is_none_or(|address| state.is_decided(Family::of(address)));
-        !server.is_owned && is_decided
-    });
+    let foreign = servers
+        .iter()
+        .filter(|(key, server)| !server.is_owned && state.is_server_decided(key));
     state.set_foreign(foreign.map(|(key, _)| *key).collect());
     state.servers.observe_all(servers);
     state.readings.had_undecided_servers = Family::ALL.map(|family| !state.is_decided(family));
@@ -265,10 +259,8 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         };
         state.forget_existing(&key);
         state.compare_flows(&key, observed.as_ref());
-        let is_decided = key
-            .address()
-            .is_none_or(|address| state.is_decided(Family::of(address)));
-        let is_foreign = is_decided && observed.as_ref().is_some_and(|server| !server.is_owned);
+        let is_foreign =
+            state.is_server_decided(&key) && observed.as_ref().is_some_and(|server| !server.is_owned);
         state.observe_foreign(key, is_foreign);
         state.servers.observe(key, observed);
     }

@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Records an operation that failed; with `is_unknown` it may have been executed in part.
+    /// Records an operation that failed.
     pub(in crate::iptables_mode) fn record_failure(&mut self, operation: &Operation, error: &Error) {
         let is_unknown = error.is_outcome_unknown();
         if let Operation::Flows(pass) = operation {
@@ -143,13 +143,10 @@ fn is_about_counters(write: &Write, error: &Error) -> bool {
     let kernlink_iptables_restore::Error::Refused { refused, .. } = error else {
         return false;
     };
+    let objects = [INVALID_DROPPED, LOOPBACK_ACCEPTED].map(nfacct);
     let has_object = |edit: &Edit| {
         let mut matches = edit.rule().into_iter().flat_map(|rule| &rule.matches);
-        matches.any(|test| {
-            [INVALID_DROPPED, LOOPBACK_ACCEPTED]
-                .iter()
-                .any(|name| *test == nfacct(name))
-        })
+        matches.any(|test| objects.contains(test))
     };
     match &**refused {
         Refused::Edit { edit, .. } => has_object(edit),

@@ -102,10 +102,7 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
 /// The dirty virtual servers of the families whose objects may be changed.
 fn decided_servers(state: &State) -> Vec<ServerDifference<'_>> {
     let mut servers = state.servers.differences();
-    servers.retain(|difference| {
-        let address = difference.key.address();
-        address.is_none_or(|address| state.is_decided(Family::of(address)))
-    });
+    servers.retain(|difference| state.is_server_decided(difference.key));
     servers
 }
 

@@ -59,6 +59,7 @@ impl Planner<'_, '_, '_> {
             );
         }
     }
+
     /// Finds the sysctls without which new frontends would not work, and that do not have their values.
     fn find_necessary_sysctls(&mut self) {
         for (name, desired) in self.state.sysctls.iter_desired() {

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kernlink_base::Backoff;
+use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use super::State;
@@ -120,6 +121,12 @@ impl State {
             .iter()
             .chain(&[SetId::NodePortTcp, SetId::NodePortUdp]);
         ledger.iter_observed().len() > 0 || !deciding.any(|set| readings.is_unread(family, *set))
+    }
+
+    /// Whether it is known if a virtual server is owned. Those of firewall marks never are.
+    pub(in crate::ipvs_mode) fn is_server_decided(&self, key: &VirtualServerKey) -> bool {
+        let address = key.address();
+        address.is_none_or(|address| self.is_decided(Family::of(address)))
     }
 
     /// Whether a set and its entries may be changed.

@@ -83,10 +83,10 @@ impl State {
     /// [`Proxier`](crate::Proxier) calls it before each plan. Without a proxier, it gives the desired state without a kernel.
     pub fn compile(&mut self, services: &Services, changes: &Changes) -> Vec<Event> {
         let mut events = Vec::new();
-        self.node_port_addresses =
-            Family::ALL.map(|family| services.node_facts().node_port_addresses(family).to_vec());
         if changes.node {
-            self.pod_cidrs = Family::ALL.map(|family| services.node_facts().pod_cidr(family));
+            let facts = services.node_facts();
+            self.node_port_addresses = Family::ALL.map(|family| facts.node_port_addresses(family).to_vec());
+            self.pod_cidrs = Family::ALL.map(|family| facts.pod_cidr(family));
             for family in self.managed.clone() {
                 self.set_rules_dirty(family);
             }
