@@ -54,7 +54,7 @@ pub fn cleanup(settings: &Settings) -> Exit {
             exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
             report_kept(&removal.kept_chains);
             match userspace::cleanup(&mut *kernel.rules, &Family::ALL) {
-                Ok(removal) => report_kept(&kept_portals(&removal)),
+                Ok(removal) => report_kept(&removal.kept),
                 Err(error) => exit = failure(&error),
             }
         }
@@ -183,12 +183,6 @@ fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcome
         }
     }
     exit
-}
-
-fn kept_portals(removal: &userspace::CleanedUp) -> Vec<(Family, Table, ChainName)> {
-    let kept = removal.kept.iter();
-    kept.map(|(family, chain)| (*family, chain.table(), chain.name()))
-        .collect()
 }
 
 fn report_kept(chains: &[(Family, Table, ChainName)]) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
+use kernlink_proxier::{OPERATION_FAILED, SOLVED};
 use kernlink_services::{Event, Reason, Subject};
 
 use crate::all_modes::{SyncError, Synced};
@@ -16,9 +17,6 @@ const BURST: u32 = 25;
 const INTERVAL: Duration = Duration::from_secs(300);
 /// The same event is written again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
-
-/// The code of the event that what another one reported is not true any more.
-const SOLVED: &str = "Solved";
 
 /// Writes events about this node to its Node object: that the agent starts, and what an operator must know. Events about Services are in
 /// the log only: every node has them.
@@ -69,7 +67,7 @@ impl Reporter {
                 (Subject::Host, Reason::DataPath { code, .. }) => code,
                 (Subject::Host, _) => "Host",
                 (Subject::Configuration, _) => "Configuration",
-                (_, Reason::DataPath { code, .. }) if ["OperationFailed", SOLVED].contains(code) => code,
+                (_, Reason::DataPath { code, .. }) if [OPERATION_FAILED, SOLVED].contains(code) => code,
                 _ => continue,
             };
             let note = match &event.subject {

@@ -108,7 +108,7 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
             let operation = operation.lines().next().unwrap_or_default();
             let reported = Reported {
                 // Replaced when all of them were counted.
-                event: Event::host(FAILED, String::new()),
+                event: Event::host(OPERATION_FAILED, String::new()),
                 count: 1,
             };
             self.reported.insert(cause.clone(), reported);
@@ -124,8 +124,10 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
     }
 }
 
-/// The code of the event about a failure.
-const FAILED: &str = "OperationFailed";
+/// The code of the event about operations that failed for one cause ([`Reason::DataPath`]).
+pub const OPERATION_FAILED: &str = "OperationFailed";
+/// The code of the event that what another one reported is not true any more.
+pub const SOLVED: &str = "Solved";
 
 impl New<'_> {
     fn event(self) -> Event {
@@ -139,10 +141,14 @@ impl New<'_> {
         }
         text.push_str("; it is tried again");
         match self.subject {
-            Subject::Service(name) if self.has_one_subject => {
-                Event::service(name.clone(), Reason::DataPath { code: FAILED, text })
-            }
-            _ => Event::host(FAILED, text),
+            Subject::Service(name) if self.has_one_subject => Event::service(
+                name.clone(),
+                Reason::DataPath {
+                    code: OPERATION_FAILED,
+                    text,
+                },
+            ),
+            _ => Event::host(OPERATION_FAILED, text),
         }
     }
 }
@@ -161,7 +167,7 @@ fn remove(reported: &mut BTreeMap<Cause, Reported>, cause: &Cause) -> Option<Eve
 pub(crate) fn solved_event(event: Event) -> Event {
     let text = format!("solved, or no longer needed: {}", event.reason);
     Event {
-        reason: Reason::DataPath { code: "Solved", text },
+        reason: Reason::DataPath { code: SOLVED, text },
         ..event
     }
 }

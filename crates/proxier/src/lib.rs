@@ -40,6 +40,7 @@ pub use self::broadcast::Subscription;
 pub use self::data_path::DataPath;
 pub use self::durations::Durations;
 pub use self::error::{InvalidConfig, SyncError};
+pub use self::failures::{OPERATION_FAILED, SOLVED};
 pub use self::ipvs_mode::{Config, IpvsMode, Kernel};
 pub use self::lock::Lock;
 pub use self::plan::{Plan, Subject};

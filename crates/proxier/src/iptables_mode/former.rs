@@ -16,10 +16,7 @@ use kernlink_services::Family;
 
 use super::chains::{FixedChain, Jump};
 use super::error::Error;
-use crate::netfilter::{chain_name, comment_match};
-
-/// The link of IPVS mode, which carries the virtual IPs.
-pub(super) const IPVS_LINK: &str = "kube-ipvs0";
+use crate::netfilter::{IPVS_LINK, chain_name, comment_match};
 
 /// Whether the link of IPVS mode exists.
 pub(crate) fn has_ipvs_link(links: &mut dyn DummyLinks) -> Result<bool, Error> {

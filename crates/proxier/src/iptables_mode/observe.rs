@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_dummylink::Selection;
 use kernlink_iptables_restore::{Iptables, Save, Table};
-use kernlink_services::{Event, Family, InterfaceAddress};
+use kernlink_services::{Event, Family};
 
 use super::accounting;
 use super::error::Error;
-use super::former::IPVS_LINK;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
@@ -17,8 +15,8 @@ use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 use crate::netfilter::flows::{Reading, read_flows};
 use crate::netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, processors, read_tables, unreadable_rules, unreadable_table,
-    unreadable_tables,
+    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, unreadable_rules,
+    unreadable_table, unreadable_tables,
 };
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
@@ -106,12 +104,7 @@ fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
 
 /// Reads the addresses of the node's interfaces.
 pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
-    let addresses = kernel.links.list(Selection::All)?.into_iter();
-    // Virtual IPs that IPVS mode left are no addresses of the node.
-    let addresses = addresses.filter(|address| address.link.to_string() != IPVS_LINK);
-    state.interfaces = addresses
-        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
-        .collect();
+    state.interfaces = node_addresses(&mut *kernel.links)?;
     Ok(())
 }
 

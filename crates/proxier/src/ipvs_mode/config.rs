@@ -11,6 +11,7 @@ use kernlink_services::model::options::is_drain_timeout;
 
 use super::options::IpvsOptions;
 use crate::error::InvalidConfig;
+use crate::netfilter::IPVS_LINK;
 pub use crate::netfilter::{Conntrack, InvalidMasqueradeBit, LocalDetection, MasqueradeBit};
 use crate::schedule::Intervals;
 
@@ -74,7 +75,7 @@ impl Config {
             ],
             sync_period: Duration::from_secs(30),
             min_sync_period: Duration::ZERO,
-            dummy_link: DEFAULT_DUMMY_LINK.to_owned(),
+            dummy_link: IPVS_LINK.to_owned(),
             random_fully: true,
         }
     }
@@ -146,9 +147,6 @@ impl Config {
         LinkName::new(&self.dummy_link).ok()
     }
 }
-
-/// kube-proxy's name for the dummy link.
-pub(crate) const DEFAULT_DUMMY_LINK: &str = "kube-ipvs0";
 
 /// How long IPVS keeps idle connections, in whole seconds: a fraction is discarded, as in kube-proxy. A value below one second keeps the
 /// kernel's value.

@@ -7,6 +7,7 @@ mod kernel_conntrack;
 mod kube_proxy;
 mod local_detection;
 mod masquerade_bit;
+mod node_addresses;
 mod processors;
 mod removal;
 mod rules;
@@ -22,9 +23,11 @@ pub(crate) use self::kube_proxy::FromFile;
 pub use self::kube_proxy::services_from_kube_proxy;
 pub use self::local_detection::LocalDetection;
 pub use self::masquerade_bit::{InvalidMasqueradeBit, MasqueradeBit};
+pub(crate) use self::node_addresses::IPVS_LINK;
+pub use self::node_addresses::node_addresses;
 pub(crate) use self::processors::processors;
-pub use self::removal::{Owned, TableRemoval, plan_removal};
-pub(crate) use self::removal::{removal, write_removal};
+pub(crate) use self::removal::removal;
+pub use self::removal::{Owned, TableRemoval, plan_removal, write_removal};
 pub use self::rules::Jump;
 pub(crate) use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,

@@ -53,8 +53,11 @@ impl TableRemoval {
     }
 }
 
-/// Writes the commands of a removal, and a line for everything that stays.
-pub(crate) fn write_removal(
+/// Writes the commands of a removal, and a line for everything that stays: what could not be read, and the chains that foreign rules use.
+///
+/// # Errors
+/// Those of the formatter.
+pub fn write_removal(
     f: &mut fmt::Formatter<'_>,
     operations: &[impl fmt::Display],
     errors: &[impl std::error::Error],

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kernlink_iptables_restore::{ChainName, Error, Iptables, Operation, Restore, Table};
-use kernlink_proxier::netfilter::{Jump, Owned, plan_removal};
+use kernlink_proxier::netfilter::{Jump, Owned, plan_removal, write_removal};
 use kernlink_services::Family;
 
 use super::chains::PortalChain;
@@ -15,23 +15,15 @@ pub struct CleanedUp {
     /// The inputs of `iptables-restore`, one for each family and table with something to remove.
     pub restores: Vec<Restore>,
     /// Chains that stay with their rules, because a foreign rule jumps to them.
-    pub kept: Vec<(Family, PortalChain)>,
+    pub kept: Vec<(Family, Table, ChainName)>,
 }
 
 impl fmt::Display for CleanedUp {
     /// The commands, and a line for everything that stays.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for restore in &self.restores {
-            writeln!(f, "{}", Operation::Restore(restore.clone()))?;
-        }
-        for (family, chain) in &self.kept {
-            let table = chain.table();
-            writeln!(
-                f,
-                "# {family} chain {chain} of table {table} stays: foreign rules use it"
-            )?;
-        }
-        Ok(())
+        let operations: Vec<Operation> = self.restores.iter().cloned().map(Operation::Restore).collect();
+        let errors: &[Error] = &[];
+        write_removal(f, &operations, errors, &self.kept)
     }
 }
 
@@ -63,20 +55,18 @@ pub fn plan_cleanup(iptables: &mut dyn Iptables, families: &[Family]) -> Result<
     let mut cleaned = CleanedUp::default();
     for &family in families {
         for table in [Table::Nat, Table::Filter] {
-            let portal_chain = |name: &ChainName| {
-                let mut of_table = PortalChain::ALL
-                    .into_iter()
-                    .filter(|chain| chain.table() == table);
-                of_table.find(|chain| chain.as_str() == name.as_str())
+            let is_portal = |name: &ChainName| {
+                let mut chains = PortalChain::ALL.into_iter();
+                chains.any(|chain| chain.table() == table && chain.name() == *name)
             };
             let owned = Owned {
-                is_owned: &|name| portal_chain(name).is_some(),
+                is_owned: &is_portal,
                 jumps: &jumps,
                 rewritten: &[],
             };
             let removal = plan_removal(iptables, family, table, &owned)?;
-            let kept = removal.kept.iter().filter_map(portal_chain);
-            cleaned.kept.extend(kept.map(|chain| (family, chain)));
+            let kept = removal.kept.iter();
+            cleaned.kept.extend(kept.map(|name| (family, table, *name)));
             cleaned.restores.extend(removal.restore(family, table));
         }
     }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_dummylink::Selection;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
-use kernlink_services::{Event, Family, InterfaceAddress};
+use kernlink_proxier::netfilter::node_addresses;
+use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;
 use super::error::Error;
@@ -31,17 +31,10 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 
 /// Reads the addresses of the interfaces of this node.
 pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
-    let addresses = kernel.links.list(Selection::All)?.into_iter();
-    // Virtual IPs that IPVS mode left are no addresses of the node: their ports are not claimed.
-    let addresses = addresses.filter(|address| address.link.to_string() != IPVS_LINK);
-    state.interfaces = addresses
-        .map(|address| InterfaceAddress::new(address.link.to_string(), address.address.key.address()))
-        .collect();
+    // Without virtual IPs that IPVS mode left: their ports are not claimed.
+    state.interfaces = node_addresses(&mut *kernel.links)?;
     Ok(())
 }
-
-/// The link of IPVS mode.
-const IPVS_LINK: &str = "kube-ipvs0";
 
 /// Reads the tables of the families of some keys again.
 pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {

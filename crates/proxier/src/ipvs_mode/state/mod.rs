@@ -34,12 +34,13 @@ pub(super) use self::readings::{Part, Readings};
 use self::retired::Retired;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
-use super::config::{Config, DEFAULT_DUMMY_LINK};
+use super::config::Config;
 use super::key::Key;
 use super::options::IpvsOptions;
 use super::sets::SetId;
 use super::sysctls;
 use super::totals::{Sums, Totals};
+use crate::netfilter::IPVS_LINK;
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -376,7 +377,7 @@ impl State {
     pub(super) fn is_dummy_link(&self, name: &LinkName) -> bool {
         let text = name.to_string();
         text == self.config.dummy_link
-            || text == DEFAULT_DUMMY_LINK
+            || text == IPVS_LINK
             || self.links.is_observed(name)
             || self.links.is_desired(name)
     }
