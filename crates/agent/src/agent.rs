@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use kernlink_base::ErrorChain;
+use kernlink_base::{Backoff, ErrorChain};
 use kernlink_proxier::any_mode;
 use kernlink_proxier::iptables_mode::accounting::KernelAccounting;
 use kernlink_proxier::runner::Notice;
@@ -159,10 +159,11 @@ struct Agent {
     is_announced: bool,
 }
 
-/// The first delay between attempts to open the kernel APIs, which doubles.
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest delay between these attempts.
-const MAX_DELAY: Duration = Duration::from_secs(60);
+/// The delays between attempts to open the kernel APIs.
+const DELAYS: Backoff = Backoff {
+    initial: Duration::from_secs(1),
+    max: Duration::from_secs(60),
+};
 
 /// How often it is read whether the kernel serves Services, while the sources are awaited for the same reason.
 const SERVING_INTERVAL: Duration = Duration::from_secs(5);
@@ -275,8 +276,10 @@ impl Agent {
 
     /// Tries until the kernel APIs are available: modules may be loaded later.
     fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
-        let mut delay = FIRST_DELAY;
+        let mut failures: u32 = 0;
         loop {
+            failures = failures.saturating_add(1);
+            let delay = DELAYS.delay(failures, u64::MAX);
             match Kernel::open(&self.settings.config) {
                 Ok(kernel) => return Ok(kernel),
                 Err(error) => {
@@ -287,7 +290,6 @@ impl Agent {
                 }
             }
             let end = Instant::now() + delay;
-            delay = (delay * 2).min(MAX_DELAY);
             loop {
                 match messages.recv_timeout(end.saturating_duration_since(Instant::now())) {
                     Ok(message) => {

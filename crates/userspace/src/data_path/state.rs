@@ -5,9 +5,10 @@ mod placement;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kernlink_iptables_restore::Table as RulesTable;
+use kernlink_proxier::Backoff;
 use kernlink_proxier::table::Table;
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
 
@@ -70,11 +71,6 @@ struct Placed {
 /// What a recorded rule matches: protocol, address and port.
 pub(super) type RecordedKey = (Family, Transport, Option<IpAddr>, u16);
 
-/// The first delay before rules are read again that could not be read, which doubles.
-const FIRST_READ_DELAY: Duration = Duration::from_secs(1);
-/// The longest such delay.
-const MAX_READ_DELAY: Duration = Duration::from_secs(300);
-
 /// The desired and observed sockets and rules of userspace mode.
 #[derive(Debug)]
 pub struct State {
@@ -101,8 +97,8 @@ pub struct State {
     /// Whether the rules of each family were read. Before, its Services get no listening ports: a rule of a former process may lead to
     /// any port.
     pub(super) is_recorded: [bool; 2],
-    /// When rules that could not be read at first are read again, and the delay until then.
-    read_again: Option<(Instant, Duration)>,
+    /// When rules that could not be read at first are read again, and the number of attempts that failed.
+    read_again: Option<(Instant, u32)>,
     /// The portals of each service port, by its id.
     placed: Vec<Vec<Placed>>,
     /// The service port of each listening port.
@@ -277,9 +273,11 @@ impl State {
     /// the next listing only.
     pub(super) fn read_later(&mut self, is_unsupported: bool) {
         if !is_unsupported {
-            let delay = self.read_again.map_or(FIRST_READ_DELAY, |(_, delay)| delay * 2);
-            let delay = delay.min(MAX_READ_DELAY);
-            self.read_again = Some((self.now + delay, delay));
+            let failures = self
+                .read_again
+                .map_or(1, |(_, failures)| failures.saturating_add(1));
+            let delay = Backoff::default().delay(failures, u64::MAX);
+            self.read_again = Some((self.now + delay, failures));
         }
     }
 
