@@ -153,9 +153,7 @@ impl Cluster {
             _thread: thread,
         })
     }
-}
 
-impl Cluster {
     /// Takes events about the Node of this node.
     #[must_use]
     pub fn events(&self) -> &NodeEvents {
