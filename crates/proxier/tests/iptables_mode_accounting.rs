@@ -9,20 +9,21 @@
 
 #[path = "support/iptables_node.rs"]
 mod iptables_node;
+#[path = "support/refusing_tables.rs"]
+mod refusing_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use kernlink_iptables_restore::{
-    Edit, Error as RulesError, Iptables, Operation, Refused, RefusedKind, Ruleset, Save,
-};
+use kernlink_iptables_restore::Fake;
 use kernlink_netlink::{Errno, Error, Refusal};
 use kernlink_proxier::iptables_mode::accounting::Accounting;
 use kernlink_proxier::iptables_mode::{Kernel, Phase, Proxier, Synced};
 use kernlink_services::{Change, Family, Kind, ObjectChange, Reason, ServiceType};
 
 use crate::iptables_node::{SOURCE, kernel, proxier_on, saved, service, slice, sync};
+use crate::refusing_tables::kernel_with;
 
 /// Accounting objects, and the errors of reading and of creating them.
 #[derive(Clone, Default)]
@@ -46,40 +47,6 @@ impl Accounting for Objects {
             Some(errno) => Err(Error::Refused(Refusal::new(errno))),
             None => Ok(self.existing.lock().unwrap().get(name).copied()),
         }
-    }
-}
-
-/// Tables of a kernel or a tool without the match `nfacct`.
-struct WithoutMatch(Box<dyn Iptables>);
-
-impl Iptables for WithoutMatch {
-    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), RulesError>> {
-        let execute = |operation: &Operation| {
-            let Operation::Restore(restore) = operation else {
-                return self.0.execute(std::slice::from_ref(operation)).remove(0);
-            };
-            let is_refused = |edit: &&Edit| edit.to_string().contains("-m nfacct");
-            let found = restore.tables().find_map(|(table, edits)| {
-                let edit = edits.iter().find(is_refused)?.clone();
-                Some(Refused::Edit { table, edit })
-            });
-            let Some(refused) = found else {
-                return self.0.restore(restore);
-            };
-            Err(RulesError::Refused {
-                tool: "iptables-restore".into(),
-                refused: Box::new(refused),
-                kind: RefusedKind::Other,
-                text: "refused by the test".into(),
-                status: Some(1),
-                applied: Vec::new(),
-            })
-        };
-        operations.iter().map(execute).collect()
-    }
-
-    fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
-        self.0.save(request)
     }
 }
 
@@ -192,8 +159,8 @@ fn if_a_rule_with_an_object_is_refused_all_rules_are_written_without() {
             uncreatable,
             ..Objects::default()
         };
-        let mut kernel = kernel();
-        kernel.rules = Box::new(WithoutMatch(kernel.rules));
+        let (kernel, behaviour) = kernel_with(Fake::new());
+        behaviour.lock().unwrap().refused = vec!["-m nfacct".to_owned()];
         let mut proxier = proxier(&objects, kernel);
         let now = Instant::now();
         let synced = proxier.sync(now).unwrap();

@@ -23,19 +23,9 @@ use kernlink_services::Family;
 
 use crate::faulty::Faults;
 use crate::node::{
-    bound, delete, endpoints, entries, ipv4_config, kernel, key, position, proxier, real_servers, service,
-    sync_until_nothing_waits, upsert, virtual_servers,
+    ONE, TWO, bound, delete, endpoints, entries, ipv4_config, kernel, key, position, proxier, real_servers,
+    service, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
-
-/// A proxier with two Services, not synced.
-fn two_services(kernel: Kernel) -> Proxier {
-    let mut proxier = proxier(ipv4_config(), kernel);
-    for (name, address) in [("one", "10.96.0.1"), ("two", "10.96.0.2")] {
-        upsert(&mut proxier, service(name, address));
-        endpoints(&mut proxier, name, &[1, 2]);
-    }
-    proxier
-}
 
 fn sync(proxier: &mut Proxier) -> Synced {
     let synced = proxier.sync(Instant::now()).unwrap();
@@ -45,7 +35,7 @@ fn sync(proxier: &mut Proxier) -> Synced {
 
 /// The kernel with two Services and without the ledger, as kube-proxy leaves it.
 fn of_kube_proxy() -> Kernel {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     sync(&mut proxier);
     let mut kernel = proxier.into_kernel();
     kernel.sets.destroy(&SetId::Ledger.name(Family::Ipv4)).unwrap();
@@ -111,7 +101,7 @@ fn a_virtual_server_is_in_the_ledger_before_it_is_added_and_until_it_is_deleted(
 fn without_its_entry_in_the_ledger_a_virtual_server_is_not_added() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     faults.refuse("add KERNLINK-VS 10.96.0.1,tcp:80");
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
     assert_eq!(synced.counts().failed, 1, "{synced}");
@@ -124,7 +114,7 @@ fn without_its_entry_in_the_ledger_a_virtual_server_is_not_added() {
 #[test]
 fn a_virtual_server_that_cannot_be_deleted_stays_in_the_ledger() {
     let (kernel, faults) = Faults::of_kernel(kernel());
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     let now = Instant::now();
     sync(&mut proxier);
     faults.refuse("-D -t 10.96.0.1:80");
@@ -138,7 +128,7 @@ fn a_virtual_server_that_cannot_be_deleted_stays_in_the_ledger() {
 
 #[test]
 fn the_first_sync_after_kube_proxy_writes_the_ledger_in_one_step_and_nothing_else() {
-    let mut proxier = two_services(of_kube_proxy());
+    let mut proxier = with_services(of_kube_proxy(), &[ONE, TWO]);
     let plan = sync(&mut proxier).plan;
     assert_eq!(
         plan.to_string(),
@@ -161,7 +151,7 @@ destroy KERNLINK-VS~ -exist
 
 #[test]
 fn a_process_that_ended_while_it_wrote_the_ledger_leaves_nothing_foreign() {
-    let whole = match two_services(of_kube_proxy())
+    let whole = match with_services(of_kube_proxy(), &[ONE, TWO])
         .plan(Instant::now())
         .unwrap()
         .phases()
@@ -204,7 +194,7 @@ fn a_process_that_ended_while_it_wrote_the_ledger_leaves_nothing_foreign() {
 fn additions_to_a_ledger_wait_until_the_owned_virtual_servers_are_in_it() {
     let (kernel, faults) = Faults::of_kernel(of_kube_proxy());
     faults.refuse("swap KERNLINK-VS~");
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     upsert(&mut proxier, service("three", "10.96.0.3"));
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
@@ -223,7 +213,7 @@ fn additions_to_a_ledger_wait_until_the_owned_virtual_servers_are_in_it() {
 
 #[test]
 fn a_flushed_ledger_is_written_again_in_one_step_and_nothing_becomes_foreign() {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     sync(&mut proxier);
     for (destroys, rechecks) in [(false, false), (true, false), (false, true), (true, true)] {
         let name = SetId::Ledger.name(Family::Ipv4);
@@ -249,7 +239,7 @@ fn a_flushed_ledger_is_written_again_in_one_step_and_nothing_becomes_foreign() {
 
 #[test]
 fn with_a_ledger_only_its_virtual_servers_are_owned() {
-    let mut first = two_services(kernel());
+    let mut first = with_services(kernel(), &[ONE, TWO]);
     sync(&mut first);
     let mut kernel = first.into_kernel();
     // On an address of the dummy link, and in a frontend set.
@@ -284,13 +274,13 @@ fn a_foreign_virtual_server_that_is_equal_to_the_desired_one_is_adopted() {
         let mut kernel = if is_first {
             kernel()
         } else {
-            let mut first = two_services(kernel());
+            let mut first = with_services(kernel(), &[ONE, TWO]);
             sync(&mut first);
             first.into_kernel()
         };
         let server = VirtualServer::new(key("10.96.0.3", 80), Scheduler::RR);
         add_server(&mut kernel, server, &["10.244.0.1:8080", "10.244.0.2:8080"]);
-        let mut proxier = two_services(kernel);
+        let mut proxier = with_services(kernel, &[ONE, TWO]);
         upsert(&mut proxier, service("web", "10.96.0.3"));
         endpoints(&mut proxier, "web", &[1, 2]);
         let synced = sync(&mut proxier);
@@ -302,7 +292,7 @@ fn a_foreign_virtual_server_that_is_equal_to_the_desired_one_is_adopted() {
         );
         assert!(ledger(&mut proxier).contains(&"10.96.0.3,tcp:80".to_owned()));
         // It is owned: it is removed with its Service, also by another process.
-        let mut next = two_services(proxier.into_kernel());
+        let mut next = with_services(proxier.into_kernel(), &[ONE, TWO]);
         sync(&mut next);
         assert_eq!(
             virtual_servers(next.kernel_mut()),
@@ -478,7 +468,7 @@ fn a_desired_real_server_at_weight_0_gets_its_weight_back() {
     };
     let mut kernel = of_kube_proxy();
     drained(&mut kernel, of_one);
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     for _ in 0..3 {
         let synced = sync(&mut proxier);
         let expected = "ipvsadm -e -t 10.96.0.1:80 -r 10.244.0.2:8080 -m -w 1";

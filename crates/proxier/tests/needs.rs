@@ -18,27 +18,14 @@ use std::time::Instant;
 use kernlink_ipset::{Entry, ProtocolPort, SetName};
 use kernlink_iptables_restore::{ChainName, Edit, Restore, Save, Table};
 use kernlink_ipvs::{Scheduler, VirtualServer};
-use kernlink_proxier::ipvs_mode::{Kernel, Key, Proxier, SetId};
+use kernlink_proxier::ipvs_mode::{Key, Proxier, SetId};
 use kernlink_services::{Family, Port, Service, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
-    bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier, real_servers,
-    service, sync_until_nothing_waits, upsert, virtual_servers,
+    ONE, TWO, bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
+    real_servers, service, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
-
-/// A proxier with these Services, each with the endpoints 1 and 2, not synced.
-fn with_services(kernel: Kernel, services: &[(&str, &str)]) -> Proxier {
-    let mut proxier = proxier(ipv4_config(), kernel);
-    for (name, address) in services {
-        upsert(&mut proxier, service(name, address));
-        endpoints(&mut proxier, name, &[1, 2]);
-    }
-    proxier
-}
-
-const ONE: (&str, &str) = ("one", "10.96.0.1");
-const TWO: (&str, &str) = ("two", "10.96.0.2");
 
 fn sync(proxier: &mut Proxier, now: Instant) {
     let synced = proxier.sync(now).unwrap();

@@ -24,19 +24,9 @@ use kernlink_services::Family;
 
 use crate::faulty::Faults;
 use crate::node::{
-    bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier, real_servers,
-    service, sync_until_nothing_waits, upsert, virtual_servers,
+    ONE, TWO, bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
+    real_servers, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
-
-/// A proxier with two Services, not synced.
-fn two_services(kernel: Kernel) -> Proxier {
-    let mut proxier = proxier(ipv4_config(), kernel);
-    for (name, address) in [("one", "10.96.0.1"), ("two", "10.96.0.2")] {
-        upsert(&mut proxier, service(name, address));
-        endpoints(&mut proxier, name, &[1, 2]);
-    }
-    proxier
-}
 
 fn sync(proxier: &mut Proxier) {
     let synced = proxier.sync(Instant::now()).unwrap();
@@ -45,7 +35,7 @@ fn sync(proxier: &mut Proxier) {
 
 #[test]
 fn replies_are_masqueraded_before_the_first_virtual_server_exists() {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     let plan = proxier.plan(Instant::now()).unwrap();
     let mut kernel = proxier.into_kernel();
     let mut served = 0;
@@ -68,7 +58,7 @@ fn replies_are_masqueraded_before_the_first_virtual_server_exists() {
 
 /// What kube-proxy leaves if it ends while it removes the Service `two`: its virtual server and its address, but no entry.
 fn half_removed_by_kube_proxy() -> Kernel {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     sync(&mut proxier);
     let mut kernel = proxier.into_kernel();
     kernel.sets.destroy(&SetId::Ledger.name(Family::Ipv4)).unwrap();
@@ -82,7 +72,7 @@ fn half_removed_by_kube_proxy() -> Kernel {
 #[test]
 fn a_virtual_server_that_only_its_address_identifies_is_in_the_ledger_before_the_address_is_removed() {
     let successor = |kernel| {
-        let mut next = two_services(kernel);
+        let mut next = with_services(kernel, &[ONE, TWO]);
         delete(&mut next, "two");
         next
     };
@@ -105,7 +95,7 @@ fn a_virtual_server_that_only_its_address_identifies_is_in_the_ledger_before_the
 
 #[test]
 fn addresses_are_on_the_former_link_until_they_are_on_a_renamed_one() {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     sync(&mut proxier);
     let mut config = ipv4_config();
     config.dummy_link = "vips0".to_owned();
@@ -138,7 +128,7 @@ fn addresses_are_on_the_former_link_until_they_are_on_a_renamed_one() {
 #[test]
 fn the_former_link_is_kept_while_an_address_cannot_be_bound_to_a_renamed_one() {
     let (kernel, faults) = Faults::of_kernel(kernel());
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     sync(&mut proxier);
     let mut config = ipv4_config();
     config.dummy_link = "vips0".to_owned();
@@ -161,7 +151,7 @@ fn the_former_link_is_kept_while_an_address_cannot_be_bound_to_a_renamed_one() {
 fn addresses_of_a_link_that_cannot_be_added_are_not_tried() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     faults.refuse("link replace");
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
     assert_eq!(
@@ -195,7 +185,7 @@ fn a_frontend_is_not_restricted_before_the_node_itself_is_allowed() {
 
 #[test]
 fn an_address_is_bound_after_the_real_servers_of_its_virtual_server() {
-    let mut proxier = two_services(kernel());
+    let mut proxier = with_services(kernel(), &[ONE, TWO]);
     let plan = proxier.plan(Instant::now()).unwrap();
     let mut kernel = proxier.into_kernel();
     for (_, step) in plan.steps() {
@@ -213,7 +203,7 @@ fn an_address_is_bound_after_the_real_servers_of_its_virtual_server() {
 fn an_address_is_not_bound_without_the_entry_that_protects_the_node() {
     let (kernel, faults) = Faults::of_kernel(kernel());
     faults.refuse("add KUBE-IPVS-IPS 10.96.0.1");
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
     assert_eq!(
@@ -230,7 +220,7 @@ fn an_address_is_not_bound_without_the_entry_that_protects_the_node() {
 #[test]
 fn a_service_whose_address_cannot_be_removed_is_served_until_it_can() {
     let (kernel, faults) = Faults::of_kernel(kernel());
-    let mut proxier = two_services(kernel);
+    let mut proxier = with_services(kernel, &[ONE, TWO]);
     sync(&mut proxier);
     faults.refuse("address delete 10.96.0.2");
     delete(&mut proxier, "two");

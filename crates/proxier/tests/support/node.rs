@@ -161,3 +161,17 @@ pub(crate) fn sync_until_nothing_waits(proxier: &mut Proxier, mut now: Instant) 
     }
     panic!("operations still wait: {last}");
 }
+
+/// The names and addresses of two Services.
+pub(crate) const ONE: (&str, &str) = ("one", "10.96.0.1");
+pub(crate) const TWO: (&str, &str) = ("two", "10.96.0.2");
+
+/// A proxier with these Services, each with the endpoints 1 and 2, not synced.
+pub(crate) fn with_services(kernel: Kernel, services: &[(&str, &str)]) -> Proxier {
+    let mut proxier = proxier(ipv4_config(), kernel);
+    for (name, address) in services {
+        upsert(&mut proxier, service(name, address));
+        endpoints(&mut proxier, name, &[1, 2]);
+    }
+    proxier
+}

@@ -92,9 +92,7 @@ fn after_the_client_ends_its_direction_the_endpoint_can_still_answer() {
     assert_eq!(answer, "answer");
     fixture.wait_for(Transport::Tcp, port, |stats| stats.ended == 1);
     // The descriptors are free after the connection is counted.
-    while fixture.proxy.descriptors().1 > 1 {
-        pause();
-    }
+    fixture.wait_for_descriptors(1);
 }
 
 #[test]
@@ -135,9 +133,7 @@ fn a_half_closed_connection_ends_after_the_timeout_and_leaks_nothing() {
         ErrorKind::ConnectionReset
     );
     // The descriptors of the connection are free again.
-    while fixture.proxy.descriptors().1 > 1 {
-        pause();
-    }
+    fixture.wait_for_descriptors(1);
 }
 
 #[test]

@@ -91,9 +91,7 @@ fn an_idle_flow_ends_and_the_next_datagram_begins_another() {
     ask(&client, b"x");
     let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.ended == 1);
     assert_eq!(stats.opened, 1);
-    while fixture.proxy.descriptors().1 > 1 {
-        pause();
-    }
+    fixture.wait_for_descriptors(1);
     assert_eq!(ask(&client, b"x"), b"ax");
 }
 
