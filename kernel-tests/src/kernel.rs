@@ -126,6 +126,29 @@ pub fn may_change_the_machine() -> bool {
     is_vm
 }
 
+/// Disables automatic loading of modules until it is dropped, on the whole machine: see [`may_change_the_machine`].
+#[derive(Debug)]
+pub struct NoAutoload {
+    before: String,
+}
+
+impl NoAutoload {
+    /// Disables it.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it changes the machine")]
+    pub fn new() -> Self {
+        let before = tools::sysctl("kernel.modprobe");
+        tools::set_sysctl("kernel.modprobe", "/bin/false");
+        Self { before }
+    }
+}
+
+impl Drop for NoAutoload {
+    fn drop(&mut self) {
+        tools::set_sysctl("kernel.modprobe", &self.before);
+    }
+}
+
 /// The result of [`Feature::probe`], which runs once in each test binary.
 fn probed(feature: Feature) -> Result<(), String> {
     static RESULTS: Mutex<BTreeMap<Feature, Result<(), String>>> = Mutex::new(BTreeMap::new());

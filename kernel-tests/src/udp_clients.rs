@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "this module is only for tests, which fail by panicking"
 )]
 
@@ -12,9 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use kernlink_conntrack::{Client, Conntrack, Filter, Flow};
+
 use crate::netns::NetNs;
-use crate::traffic::Network;
-use crate::wait;
+use crate::traffic::{Connection, Network, Protocol, Server};
+use crate::{tools, wait};
 
 /// The port of the servers.
 pub const SERVER_PORT: u16 = 5353;
@@ -256,6 +259,18 @@ impl Clients {
         assert_eq!(received, [], "pod {pod} received packets to {}", sender.target);
     }
 
+    /// Asserts that no flow to an address of the clients is translated, in the calling thread's namespace.
+    ///
+    /// # Panics
+    /// If one is.
+    pub fn assert_not_translated(&self) {
+        for target in self.targets() {
+            let mut flows = flows_to(target);
+            flows.retain(|flow| flow.reply.source_socket() != target);
+            assert_eq!(flows, []);
+        }
+    }
+
     /// Asserts that none of these packets, the first ones after a change, and of 20 later ones reaches a pod.
     ///
     /// # Panics
@@ -268,5 +283,75 @@ impl Clients {
             });
             (0..2).for_each(|pod| self.assert_unreached(pod, sender, *first));
         }
+    }
+}
+
+/// Sets the timeouts of UDP flows, so that none ends by itself during a test.
+pub fn keep_flows() {
+    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout", "600");
+    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", "600");
+}
+
+/// The flows to an address, in the calling thread's namespace.
+///
+/// # Panics
+/// If they cannot be listed.
+#[must_use]
+pub fn flows_to(target: SocketAddr) -> Vec<Flow> {
+    let mut flows = Client::open().unwrap().list(&Filter::new()).unwrap();
+    flows.retain(|flow| flow.original.destination_socket() == target);
+    flows
+}
+
+/// The only flow to an address.
+fn flow_to(target: SocketAddr) -> (u32, String) {
+    let flows = flows_to(target);
+    let [flow] = &flows[..] else {
+        panic!("flows to {target}: {flows:#?}")
+    };
+    (flow.id, format!("{} {}", flow.original, flow.reply))
+}
+
+/// Flows of the third pod to a port that is the number of the node port of a Service, but not to that Service.
+#[derive(Debug)]
+pub struct OtherFlows {
+    targets: [SocketAddr; 2],
+    before: [(u32, String); 2],
+    _server: Server,
+    _connection: Connection,
+    _client: UdpSocket,
+}
+
+impl OtherFlows {
+    /// Begins one to a server outside, and one to another Service.
+    ///
+    /// # Panics
+    /// If one of them gets no reply.
+    #[must_use]
+    pub fn begin(network: &Network, port: u16, other_service: IpAddr) -> Self {
+        let foreign = SocketAddr::new(Network::client_ipv4().into(), port);
+        let server = Server::start(&network.client, "foreign", Protocol::Udp, foreign);
+        let mut connection = Connection::open(&network.pods[2], Protocol::Udp, foreign).unwrap();
+        connection.ask().unwrap();
+        let of_other = SocketAddr::new(other_service, port);
+        let client = bind(&network.pods[2], "0.0.0.0:0".parse().unwrap());
+        client.send_to(&[0xff; 16], of_other).unwrap();
+        client.recv_from(&mut [0; 16]).unwrap();
+        let targets = [foreign, of_other];
+        Self {
+            targets,
+            before: targets.map(flow_to),
+            _server: server,
+            _connection: connection,
+            _client: client,
+        }
+    }
+
+    /// Asserts that they are the same flows as before.
+    ///
+    /// # Panics
+    /// If one is gone, or another one.
+    pub fn assert_unchanged(&self) {
+        assert_eq!(self.targets.map(flow_to), self.before);
     }
 }

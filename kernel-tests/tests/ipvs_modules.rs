@@ -15,25 +15,6 @@ use kernlink_kernel_tests::{
     requires, tools, wait,
 };
 
-/// Disables automatic loading of modules until it is dropped.
-struct NoAutoload {
-    before: String,
-}
-
-impl NoAutoload {
-    fn new() -> Self {
-        let before = tools::sysctl("kernel.modprobe");
-        tools::set_sysctl("kernel.modprobe", "/bin/false");
-        Self { before }
-    }
-}
-
-impl Drop for NoAutoload {
-    fn drop(&mut self) {
-        tools::set_sysctl("kernel.modprobe", &self.before);
-    }
-}
-
 /// The loaded modules of IPVS, and the module of `iptables` that uses it.
 fn loaded() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/modules").unwrap();
@@ -72,7 +53,7 @@ fn the_errors_of_missing_modules_contain_the_remedy() {
     requires!(Feature::Ipvs);
     let _inside = NetNs::new().enter();
     unload();
-    let no_autoload = NoAutoload::new();
+    let no_autoload = kernel::NoAutoload::new();
 
     // IPVS itself.
     let error = Client::open().unwrap_err();
@@ -92,7 +73,7 @@ fn the_errors_of_missing_modules_contain_the_remedy() {
     client.add_virtual_server(&server(Scheduler::RR)).unwrap();
 
     // A scheduler that is installed but not loaded, and one that does not exist.
-    let no_autoload = NoAutoload::new();
+    let no_autoload = kernel::NoAutoload::new();
     let installed = client.update_virtual_server(&server(Scheduler::FO)).unwrap_err();
     let unknown = client
         .update_virtual_server(&server(Scheduler::new("nosuch").unwrap()))

@@ -26,25 +26,6 @@ use kernlink_proxier::ipvs_mode::{Kernel, Proxier};
 
 use crate::support::{cluster_ips, load_balancer, proxier_on, service, slices};
 
-/// Disables automatic loading of modules until it is dropped.
-struct NoAutoload {
-    before: String,
-}
-
-impl NoAutoload {
-    fn new() -> Self {
-        let before = tools::sysctl("kernel.modprobe");
-        tools::set_sysctl("kernel.modprobe", "/bin/false");
-        Self { before }
-    }
-}
-
-impl Drop for NoAutoload {
-    fn drop(&mut self) {
-        tools::set_sysctl("kernel.modprobe", &self.before);
-    }
-}
-
 /// Unloads the modules whose names begin so. Namespaces of earlier tests, which the kernel deletes in the background, may use them for some
 /// time.
 fn unload(prefixes: &[&str]) {
@@ -104,7 +85,7 @@ fn without(modules: &[&str], objects: &str, reported: &str, check: impl Fn(&Netw
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
-    let autoload = (!modules.is_empty()).then(NoAutoload::new);
+    let autoload = (!modules.is_empty()).then(kernel::NoAutoload::new);
     unload(modules);
     let mut proxier = proxier_on(Kernel::open().unwrap(), objects);
     let now = Instant::now();

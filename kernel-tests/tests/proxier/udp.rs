@@ -3,10 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use kernlink_conntrack::{Client, Conntrack, Filter, Flow};
-use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, Server};
-use kernlink_kernel_tests::udp_clients::{Clients, bind};
-use kernlink_kernel_tests::{tools, wait};
+use kernlink_kernel_tests::traffic::Network;
+use kernlink_kernel_tests::udp_clients::{Clients, OtherFlows, flows_to, keep_flows};
+use kernlink_kernel_tests::wait;
 use kernlink_proxier::ipvs_mode::Proxier;
 
 use crate::support::{cluster_ips, proxier, replace_objects, service, slices};
@@ -24,30 +23,12 @@ fn sync(clients: &Clients, proxier: &mut Proxier, manifests: &str) -> Vec<u64> {
     })
 }
 
-/// The flows to an address, in the calling thread's namespace.
-fn flows_to(target: SocketAddr) -> Vec<Flow> {
-    let mut flows = Client::open().unwrap().list(&Filter::new()).unwrap();
-    flows.retain(|flow| flow.original.destination_socket() == target);
-    flows
-}
-
-/// The only flow to an address.
-fn flow_to(target: SocketAddr) -> (u32, String) {
-    let flows = flows_to(target);
-    let [flow] = &flows[..] else {
-        panic!("flows to {target}: {flows:#?}")
-    };
-    (flow.id, format!("{} {}", flow.original, flow.reply))
-}
-
 #[test]
 fn the_first_udp_packet_after_a_sync_reaches_a_current_endpoint() {
     kernlink_kernel_tests::requires_ipvs_mode!();
     let network = Network::new(3);
     let _on_node = network.node.enter();
-    // No flow ends by itself during the test.
-    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout", "600");
-    tools::set_sysctl("net.netfilter.nf_conntrack_udp_timeout_stream", "600");
+    keep_flows();
     let other = "type: ClusterIP, ports: [{name: ask, port: 30053, protocol: UDP}]";
     let other = service("other", 2, other, "") + &slices("other", PORTS, &[(1, "node-a")]);
     let ask = |pods: &[(u8, &str)]| service("ask", 1, SPEC, "") + &slices("ask", PORTS, pods) + &other;
@@ -56,16 +37,8 @@ fn the_first_udp_packet_after_a_sync_reaches_a_current_endpoint() {
     wait::for_ipv6_addresses();
     let clients = Clients::start(&network, cluster_ips(1), NODE_PORT);
     clients.wait_for_replies();
-    // Flows that are not to the Service, but to the number of its node port: to a server outside, and to another Service.
-    let foreign = SocketAddr::new(Network::client_ipv4().into(), NODE_PORT);
-    let _server = Server::start(&network.client, "foreign", Protocol::Udp, foreign);
-    let mut connection = Connection::open(&network.pods[2], Protocol::Udp, foreign).unwrap();
-    connection.ask().unwrap();
-    let of_other = SocketAddr::new(cluster_ips(2)[0], NODE_PORT);
-    let other_client = bind(&network.pods[2], "0.0.0.0:0".parse().unwrap());
-    other_client.send_to(&[0xff; 16], of_other).unwrap();
-    other_client.recv_from(&mut [0; 16]).unwrap();
-    let others = [foreign, of_other].map(flow_to);
+    // Flows that are not to the Service, but to the number of its node port.
+    let others = OtherFlows::begin(&network, NODE_PORT, cluster_ips(2)[0]);
 
     // A second endpoint, and then the first one is removed.
     sync(&clients, &mut proxier, &ask(&[(0, "node-a"), (1, "node-a")]));
@@ -82,12 +55,7 @@ fn the_first_udp_packet_after_a_sync_reaches_a_current_endpoint() {
     // The Service is deleted.
     let first = sync(&clients, &mut proxier, &other);
     clients.assert_refused(&first);
-    for target in clients.targets() {
-        let translated = flows_to(target)
-            .into_iter()
-            .filter(|flow| flow.reply.source_socket() != target);
-        assert_eq!(translated.collect::<Vec<_>>(), []);
-    }
+    clients.assert_not_translated();
     // Meanwhile the clients of the node port have flows that are not translated.
     let node_port = SocketAddr::new(Network::node_ipv4().into(), NODE_PORT);
     wait::until(|| match flows_to(node_port).len() {
@@ -98,6 +66,5 @@ fn the_first_udp_packet_after_a_sync_reaches_a_current_endpoint() {
     wait::for_ipv6_addresses();
     let first = sync(&clients, &mut proxier, &ask(&[(0, "node-a")]));
     clients.assert_served_by(0, &first);
-    // The other flows are the same as before.
-    assert_eq!([foreign, of_other].map(flow_to), others);
+    others.assert_unchanged();
 }
