@@ -117,6 +117,9 @@ fn run() -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     step::end_all_on_interrupt()?;
+    if provision::is_root() {
+        provision::install(&[provision::BUILD_PROGRAMS])?;
+    }
     let workspace = Workspace::load()?;
     let good = match verb {
         Verb::Check { part } => check::run(&workspace, part.as_deref())?,

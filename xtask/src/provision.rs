@@ -18,6 +18,9 @@ use crate::{
     workspace::{output, succeed},
 };
 
+/// The programs that building the workspace needs, in addition to Rust and a C compiler with its linker.
+pub(crate) const BUILD_PROGRAMS: &[Program] = &[Program::new("make", "make")];
+
 /// The programs that booting the VM needs, in addition to [`PROGRAMS`](kernlink_kernel_tests::programs::PROGRAMS).
 pub(crate) const VM_PROGRAMS: &[Program] = &[
     Program::new("qemu-system-x86_64", "qemu-system-x86"),
