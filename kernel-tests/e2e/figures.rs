@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{programs, tools, wait};
+use kernlink_netlink::nftables::NFNLGRP_NFTABLES;
 use kernlink_netlink::{Error, Message, Protocol, Subscription};
 use serde_json::{Value, json};
 
@@ -25,8 +26,6 @@ use crate::link::Link;
 use crate::requests::path;
 
 const ENDPOINTS: usize = 10;
-/// The multicast group of nf_tables.
-const NFTABLES: u32 = 7;
 /// The first two bytes of the addresses that changes add.
 const CHANGED: [u8; 2] = [10, 200];
 /// The changes in a second under load, and the time of the load.
@@ -61,7 +60,7 @@ impl Seen {
     /// Receives the notifications of the namespace of the calling thread until `end`.
     fn start() -> Self {
         let seen = Self::default();
-        let mut subscription = Subscription::open(Protocol::Netfilter, &[NFTABLES]).unwrap();
+        let mut subscription = Subscription::open(Protocol::Netfilter, &[NFNLGRP_NFTABLES]).unwrap();
         subscription.set_receive_buffer(256 << 20).unwrap();
         let this = seen.clone();
         thread::spawn(move || {
