@@ -37,20 +37,29 @@ fn targets() -> [SocketAddr; 2] {
 struct FromPort(Socket);
 
 impl FromPort {
+    /// The port may have been that of a connection that was closed. A process that a parallel test starts has a copy of the socket until
+    /// it executes its program, so the port is in use a little longer.
     fn open(client: &NetNs, port: u16, target: SocketAddr) -> io::Result<Self> {
         client.run(|| {
-            let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
-            socket.set_reuse_address(true)?;
-            socket.set_linger(Some(Duration::ZERO))?;
-            let source: IpAddr = match target {
-                SocketAddr::V4(_) => Network::client_ipv4().into(),
-                SocketAddr::V6(_) => Network::client_ipv6().into(),
-            };
-            socket.bind(&SocketAddr::new(source, port).into())?;
-            socket.connect_timeout(&target.into(), Duration::from_secs(60))?;
-            socket.set_read_timeout(Some(Duration::from_secs(60)))?;
-            Ok(Self(socket))
+            wait::until(|| match Self::connect(port, target) {
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Err(error),
+                connected => Ok(connected),
+            })
         })
+    }
+
+    fn connect(port: u16, target: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_linger(Some(Duration::ZERO))?;
+        let source: IpAddr = match target {
+            SocketAddr::V4(_) => Network::client_ipv4().into(),
+            SocketAddr::V6(_) => Network::client_ipv6().into(),
+        };
+        socket.bind(&SocketAddr::new(source, port).into())?;
+        socket.connect_timeout(&target.into(), Duration::from_secs(60))?;
+        socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+        Ok(Self(socket))
     }
 
     /// The name of the server that answers.
