@@ -120,11 +120,7 @@ pub trait Iptables: Send {
         table: Table,
         chain: &ChainName,
     ) -> Result<Option<Chain>, Error> {
-        let saved = self.save(&Save::table(family, table).lenient())?;
-        match saved.unreadable_tables.get(&table) {
-            Some(line) => Err(line.to_error()),
-            None => Ok(saved.chain(table, chain).cloned()),
-        }
+        list_chain::from_saved_table(self, family, table, chain)
     }
 
     /// Executes one restore. `iptables-restore --noflush --counters`, without `--noflush` in mode

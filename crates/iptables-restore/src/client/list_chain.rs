@@ -31,7 +31,7 @@ impl Client {
         match message.kind {
             RefusedKind::NotFound => Ok(None),
             // iptables-nft also reports a chain that does not exist as one that it does not support.
-            RefusedKind::Unreadable => self.list_chain_of_table(family, table, chain),
+            RefusedKind::Unreadable => from_saved_table(self, family, table, chain),
             kind => Err(Error::Refused {
                 tool: self.iptables_program(family),
                 refused: Box::new(Refused::Whole(family)),
@@ -42,19 +42,19 @@ impl Client {
             }),
         }
     }
+}
 
-    /// Reads the whole table.
-    fn list_chain_of_table(
-        &mut self,
-        family: Family,
-        table: Table,
-        chain: &ChainName,
-    ) -> Result<Option<Chain>, Error> {
-        let saved = self.save(&Save::table(family, table).lenient())?;
-        match saved.unreadable_tables.get(&table) {
-            Some(line) => Err(line.to_error()),
-            None => Ok(saved.chain(table, chain).cloned()),
-        }
+/// Reads the whole table.
+pub(super) fn from_saved_table<I: Iptables + ?Sized>(
+    iptables: &mut I,
+    family: Family,
+    table: Table,
+    chain: &ChainName,
+) -> Result<Option<Chain>, Error> {
+    let saved = iptables.save(&Save::table(family, table).lenient())?;
+    match saved.unreadable_tables.get(&table) {
+        Some(line) => Err(line.to_error()),
+        None => Ok(saved.chain(table, chain).cloned()),
     }
 }
 
