@@ -25,13 +25,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use kernlink_conntrack::{Conntrack, Flow, Status, Tuple};
-use kernlink_iptables_restore::{Family as TablesFamily, Iptables, Save, Table};
+use kernlink_iptables_restore::{
+    Family as TablesFamily, Iptables, Operation as RulesOperation, Restore, Save, Table,
+};
 use kernlink_ipvs::{Ipvs, RealServer, RealServerKey, VirtualServerKey};
 use kernlink_proxier::any_mode::{AnyMode, Config, Kernel, Mode, Operation, Plan, Proxier, Synced};
 use kernlink_proxier::netfilter::LocalDetection;
 use kernlink_proxier::plan::Step;
 use kernlink_proxier::{DataPath, iptables_mode, ipvs_mode};
-use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, Port, Protocol, Service, SourceId};
+use kernlink_services::{
+    Change, Family, Ingress, Kind, ObjectChange, ObjectName, Port, Protocol, Service, ServiceType, SourceId,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
@@ -92,14 +96,52 @@ fn run(proxier: &mut Proxier, mut now: Instant, most: usize) -> Instant {
     now
 }
 
+/// Executes operations as a sync does. `observe` is called after each table that they commit, and at the end.
+fn execute(
+    kernel: &mut Kernel,
+    shared: &SharedKernel,
+    operations: &[&Operation],
+    mut observe: impl FnMut(Tracer),
+) {
+    shared.rules.fake().take_operations();
+    let mut tables = shared.rules.fake().clone();
+    let outcomes = AnyMode::execute(kernel, operations);
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let executed = shared.rules.fake().take_operations();
+    let mut commits = Vec::new();
+    for operation in executed {
+        match operation {
+            RulesOperation::Restore(restore) => {
+                commits.extend(restore.tables().map(|(table, edits)| {
+                    let mut commit = Restore::new(restore.family);
+                    commit.table_mut(table).extend_from_slice(edits);
+                    RulesOperation::from(commit)
+                }));
+            }
+            other => commits.push(other),
+        }
+    }
+    // The last one is what the kernel has now.
+    commits.pop();
+    for commit in commits {
+        assert_eq!(tables.execute(&[commit]), [Ok(())]);
+        let apis = kernel.ipvs().unwrap();
+        let rules = std::mem::replace(&mut apis.rules, Box::new(tables.clone()));
+        observe(Tracer::of_kernel(apis));
+        apis.rules = rules;
+    }
+    observe(Tracer::of_kernel(kernel.ipvs().unwrap()));
+}
+
 /// Executes a plan step by step; writes that the tool receives together are one step, as in a sync. `observe` is called before the first step
-/// and after each.
-fn step_by_step(proxier: &mut Proxier, plan: &Plan, mut observe: impl FnMut(Tracer, usize)) {
-    let mut trace = |proxier: &mut Proxier, done: usize| {
-        let tracer = Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap());
-        observe(tracer, done);
-    };
-    trace(proxier, 0);
+/// and after each table that a step commits.
+fn step_by_step(
+    proxier: &mut Proxier,
+    shared: &SharedKernel,
+    plan: &Plan,
+    mut observe: impl FnMut(Tracer, usize),
+) {
+    observe(Tracer::of_kernel(proxier.kernel_mut().ipvs().unwrap()), 0);
     let mut done = 0;
     for phase in plan.phases() {
         let mut rest = phase.steps.as_slice();
@@ -114,11 +156,9 @@ fn step_by_step(proxier: &mut Proxier, plan: &Plan, mut observe: impl FnMut(Trac
             let count = rest.iter().take_while(|step| joins(step)).count().max(1);
             let (together, after) = rest.split_at(count);
             let operations: Vec<&Operation> = together.iter().map(|step| &step.operation).collect();
-            let outcomes = AnyMode::execute(proxier.kernel_mut(), &operations);
-            assert_eq!(outcomes, vec![Ok(()); count], "{plan}");
             done += count;
             rest = after;
-            trace(proxier, done);
+            execute(proxier.kernel_mut(), shared, &operations, |tracer| observe(tracer, done));
         }
     }
 }
@@ -277,7 +317,7 @@ proptest! {
         for round in 0..20 {
             let plan = proxier.plan(now).unwrap();
             let mut between: Vec<(Tracer, String)> = Vec::new();
-            step_by_step(&mut proxier, &plan, |tracer, done| {
+            step_by_step(&mut proxier, &shared, &plan, |tracer, done| {
                 let continues = |(key, real): &(VirtualServerKey, RealServer)| {
                     packets(key).iter().filter(|packet| first_serves(&traffic, packet)).all(|packet| tracer.continues(packet, real))
                 };
@@ -312,7 +352,8 @@ proptest! {
         restarts in any::<bool>(),
     ) {
         let detection = detection(detects);
-        let mut proxier = proxier(&config(Mode::Iptables, &detection), SharedKernel::new().apis(), &changes);
+        let shared = SharedKernel::new();
+        let mut proxier = proxier(&config(Mode::Iptables, &detection), shared.apis(), &changes);
         let now = Instant::now();
         sync(&mut proxier, now);
         let ipvs = config(Mode::Ipvs, &detection);
@@ -326,9 +367,9 @@ proptest! {
         let mut kernel = proxier.into_kernel();
         traffic.tracers.push((Tracer::of_kernel(kernel.ipvs().unwrap()), "iptables mode".to_owned()));
         for (done, (_, step)) in plan.steps().enumerate() {
-            prop_assert_eq!(AnyMode::execute(&mut kernel, &[&step.operation]), [Ok(())]);
-            let when = format!("after {} steps\n{plan}", done + 1);
-            traffic.tracers.push((Tracer::of_kernel(kernel.ipvs().unwrap()), when));
+            execute(&mut kernel, &shared, &[&step.operation], |tracer| {
+                traffic.tracers.push((tracer, format!("after {} steps\n{plan}", done + 1)));
+            });
         }
         let keys: BTreeSet<VirtualServerKey> = traffic.tracers.last().unwrap().0.servers().copied().collect();
         traffic.assert_uninterrupted(&keys);
@@ -377,6 +418,48 @@ fn changed() -> (SharedKernel, Proxier, Instant) {
     let synced = sync(&mut proxier, now);
     assert!(synced.next.is_some());
     (shared, proxier, now)
+}
+
+/// A load balancer that admits clients from one network.
+fn load_balancer() -> Vec<Change> {
+    let mut service = Service::new(ObjectName::new("ns", "lb"))
+        .with_cluster_ip("10.96.0.1")
+        .with_port(Port::new("http", 80));
+    service.service_type = ServiceType::LoadBalancer;
+    service.ingress = vec![Ingress {
+        ip: "203.0.113.1".to_owned(),
+        ..Ingress::default()
+    }];
+    service.load_balancer_source_ranges = vec!["198.51.100.0/24".to_owned()];
+    let mut changes = slices(&service, &[1, 3], true);
+    changes.push(Change::Services(ObjectChange::Upsert(service)));
+    changes
+}
+
+#[test]
+fn between_two_tables_source_ranges_admit_and_drop_the_same_clients() {
+    let shared = SharedKernel::new();
+    let detection = detection(true);
+    let changes = load_balancer();
+    let mut proxier = proxier(&config(Mode::Ipvs, &detection), shared.apis(), &changes);
+    let now = Instant::now();
+    sync(&mut proxier, now);
+    proxier.set_config(&config(Mode::Iptables, &detection)).unwrap();
+    let plan = proxier.plan(now).unwrap();
+    let to_load_balancer = |source: &str| {
+        let destination = "203.0.113.1:80".parse().unwrap();
+        Packet::new(Some("eth0"), source.parse().unwrap(), destination, Protocol::Tcp)
+    };
+    let mut states = 0;
+    step_by_step(&mut proxier, &shared, &plan, |tracer, done| {
+        let admitted = tracer.trace(to_load_balancer("198.51.100.7"));
+        assert!(matches!(admitted, End::Served(_)), "after {done} steps: {admitted}\n{plan}");
+        let other = tracer.trace(to_load_balancer("192.0.2.66"));
+        assert_eq!(other, End::Dropped, "after {done} steps\n{plan}");
+        states += 1;
+    });
+    // Some steps commit two tables.
+    assert!(states > plan.len(), "{states}\n{plan}");
 }
 
 fn servers(shared: &SharedKernel) -> BTreeSet<VirtualServerKey> {

@@ -128,6 +128,21 @@ fn listing() -> String {
     text
 }
 
+/// Asserts that iptables mode dropped no packet for its source: all clients are admitted.
+fn assert_none_dropped() {
+    for program in ["iptables-save", "ip6tables-save"] {
+        let saved = tools::must(program, &["-c", "-t", "filter"]);
+        let rules = saved.lines().filter(|line| {
+            line.contains("-A KUBE-PROXY-FIREWALL") && line.contains("not accepted by KUBE-FW-")
+        });
+        let rules: Vec<&str> = rules.collect();
+        assert!(!rules.is_empty(), "{saved}");
+        for rule in rules {
+            assert!(rule.starts_with("[0:0] "), "{rule}");
+        }
+    }
+}
+
 fn assert_settled(mode: Mode, words: &[&str]) {
     let listing = listing();
     for word in words {
@@ -226,6 +241,7 @@ fn connections_continue_from_ipvs_to_iptables_and_back_and_nothing_of_the_other_
         let mut of_iptables = open_all(&network);
         let between = ask_all(&mut of_iptables);
         assert_eq!(ask_all(&mut of_ipvs), before, "the same servers answer");
+        assert_none_dropped();
 
         now = change(&mut proxier, &ipvs, now);
         assert_eq!(ask_all(&mut of_ipvs), before, "the same servers answer");
@@ -244,4 +260,5 @@ fn connections_continue_from_ipvs_to_iptables_and_back_and_nothing_of_the_other_
     assert_settled(Mode::Iptables, OF_IPVS);
     let mut open = open_all(&network);
     ask_all(&mut open);
+    assert_none_dropped();
 }

@@ -286,7 +286,7 @@ impl DataPath for AnyMode {
                 for family in Family::ALL {
                     let left = state.former.as_ref();
                     let rules = left.map(|left| left.state.needed_rules(family));
-                    active.set_former_rules(family, rules.unwrap_or_default());
+                    active.set_former_rules(family, rules);
                 }
                 plan.add_part::<IptablesMode>(|part| IptablesMode::plan(active, part));
                 if let Some(former) = &mut state.former {

@@ -18,7 +18,7 @@ const REFUSED_ONE_BY_ONE: usize = 2;
 /// reads the whole table.
 const MOST_REFUSALS: usize = 32;
 
-/// Writes parts of one family. Returns one outcome for each, in order. A part that is refused does not prevent the others.
+/// Writes parts of one family and one order of tables. Returns one outcome for each, in order. A part that is refused does not prevent the others.
 pub(super) fn write(rules: &mut dyn Iptables, parts: &[&Write]) -> Vec<Result<(), Error>> {
     let mut batch = Batch {
         parts,
@@ -178,8 +178,8 @@ impl Batch<'_> {
 fn restore(inputs: &[&Write], parts: &[usize], written: &[Table]) -> Option<Restore> {
     let writes = || parts.iter().filter_map(|&part| inputs.get(part));
     let mut restore = Restore::new(writes().next()?.family());
-    // Table `filter` first for all parts: what restricts a Service is in place before its traffic is translated.
-    let tables = [Table::Filter, Table::Nat].into_iter();
+    // Each table of all parts at once.
+    let tables = writes().next()?.order.into_iter();
     for table in tables.filter(|table| !written.contains(table)) {
         for write in writes() {
             for (_, edits) in write.restore.tables().filter(|(of, _)| *of == table) {

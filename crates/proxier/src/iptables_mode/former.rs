@@ -7,6 +7,8 @@
 //! | the rule of `KUBE-POSTROUTING` that masquerades connections of a pod to itself | when virtual servers and virtual IPs are gone |
 //! | jumps to `KUBE-PROXY-FIREWALL` without a condition | with the fixed chains: they lead packets of established connections of IPVS to rules that are for new ones |
 //!
+//! The first rules of a Service are written to table `nat` before `filter`: see `order.rs`.
+//!
 //! As long as virtual IPs are addresses of this node, the kernel selects them as the source of connections that processes of the node open to
 //! them. So `KUBE-POSTROUTING` masquerades connections with such a source.
 

@@ -64,7 +64,7 @@ impl Kernel {
     }
 
     /// Executes operations in order and returns one outcome for each, in order. Writes of one family that follow each other are passed
-    /// to the tool together.
+    /// to the tool together if they write the tables in the same order.
     pub(super) fn execute_all(&mut self, operations: &[&Operation]) -> Vec<Result<(), Error>> {
         let mut outcomes: Vec<Result<(), Error>> = Vec::with_capacity(operations.len());
         let mut writes: Vec<&Write> = Vec::new();
@@ -76,7 +76,8 @@ impl Kernel {
             };
             let more = write.map_or(0, |write| edits_of(&write.restore));
             let joins = write.is_some_and(|write| {
-                let is_same = |first: &&Write| first.family() == write.family();
+                let is_same =
+                    |first: &&Write| first.family() == write.family() && first.order == write.order;
                 writes.first().is_none_or(is_same) && edits + more <= self.most_edits(write.family())
             });
             if !joins {

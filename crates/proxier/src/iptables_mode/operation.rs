@@ -9,6 +9,7 @@ use kernlink_services::Family;
 
 use super::chains::FixedChain;
 use super::key::Key;
+use super::order::TableOrder;
 use super::state::Fingerprint;
 use crate::netfilter::{DeleteFlows, Sysctl};
 
@@ -78,6 +79,7 @@ pub struct Write {
     /// The input of `iptables-restore`.
     pub restore: Restore,
     pub(super) key: Key,
+    pub(super) order: TableOrder,
     pub(super) effects: Effects,
 }
 

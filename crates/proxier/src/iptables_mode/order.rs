@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use kernlink_iptables_restore::Table;
+
 /// A phase of a plan, in the order of execution.
 ///
 /// What a Service needs is written by one input of `iptables-restore`, which the kernel applies as a whole for each table: no packet
@@ -27,6 +29,16 @@ pub enum Phase {
     /// Stale UDP flows, after the rules by which the next packet begins a new flow.
     DeleteFlows,
 }
+
+/// The order in which tables are written, each at once.
+pub(super) type TableOrder = [Table; 2];
+
+/// What restricts a Service is in place before its traffic is translated.
+pub(super) const FILTER_FIRST: TableOrder = [Table::Filter, Table::Nat];
+
+/// For a Service that IPVS mode serves until its rules are in table `nat`: the rules of table `filter` drop packets that are not translated.
+/// The rules of IPVS mode restrict the Service until then.
+pub(super) const NAT_FIRST: TableOrder = [Table::Nat, Table::Filter];
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
 use super::observed::{ObservedChain, counts, fingerprint};
 use super::operation::{Effects, EnsureChain, Operation, Write};
-use super::order::Phase;
+use super::order::{FILTER_FIRST, NAT_FIRST, Phase, TableOrder};
 use super::plan_flows::{Written, plan_flows};
 use super::port_chain::service_of;
 use super::state::{Fingerprint, RuleKey, State, rule_text};
@@ -233,7 +233,7 @@ fn plan_fixed(state: &State, family: Family, builder: &mut PlanBuilder<'_, Iptab
             Phase::Fixed,
             key,
             Subject::DataPath,
-            write.finish(Key::Fixed(family)),
+            write.finish(Key::Fixed(family), FILTER_FIRST),
             Needs::none(),
         );
         fixed.protection.push(need.clone());
@@ -422,6 +422,8 @@ fn plan_services(
     let mut leftovers = None;
     let mut written = Written::default();
     let (phase, service_needs) = fixed.of_services();
+    // Chains that are emptied without knowing their rules are filled by the same input.
+    let leaves_ipvs = state.leaves_ipvs(family) && !fixed.is_blind;
     for (subject, part) in parts {
         match &subject {
             Subject::Service(name) => {
@@ -430,7 +432,12 @@ fn plan_services(
                 let needs = Needs::all(service_needs.iter().cloned());
                 let name = name.clone();
                 let former = part.former.clone();
-                let write = part.write(family, key.clone());
+                let order = if leaves_ipvs && !part.is_translated() {
+                    NAT_FIRST
+                } else {
+                    FILTER_FIRST
+                };
+                let write = part.write(family, key.clone(), order);
                 let need = builder.push(phase, key, subject, write, needs);
                 written.add_former(former, &need);
                 written.services.insert(name, need);
@@ -452,7 +459,7 @@ fn plan_services(
         let needs = fixed.needs.iter().chain(written.services.values()).cloned();
         let needs = Needs::all(needs.chain(unwritten));
         let former = part.former.clone();
-        let write = part.write(family, key.clone());
+        let write = part.write(family, key.clone(), FILTER_FIRST);
         let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
         written.add_former(former, &need);
         leftover_needs.push(need);
@@ -468,7 +475,8 @@ fn plan_services(
             _ => &leftover_needs,
         };
         let needs = Needs::all(needs.iter().cloned());
-        builder.push(deletions, key.clone(), subject, writer.finish(key), needs);
+        let write = writer.finish(key.clone(), FILTER_FIRST);
+        builder.push(deletions, key, subject, write, needs);
     }
     written
 }
@@ -496,9 +504,16 @@ impl Part {
             .collect()
     }
 
+    /// Whether a rule that translates traffic of the Service is removed: then packets that the new rules do not translate were not served by
+    /// IPVS mode.
+    fn is_translated(&self) -> bool {
+        let mut rules = self.rules.iter();
+        rules.any(|(key, is_added)| !is_added && key.chain.table() == Table::Nat)
+    }
+
     /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
     /// others removed; chains that nothing jumps to any more are emptied last.
-    fn write(self, family: Family, key: Key) -> Write {
+    fn write(self, family: Family, key: Key, order: TableOrder) -> Write {
         let mut writer = Writer::new(family);
         for (name, content) in &self.chains {
             let is_emptied = content.is_none();
@@ -537,7 +552,7 @@ impl Part {
         for name in emptied {
             writer.edit(Table::Nat, Edit::declare(name));
         }
-        writer.finish(key)
+        writer.finish(key, order)
     }
 }
 
@@ -570,10 +585,13 @@ impl Writer {
         self.filter.is_empty() && self.nat.is_empty()
     }
 
-    /// Table `filter` first, as in kube-proxy: what restricts a load balancer is in place before its traffic is translated.
-    fn finish(self, key: Key) -> Write {
+    fn finish(mut self, key: Key, order: TableOrder) -> Write {
         let mut restore = Restore::new(self.family);
-        for (table, edits) in [(Table::Filter, self.filter), (Table::Nat, self.nat)] {
+        for table in order {
+            let edits = std::mem::take(match table {
+                Table::Filter => &mut self.filter,
+                _ => &mut self.nat,
+            });
             if !edits.is_empty() {
                 *restore.table_mut(table) = edits;
             }
@@ -581,6 +599,7 @@ impl Writer {
         Write {
             restore,
             key,
+            order,
             effects: self.effects,
         }
     }

@@ -43,8 +43,9 @@ pub struct State {
     pub(super) counters: Counters,
     /// The accounting objects that rules name.
     pub(super) accounting: Table<Box<str>, ()>,
-    /// By family: the rules of `KUBE-POSTROUTING` that are needed while IPVS mode serves connections or has virtual IPs on this node.
-    former_rules: [Vec<Rule>; 2],
+    /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
+    /// has virtual IPs.
+    former_rules: [Option<Vec<Rule>>; 2],
     /// Whether a rule with an accounting object was refused.
     refuses_counters: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
@@ -279,7 +280,7 @@ impl State {
     pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
         let mut rules = self.configured_rules(chain, family);
         if chain == FixedChain::NatPostrouting {
-            rules.splice(..0, self.former_rules[family.index()].iter().cloned());
+            rules.splice(..0, self.former_rules[family.index()].iter().flatten().cloned());
         }
         rules
     }
@@ -336,13 +337,19 @@ impl State {
         &self.fixed[family.index()].former_jumps
     }
 
-    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node.
-    pub(crate) fn set_former_rules(&mut self, family: Family, rules: Vec<Rule>) {
+    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node; `None` if nothing is left.
+    pub(crate) fn set_former_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
         let known = &mut self.former_rules[family.index()];
-        if *known != rules && self.managed.contains(&family) {
-            *known = rules;
+        let is_equal = known.iter().flatten().eq(rules.iter().flatten());
+        *known = rules;
+        if !is_equal && self.managed.contains(&family) {
             self.set_fixed_dirty(family);
         }
+    }
+
+    /// Whether anything of IPVS mode is left on this node.
+    pub(super) fn leaves_ipvs(&self, family: Family) -> bool {
+        self.former_rules[family.index()].is_some()
     }
 
     /// Whether the tables of a family could be read.
