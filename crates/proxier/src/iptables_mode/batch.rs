@@ -104,11 +104,10 @@ impl Batch<'_> {
                 Err(error)
             });
         }
-        let error = match rules.restore(&restore) {
+        let error = match rules.execute_one(restore.into()) {
             Ok(()) => return self.set(parts, |_| Ok(())),
             Err(error) => error,
         };
-        drop(restore);
         let RulesError::Refused { refused, applied, .. } = &error else {
             // The tool could not be started, or its outcome is unknown: this is about all parts.
             let is_unwritten = written.is_empty();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use kernlink_iptables_restore::{Chain, ChainName, Rule, Ruleset, Style, Table};
+use kernlink_iptables_restore::{Chain, ChainName, Rule, Ruleset, Table};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, Jump, jumps};
@@ -103,17 +103,15 @@ fn fingerprint_of_chain(chain: &Chain, family: Family) -> Fingerprint {
 }
 
 fn hash<'a>(rules: impl Iterator<Item = &'a Rule>, family: Family, unreadable: usize) -> Fingerprint {
-    let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
-    for (seed, hasher) in hashers.iter_mut().enumerate() {
-        (seed, unreadable).hash(hasher);
-    }
+    let mut hasher = DefaultHasher::new();
+    unreadable.hash(&mut hasher);
     for rule in rules {
-        let text = rule.normal_form(family).render(Style::SAVE);
-        for hasher in &mut hashers {
-            text.hash(hasher);
-        }
+        rule.normal_form(family).hash(&mut hasher);
     }
-    hashers.map(|hasher| hasher.finish())
+    // The state of the hasher is larger than its result.
+    let first = hasher.finish();
+    first.hash(&mut hasher);
+    [first, hasher.finish()]
 }
 
 /// How often each rule occurs.
