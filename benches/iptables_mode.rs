@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use kernlink_benches::cluster::{self, Cluster, ENDPOINTS, change};
@@ -17,6 +18,11 @@ use kernlink_proxier::iptables_mode::{Kernel, Proxier};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
+/// As in the program `kernlink-agent`.
+#[cfg(target_env = "gnu")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const SIZES: [u32; 3] = [1_000, 5_000, 10_000];
 /// The number of first syncs and of their floors; with the largest number of Services one, which takes minutes.
 const COLD_RUNS: usize = 2;
@@ -24,6 +30,10 @@ const COLD_RUNS: usize = 2;
 const MOST_IN_ONE_INPUT: u32 = 1_000;
 /// The number of Services of which an endpoint is replaced and restored.
 const CHANGED: usize = 8;
+/// The time that the allocator has to return what the syncs needed.
+const PAUSE: Duration = Duration::from_secs(20);
+/// The environment variable with the parts to run, separated by commas: `nft.1000`, `legacy.5000` and so on, `resident`. Without it all run.
+const PARTS: &str = "KERNLINK_BENCH_IPTABLES";
 /// The environment variable with the number of Services for a process that prints its resident memory.
 const RESIDENT: &str = "KERNLINK_BENCH_RESIDENT";
 
@@ -31,15 +41,22 @@ fn main() -> Result<()> {
     if let Some(size) = child(RESIDENT)? {
         return print_resident(size);
     }
+    let parts = std::env::var(PARTS).ok();
+    let is_requested = |part: &str| {
+        let mut requested = parts.iter().flat_map(|parts| parts.split(','));
+        parts.is_none() || requested.any(|requested| requested == part)
+    };
     for variant in [Variant::Nft, Variant::Legacy] {
         let mut changes = Vec::new();
-        for size in SIZES {
+        let sizes = SIZES.into_iter();
+        for size in sizes.filter(|size| is_requested(&format!("{}.{size}", label(variant)))) {
             let cluster = Cluster::new(size);
             first_syncs(variant, &cluster)?;
             changes.push(one_change(variant, &cluster)?);
         }
-        if let [small, .., large] = &changes[..] {
-            let [of_few, .., of_many] = SIZES;
+        if let ([small, .., large], [of_few, .., of_many]) = (&changes[..], SIZES)
+            && changes.len() == SIZES.len()
+        {
             let growth = |name: &str, large: Duration, small: Duration| {
                 let name = format!("iptables_mode.{name}_{of_many}_over_{of_few}.{}", label(variant));
                 figure(&name, ratio(large, small), "ratio")
@@ -47,6 +64,9 @@ fn main() -> Result<()> {
             growth("one_change", large.sync, small.sync)?;
             growth("restore", large.restore, small.restore)?;
         }
+    }
+    if !is_requested("resident") {
+        return Ok(());
     }
     let [.., size] = SIZES;
     let mib = of_child(RESIDENT, size)? / 1_024.0;
@@ -179,7 +199,7 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
     Ok(Change { sync, restore })
 }
 
-/// The child process: prints its resident memory after a first sync and the change of an endpoint, in KiB.
+/// The child process: prints its resident memory some time after a first sync and the change of an endpoint, in KiB.
 fn print_resident(size: u32) -> Result<()> {
     let kib = in_new_namespace(|_| {
         let cluster = Cluster::new(size);
@@ -191,6 +211,7 @@ fn print_resident(size: u32) -> Result<()> {
         record.take();
         change(&mut proxier, changed);
         sync(&mut proxier)?;
+        thread::sleep(PAUSE);
         eprintln!("peak during the first sync: {} MiB", peak_kib()? / 1_024);
         Ok(resident_kib()?)
     })?;
