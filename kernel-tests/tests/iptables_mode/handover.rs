@@ -1,4 +1,4 @@
-//! A node passes from kube-proxy's iptables mode to kernlink and back: the rules that kube-proxy left are loaded by the standard tools, and
+//! A node passes from kube-proxy's iptables mode to kernlink and back: the rules that kube-proxy writes are loaded by the standard tools, and
 //! the proxier syncs the same objects.
 
 use std::collections::BTreeMap;
@@ -85,11 +85,17 @@ fn without_accounting(rules: &str) -> String {
     text
 }
 
+/// The input that kube-proxy passes to the tool at each start.
+fn rules_of(fixture: &str, family: &str) -> String {
+    let fixture = folder("oracle_iptables").join(fixture);
+    without_accounting(&read(&fixture.join(format!("{family}.txt"))))
+}
+
 /// Loads what kube-proxy left into the calling thread's namespace.
 fn load(variant: Variant, fixture: &str) {
-    let fixture = folder("oracle_iptables").join(fixture);
     for family in ["iptables", "ip6tables"] {
-        let mut input = without_accounting(&read(&fixture.join(format!("{family}.txt"))));
+        let mut input = rules_of(fixture, family);
+        let fixture = folder("oracle_iptables").join(fixture);
         let has_firewall = input.contains("\n:KUBE-FIREWALL ");
         for table in ["filter", "nat"] {
             input += &format!("*{table}\n");
@@ -104,6 +110,7 @@ fn load(variant: Variant, fixture: &str) {
         }
         restore(variant, family, &(input + CANARIES));
     }
+    let fixture = folder("oracle_iptables").join(fixture);
     for line in read(&fixture.join("sysctl.txt")).lines() {
         let (name, value) = line.split_once(" = ").unwrap();
         if name.ends_with("route_localnet") {
@@ -311,6 +318,19 @@ fn connections_through_kube_proxy_survive_the_handover_and_the_cleanup() {
                 let synced = proxier.sync(Instant::now()).unwrap();
                 assert!(synced.is_success(), "{synced}");
             }
+            // kube-proxy starts again: it finds its jumps and writes its chains. Then kernlink does.
+            let of_kernlink = listing(variant);
+            for family in ["iptables", "ip6tables"] {
+                restore(variant, family, &rules_of("ordinary", family));
+            }
+            let of_kube_proxy = listing(variant);
+            let changed = |(chain, rules): &(&String, &Vec<String>)| of_kernlink.get(*chain) != Some(*rules);
+            let changed: Vec<_> = of_kube_proxy.iter().filter(changed).collect();
+            assert_eq!(changed, [], "kube-proxy finds its chains");
+            proxier = proxier_of(variant, "ordinary");
+            let synced = proxier.sync(Instant::now()).unwrap();
+            assert!(synced.is_success(), "{synced}");
+            assert_eq!(listing(variant), of_kernlink);
             drop(stop);
             assert!(requests.join().unwrap() > 0);
             proxier
