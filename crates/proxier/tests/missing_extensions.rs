@@ -1,4 +1,4 @@
-//! A host that lacks a match or target of iptables: the rules of the family are written without it, and nothing opens meanwhile.
+//! IPVS mode on a host that lacks a match or target of iptables: the rules of the family are written without it, and nothing opens meanwhile.
 #![cfg(feature = "fake")]
 #![allow(
     clippy::unwrap_used,
@@ -7,52 +7,21 @@
     reason = "a test reports errors by panicking"
 )]
 
+#[path = "support/lacking_tables.rs"]
+mod lacking_tables;
 #[path = "support/node.rs"]
 mod node;
 
 use std::time::Instant;
 
-use kernlink_iptables_restore::{
-    Error, Fake, Iptables, Operation, Refused, RefusedKind, Ruleset, Save, Table,
-};
+use kernlink_iptables_restore::{Fake, Iptables, Operation, Save, Table};
 use kernlink_proxier::ipvs_mode::{Proxier, Synced};
 use kernlink_services::Family;
 
+use crate::lacking_tables::Lacking;
 use crate::node::{
     bound, config, kernel, load_balancer, position, proxier, service, upsert, virtual_servers,
 };
-
-/// Tables of a host that lacks extensions: name, and how a rule uses it.
-struct Lacking {
-    tables: Fake,
-    missing: Vec<(&'static str, &'static str)>,
-}
-
-impl Iptables for Lacking {
-    fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
-        let each = operations.iter().map(|operation| {
-            let text = operation.to_string();
-            let mut missing = self.missing.iter();
-            // The tools of the kernel stop at the first one, or name all of them.
-            let Some((name, _)) = missing.find(|(_, option)| text.contains(option)) else {
-                return self.tables.execute(std::slice::from_ref(operation)).remove(0);
-            };
-            Err(Error::Refused {
-                tool: "iptables-restore".to_owned(),
-                refused: Box::new(Refused::Table(Table::Filter)),
-                kind: RefusedKind::Unsupported,
-                text: format!("Warning: Extension {name} revision 0 not supported, missing kernel module?"),
-                status: Some(1),
-                applied: Vec::new(),
-            })
-        });
-        each.collect()
-    }
-
-    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
-        self.tables.save(request)
-    }
-}
 
 const PHYSDEV: (&str, &str) = ("physdev", "-m physdev");
 const IPVS: (&str, &str) = ("ipvs", "-m ipvs");

@@ -158,7 +158,9 @@ fn step_by_step(
             let operations: Vec<&Operation> = together.iter().map(|step| &step.operation).collect();
             done += count;
             rest = after;
-            execute(proxier.kernel_mut(), shared, &operations, |tracer| observe(tracer, done));
+            execute(proxier.kernel_mut(), shared, &operations, |tracer| {
+                observe(tracer, done)
+            });
         }
     }
 }
@@ -453,7 +455,10 @@ fn between_two_tables_source_ranges_admit_and_drop_the_same_clients() {
     let mut states = 0;
     step_by_step(&mut proxier, &shared, &plan, |tracer, done| {
         let admitted = tracer.trace(to_load_balancer("198.51.100.7"));
-        assert!(matches!(admitted, End::Served(_)), "after {done} steps: {admitted}\n{plan}");
+        assert!(
+            matches!(admitted, End::Served(_)),
+            "after {done} steps: {admitted}\n{plan}"
+        );
         let other = tracer.trace(to_load_balancer("192.0.2.66"));
         assert_eq!(other, End::Dropped, "after {done} steps\n{plan}");
         states += 1;

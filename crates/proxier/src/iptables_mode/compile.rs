@@ -13,11 +13,12 @@ use kernlink_services::{ChosenEndpoint, Family, Frontend, FrontendKind, ServiceP
 
 use super::chains::{Counters, FixedChain, LOOPBACK_ACCEPTED, nfacct};
 use super::config::Config;
+use super::extensions::REJECT;
 use super::names::{ChainKind, ChainNames};
 use super::port_chain::{
     EndpointChain, ExternalChain, FirewallChain, PortChain, PortLabel, SelectChain, Selected, tcp_port,
 };
-use crate::netfilter::LOOPBACK_IPV4;
+use crate::netfilter::{Extension, LOOPBACK_IPV4};
 
 /// What a service port is compiled to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub(super) struct Inputs<'a> {
     pub(super) counters: Counters,
     /// Whether the rules of endpoints have comments.
     pub(super) has_comments: bool,
+    /// The extensions that rules do without.
+    pub(super) missing: &'a BTreeSet<Extension>,
 }
 
 impl Inputs<'_> {
@@ -195,7 +198,12 @@ impl Compiler<'_> {
             Service::Forwarded(_) => None,
             Service::Rejected => {
                 let comment = self.label.comment(|label| format!("{label} has no endpoints"));
-                Some((comment, Target::Reject(None)))
+                let target = if self.inputs.missing.contains(&REJECT) {
+                    Target::Drop
+                } else {
+                    Target::Reject(None)
+                };
+                Some((comment, target))
             }
             Service::Dropped => {
                 let comment = self

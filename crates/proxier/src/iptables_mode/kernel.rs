@@ -76,8 +76,7 @@ impl Kernel {
             };
             let more = write.map_or(0, |write| edits_of(&write.restore));
             let joins = write.is_some_and(|write| {
-                let is_same =
-                    |first: &&Write| first.family() == write.family() && first.order == write.order;
+                let is_same = |first: &&Write| first.family() == write.family() && first.order == write.order;
                 writes.first().is_none_or(is_same) && edits + more <= self.most_edits(write.family())
             });
             if !joins {

@@ -8,6 +8,7 @@ mod compile;
 pub mod config;
 pub mod error;
 mod events;
+mod extensions;
 mod flows;
 mod former;
 pub mod kernel;
@@ -117,6 +118,10 @@ impl DataPath for IptablesMode {
 
     fn set_time(state: &mut State, now: Instant) {
         state.set_time(now);
+    }
+
+    fn needs_listing(state: &State, _now: Instant) -> bool {
+        state.has_changed_support
     }
 
     fn due(state: &State, _now: Instant) -> Vec<Key> {

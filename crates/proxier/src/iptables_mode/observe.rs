@@ -55,6 +55,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         events.extend(observe_rules(state, kernel, family));
     }
     events.extend(observe_flows(state, kernel));
+    events.extend(state.missing.events(state.families()));
     state.events.replace(&events);
     Ok(events)
 }

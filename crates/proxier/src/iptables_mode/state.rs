@@ -21,7 +21,7 @@ use super::observed::{Observed, ObservedChain};
 use super::plan::Touched;
 use super::port_chain::PortChain;
 use super::totals::Sums;
-use crate::netfilter::CONNTRACK_BUCKETS;
+use crate::netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -46,6 +46,10 @@ pub struct State {
     /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
     /// has virtual IPs.
     former_rules: [Option<Vec<Rule>>; 2],
+    /// The extensions that rules do without.
+    pub(super) missing: MissingExtensions,
+    /// Whether an extension was found to be missing since the last listing. Everything is planned again then: rules are others.
+    pub(super) has_changed_support: bool,
     /// Whether a rule with an accounting object was refused.
     refuses_counters: bool,
     pub(super) sysctls: Table<Box<str>, Box<str>>,
@@ -137,6 +141,8 @@ impl State {
             counters: Counters::ALL,
             accounting: Table::default(),
             former_rules: Default::default(),
+            missing: MissingExtensions::default(),
+            has_changed_support: false,
             refuses_counters: false,
             sysctls: Table::default(),
             tcp_be_liberal: None,
@@ -167,6 +173,7 @@ impl State {
         }
         self.config = Arc::new(config.clone());
         self.is_outdated = true;
+        self.missing.clear();
         self.configure();
     }
 
@@ -219,6 +226,7 @@ impl State {
     /// The whole kernel is read by the plan or sync in progress.
     pub(super) fn set_full(&mut self) {
         self.is_full = true;
+        self.has_changed_support = false;
     }
 
     pub(super) fn sums(&self, family: Family) -> &Sums {
@@ -231,9 +239,10 @@ impl State {
         managed.map(|family| Key::Fixed(*family)).collect()
     }
 
-    /// When [`due`](Self::due) returns an object.
+    /// When [`due`](Self::due) returns an object, or everything is to be read again.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.now.filter(|_| self.is_fixed_outdated)
+        self.now
+            .filter(|_| self.is_fixed_outdated || self.has_changed_support)
     }
 
     /// Sets the desired sysctls, which depend on the configuration and the number of processors.

@@ -18,11 +18,11 @@ use kernlink_iptables_restore::{
 use kernlink_services::{Family, FrontendKey, Protocol};
 
 use super::config::Config;
-use super::extensions::Extension;
+use super::extensions::{IPVS, PHYSDEV, REJECT};
 use super::sets::SetId;
 pub use crate::netfilter::Jump;
 use crate::netfilter::{
-    LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match, masquerade_sources,
+    Extension, LOOPBACK_IPV4, LOOPBACK_IPV6, chain_name, comment_match, mark_match, masquerade_sources,
 };
 
 /// The owned chains of each table, in kube-proxy's order of creation.
@@ -333,7 +333,7 @@ impl RuleInputs<'_> {
             ..Addrtype::default()
         });
         let mut routed = rule();
-        if !self.missing.contains(&Extension::Physdev) {
+        if !self.missing.contains(&PHYSDEV) {
             routed = routed.with(not_bridged);
         }
         [
@@ -411,7 +411,7 @@ impl RuleInputs<'_> {
                 .with_target(Target::Return);
             self.if_usable(set, rule)
         });
-        let reject = if self.missing.contains(&Extension::Reject) {
+        let reject = if self.missing.contains(&REJECT) {
             Target::Drop
         } else {
             Target::Reject(None)
@@ -470,7 +470,7 @@ impl RuleInputs<'_> {
             Protocol::Sctp => IpProtocol::Sctp,
         }));
         let address = Some(Condition::Is(Network::host(frontend.address)));
-        let destination = if self.missing.contains(&Extension::Ipvs) {
+        let destination = if self.missing.contains(&IPVS) {
             Match::Conntrack(Box::new(ConntrackMatch {
                 protocol,
                 original_destination: address,

@@ -1,6 +1,7 @@
 //! What the data paths on iptables have in common: the configuration of masquerading and connection tracking, and sysctls.
 
 mod conntrack;
+mod extensions;
 pub mod flows;
 mod kernel_conntrack;
 #[cfg(feature = "kubernetes")]
@@ -15,6 +16,7 @@ mod sysctls;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;
+pub(crate) use self::extensions::{Extension, MissingExtensions};
 pub use self::flows::DeleteFlows;
 pub use self::kernel_conntrack::KernelConntrack;
 #[cfg(feature = "kubernetes")]

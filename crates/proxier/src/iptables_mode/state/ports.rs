@@ -118,6 +118,7 @@ impl State {
                 pod_cidr,
                 counters: self.counters,
                 has_comments: self.has_comments[family.index()],
+                missing: self.missing.of(family),
             };
             compiled = compile(port, services.owned_frontends(id), &inputs);
             now = PortObjects {

@@ -6,6 +6,7 @@ use kernlink_services::{Event, ObjectName};
 use super::{RuleKey, State, rule_text};
 use crate::iptables_mode::chains::{Counters, FixedChain, INVALID_DROPPED, LOOPBACK_ACCEPTED, nfacct};
 use crate::iptables_mode::error::Error;
+use crate::iptables_mode::extensions;
 use crate::iptables_mode::key::Key;
 use crate::iptables_mode::observed::ObservedChain;
 use crate::iptables_mode::operation::{Operation, Write};
@@ -76,6 +77,12 @@ impl State {
                 let text = "a rule with an accounting object was refused; packets are not counted";
                 self.events.add([Event::host("AccountingUnavailable", text)]);
                 self.changes_fixed = true;
+            }
+            if let Error::Rules(error) | Error::PartlyWritten(error) = error
+                && self.missing.find(write.family(), &extensions::ALL, error)
+            {
+                self.is_outdated = true;
+                self.has_changed_support = true;
             }
             if is_unknown {
                 self.refused.remove(&write.key);

@@ -1,14 +1,12 @@
 //! The value of the chains of a family, and the rules in them.
 
-use std::collections::BTreeSet;
-
 use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
 use kernlink_services::{Event, Family};
 
 use super::State;
 use crate::ipvs_mode::error::Error;
-use crate::ipvs_mode::extensions::Extension;
+use crate::ipvs_mode::extensions;
 use crate::ipvs_mode::former::Former;
 use crate::ipvs_mode::rules::{self, RuleInputs};
 use crate::ipvs_mode::sets::SetId;
@@ -29,8 +27,6 @@ pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) interim: Option<Interim>,
     /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
     pub(in crate::ipvs_mode) before: Option<Box<Ruleset>>,
-    /// The extensions that the host lacks, as refused restores of this process showed: rules do without them.
-    pub(in crate::ipvs_mode) missing: BTreeSet<Extension>,
     /// What iptables mode left in the tables, until it is removed.
     pub(in crate::ipvs_mode) former: Option<Box<Former>>,
 }
@@ -85,19 +81,12 @@ impl State {
         family: Family,
         error: &iptables_restore::Error,
     ) {
-        let missing = &mut self.chains[family.index()].missing;
-        let before = missing.len();
-        missing.extend(Extension::missing(error));
-        self.readings.has_changed_support |= missing.len() > before;
+        self.readings.has_changed_support |= self.missing.find(family, &extensions::ALL, error);
     }
 
     /// The events about missing extensions.
     pub(in crate::ipvs_mode) fn extension_events(&self) -> Vec<Event> {
-        let of_family = |family: Family| {
-            let missing = self.chains[family.index()].missing.iter();
-            missing.map(move |extension| extension.event(family))
-        };
-        self.families().flat_map(of_family).collect()
+        self.missing.events(self.families())
     }
 
     /// Finds what iptables mode left in the tables of a family, after they were read.
@@ -140,7 +129,7 @@ impl State {
             pod_cidr: self.pod_cidrs[family.index()],
             filled,
             usable,
-            missing: &self.chains[family.index()].missing,
+            missing: self.missing.of(family),
             denied_to_node: self.denied_to_node(family).copied().collect(),
         })
     }

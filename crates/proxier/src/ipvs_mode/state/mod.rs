@@ -40,7 +40,7 @@ use super::options::IpvsOptions;
 use super::sets::SetId;
 use super::sysctls;
 use super::totals::{Sums, Totals};
-use crate::netfilter::IPVS_LINK;
+use crate::netfilter::{IPVS_LINK, MissingExtensions};
 use crate::plan::Subject;
 use crate::table::Table;
 
@@ -66,6 +66,8 @@ pub struct State {
     pub(super) temporary_sets: Table<(Family, SetId), ()>,
     pub(super) entries: [[Table<Entry, ()>; SetId::ALL.len()]; 2],
     pub(super) chains: [Chains; 2],
+    /// The extensions of iptables that rules do without.
+    missing: MissingExtensions,
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
     pub(super) flows: Flows,
     pub(super) drains: Drains,
@@ -125,6 +127,7 @@ impl State {
             temporary_sets: Table::default(),
             entries: std::array::from_fn(|_| std::array::from_fn(|_| Table::default())),
             chains: std::array::from_fn(|_| Chains::default()),
+            missing: MissingExtensions::default(),
             servers: Table::default(),
             flows: Flows::default(),
             drains: Drains::default(),
@@ -150,9 +153,7 @@ impl State {
         let compiles_otherwise = config.defaults != self.config.defaults;
         let before = self.config.link();
         self.config = Arc::new(config.clone());
-        for chains in &mut self.chains {
-            chains.missing.clear();
-        }
+        self.missing.clear();
         self.is_config_reported = false;
         if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
             self.links.remove(&before);
