@@ -19,12 +19,12 @@ use kernlink_ipset::{Entry, ProtocolPort, SetName};
 use kernlink_iptables_restore::{ChainName, Edit, Restore, Save, Table};
 use kernlink_ipvs::{Scheduler, VirtualServer};
 use kernlink_proxier::ipvs_mode::{Key, Proxier, SetId};
-use kernlink_services::{Family, Port, Service, TrafficPolicy};
+use kernlink_services::{EndpointPort, Family, Port, Protocol, Service, TrafficPolicy};
 
 use crate::faulty::Faults;
 use crate::node::{
-    ONE, TWO, bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
-    real_servers, service, sync_until_nothing_waits, upsert, virtual_servers, with_services,
+    ONE, TWO, bound, delete, deliver, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
+    real_servers, service, slice, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
 
 fn sync(proxier: &mut Proxier, now: Instant) {
@@ -399,6 +399,79 @@ fn an_address_is_not_bound_while_none_of_its_virtual_servers_can_be_added() {
     faults.end();
     assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
     assert_eq!(bound(proxier.kernel_mut()).len(), 2);
+}
+
+/// The Service `one` with a second port, 81. Both have an endpoint.
+fn with_second_port(proxier: &mut Proxier) {
+    upsert(proxier, service(ONE.0, ONE.1).with_port(Port::new("second", 81)));
+    let slice = slice("one", &[1]).with_port(EndpointPort::new("second", 8081));
+    deliver(proxier, slice, Protocol::Tcp);
+}
+
+#[test]
+fn a_port_of_a_bound_address_is_not_admitted_while_its_virtual_server_cannot_be_added() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = with_services(kernel, &[ONE]);
+    let now = Instant::now();
+    sync(&mut proxier, now);
+    faults.refuse("-A -t 10.96.0.1:81");
+    with_second_port(&mut proxier);
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        let admitted = entries(proxier.kernel_mut(), SetId::ClusterIp);
+        assert_eq!(admitted, ["10.96.0.1,tcp:80"], "{when}");
+    });
+    // Another program changes the set: its entries are compared, not the virtual servers.
+    let set = SetId::ClusterIp.name(Family::Ipv4);
+    proxier.kernel_mut().sets.flush(&set).unwrap();
+    assert!(proxier.recheck([Key::Set(Family::Ipv4, SetId::ClusterIp)]));
+    wait(&mut proxier, now);
+    let admitted = entries(proxier.kernel_mut(), SetId::ClusterIp);
+    assert_eq!(admitted, ["10.96.0.1,tcp:80"]);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(entries(proxier.kernel_mut(), SetId::ClusterIp).len(), 2);
+}
+
+#[test]
+fn a_virtual_server_of_a_bound_address_gets_no_real_servers_before_the_entry_of_its_frontend() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = with_services(kernel, &[ONE]);
+    let now = Instant::now();
+    sync(&mut proxier, now);
+    faults.refuse("add KUBE-CLUSTER-IP 10.96.0.1,tcp:81");
+    with_second_port(&mut proxier);
+    let second = key("10.96.0.1", 81);
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert_eq!(real_servers(proxier.kernel_mut(), &second), [""; 0], "{when}");
+    });
+    // Without a listing only the virtual server is compared.
+    let slice = slice("one", &[1, 2]).with_port(EndpointPort::new("second", 8081));
+    deliver(&mut proxier, slice, Protocol::Tcp);
+    wait(&mut proxier, now);
+    assert_eq!(real_servers(proxier.kernel_mut(), &second), [""; 0]);
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(real_servers(proxier.kernel_mut(), &second).len(), 2);
+}
+
+#[test]
+fn a_virtual_server_of_a_bound_address_stays_while_the_entry_of_its_frontend_cannot_be_removed() {
+    let (kernel, faults) = Faults::of_kernel(kernel());
+    let mut proxier = with_services(kernel, &[ONE]);
+    let now = Instant::now();
+    with_second_port(&mut proxier);
+    sync(&mut proxier, now);
+    faults.refuse("del KUBE-CLUSTER-IP 10.96.0.1,tcp:81");
+    upsert(&mut proxier, service(ONE.0, ONE.1));
+    let both = ["-t 10.96.0.1:80", "-t 10.96.0.1:81"];
+    sync_and_list(&mut proxier, now, |proxier, when| {
+        assert_eq!(virtual_servers(proxier.kernel_mut()), both, "{when}");
+        assert_eq!(entries(proxier.kernel_mut(), SetId::Ledger).len(), 2, "{when}");
+    });
+    faults.end();
+    assert!(sync_until_nothing_waits(&mut proxier, now).is_success());
+    assert_eq!(virtual_servers(proxier.kernel_mut()), both[..1]);
+    assert_eq!(entries(proxier.kernel_mut(), SetId::Ledger).len(), 1);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod faulty;
 mod node;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use kernlink_dummylink::Selection;
@@ -20,12 +21,12 @@ use kernlink_ipset::{Entry, ProtocolPort};
 use kernlink_iptables_restore::Save;
 use kernlink_proxier::ipvs_mode::kernel::Sysctls;
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier, SetId};
-use kernlink_services::Family;
+use kernlink_services::{EndpointPort, Family, Port, Protocol, Service};
 
 use crate::faulty::Faults;
 use crate::node::{
-    ONE, TWO, bound, delete, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
-    real_servers, sync_until_nothing_waits, upsert, virtual_servers, with_services,
+    ONE, TWO, bound, delete, deliver, endpoints, entries, ipv4_config, kernel, key, load_balancer, proxier,
+    real_servers, slice, sync_until_nothing_waits, upsert, virtual_servers, with_services,
 };
 
 fn sync(proxier: &mut Proxier) {
@@ -197,6 +198,74 @@ fn an_address_is_bound_after_the_real_servers_of_its_virtual_server() {
         }
     }
     assert_eq!(bound(&mut kernel).len(), 2);
+}
+
+/// A load balancer with source ranges, with a second port or without it. Its cluster IP and its load-balancer IP are bound.
+fn restricted(has_second: bool) -> Service {
+    let service = load_balancer(&["192.0.2.0/24"]);
+    if has_second {
+        service.with_port(Port::new("second", 81))
+    } else {
+        service
+    }
+}
+
+fn with_endpoints(proxier: &mut Proxier, service: Service) {
+    let ports: Vec<_> = service.ports.iter().map(|port| Arc::clone(&port.name)).collect();
+    upsert(proxier, service);
+    let slice = slice("balanced", &[1, 2]);
+    let slice = ports.into_iter().skip(1).fold(slice, |slice, port| {
+        slice.with_port(EndpointPort::new(port, 8081))
+    });
+    deliver(proxier, slice, Protocol::Tcp);
+}
+
+/// The addresses of `restricted`, each with the set whose entries `KUBE-IPVS-FILTER` does not reject.
+const BOUND: [(&str, SetId); 2] = [
+    ("10.96.0.1", SetId::ClusterIp),
+    ("203.0.113.1", SetId::LoadBalancer),
+];
+
+fn has_entry(kernel: &mut Kernel, set: SetId, address: &str, port: u16) -> bool {
+    let entry = format!("{address},tcp:{port}");
+    entries(kernel, set).iter().any(|known| known.starts_with(&entry))
+}
+
+#[test]
+fn a_port_of_an_address_that_stays_bound_is_admitted_only_while_it_has_a_virtual_server() {
+    for (before, after) in [(false, true), (true, false)] {
+        let mut proxier = proxier(ipv4_config(), kernel());
+        with_endpoints(&mut proxier, restricted(before));
+        sync(&mut proxier);
+        with_endpoints(&mut proxier, restricted(after));
+        let plan = proxier.plan(Instant::now()).unwrap();
+        let mut kernel = proxier.into_kernel();
+        let mut seen: BTreeSet<_> = BOUND.map(|(address, _)| (address, before, before)).into();
+        for (_, step) in plan.steps() {
+            kernel.execute(&step.operation).unwrap();
+            for (address, set) in BOUND {
+                let is_served = virtual_servers(&mut kernel).contains(&format!("-t {address}:81"));
+                let is_admitted = has_entry(&mut kernel, set, address, 81);
+                let step = &step.operation;
+                assert!(!is_admitted || is_served, "{address} after {step}\n{plan}");
+                if is_admitted && set == SetId::LoadBalancer {
+                    let is_restricted = has_entry(&mut kernel, SetId::LoadBalancerFirewall, address, 81);
+                    assert!(is_restricted, "{address} after {step}\n{plan}");
+                }
+                if after && is_served && !is_admitted {
+                    let servers = real_servers(&mut kernel, &key(address, 81));
+                    assert_eq!(servers, [""; 0], "not masqueraded after {step}\n{plan}");
+                }
+                seen.insert((address, is_served, is_admitted));
+            }
+        }
+        // Each address was in all three states.
+        assert_eq!(seen.len(), 6, "{seen:?}\n{plan}");
+        for (address, _) in BOUND {
+            let servers = virtual_servers(&mut kernel);
+            assert_eq!(servers.contains(&format!("-t {address}:81")), after, "{plan}");
+        }
+    }
 }
 
 #[test]

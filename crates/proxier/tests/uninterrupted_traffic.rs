@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_proxier::ipvs_mode::config::LocalDetection;
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Plan, Proxier};
 use kernlink_services::{Change, Kind, ObjectChange, Service, SourceId};
 use proptest::collection::vec;
 use proptest::option::weighted;
@@ -143,6 +143,20 @@ fn synced(changes: &[Change]) -> Kernel {
     proxier.into_kernel()
 }
 
+/// The plan from one cluster to the other, and the node before it and after each of its steps.
+fn planned(clusters: &Clusters) -> (Plan, Vec<Tracer>) {
+    let kernel = synced(&clusters.before);
+    let mut proxier = proxier(kernel, &clusters.after);
+    let plan = proxier.plan(now()).unwrap();
+    let mut kernel = proxier.into_kernel();
+    let mut tracers = vec![Tracer::of_kernel(&mut kernel)];
+    for (_, step) in plan.steps() {
+        kernel.execute(&step.operation).unwrap();
+        tracers.push(Tracer::of_kernel(&mut kernel));
+    }
+    (plan, tracers)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
@@ -150,15 +164,7 @@ proptest! {
     fn a_packet_that_is_served_before_and_after_a_plan_is_served_between_any_two_steps(
         clusters in clusters(),
     ) {
-        let kernel = synced(&clusters.before);
-        let mut proxier = proxier(kernel, &clusters.after);
-        let plan = proxier.plan(now()).unwrap();
-        let mut kernel = proxier.into_kernel();
-        let mut tracers = vec![Tracer::of_kernel(&mut kernel)];
-        for (_, step) in plan.steps() {
-            kernel.execute(&step.operation).unwrap();
-            tracers.push(Tracer::of_kernel(&mut kernel));
-        }
+        let (plan, tracers) = planned(&clusters);
         let (first, last) = (&tracers[0], &tracers[tracers.len() - 1]);
         let keys: BTreeSet<&VirtualServerKey> = first.servers().collect();
         for packet in keys.into_iter().flat_map(packets) {
@@ -178,6 +184,17 @@ proptest! {
                     "after {} steps {:?} ends at {}; before the plan at {}; after it at {}\n{}",
                     done, packet, tracer.trace(packet.clone()), End::Served(before), End::Served(after), plan
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn no_packet_to_a_port_of_a_virtual_ip_reaches_a_process_of_the_node(clusters in clusters()) {
+        let (plan, tracers) = planned(&clusters);
+        let keys: BTreeSet<&VirtualServerKey> = tracers.iter().flat_map(Tracer::servers).collect();
+        for packet in keys.into_iter().flat_map(packets) {
+            for (done, tracer) in tracers.iter().enumerate() {
+                prop_assert!(!tracer.reaches_the_node(&packet), "after {} steps: {:?}\n{}", done, packet, plan);
             }
         }
     }

@@ -5,9 +5,10 @@ use std::fmt;
 /// A phase of a plan, in the order of execution.
 ///
 /// A new frontend becomes reachable only after everything that serves it is in place. A withdrawn frontend becomes unreachable before
-/// anything that serves it is removed. The entry of a virtual server in the ledger is added before it and removed after it, as are the set
-/// entries of its frontend. So an owned virtual server can be distinguished from a foreign one at any time, also after the process ended
-/// between two steps.
+/// anything that serves it is removed. The entry of a virtual server in the ledger is added before it and removed after it. So an owned
+/// virtual server can be distinguished from a foreign one at any time, also after the process ended between two steps. No packet to a
+/// virtual IP reaches a process of the node: its address is bound after the virtual server is in place and removed before it, and the
+/// rules admit packets to a port of an address that stays bound only as long as the port has a virtual server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -24,14 +25,18 @@ pub enum Phase {
     /// listens on all addresses there.
     UnbindAddresses,
     /// Entries of sets. Allowed sources and local-policy entries are added before the entry that makes them apply to a frontend, and all
-    /// entries before the virtual server. So the virtual server never accepts a source that is not allowed, and never forwards without
-    /// masquerading.
+    /// entries before the virtual server, except those of [`AddFrontends`](Self::AddFrontends). So the virtual server never accepts a
+    /// source that is not allowed, and never forwards without masquerading.
     AddEntries,
     /// Chains and jumps: one restore for each family. After the sets that they name, and before virtual servers and addresses, so that the
     /// first packet already passes through them. Whether the entries or the rules come first does not matter.
     Rules,
     /// Virtual servers, added without real servers or changed in place, which keeps their connections.
     VirtualServers,
+    /// Entries of new frontends at addresses that are bound already, after their virtual servers: `KUBE-IPVS-FILTER` rejects connections
+    /// to the port until then. Otherwise a process of the node that listens on all addresses would accept them. Before the real servers:
+    /// without the entry connections of this node are not masqueraded, and hang.
+    AddFrontends,
     /// Withdrawn entries of local-policy sets whose frontends stay, removed before remote real servers are added. Otherwise traffic to
     /// these is not masqueraded, and its connections hang.
     RemoveLocalEntries,
@@ -52,7 +57,11 @@ pub enum Phase {
     /// Flows to UDP virtual servers of a node that another mode serves, deleted before these: the next packet of a client begins a flow
     /// that the other mode translates. Otherwise the packets between the two steps are lost.
     DeleteFlowsFirst,
-    /// Virtual servers that are withdrawn, each with its real servers.
+    /// Entries of withdrawn frontends at addresses that stay bound, removed before their virtual servers: `KUBE-IPVS-FILTER` rejects new
+    /// connections to the port from then on, and established ones continue. Otherwise a process of the node that listens on all
+    /// addresses would accept connections between the two steps.
+    RemoveFrontends,
+    /// Virtual servers that are withdrawn, each with its real servers in one operation.
     RemoveVirtualServers,
     /// Stale UDP flows, deleted after all changes of virtual servers, real servers and rules: the next packet of a client begins a new
     /// flow. If that happened before, the flow would have the removed real server again, or the route and the masquerading of a time
@@ -86,6 +95,7 @@ impl fmt::Display for Phase {
             Phase::AddEntries => "add entries",
             Phase::Rules => "rules",
             Phase::VirtualServers => "virtual servers",
+            Phase::AddFrontends => "add frontends at bound addresses",
             Phase::RemoveLocalEntries => "remove local-policy entries",
             Phase::RealServers => "real servers",
             Phase::BindAddresses => "bind addresses",
@@ -93,6 +103,7 @@ impl fmt::Display for Phase {
             Phase::RemoveRealServers => "remove real servers",
             Phase::AddLocalEntries => "add local-policy entries",
             Phase::DeleteFlowsFirst => "delete flows to UDP virtual servers",
+            Phase::RemoveFrontends => "remove frontends at bound addresses",
             Phase::RemoveVirtualServers => "remove virtual servers",
             Phase::DeleteFlows => "delete stale flows",
             Phase::RemoveDeadlines => "remove deadlines",

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use kernlink_dummylink::Selection;
+use kernlink_dummylink::{HostAddress, Selection};
 use kernlink_ipset::{Element, Entry, Network as SetNetwork, Protocol as SetProtocol, ProtocolPort};
 use kernlink_iptables_restore::matches::{
     AddressType, AddressTypes, ConntrackState, IpvsMatch, RecentAction, SetDirection,
@@ -166,6 +166,8 @@ enum Matches {
 pub(crate) struct Tracer {
     /// The addresses of its links.
     addresses: HashSet<IpAddr>,
+    /// Those that only the dummy link has.
+    virtual_ips: HashSet<IpAddr>,
     servers: HashMap<VirtualServerKey, Vec<RealServer>>,
     sets: HashMap<String, HashSet<Entry>>,
     rules: [Ruleset; 2],
@@ -176,11 +178,16 @@ impl Tracer {
     pub(crate) fn new(desired: &State, node: impl IntoIterator<Item = IpAddr>) -> Self {
         let mut tracer = Self {
             addresses: node.into_iter().collect(),
+            virtual_ips: HashSet::new(),
             servers: HashMap::new(),
             sets: HashMap::new(),
             rules: Family::ALL.map(|family| with_jumps(desired.rules(family))),
         };
         for family in Family::ALL {
+            let bound = desired.addresses(family);
+            tracer
+                .virtual_ips
+                .extend(bound.filter(|address| !tracer.addresses.contains(address)));
             tracer.addresses.extend(desired.addresses(family));
             for server in desired.virtual_servers(family) {
                 let real_servers = server.real_servers.to_vec();
@@ -196,12 +203,23 @@ impl Tracer {
 
     /// A node with the objects of a kernel.
     pub(crate) fn of_kernel(kernel: &mut Kernel) -> Self {
-        let addresses = kernel.links.list(Selection::All).unwrap().into_iter();
+        let (bound, addresses): (Vec<_>, Vec<_>) = kernel
+            .links
+            .list(Selection::All)
+            .unwrap()
+            .into_iter()
+            .partition(|address| address.link.to_string() == "kube-ipvs0");
+        let address_of = |listed: &HostAddress| listed.address.key.address();
+        let mut addresses: HashSet<IpAddr> = addresses.iter().map(address_of).collect();
+        let bound = bound.iter().map(address_of);
+        let virtual_ips: HashSet<IpAddr> = bound.filter(|address| !addresses.contains(address)).collect();
+        addresses.extend(&virtual_ips);
         let servers = kernel.ipvs.list_all().unwrap().into_iter();
         let sets = kernel.sets.list().unwrap().into_iter();
         let mut rules = |family| kernel.rules.save(&Save::all(family)).unwrap();
         Self {
-            addresses: addresses.map(|address| address.address.key.address()).collect(),
+            addresses,
+            virtual_ips,
             servers: servers
                 .map(|(server, real_servers)| (server.key, real_servers))
                 .collect(),
@@ -343,6 +361,16 @@ impl Tracer {
             }
         }
         if is_local { End::Node } else { End::Forwarded }
+    }
+
+    /// Whether a packet to a port of a virtual IP reaches a process of the node that listens on all addresses. Those that answer health checks
+    /// may.
+    pub(crate) fn reaches_the_node(&self, packet: &Packet) -> bool {
+        let destination = packet.destination;
+        let family = Family::of(destination.ip());
+        let checks = self.sets.get(SetId::HealthCheckNodePort.text(family));
+        let is_check = checks.is_some_and(|ports| ports.contains(&Entry::port(destination.port())));
+        self.virtual_ips.contains(&destination.ip()) && !is_check && self.trace(packet.clone()) == End::Node
     }
 
     pub(crate) fn is_local(&self, address: IpAddr) -> bool {

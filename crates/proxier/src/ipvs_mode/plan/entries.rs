@@ -95,6 +95,11 @@ impl Planner<'_, '_, '_> {
                     let is_planned =
                         |key: EntryKey| self.late.contains_key(&key) || self.entries.contains_key(&key);
                     if is_missing && !is_planned((family, id, entry.clone())) {
+                        if self.server_before_entry(id, entry).is_some() {
+                            let later = (family, id, entry.clone(), difference.subject);
+                            self.after_servers.push(later);
+                            continue;
+                        }
                         self.add_entry(
                             Phase::AddEntries,
                             family,
@@ -213,7 +218,10 @@ impl Planner<'_, '_, '_> {
                 for difference in self.state.entries[family.index()][id.index()].differences() {
                     let entry = difference.key;
                     let is_withdrawn = difference.desired.is_none() && difference.observed.is_some();
-                    if !is_withdrawn || self.removed_local.contains_key(&(family, id, entry.clone())) {
+                    let of_entry = (family, id, entry.clone());
+                    let is_removed = self.removed_local.contains_key(&of_entry)
+                        || self.before_servers.contains_key(&of_entry);
+                    if !is_withdrawn || is_removed {
                         continue;
                     }
                     let mut needs: Vec<Need> = Vec::new();

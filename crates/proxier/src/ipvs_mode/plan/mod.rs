@@ -3,6 +3,7 @@
 mod drains;
 mod entries;
 mod flows;
+mod frontends;
 mod ledger;
 mod links;
 mod replacement;
@@ -23,7 +24,7 @@ use super::IpvsMode;
 use super::key::Key;
 use super::sets::SetId;
 use super::state::{DesiredServer, ObservedServer, State};
-use crate::plan::PlanBuilder;
+use crate::plan::{PlanBuilder, Subject};
 use crate::table::Difference;
 
 type Need = crate::plan::Need<Key>;
@@ -60,6 +61,8 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
         ledgers: BTreeMap::new(),
         entries: HashMap::new(),
         late: HashMap::new(),
+        after_servers: Vec::new(),
+        before_servers: HashMap::new(),
         removed_local: HashMap::new(),
         removed: HashMap::new(),
         allowed: HashMap::new(),
@@ -85,11 +88,13 @@ pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
     planner.add_entries();
     planner.rules(rules);
     planner.virtual_servers();
+    planner.add_frontends();
     planner.remove_local_entries();
     planner.real_servers();
     planner.bind_addresses();
     planner.remove_real_servers();
     planner.add_late_entries();
+    planner.remove_frontends();
     planner.remove_virtual_servers();
     planner.remove_deadlines();
     planner.remove_entries();
@@ -122,6 +127,10 @@ struct Planner<'a, 'b, 'c> {
     entries: HashMap<EntryKey, Need>,
     /// Local-policy entries that are added after removals of real servers, with the steps of these removals.
     late: HashMap<EntryKey, Vec<Need>>,
+    /// The entries that are added after their virtual servers.
+    after_servers: Vec<(Family, SetId, Entry, Subject)>,
+    /// The removals of entries before their virtual servers.
+    before_servers: HashMap<EntryKey, Need>,
     /// The removals of local-policy entries before real servers are added.
     removed_local: HashMap<EntryKey, Need>,
     /// The removals of entries from sets that become empty.

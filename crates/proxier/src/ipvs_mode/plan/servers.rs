@@ -42,8 +42,8 @@ impl Planner<'_, '_, '_> {
         self.new_servers = new;
     }
 
-    /// A virtual server needs its entries, which identify it as owned. One with restricted sources needs the rules too. A new one needs the
-    /// sysctls without which it would not work.
+    /// A virtual server needs its entries, which identify it as owned, except those that follow it. One with restricted sources needs the
+    /// rules too. A new one needs the sysctls without which it would not work.
     fn needs_of_server(&self, key: &VirtualServerKey, desired: &DesiredServer, is_new: bool) -> Vec<Need> {
         let Some(family) = key.address().map(Family::of) else {
             return Vec::new();
@@ -60,6 +60,9 @@ impl Planner<'_, '_, '_> {
             match self.entries.get(&of_plan) {
                 Some(need) => needs.push(need.clone()),
                 None if self.state.entries[family.index()][set.index()].is_observed(entry) => {}
+                None if self.server_before_entry(*set, entry).is_some() => {
+                    needs.extend(self.set_need(family, *set));
+                }
                 None => needs.push(Need::Waiting(Key::Entry(family, *set, entry.clone()))),
             }
             if *set == SetId::LoadBalancerFirewall {
@@ -83,6 +86,7 @@ impl Planner<'_, '_, '_> {
             }
             let removed_local = self.removed_local_of(&key);
             let adopted = self.adoption_need(difference);
+            let frontends = self.frontend_needs(difference, desired);
             for server in desired.real_servers.iter() {
                 let observed = difference
                     .observed
@@ -99,6 +103,7 @@ impl Planner<'_, '_, '_> {
                     Some(_) => continue,
                 };
                 let needs = new.into_iter().chain(&removed_local).chain(&adopted);
+                let needs = needs.chain(&frontends);
                 let needs = Needs::all(needs.cloned());
                 let need = self.builder.push(
                     Phase::RealServers,
@@ -178,7 +183,8 @@ impl Planner<'_, '_, '_> {
             if !observed.is_owned || !self.state.managed.contains(&Family::of(address)) {
                 continue;
             }
-            let needs = Needs::all(self.unbound.get(&address).cloned());
+            let closed = self.removed_frontends(difference.key);
+            let needs = Needs::all(self.unbound.get(&address).cloned().into_iter().chain(closed));
             let need = self.builder.push(
                 Phase::RemoveVirtualServers,
                 Key::VirtualServer(*difference.key),
