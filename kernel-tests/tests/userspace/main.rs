@@ -9,6 +9,7 @@
 mod endpoints;
 mod flood;
 mod local_ports;
+mod path_mtu;
 mod portals;
 mod restart;
 mod support;

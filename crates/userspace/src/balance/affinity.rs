@@ -104,6 +104,15 @@ impl AffinityRecords {
         }
     }
 
+    /// Removes the record of a client if it names this endpoint.
+    pub fn remove_client(&mut self, client: IpAddr, endpoint: SocketAddr) {
+        let record = self.records.get(&client);
+        if let Some(record) = record.filter(|record| record.endpoint == endpoint) {
+            let sequence = record.sequence;
+            self.remove(sequence);
+        }
+    }
+
     /// Keeps the records whose endpoints satisfy a condition.
     pub fn retain(&mut self, mut keep: impl FnMut(&SocketAddr) -> bool) {
         let order = &mut self.order;

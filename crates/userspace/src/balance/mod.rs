@@ -184,6 +184,16 @@ impl Balancer {
         self.set_avoided(endpoint, now.checked_add(FAILURE_MEMORY));
     }
 
+    /// Records that an endpoint refused what it had received from a client: it is avoided, as after [`set_failed`](Self::set_failed), and
+    /// the client does not stay with it.
+    pub fn set_refused(&mut self, client: IpAddr, endpoint: SocketAddr, now: Instant) {
+        self.set_failed(endpoint, now);
+        if let Some(affinity) = self.affinity {
+            self.records
+                .remove_client(masked(client, affinity.prefix), endpoint);
+        }
+    }
+
     /// Records that an endpoint accepted a connection.
     pub fn set_working(&mut self, endpoint: SocketAddr) {
         self.set_avoided(endpoint, None);

@@ -240,6 +240,28 @@ fn connections_are_distributed_by_weight_and_weight_0_receives_none() {
 }
 
 #[test]
+fn a_client_leaves_the_endpoint_that_refused_and_others_stay() {
+    let now = Instant::now();
+    let mut balancer = sticky([1], 10);
+    for number in [1, 2] {
+        assert_eq!(
+            balancer.choose(client(number), Attempt::First, now),
+            Some(endpoint(1))
+        );
+    }
+    balancer.set_backends(&backends([1, 2]));
+    // Not its endpoint: it was chosen for a flow before.
+    balancer.set_refused(client(1), endpoint(2), now);
+    assert_eq!(balancer.choose(client(1), Attempt::First, now), Some(endpoint(1)));
+    balancer.set_working(endpoint(2));
+    balancer.set_refused(client(1), endpoint(1), now);
+    for _ in 0..2 {
+        assert_eq!(balancer.choose(client(1), Attempt::First, now), Some(endpoint(2)));
+    }
+    assert_eq!(balancer.choose(client(2), Attempt::First, now), Some(endpoint(1)));
+}
+
+#[test]
 fn a_prefix_makes_neighbours_one_client() {
     let now = Instant::now();
     let mut balancer = balancer([1, 2, 3]);

@@ -87,6 +87,12 @@ pub(super) fn is_local(error: &io::Error) -> bool {
     errno.is_some_and(|errno| local.contains(&errno))
 }
 
+/// Whether an error of a UDP socket says that a datagram is too large for the path: a router asked for smaller packets, perhaps because of an
+/// earlier datagram. The kernel sends later ones in fragments.
+pub(super) fn is_too_large(error: &io::Error) -> bool {
+    error.raw_os_error().map(Errno::from_raw) == Some(Errno::EMSGSIZE)
+}
+
 /// A descriptor that is kept so that a connection can be accepted, and refused, when no other one is left.
 #[derive(Debug)]
 pub(super) struct Reserve(Mutex<Option<File>>);

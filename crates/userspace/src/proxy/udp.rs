@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::select;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, sendmsg, setsockopt,
+    sockopt,
 };
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -24,7 +25,7 @@ use super::Shared;
 use super::listener::{Served, Serving, Transport};
 use super::open_flows::{Begun, OpenFlows};
 use super::scratch;
-use super::socket::{self, is_local};
+use super::socket::{self, is_local, is_too_large};
 use super::stats::Counters;
 use crate::balance::Attempt;
 use crate::budget::{Budget, Lease};
@@ -176,11 +177,20 @@ async fn receive_all(port: Arc<Port>) {
 /// Passes on the replies of a flow until its socket fails or the flow ends.
 async fn pass_replies(port: Arc<Port>, key: FlowKey, endpoint: SocketAddr, socket: Arc<UdpSocket>) {
     loop {
-        if socket.readable().await.is_err() {
+        // A refusal does not make the socket readable.
+        if socket.ready(Interest::READABLE | Interest::ERROR).await.is_err() {
             break;
         }
         let result: io::Result<(bool, Option<Vec<u8>>)> = scratch::with(|buffer| {
-            let length = socket.try_recv(buffer)?;
+            // `try_io` needs one interest: for two it always returns `WouldBlock`.
+            let mut receive = |interest| {
+                let receive = || Ok(recv(socket.as_raw_fd(), buffer, MsgFlags::empty())?);
+                socket.try_io(interest, receive)
+            };
+            let length = match receive(Interest::READABLE) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => receive(Interest::ERROR),
+                result => result,
+            }?;
             let reply = buffer.get(..length).unwrap_or_default();
             let is_alive = port.flows.reply(&key, Instant::now());
             match port.reply(&key, reply) {
@@ -205,9 +215,14 @@ async fn pass_replies(port: Arc<Port>, key: FlowKey, endpoint: SocketAddr, socke
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // It says nothing about the endpoint. The kernel reports it once.
+            Err(error) if is_too_large(&error) => {}
+            Err(error) if is_local(&error) => sleep(PAUSE).await,
             Err(_) => {
                 // The endpoint refused a datagram: the next one goes to another endpoint.
-                port.served.lock().balancer.set_failed(endpoint, Instant::now());
+                let client = key.client.ip();
+                let mut served = port.served.lock();
+                served.balancer.set_refused(client, endpoint, Instant::now());
                 break;
             }
         }
@@ -237,14 +252,17 @@ impl Port {
         let data = buffer.get(..length).unwrap_or_default();
         let now = Instant::now();
         // Not `try_send`: the runtime does not know yet that a new socket is writable.
-        let sent = self
-            .flows
-            .find(&key, now, |flow| SockRef::from(&*flow.socket).send(data));
+        let sent = self.flows.find(&key, now, |flow| {
+            let socket = SockRef::from(&*flow.socket);
+            match socket.send(data) {
+                // The error of an earlier datagram.
+                Err(error) if is_too_large(&error) => socket.send(data),
+                result => result,
+            }
+        });
         if let Some(result) = sent {
             match result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.counters.datagrams_lost.add(1)
-                }
+                Err(error) if is_local(&error) || is_too_large(&error) => self.counters.datagrams_lost.add(1),
                 Ok(_) => self.count_datagram(length),
                 Err(_) => {
                     // An earlier datagram was refused: the flow moves to another endpoint.

@@ -137,6 +137,11 @@ pub(crate) fn closed() -> SocketAddr {
     free_address(Transport::Tcp)
 }
 
+/// An address at which no UDP socket is bound.
+pub(crate) fn closed_udp() -> SocketAddr {
+    free_address(Transport::Udp)
+}
+
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,11 +1,12 @@
 //! UDP.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use kernlink_userspace::balance::{Affinity, Backend};
 use kernlink_userspace::flows::FlowTimeouts;
 use kernlink_userspace::{Limits, ListenerKey, Serving, Transport};
 
@@ -37,6 +38,40 @@ fn datagrams_of_every_size_arrive_whole() {
         let data: Vec<u8> = (0..size).map(|index| index as u8).collect();
         assert!(ask(&client, &data) == data, "{size}");
     }
+}
+
+#[test]
+fn datagrams_of_every_size_arrive_whole_over_ipv6() {
+    let mut fixture = Fixture::new(Limits::default());
+    let server = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let free = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    let key = ListenerKey {
+        transport: Transport::Udp,
+        address: free.local_addr().unwrap(),
+    };
+    drop(free);
+    let port = fixture
+        .proxy
+        .listen(key, &serving([server.local_addr().unwrap()]))
+        .unwrap();
+    let client = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    client.connect(port).unwrap();
+    for socket in [&client, &server] {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    let mut buffer = vec![0; 65_536];
+    // The header of IPv6 is not part of the length, so a datagram may be 20 bytes larger than with IPv4.
+    for size in [0, 1, 1452, 1453, 65_507, 65_527] {
+        let data: Vec<u8> = (0..size).map(|index| index as u8).collect();
+        client.send(&data).unwrap();
+        let (length, flow) = server.recv_from(&mut buffer).unwrap();
+        assert!(buffer[..length] == data, "{size}: {length}");
+        server.send_to(&data, flow).unwrap();
+        let length = client.recv(&mut buffer).unwrap();
+        assert!(buffer[..length] == data, "{size}: {length}");
+    }
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.datagrams_out == 6);
+    assert_eq!((stats.opened, stats.datagrams_lost), (1, 0));
 }
 
 #[test]
@@ -156,6 +191,64 @@ fn a_flow_moves_if_its_endpoint_refuses() {
         assert!(attempt < 1000);
     }
     assert_eq!(&buffer[..2], b"ax");
+}
+
+/// Limits with which flows do not end because of the time.
+fn without_timeouts() -> Limits {
+    let mut limits = Limits::default();
+    limits.flow_timeouts = FlowTimeouts {
+        first_reply: Duration::from_secs(3600),
+        idle: Duration::from_secs(3600),
+    };
+    limits
+}
+
+#[test]
+fn an_endpoint_that_refused_the_only_datagram_of_a_flow_is_avoided() {
+    let mut fixture = Fixture::new(without_timeouts());
+    let port = fixture.listen(Transport::Udp, &serving([closed_udp(), udp_echo("a")]));
+    // One of them is refused, and does not send again.
+    let first = [udp_client(port), udp_client(port)];
+    for client in &first {
+        client.send(b"x").unwrap();
+    }
+    fixture.wait_for(Transport::Udp, port, |stats| {
+        (stats.opened, stats.ended) == (2, 1)
+    });
+    for _ in 0..4 {
+        assert_eq!(ask(&udp_client(port), b"x"), b"ax");
+    }
+}
+
+#[test]
+fn a_client_with_session_affinity_moves_if_its_endpoint_refuses() {
+    let mut fixture = Fixture::new(without_timeouts());
+    let server = UdpSocket::bind(free_address(Transport::Udp)).unwrap();
+    let mut serving = serving([server.local_addr().unwrap()]);
+    serving.affinity = Some(Affinity {
+        timeout: Duration::from_secs(10_800),
+        prefix: 32,
+    });
+    let port = fixture.listen(Transport::Udp, &serving);
+    let client = udp_client(port);
+    client.send(b"x").unwrap();
+    let mut buffer = [0; 8];
+    let (_, flow) = server.recv_from(&mut buffer).unwrap();
+    server.send_to(b"reply", flow).unwrap();
+    client.recv(&mut buffer).unwrap();
+    serving.backends.push(Backend::new(udp_echo("a")));
+    let key = ListenerKey {
+        transport: Transport::Udp,
+        address: port,
+    };
+    fixture.proxy.listen(key, &serving).unwrap();
+    drop(server);
+    // This datagram is refused, and the flow ends when the proxy learns it.
+    client.send(b"lost").unwrap();
+    fixture.wait_for(Transport::Udp, port, |stats| stats.ended == 1);
+    assert_eq!(ask(&client, b"x"), b"ax");
+    let stats = fixture.wait_for(Transport::Udp, port, |stats| stats.datagrams_out == 2);
+    assert_eq!(stats.opened, 2);
 }
 
 #[test]
