@@ -4,6 +4,9 @@
 //! a pipe with `splice`, without copying it to the process, until a small amount comes again. A connection that waits has neither
 //! buffer nor pipe.
 //!
+//! Urgent data of TCP is passed on in line, without its mark. At the mark a read ends although more data is there, and `splice` moves nothing: so only a read
+//! that brings nothing says that there is nothing, or that the sender has ended.
+//!
 //! A direction that waits until it can write does not read, so it would not notice that its sender is gone. Such a wait ends after a timeout.
 
 use std::io;
@@ -18,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
-use super::pipe::Pipes;
+use super::pipe::{Pipe, Pipes};
 use super::scratch;
 use super::stats::Counter;
 use crate::limits::Limits;
@@ -118,42 +121,15 @@ impl Relay<'_> {
         let mut is_bulk = false;
         loop {
             from.readable().await.map_err(|_| Broken::Sender)?;
+            let mut spliced = 0;
             if is_bulk && let Some(pipe) = self.pipes.take() {
-                let mut turn = 0;
-                let is_end = loop {
-                    let filled = match from.try_io(Interest::READABLE, || pipe.fill(from)) {
-                        Ok(0) => break true,
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
-                        filled => filled.map_err(|_| Broken::Sender)?,
-                    };
-                    let mut left = filled;
-                    while left > 0 {
-                        match to.try_io(Interest::WRITABLE, || pipe.drain(to, left)) {
-                            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                                Box::pin(self.writable(from, to, moved)).await?;
-                            }
-                            drained => {
-                                let drained = drained.map_err(|_| Broken::Receiver)?;
-                                left -= drained;
-                                count(drained);
-                            }
-                        }
-                    }
-                    turn += filled;
-                    consume_budget().await;
-                };
-                self.pipes.put_back(pipe);
-                if is_end {
-                    break;
-                }
-                is_bulk = turn >= SMALL;
-                continue;
+                spliced = Box::pin(self.splice(pipe, from, to, &count, moved)).await?;
             }
             match move_once(from, to)? {
-                Moved::Nothing => {}
+                Moved::Nothing => is_bulk = spliced >= SMALL,
                 Moved::End => break,
                 Moved::Bytes { read, unwritten } => {
-                    is_bulk = read == scratch::SIZE;
+                    is_bulk = spliced >= SMALL || read == scratch::SIZE;
                     count(read - unwritten.len());
                     let mut unwritten = &*unwritten;
                     while !unwritten.is_empty() {
@@ -175,6 +151,44 @@ impl Relay<'_> {
         SockRef::from(to)
             .shutdown(Shutdown::Write)
             .map_err(|_| Broken::Receiver)
+    }
+
+    /// Moves data through a pipe as long as `splice` moves any. Returns the number of bytes. Callers allocate the future, as that of
+    /// [`writable`](Self::writable).
+    async fn splice(
+        self,
+        pipe: Pipe,
+        from: &TcpStream,
+        to: &TcpStream,
+        count: &impl Fn(usize),
+        moved: &AtomicU64,
+    ) -> Result<usize, Broken> {
+        let mut total = 0;
+        loop {
+            // Not `try_io`: the runtime would wait for more data, although what follows the mark of urgent data is there already.
+            let filled = match pipe.fill(from) {
+                Ok(0) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                filled => filled.map_err(|_| Broken::Sender)?,
+            };
+            let mut left = filled;
+            while left > 0 {
+                match to.try_io(Interest::WRITABLE, || pipe.drain(to, left)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.writable(from, to, moved).await?;
+                    }
+                    drained => {
+                        let drained = drained.map_err(|_| Broken::Receiver)?;
+                        left -= drained;
+                        count(drained);
+                    }
+                }
+            }
+            total += filled;
+            consume_budget().await;
+        }
+        self.pipes.put_back(pipe);
+        Ok(total)
     }
 
     /// Waits until `to` accepts data. Callers allocate the future, so that connections that never wait do not have its memory.
@@ -218,22 +232,10 @@ enum Moved {
 /// Reads once and writes what was read, as far as that is possible without waiting.
 fn move_once(from: &TcpStream, to: &TcpStream) -> Result<Moved, Broken> {
     scratch::with(|buffer| {
-        let mut read = None;
-        let result = from.try_io(Interest::READABLE, || {
-            let bytes = nix::unistd::read(from, buffer)?;
-            read = Some(bytes);
-            // A short read has emptied the socket: without this, another read would find that out.
-            if bytes > 0 && bytes < scratch::SIZE {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(())
-        });
-        let Some(read) = read else {
-            return match result {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Moved::Nothing),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Moved::Nothing),
-                result => result.map(|()| Moved::Nothing).map_err(|_| Broken::Sender),
-            };
+        let read = match from.try_read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Moved::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Nothing),
+            read => read.map_err(|_| Broken::Sender)?,
         };
         let data = buffer.get(..read).unwrap_or_default();
         if data.is_empty() {

@@ -46,6 +46,8 @@ fn bind_with(address: &SocketAddr, socket: Socket) -> io::Result<Socket> {
 /// Sets the options of a TCP socket that carries a proxied connection. Accepted sockets inherit them from the listening one.
 pub(super) fn configure(socket: &Socket, keepalive: Duration) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
+    // Without it a read drops the byte of urgent data.
+    socket.set_out_of_band_inline(true)?;
     let keepalive = TcpKeepalive::new().with_time(keepalive).with_interval(keepalive);
     socket.set_tcp_keepalive(&keepalive)
 }

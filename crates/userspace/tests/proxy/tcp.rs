@@ -73,6 +73,47 @@ fn without_descriptors_for_pipes_large_amounts_arrive_too() {
     assert!(received == sent);
 }
 
+/// Writes amounts of data, each followed by a byte of urgent data, and ends the direction.
+fn write_with_urgent_data(stream: &TcpStream, amounts: &[usize]) -> Vec<u8> {
+    let socket = SockRef::from(stream);
+    // Everything fits, although the proxy does not read yet.
+    socket.set_send_buffer_size(1 << 20).unwrap();
+    let mut sent = Vec::new();
+    for amount in amounts {
+        let data: Vec<u8> = (0..*amount).map(|index| (index % 251) as u8).collect();
+        let mut writer = stream;
+        writer.write_all(&data).unwrap();
+        assert_eq!(socket.send_out_of_band(b"!").unwrap(), 1);
+        sent.extend([&data[..], b"!"].concat());
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    sent
+}
+
+#[test]
+fn urgent_data_arrives_in_line_and_what_follows_it_arrives_too() {
+    let (listener, address) = endpoint();
+    let mut fixture = Fixture::with_threads(Limits::default(), 1);
+    let port = fixture.listen(Transport::Tcp, &serving([address]));
+    // In one read, and in the middle of what is spliced.
+    for amounts in [&[3, 0, 3][..], &[100_000, 1], &[70_000, 20_000, 20_000, 0, 1]] {
+        for is_client in [true, false] {
+            let client = connect(port);
+            let (server, _) = listener.accept().unwrap();
+            let (sender, mut receiver) = if is_client {
+                (client, server)
+            } else {
+                (server, client)
+            };
+            receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+            let sent = fixture.while_busy(|| write_with_urgent_data(&sender, amounts));
+            let mut received = Vec::new();
+            receiver.read_to_end(&mut received).unwrap();
+            assert!(received == sent, "{amounts:?}: {}", received.len());
+        }
+    }
+}
+
 #[test]
 fn after_the_client_ends_its_direction_the_endpoint_can_still_answer() {
     let mut fixture = Fixture::new(Limits::default());
