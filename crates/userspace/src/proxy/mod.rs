@@ -97,7 +97,7 @@ impl Proxy {
         };
         let budget = Budget::new(descriptors);
         let shared = Shared {
-            pipes: Pipes::new(budget.clone()),
+            pipes: Pipes::new(budget.clone(), pipe::MOST),
             reserve: Reserve::open()?,
             flows: Budget::new(limits.all_flows.unwrap_or_else(half_of_local_ports)),
             budget,
