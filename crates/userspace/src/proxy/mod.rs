@@ -150,7 +150,8 @@ impl Proxy {
         Ok(address)
     }
 
-    /// Closes a listening port. Open TCP connections live on; UDP flows end. Nothing happens if it is not open.
+    /// Closes a listening port. Open TCP connections live on, and those that the kernel has established are served; UDP flows end. Nothing
+    /// happens if it is not open.
     pub fn close(&mut self, key: &ListenerKey) {
         self.open.remove(key);
     }

@@ -1,12 +1,14 @@
 //! A listening TCP port.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_base::Family;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -24,11 +26,13 @@ const BACKLOG: i32 = 65_535;
 /// The pause after an error of accepting that another attempt would meet again.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A listening TCP port. Dropping it closes the port; its connections live on.
+/// A listening TCP port. Dropping it closes the port; its connections live on, and those that the kernel has established are served.
 #[derive(Debug)]
 pub(super) struct TcpPort {
     port: Arc<Port>,
+    listener: Arc<TcpListener>,
     accepting: AbortHandle,
+    runtime: Handle,
 }
 
 #[derive(Debug)]
@@ -50,7 +54,7 @@ impl TcpPort {
         let socket = socket::bind_listener(address)?;
         socket::configure(&socket, shared.limits.keepalive)?;
         socket.listen(BACKLOG)?;
-        let listener = TcpListener::from_std(socket.into())?;
+        let listener = Arc::new(TcpListener::from_std(socket.into())?);
         let address = listener.local_addr()?;
         let port = Arc::new(Port {
             served: Served::new(serving, shared.limits.affinity_records),
@@ -59,8 +63,14 @@ impl TcpPort {
             shared,
             address,
         });
-        let accepting = tokio::spawn(accept_all(listener, Arc::clone(&port))).abort_handle();
-        Ok((Self { port, accepting }, address))
+        let accepting = tokio::spawn(accept_all(Arc::clone(&listener), Arc::clone(&port))).abort_handle();
+        let open = Self {
+            port,
+            listener,
+            accepting,
+            runtime: Handle::current(),
+        };
+        Ok((open, address))
     }
 
     pub(super) fn serve(&self, serving: &Serving) {
@@ -75,23 +85,35 @@ impl TcpPort {
 impl Drop for TcpPort {
     fn drop(&mut self) {
         self.accepting.abort();
+        let _on_runtime = self.runtime.enter();
+        let listener = SockRef::from(&*self.listener);
+        // Closing the socket would reset the connections that wait to be accepted.
+        loop {
+            match listener.accept() {
+                Ok((client, peer)) => {
+                    let client = client.set_nonblocking(true).map(|()| client.into());
+                    if let (Ok(client), Some(peer)) = (client.and_then(TcpStream::from_std), peer.as_socket())
+                    {
+                        self.port.accepted(client, peer);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => break,
+            }
+        }
+        // At once, not when the aborted task has ended. It fails if the port is closed already.
+        let _ = listener.shutdown(Shutdown::Read);
     }
 }
 
 /// Accepts connections until the task is aborted. Nothing here waits for an endpoint.
-async fn accept_all(listener: TcpListener, port: Arc<Port>) {
+async fn accept_all(listener: Arc<TcpListener>, port: Arc<Port>) {
     loop {
         match listener.accept().await {
-            Ok((client, peer)) => {
-                if let Some(lease) = port.admit(&client, peer) {
-                    tokio::spawn(Arc::clone(&port).proxy(client, peer, lease));
-                } else {
-                    reset_on_close(&client);
-                }
-            }
+            Ok((client, peer)) => port.accepted(client, peer),
             Err(error) if is_local(&error) => {
                 port.counters.shed.add(1);
-                if !port.shared.reserve.refuse_one(&listener) {
+                if !port.shared.reserve.refuse_one(&*listener) {
                     sleep(PAUSE).await;
                 }
             }
@@ -103,6 +125,15 @@ async fn accept_all(listener: TcpListener, port: Arc<Port>) {
 }
 
 impl Port {
+    /// Begins to serve an accepted connection, or resets it.
+    fn accepted(self: &Arc<Self>, client: TcpStream, peer: SocketAddr) {
+        if let Some(lease) = self.admit(&client, peer) {
+            tokio::spawn(Arc::clone(self).proxy(client, peer, lease));
+        } else {
+            reset_on_close(&client);
+        }
+    }
+
     /// The descriptors for a connection. `None`: it is to be reset.
     fn admit(&self, client: &TcpStream, peer: SocketAddr) -> Option<Lease> {
         let (is_admitted, translated_only) = {

@@ -34,6 +34,12 @@ impl Fixture {
 
     /// Calls `work` while the only thread of the proxy is busy: the proxy finds all that happened at once.
     pub(crate) fn while_busy<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _busy = self.busy();
+        work()
+    }
+
+    /// Keeps the only thread of the proxy busy until the value is dropped.
+    pub(crate) fn busy(&self) -> Busy {
         assert_eq!(self.runtime.metrics().num_workers(), 1);
         let (began, has_begun) = mpsc::channel();
         let (end, has_ended) = mpsc::channel::<()>();
@@ -42,9 +48,7 @@ impl Fixture {
             let _ = has_ended.recv();
         });
         has_begun.recv().unwrap();
-        let result = work();
-        drop(end);
-        result
+        Busy(end)
     }
 
     /// Waits until this many descriptors are in use.
@@ -83,6 +87,9 @@ impl Fixture {
         }
     }
 }
+
+/// The thread of a proxy is busy. Dropping it ends that.
+pub(crate) struct Busy(#[expect(dead_code, reason = "dropping it wakes up the thread")] mpsc::Sender<()>);
 
 /// Lets other threads run while a test waits.
 pub(crate) fn pause() {

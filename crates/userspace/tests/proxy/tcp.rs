@@ -459,14 +459,35 @@ fn a_closed_port_refuses_and_its_connections_live() {
         address: port,
     };
     fixture.proxy.close(&key);
-    while TcpStream::connect(port).is_ok() {
-        pause();
-    }
+    assert_eq!(
+        TcpStream::connect(port).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
     old.write_all(b"x").unwrap();
     old.read_exact(&mut [0]).unwrap();
     // The same port can be opened again while connections of the former listener exist.
     fixture.proxy.listen(key, &serving([echo("b")])).unwrap();
     assert_eq!(name_of(port).0, 'b');
+}
+
+#[test]
+fn connections_that_wait_to_be_accepted_are_served_when_the_port_closes() {
+    let mut fixture = Fixture::with_threads(Limits::default(), 1);
+    let port = fixture.listen(Transport::Tcp, &serving([echo("a")]));
+    let key = kernlink_userspace::ListenerKey {
+        transport: Transport::Tcp,
+        address: port,
+    };
+    let busy = fixture.busy();
+    let waiting: Vec<TcpStream> = (0..5).map(|_| connect(port)).collect();
+    fixture.proxy.close(&key);
+    drop(busy);
+    for mut stream in waiting {
+        let mut name = [0];
+        stream.read_exact(&mut name).unwrap();
+        assert_eq!(&name, b"a");
+    }
+    fixture.wait_for_descriptors(0);
 }
 
 #[test]
