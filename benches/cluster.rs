@@ -225,8 +225,8 @@ const NAMESPACE: &str = "shop";
 /// The network of the pods.
 pub const PODS: &str = "11.0.0.0/8";
 
-/// All namespaces share the sysctls of connection tracking.
-fn conntrack() -> Conntrack {
+/// Without the limits of connection tracking: all namespaces share their sysctls.
+pub fn conntrack() -> Conntrack {
     Conntrack {
         max_per_core: 0,
         tcp_established: Duration::ZERO,

@@ -33,10 +33,10 @@ impl Drop for Process {
 }
 
 /// Starts this program in another role in the calling thread's namespace, and waits until it is ready.
-pub(crate) fn start_role(role: &str) -> Outcome<Process> {
+pub(crate) fn start_role(arguments: &[&str]) -> Outcome<Process> {
     let mut command = programs::this_program();
     let child = command
-        .arg(role)
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
@@ -45,13 +45,13 @@ pub(crate) fn start_role(role: &str) -> Outcome<Process> {
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
     if line.trim_end() != "ready" {
-        return Err(format!("{role} did not start: {line:?}").into());
+        return Err(format!("{} did not start: {line:?}", arguments.join(" ")).into());
     }
     Ok(process)
 }
 
 pub(crate) fn start() -> Result<Process, String> {
-    start_role("endpoint").map_err(|error| error.to_string())
+    start_role(&["endpoint"]).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run() -> Outcome<()> {

@@ -92,11 +92,11 @@ fn sum(threads: usize, work: impl Fn() -> io::Result<u64> + Sync, start: Instant
     Ok((total, start.elapsed().as_secs_f64()))
 }
 
-/// Opens connections, each of which has been used once.
-pub(crate) fn hold(target: SocketAddr, count: usize) -> io::Result<Vec<TcpStream>> {
+/// Opens connections to targets in turn, each of which has been used once.
+pub(crate) fn hold(targets: &[SocketAddr], count: usize) -> io::Result<Vec<TcpStream>> {
     let mut held = Vec::with_capacity(count);
-    for _ in 0..count {
-        let mut stream = connect(target, ECHO)?;
+    for target in targets.iter().cycle().take(count) {
+        let mut stream = connect(*target, ECHO)?;
         stream.read_exact(&mut [0])?;
         held.push(stream);
     }
