@@ -226,6 +226,7 @@ const NAMESPACE: &str = "shop";
 pub const PODS: &str = "11.0.0.0/8";
 
 /// Without the limits of connection tracking: all namespaces share their sysctls.
+#[must_use]
 pub fn conntrack() -> Conntrack {
     Conntrack {
         max_per_core: 0,
