@@ -5,7 +5,7 @@ use std::time::Instant;
 use kernlink_proxier::Lock;
 use kernlink_services::{Change, Kind, SourceId};
 
-use crate::all_modes::{Kernel, Proxier};
+use crate::all_modes::{Kernel, Mode, Proxier};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
@@ -43,7 +43,7 @@ pub(crate) fn registered(settings: &Settings, has_nodes: bool) -> Vec<(SourceId,
 /// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing.
 #[must_use]
 pub fn dry_run(settings: &Settings) -> Exit {
-    let Some(mut proxier) = proxier(settings) else {
+    let Some(mut proxier) = proxier(settings, Err) else {
         return Exit::Failure;
     };
     match proxier.plan(Instant::now()) {
@@ -59,6 +59,27 @@ pub fn dry_run(settings: &Settings) -> Exit {
 /// `--once`: syncs once, and prints the report if something failed.
 #[must_use]
 pub fn once(settings: &Settings) -> Exit {
+    sync(settings, Err)
+}
+
+/// `--init-only`: the sync of a process that ends before the agent, and has rights that the agent does not have. It waits for the API server.
+/// What fails, the agent reports and tries again; only a namespace that another process programs is an error.
+#[must_use]
+pub fn init_only(settings: &Settings) -> Exit {
+    if settings.config.mode() == Mode::Userspace {
+        return print::line("nothing to do in userspace mode");
+    }
+    let exit = sync(settings, |problem| {
+        tracing::error!("API server: {problem}; tried again");
+        Ok(())
+    });
+    match exit {
+        Exit::Locked => Exit::Locked,
+        _ => Exit::Success,
+    }
+}
+
+fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>) -> Exit {
     let _lock = match Lock::acquire() {
         Ok(lock) => lock,
         Err(error) => {
@@ -66,7 +87,7 @@ pub fn once(settings: &Settings) -> Exit {
             return Exit::from(&error);
         }
     };
-    let Some(mut proxier) = proxier(settings) else {
+    let Some(mut proxier) = proxier(settings, on_failure) else {
         return Exit::Failure;
     };
     match proxier.sync(Instant::now()) {
@@ -83,7 +104,8 @@ pub fn once(settings: &Settings) -> Exit {
 }
 
 /// A proxier with the objects of the sources. `None`, after it was reported, if one of them is not complete or the kernel cannot be used.
-fn proxier(settings: &Settings) -> Option<Proxier> {
+/// `on_failure` decides whether a failed attempt to read the API server is the last one.
+fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>) -> Option<Proxier> {
     let mut changes = Vec::new();
     if let Some(folder) = &settings.folder {
         let reading = Folder::new(folder).read();
@@ -99,7 +121,7 @@ fn proxier(settings: &Settings) -> Option<Proxier> {
         changes.extend(of_folder.map(|change| (FOLDER, change)));
     }
     if let Some(options) = &settings.cluster {
-        match cluster::read(options, |problem| tracing::error!("{problem}")) {
+        match cluster::read(options, |problem| tracing::error!("{problem}"), on_failure) {
             Ok(of_cluster) => changes.extend(of_cluster.into_iter().map(|change| (CLUSTER, change))),
             Err(problem) => {
                 print::text(&format!("API server: {problem}"));

@@ -6,6 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 
 /// The largest number of objects on a page, so that few objects have several pages.
@@ -34,6 +36,8 @@ struct Store {
     oldest: u64,
     has_streamed_lists: bool,
     token: String,
+    /// The path whose watches at a version are refused, and the status.
+    refused: Option<(String, u16)>,
     requests: Vec<String>,
     /// The events that clients wrote.
     node_events: Vec<Value>,
@@ -141,6 +145,11 @@ impl ApiServer {
         token.clone_into(&mut self.shared.store().token);
     }
 
+    /// Refuses watches of a path, also streamed lists, with this status; with `None` no longer.
+    pub(crate) fn refuse_watches(&self, path: &str, code: Option<u16>) {
+        self.shared.store().refused = code.map(|code| (path.to_owned(), code));
+    }
+
     /// Removes and returns the requests: method, path, query.
     pub(crate) fn take_requests(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.store().requests)
@@ -151,13 +160,18 @@ impl ApiServer {
         self.shared.store().node_events.clone()
     }
 
-    /// The content of a kubeconfig file.
+    /// The content of a kubeconfig file with a token.
     pub(crate) fn kubeconfig(&self, token: &str) -> String {
+        self.kubeconfig_of(&json!({"token": token}))
+    }
+
+    /// The content of a kubeconfig file with these credentials.
+    pub(crate) fn kubeconfig_of(&self, user: &Value) -> String {
         let server = format!("http://{}", self.address);
         json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": {"server": server}}],
-            "users": [{"name": "u", "user": {"token": token}}],
+            "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         })
         .to_string()
@@ -227,9 +241,16 @@ impl Shared {
                 .push(serde_json::from_slice(&body).unwrap());
             return answer(stream, 201, &String::from_utf8(body).unwrap());
         }
-        match query.get("watch") {
-            Some(_) => self.watch(stream, path, &query),
-            None => self.list(stream, path, &query),
+        // Lists may be compressed. A proxy that compresses a watch may keep events back.
+        let is_watch = query.contains_key("watch");
+        let accepts_gzip = head
+            .iter()
+            .any(|line| line.eq_ignore_ascii_case("accept-encoding: gzip"));
+        assert_eq!(accepts_gzip, !is_watch, "{head:?}");
+        if is_watch {
+            self.watch(stream, path, &query)
+        } else {
+            self.list(stream, path, &query)
         }
     }
 
@@ -267,13 +288,16 @@ impl Shared {
         } else {
             list["items"] = json!(all[start..]);
         }
-        answer(stream, 200, &list.to_string())
+        answer_compressed(stream, &list.to_string())
     }
 
     fn watch(&self, mut stream: TcpStream, path: &str, query: &BTreeMap<String, String>) -> Option<()> {
         let mut pending = VecDeque::new();
         let is_initial = query.contains_key("sendInitialEvents");
         let mut store = self.store();
+        if let Some((_, code)) = store.refused.as_ref().filter(|(of, _)| of == path) {
+            return refuse(stream, *code, "", "a message");
+        }
         let mut sent;
         if is_initial {
             if !store.has_streamed_lists {
@@ -446,10 +470,25 @@ fn refuse(stream: TcpStream, code: u16, reason: &str, message: &str) -> Option<(
     answer(stream, code, &status.to_string())
 }
 
-fn answer(mut stream: TcpStream, code: u16, body: &str) -> Option<()> {
+fn answer(stream: TcpStream, code: u16, body: &str) -> Option<()> {
+    send(stream, code, "", body.as_bytes())
+}
+
+fn answer_compressed(stream: TcpStream, body: &str) -> Option<()> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(body.as_bytes()).unwrap();
+    send(
+        stream,
+        200,
+        "Content-Encoding: gzip\r\n",
+        &encoder.finish().unwrap(),
+    )
+}
+
+fn send(mut stream: TcpStream, code: u16, headers: &str, body: &[u8]) -> Option<()> {
     let length = body.len();
     let head = format!(
-        "HTTP/1.1 {code} Status\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 {code} Status\r\nContent-Type: application/json\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(format!("{head}{body}").as_bytes()).ok()
+    stream.write_all(&[head.as_bytes(), body].concat()).ok()
 }

@@ -16,10 +16,10 @@ use crate::support::{
 
 /// Leads to an event about the configuration: there is no IPv6 network.
 const ONE_NETWORK: [&str; 2] = ["--nodeport-addresses", "192.0.2.0/24"];
-const ADDRESS: &str = "127.0.0.1:6443";
+pub(crate) const ADDRESS: &str = "127.0.0.1:6443";
 
 /// The Node of the agent, with these internal addresses.
-fn api_node(addresses: &[&str]) -> Value {
+pub(crate) fn api_node(addresses: &[&str]) -> Value {
     let addresses: Vec<Value> = addresses
         .iter()
         .map(|address| json!({"type": "InternalIP", "address": address}))
@@ -27,17 +27,17 @@ fn api_node(addresses: &[&str]) -> Value {
     json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}, "status": {"addresses": addresses}})
 }
 
-fn add(server: &ApiServer, name: &str, address: &str, pod: u8) {
+pub(crate) fn add(server: &ApiServer, name: &str, address: &str, pod: u8) {
     server.apply(api_service(name, address));
     server.apply(api_slice(name, pod));
 }
 
-fn delete(server: &ApiServer, name: &str) {
+pub(crate) fn delete(server: &ApiServer, name: &str) {
     server.delete(&api_service(name, ""));
     server.delete(&api_slice(name, 0));
 }
 
-fn lists(requests: &[String]) -> usize {
+pub(crate) fn lists(requests: &[String]) -> usize {
     let is_list = |request: &&String| !request.contains("watch=1") || request.contains("sendInitialEvents");
     requests.iter().filter(is_list).count()
 }

@@ -9,6 +9,7 @@
 mod api_objects;
 mod api_server;
 mod cluster;
+mod cluster_failures;
 mod iptables_mode;
 mod service_manager;
 mod support;

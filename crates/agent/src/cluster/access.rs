@@ -4,9 +4,12 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use kernlink_base::ErrorChain;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use super::plugin;
 
 /// Where the API server is, and the credentials. With neither a file nor an address: those of the pod, from its environment and the
 /// files of its service account.
@@ -18,12 +21,26 @@ pub struct Access {
     pub master: Option<String>,
 }
 
+/// What was read.
+#[derive(Debug)]
+pub(super) struct Credentials {
+    pub(super) config: Config,
+    /// Until when a plugin's credentials are valid. `None`: without a limit.
+    pub(super) expiry: Option<Timestamp>,
+}
+
 impl Access {
-    /// Reads the files.
+    /// Reads the files, and runs a credential plugin.
     ///
     /// # Errors
     /// What cannot be read, with the reason.
-    pub(super) async fn read(&self) -> Result<Config, String> {
+    pub(super) async fn read(&self) -> Result<Credentials, String> {
+        let mut config = self.config().await?;
+        let expiry = plugin::log_in(&mut config.auth_info, plugin::LIMIT).await?;
+        Ok(Credentials { config, expiry })
+    }
+
+    async fn config(&self) -> Result<Config, String> {
         let Some(path) = &self.kubeconfig else {
             let Some(master) = &self.master else {
                 return Config::incluster().map_err(|error| {

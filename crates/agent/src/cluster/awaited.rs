@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A thread that may be blocked, such as by a program for credentials that does not end.
+/// A thread that may be blocked, such as by a kubeconfig file in a file system that does not answer.
 #[derive(Debug)]
 pub(super) struct AwaitedThread {
     handle: Option<JoinHandle<()>>,

@@ -1,24 +1,26 @@
 //! Requests to the API server.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::http::request;
 use hyper::{Request, Response};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use jiff::{SignedDuration, Timestamp};
 use kernlink_kubernetes::watch::{Status, read_status};
 use kernlink_services::Kind;
 use kube::Client;
 use kube::client::{Body, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
-use super::access::{Access, describe, describe_chain};
+use super::access::{Access, Credentials, describe, describe_chain};
+use super::encoding;
 use super::traffic::Traffic;
 
 /// The longest time until the headers of an answer, and between two parts of a list.
@@ -29,7 +31,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The number of such checks, at intervals of `KEEPALIVE`, until the connection is closed.
 const KEEPALIVE_RETRIES: u32 = 2;
-/// The longest answer that is not a watch, in bytes: 512 MiB.
+/// The time before the end of credentials at which others are obtained.
+const EXPIRY_MARGIN: SignedDuration = SignedDuration::from_secs(10);
+/// The longest answer that is not a watch, in bytes, also after decompression: 512 MiB.
 const MAX_BODY: usize = 512 << 20;
 
 const AGENT: &str = concat!("kernlink-agent/", env!("CARGO_PKG_VERSION"));
@@ -54,19 +58,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Sends requests. The client is built when it is needed, and again after a request without an answer: the files may have changed, such
-/// as after a rotation of certificates.
+/// Sends requests. The client is built when it is needed, and again after a request without an answer or when its credentials end: the files
+/// may have changed, such as after a rotation of certificates.
 pub(super) struct Connection {
     access: Access,
-    client: Mutex<Slot>,
+    /// Locked while a client is built, so that a credential plugin runs once.
+    building: tokio::sync::Mutex<()>,
+    slot: Mutex<Slot>,
     traffic: Traffic,
 }
 
 #[derive(Default)]
 struct Slot {
     client: Option<Numbered>,
-    /// The number of clients that were built.
-    built: u64,
+    /// The number of clients that were built, or could not be built.
+    attempts: u64,
+    /// Why the last one could not be built.
+    problem: Option<String>,
 }
 
 #[derive(Clone)]
@@ -75,18 +83,21 @@ struct Numbered {
     number: u64,
     /// The host and port of the server.
     host: Arc<str>,
+    expiry: Option<Timestamp>,
 }
 
 impl Connection {
     pub(super) fn new(access: Access, traffic: Traffic) -> Self {
         Self {
             access,
-            client: Mutex::default(),
+            building: tokio::sync::Mutex::default(),
+            slot: Mutex::default(),
             traffic,
         }
     }
 
-    /// Sends a GET request for a path with a query.
+    /// Sends a GET request for a path with a query, such as of a watch. The answer is not compressed: a proxy that compresses it might keep
+    /// events back.
     pub(super) async fn get(&self, path: &str) -> Result<Response<Body>, Failure> {
         self.send(Request::get(path), Body::empty()).await
     }
@@ -95,11 +106,13 @@ impl Connection {
     pub(super) async fn post(&self, path: &str, object: String) -> Result<(), Failure> {
         let request = Request::post(path).header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.send(request, Body::from(object.into_bytes())).await?;
-        read(answer.into_body()).await.map(drop)
+        read(answer).await.map(drop)
     }
 
     async fn send(&self, request: request::Builder, body: Body) -> Result<Response<Body>, Failure> {
-        let Numbered { client, number, host } = self.client().await?;
+        let Numbered {
+            client, number, host, ..
+        } = self.client().await?;
         let request = request
             .header(ACCEPT, HeaderValue::from_static("application/json"))
             .header(USER_AGENT, HeaderValue::from_static(AGENT))
@@ -128,14 +141,15 @@ impl Connection {
         if code == hyper::StatusCode::UNAUTHORIZED {
             self.discard(number);
         }
-        let body = read(answer.into_body()).await?;
+        let (_, body) = read(answer).await?;
         Err(Failure::Status(read_status(code.as_u16(), &body)))
     }
 
-    /// Sends a GET request for objects of a kind, and reads the answer.
-    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<Bytes, Failure> {
-        let body = read(self.get(path).await?.into_body()).await?;
-        self.on_received(kind, body.len());
+    /// Sends a GET request for objects of a kind, and reads the answer, which may be compressed.
+    pub(super) async fn read(&self, kind: Kind, path: &str) -> Result<Vec<u8>, Failure> {
+        let request = Request::get(path).header(ACCEPT_ENCODING, encoding::ACCEPTED);
+        let (received, body) = read(self.send(request, Body::empty()).await?).await?;
+        self.on_received(kind, received);
         Ok(body)
     }
 
@@ -145,34 +159,62 @@ impl Connection {
     }
 
     async fn client(&self) -> Result<Numbered, Failure> {
+        let attempts = self.slot().attempts;
+        let _building = self.building.lock().await;
         {
-            let slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(client) = &slot.client {
+            let slot = self.slot();
+            let is_later = |expiry: Timestamp| expiry.duration_since(Timestamp::now()) > EXPIRY_MARGIN;
+            if let Some(client) = &slot.client
+                && client.expiry.is_none_or(is_later)
+            {
                 return Ok(client.clone());
             }
+            // An attempt that began meanwhile, or ended.
+            if slot.attempts != attempts
+                && let Some(problem) = slot.problem.clone()
+            {
+                return Err(Failure::NoAnswer(problem));
+            }
         }
-        let config = self.access.read().await.map_err(Failure::NoAnswer)?;
-        let host = config
-            .cluster_url
-            .authority()
-            .map_or("", |authority| authority.as_str());
-        let host = Arc::from(host);
-        let client = build(config).map_err(|error| Failure::NoAnswer(describe(&error)))?;
-        // Another task may have built one meanwhile; either is as good.
-        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.built += 1;
-        let number = slot.built;
-        let client = Numbered { client, number, host };
-        slot.client = Some(client.clone());
-        Ok(client)
+        let result = self.build().await;
+        let mut slot = self.slot();
+        slot.attempts += 1;
+        let number = slot.attempts;
+        match result {
+            Ok((client, host, expiry)) => {
+                let client = Numbered {
+                    client,
+                    number,
+                    host,
+                    expiry,
+                };
+                slot.client = Some(client.clone());
+                slot.problem = None;
+                Ok(client)
+            }
+            Err(problem) => {
+                slot.client = None;
+                slot.problem = Some(problem.clone());
+                Err(Failure::NoAnswer(problem))
+            }
+        }
+    }
+
+    async fn build(&self) -> Result<(Client, Arc<str>, Option<Timestamp>), String> {
+        let Credentials { config, expiry } = self.access.read().await?;
+        let host = config.cluster_url.authority();
+        let host = Arc::from(host.map_or("", |authority| authority.as_str()));
+        let client = build(config).map_err(|error| describe(&error))?;
+        Ok((client, host, expiry))
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Builds another client for the next request, unless that happened already.
     fn discard(&self, number: u64) {
-        let mut slot = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.built == number {
-            slot.client = None;
-        }
+        self.slot().client.take_if(|client| client.number == number);
     }
 }
 
@@ -195,7 +237,9 @@ fn build(config: kube::Config) -> Result<Client, kube::Error> {
     Ok(Client::new(service, config.default_namespace))
 }
 
-async fn read(mut body: Body) -> Result<Bytes, Failure> {
+/// Reads an answer. Returns the number of bytes that were received, and the content.
+async fn read(answer: Response<Body>) -> Result<(usize, Vec<u8>), Failure> {
+    let (head, mut body) = answer.into_parts();
     let mut all = Vec::new();
     while let Some(part) = next_part(&mut body, ANSWER_TIMEOUT).await? {
         if all.len() + part.len() > MAX_BODY {
@@ -205,7 +249,9 @@ async fn read(mut body: Body) -> Result<Bytes, Failure> {
         }
         all.extend_from_slice(&part);
     }
-    Ok(all.into())
+    let received = all.len();
+    let content = encoding::decode(head.headers.get(CONTENT_ENCODING), all, MAX_BODY);
+    Ok((received, content.map_err(Failure::Invalid)?))
 }
 
 /// The next part of a body. `None` at its end.

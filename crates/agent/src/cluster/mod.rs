@@ -6,6 +6,8 @@
 //! - The first list is streamed as events of a watch if the server supports it, otherwise it is read in pages.
 //! - A watch that ends continues at the last version. If the server no longer knows that version (`410 Gone`), the list is read again, and
 //!   what is no longer in it is deleted.
+//! - A watch that is refused for another reason is repeated at its version if the server may accept it later; otherwise the list is read
+//!   again. What is known stays, and which verb and resource are refused is reported.
 //! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
 //!   server are read again for each attempt after a failed one.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others.
@@ -17,12 +19,15 @@ mod access;
 mod awaited;
 mod backoff;
 mod connection;
+mod encoding;
 mod known;
 mod lines;
 mod node_events;
 mod node_gate;
+mod plugin;
 mod read;
 mod reflector;
+mod refusals;
 mod resource;
 mod traffic;
 
@@ -88,7 +93,7 @@ pub enum Update {
 /// Receives updates. Calls are made on the thread of the source.
 type OnUpdate = Arc<dyn Fn(Update) + Send + Sync>;
 
-/// The longest time until the thread has ended after it was told to. Only a program for credentials takes longer.
+/// The longest time until the thread has ended after it was told to. Only one that is blocked, such as by a file system, takes longer.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// The thread that reads the API server. Dropping it ends the thread; one that is blocked is left after 5 seconds.
@@ -144,7 +149,7 @@ impl Cluster {
             if is_defect {
                 on_update(Update::Ended);
             }
-            // A program for credentials may still run.
+            // A name may still be resolved.
             runtime.shutdown_background();
         })?;
         Ok(Self {

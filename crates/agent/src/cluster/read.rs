@@ -6,11 +6,16 @@ use kernlink_services::{Change, Kind};
 
 use super::{Cluster, Options, Traffic, Update};
 
-/// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`.
+/// Reads the full list of each kind. Texts about invalid objects are passed to `on_problem`, reasons why a list cannot be read to
+/// `on_failure`: it is tried again unless this returns an error.
 ///
 /// # Errors
-/// The first reason why a list cannot be read.
-pub fn read(options: &Options, mut on_problem: impl FnMut(String)) -> Result<Vec<Change>, String> {
+/// That of `on_failure`.
+pub fn read(
+    options: &Options,
+    mut on_problem: impl FnMut(String),
+    mut on_failure: impl FnMut(String) -> Result<(), String>,
+) -> Result<Vec<Change>, String> {
     let (sender, updates) = mpsc::channel();
     let traffic = Traffic::new().map_err(|error| error.to_string())?;
     let cluster = Cluster::start(options, &traffic, move |update| {
@@ -30,7 +35,7 @@ pub fn read(options: &Options, mut on_problem: impl FnMut(String)) -> Result<Vec
             }
             Ok(Update::Invalid(problems)) => problems.into_iter().for_each(&mut on_problem),
             Ok(Update::Node(problem)) => on_problem(problem),
-            Ok(Update::Failed { kind, problem }) => return Err(format!("{kind}: {problem}")),
+            Ok(Update::Failed { kind, problem }) => on_failure(format!("{kind}: {problem}"))?,
             Ok(Update::Recovered(_)) => {}
             Ok(Update::Ended) | Err(_) => return Err("the thread that reads the API server ended".to_owned()),
         }

@@ -15,6 +15,7 @@ use super::connection::{Connection, Failure, next_part};
 use super::known::{Known, List};
 use super::lines::Lines;
 use super::node_gate::{ADDRESS_TIMEOUT, NodeGate};
+use super::refusals::Refusals;
 use super::resource::Resource;
 use super::{OnUpdate, Update};
 
@@ -44,6 +45,9 @@ pub(super) struct Reflector {
     /// Whether the server streams lists.
     has_streamed_lists: bool,
     stream_failures: u32,
+    /// The verb of the last request.
+    verb: &'static str,
+    refusals: Refusals,
     backoff: Backoff,
     /// What was reported and is not solved.
     reported: Option<String>,
@@ -67,6 +71,8 @@ impl Reflector {
             version: None,
             has_streamed_lists: true,
             stream_failures: 0,
+            verb: "list",
+            refusals: Refusals::default(),
             backoff: Backoff::default(),
             reported: None,
         }
@@ -77,9 +83,18 @@ impl Reflector {
         loop {
             let delay = match self.step().await {
                 Ok(()) => continue,
-                Err(Failure::Status(status)) if status.needs_list() && self.version.is_some() => {
-                    tracing::info!("{}: the list is read again: {status}", self.resource.kind);
-                    self.version = None;
+                Err(Failure::Status(status)) if self.version.is_some() => {
+                    if self.refusals.needs_list(&status) {
+                        tracing::info!("{}: the list is read again: {status}", self.resource.kind);
+                        self.version = None;
+                    }
+                    if !status.needs_list() {
+                        self.refused(&status);
+                    }
+                    self.refusals.delay()
+                }
+                Err(Failure::Status(status)) => {
+                    self.refused(&status);
                     self.backoff.next()
                 }
                 Err(failure) => {
@@ -105,6 +120,7 @@ impl Reflector {
             };
         };
         let (seconds, limit) = self.watch_time();
+        self.verb = "watch";
         let answer = self
             .connection
             .get(&self.resource.watch(&version, seconds))
@@ -121,11 +137,18 @@ impl Reflector {
     /// Reads the list as events, and follows the watch that it begins.
     async fn streamed_list(&mut self) -> Result<(), Failure> {
         let (seconds, limit) = self.watch_time();
+        self.verb = "watch";
         let answer = match self.connection.get(&self.resource.streamed_list(seconds)).await {
             Ok(answer) => answer,
             Err(Failure::Status(status)) if is_not_supported(&status) => {
                 tracing::debug!("{}: lists are not streamed: {status}", self.resource.kind);
                 self.has_streamed_lists = false;
+                return Ok(());
+            }
+            Err(Failure::Status(status)) if status.code == 403 => {
+                tracing::debug!("{}: the list is not streamed: {status}", self.resource.kind);
+                // `list` is another verb than `watch`, and may be permitted.
+                self.stream_failures = MAX_STREAM_FAILURES;
                 return Ok(());
             }
             Err(failure) => return Err(failure),
@@ -151,6 +174,7 @@ impl Reflector {
 
     /// Reads the list in pages. If the server forgets the version of the first page meanwhile, reads it without pages.
     async fn list(&mut self) -> Result<(), Failure> {
+        self.verb = "list";
         let mut list = List::default();
         let mut path = self.resource.page("");
         let mut is_first = true;
@@ -246,6 +270,7 @@ impl Reflector {
                         None => {
                             changes.extend(self.known.apply(item));
                             self.set_version(resource_version);
+                            self.refusals.reset();
                         }
                     }
                 }
@@ -255,7 +280,10 @@ impl Reflector {
                 } => match list.take() {
                     Some(list) if ends_initial_list => self.listed(list, resource_version),
                     Some(unfinished) => *list = Some(unfinished),
-                    None => self.set_version(resource_version),
+                    None => {
+                        self.set_version(resource_version);
+                        self.refusals.reset();
+                    }
                 },
                 Event::Error(status) => return Err(Failure::Status(status)),
                 Event::Unknown(name) => {
@@ -281,7 +309,11 @@ impl Reflector {
         let changes = self.known.replace(list);
         self.deliver(changes);
         self.version = Some(version);
-        self.recovered();
+        self.backoff.reset();
+        // Otherwise a watch has to show it.
+        if self.refusals.is_empty() {
+            self.report_recovered();
+        }
     }
 
     fn deliver(&mut self, mut changes: Vec<Change>) {
@@ -331,6 +363,15 @@ impl Reflector {
         if !problems.is_empty() {
             (self.on_update)(Update::Invalid(problems));
         }
+    }
+
+    /// The server refused the last request.
+    fn refused(&mut self, status: &Status) {
+        self.failed(format!(
+            "{} of {} is refused: {status}",
+            self.verb,
+            self.resource.name()
+        ));
     }
 
     fn failed(&mut self, problem: String) {

@@ -45,6 +45,15 @@ impl Resource {
         Self::new(Kind::Node, "/api/v1/nodes", "", "")
     }
 
+    /// The name in roles.
+    pub(super) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Service => "services",
+            Kind::EndpointSlice => "endpointslices.discovery.k8s.io",
+            Kind::Node => "nodes",
+        }
+    }
+
     fn new(kind: Kind, path: &'static str, labels: &str, fields: &str) -> Self {
         let mut selectors = String::new();
         for (name, value) in [("labelSelector", labels), ("fieldSelector", fields)] {

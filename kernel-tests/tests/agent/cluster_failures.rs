@@ -1,0 +1,130 @@
+//! An API server that refuses requests, and credential plugins that fail, in iptables mode.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{requires, wait};
+use nix::sys::stat::Mode;
+use serde_json::json;
+
+use crate::api_objects::api_slice;
+use crate::api_server::ApiServer;
+use crate::cluster::{ADDRESS, add, api_node, delete, lists};
+use crate::support::{Agent, Manifests, api_command, ask, wait_for_answer, wait_until_gone};
+
+const SERVICES: &str = "/api/v1/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
+
+#[test]
+fn watches_that_are_refused_are_repeated_or_their_list_is_read_again() {
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    network.node.run(|| {
+        let server = ApiServer::start(ADDRESS, false);
+        files.replace("kubeconfig", &server.kubeconfig("secret"));
+        server.apply(api_node(&["192.0.2.1"]));
+        add(&server, "a", "10.96.0.1", 0);
+        add(&server, "b", "10.96.0.2", 0);
+        // The role permits lists, and no watch of slices.
+        server.refuse_watches(SLICES, Some(403));
+        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+        agent.wait_for(
+            "watch of endpointslices.discovery.k8s.io is refused: a message (403)",
+            1,
+        );
+        // The watch is permitted: it continues at the version of the list.
+        server.take_requests();
+        server.apply(api_slice("a", 1));
+        server.refuse_watches(SLICES, None);
+        wait_for_answer(&network, "10.96.0.1", "pod1");
+        agent.wait_for("read from the API server again", 1);
+        assert_eq!(lists(&server.take_requests()), 0);
+
+        // The watch is refused as no permission is: the list is read, and has what happened. This is reported once.
+        server.refuse_watches(SERVICES, Some(400));
+        server.cut();
+        delete(&server, "b");
+        wait_until_gone("b");
+        add(&server, "c", "10.96.0.3", 1);
+        wait_for_answer(&network, "10.96.0.3", "pod1");
+        agent.wait_for("the list is read again: a message (400)", 2);
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+        let (_, log) = agent.stop();
+        let reports = log.matches("watch of services is refused: a message (400)");
+        assert_eq!(reports.count(), 1, "{log}");
+    });
+}
+
+#[test]
+fn a_credential_plugin_that_fails_or_hangs_leaves_the_kernel_as_it_is() {
+    requires!(Feature::Iptables);
+    let network = Network::new(2);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    let folder = files.0.display();
+    // It prints the token of a file. Without the file it fails; with the file `hang` it never ends.
+    nix::unistd::mkfifo(&files.0.join("fifo"), Mode::S_IRWXU).unwrap();
+    let script = format!(
+        "#!/bin/sh
+cd {folder} && echo >> runs
+[ -e hang ] && echo $$ > started && mv started pid && read line < fifo
+read token < token || exit 1
+echo \"{{\\\"apiVersion\\\": \\\"client.authentication.k8s.io/v1\\\", \\\"kind\\\": \\\"ExecCredential\\\", \\\"status\\\": {{\\\"token\\\": \\\"$token\\\"}}}}\"
+"
+    );
+    let plugin = files.0.join("login");
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o700)).unwrap();
+    let runs = || fs::read_to_string(files.0.join("runs")).map_or(0, |runs| runs.lines().count());
+    network.node.run(|| {
+        let server = ApiServer::start(ADDRESS, true);
+        let user = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "interactiveMode": "Never"}});
+        files.replace("kubeconfig", &server.kubeconfig_of(&user));
+        server.apply(api_node(&["192.0.2.1"]));
+        add(&server, "a", "10.96.0.1", 0);
+        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        wait::until(|| match runs() {
+            0..5 => Err(agent.log()),
+            _ => Ok(()),
+        });
+        files.replace("token", "secret\n");
+        wait_for_answer(&network, "10.96.0.1", "pod0");
+        let failed = format!("the credential plugin \"{folder}/./login\" failed (exit status: 1)");
+        let log = agent.log();
+        let reports = log
+            .lines()
+            .filter(|line| line.contains("what is known stays") && line.contains(&failed));
+        assert_eq!(reports.count(), 3, "once for each kind: {log}");
+
+        // Another token is necessary: the plugin runs again.
+        files.replace("token", "other\n");
+        server.set_token("other");
+        server.cut();
+        server.apply(api_slice("a", 1));
+        wait_for_answer(&network, "10.96.0.1", "pod1");
+
+        // The plugin hangs. What is known is served, and the agent ends without waiting for it.
+        files.replace("hang", "");
+        server.set_token("third");
+        server.cut();
+        let pid = files.0.join("pid");
+        wait::until(|| fs::metadata(&pid).map(drop).map_err(|_| agent.log()));
+        delete(&server, "a");
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+        let (status, log) = agent.stop();
+        assert!(status.success(), "{log}");
+        let pid = fs::read_to_string(pid).unwrap();
+        wait::until(|| match fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
+            Ok(state) if !state.contains(") Z ") => Err(state),
+            _ => Ok(()),
+        });
+        assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
+    });
+}
