@@ -38,6 +38,8 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API s
 
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
+  --init-only                    sync once, after waiting for the API server, with the rights that the agent does not keep, such as
+                                 for sysctls; exit status 0 also if something failed, which the agent tries again
   --dry-run                      print what a sync, --cleanup or --hand-back would do, as commands; change nothing
   --cleanup                      remove what kernlink or kube-proxy wrote, in all modes; foreign objects stay
   --hand-back                    leave the node as kube-proxy expects it in the mode, while traffic flows
@@ -133,6 +135,8 @@ pub enum Action {
     Run,
     /// `--once`: syncs once.
     Once,
+    /// `--init-only`: syncs once, with rights that the agent does not keep.
+    InitOnly,
     /// `--dry-run`: prints the plan of a sync.
     DryRun,
     /// `--cleanup`: removes everything that is owned.
@@ -217,6 +221,7 @@ impl Flags {
             "help" => self.set_action(Action::Help),
             "version" => self.set_action(Action::Version),
             "once" => self.set_action(Action::Once),
+            "init-only" => self.set_action(Action::InitOnly),
             "dry-run" => self.set_action(Action::DryRun),
             "cleanup" => self.set_action(Action::Cleanup),
             "hand-back" => self.set_action(Action::HandBack),
@@ -332,7 +337,10 @@ impl Action {
     /// Whether it needs a source of objects.
     #[must_use]
     pub fn needs_source(self) -> bool {
-        matches!(self, Action::Run | Action::Once | Action::DryRun)
+        matches!(
+            self,
+            Action::Run | Action::Once | Action::InitOnly | Action::DryRun
+        )
     }
 }
 
@@ -342,6 +350,7 @@ impl fmt::Display for Action {
         f.write_str(match self {
             Action::Run => "run",
             Action::Once => "--once",
+            Action::InitOnly => "--init-only",
             Action::DryRun => "--dry-run",
             Action::Cleanup => "--cleanup",
             Action::PlanCleanup => "--cleanup --dry-run",

@@ -80,6 +80,7 @@ fn run(flags: &Flags) -> Exit {
         Action::PrintConfig => print::line(&print::configuration(&settings.file)),
         Action::DryRun => once::dry_run(&settings),
         Action::Once => once::once(&settings),
+        Action::InitOnly => once::init_only(&settings),
         Action::Cleanup => cleanup::cleanup(&settings),
         Action::PlanCleanup => cleanup::plan_cleanup(&settings),
         Action::HandBack => cleanup::hand_back(&settings),

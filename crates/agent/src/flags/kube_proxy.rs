@@ -148,7 +148,6 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("healthz-port", "use --healthz-bind-address"),
     ("metrics-port", "use --metrics-bind-address"),
     ("write-config-to", "use --print-config"),
-    ("init-only", "sysctls are written by the first sync; use --once"),
     ("vmodule", "use --v"),
     ("log-flush-frequency", "the log is not buffered"),
     ("log-text-split-stream", LOG),
