@@ -11,6 +11,8 @@ mod api_server;
 mod cluster;
 mod cluster_failures;
 mod iptables_mode;
+mod kube_proxy_place;
+mod privileges;
 mod service_manager;
 mod support;
 mod userspace_mode;

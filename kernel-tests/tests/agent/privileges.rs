@@ -1,0 +1,122 @@
+//! The capabilities that `dist/` gives the agent are sufficient, and each of them is necessary.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::traffic::{Network, Protocol};
+use kernlink_kernel_tests::{programs, requires, tools};
+
+use crate::support::{Manifests, ask, command, service, text};
+
+/// The capabilities of the container in the DaemonSet, without `CAP_`.
+fn of_the_daemonset() -> Vec<String> {
+    let words = words_after("kubernetes/daemonset.yaml", "capabilities: {drop: [ALL], add: [");
+    words
+        .split_once(']')
+        .unwrap()
+        .0
+        .split(", ")
+        .map(str::to_lowercase)
+        .collect()
+}
+
+/// The capabilities of the systemd unit, without `CAP_`.
+fn of_the_unit() -> Vec<String> {
+    let words = words_after("kernlink-agent.service", "\nCapabilityBoundingSet=");
+    let line = words.lines().next().unwrap();
+    line.split(' ')
+        .map(|name| name.strip_prefix("CAP_").unwrap().to_lowercase())
+        .collect()
+}
+
+fn words_after(file: &str, text: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist").join(file);
+    let content = fs::read_to_string(path).unwrap();
+    content.split_once(text).unwrap().1.to_owned()
+}
+
+/// Runs a program as root with these capabilities, and nothing that could give it more.
+fn limited(command: &Command, capabilities: &[&str]) -> Output {
+    let set: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
+    let mut limited = programs::command("setpriv");
+    limited
+        .args(["--no-new-privs", "--inh-caps", "-all", "--bounding-set"])
+        .arg(format!("-all{set}"))
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            limited.env(name, value);
+        }
+    }
+    limited.output().unwrap()
+}
+
+fn names(capabilities: &[String]) -> Vec<&str> {
+    capabilities.iter().map(String::as_str).collect()
+}
+
+/// Serves a Service with these capabilities, and removes everything. The sysctls have their values already, as after the init container.
+fn serve_and_remove(mode: &str, capabilities: &[&str]) {
+    let network = Network::new(1);
+    let _servers = network.serve(Protocol::Tcp, 8080);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    network.node.run(|| {
+        let run = |capabilities: &[&str], action| {
+            limited(
+                &command(&manifests.0, &["--proxy-mode", mode, action]),
+                capabilities,
+            )
+        };
+        let succeed = |action| {
+            let output = run(capabilities, action);
+            assert!(output.status.success(), "{action}: {}", text(&output));
+        };
+        for _ in 0..2 {
+            succeed("--once");
+            assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
+            succeed("--cleanup");
+            ask(&network.client, "10.96.0.1").unwrap_err();
+            // `KUBE-FIREWALL` is the kubelet's too.
+            let rules = tools::run("iptables-save", &[]).unwrap();
+            assert!(!rules.contains("KUBE-SERVICES"), "{rules}");
+        }
+    });
+}
+
+#[test]
+fn the_capabilities_of_the_manifests_are_sufficient_in_iptables_mode() {
+    requires!(Feature::Iptables);
+    serve_and_remove("iptables", &names(&of_the_daemonset()));
+}
+
+#[test]
+fn the_capabilities_of_the_manifests_are_sufficient_in_ipvs_mode() {
+    kernlink_kernel_tests::requires_ipvs_mode!();
+    serve_and_remove("ipvs", &names(&of_the_daemonset()));
+}
+
+#[test]
+fn each_capability_of_the_manifests_is_necessary() {
+    requires!(Feature::Iptables);
+    assert_eq!(of_the_daemonset(), ["net_admin", "net_raw"]);
+    // Only userspace mode, which claims ports, uses the third.
+    assert_eq!(of_the_unit(), ["net_admin", "net_raw", "net_bind_service"]);
+    let network = Network::new(1);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    network.node.run(|| {
+        let once = command(&manifests.0, &["--proxy-mode", "iptables", "--once"]);
+        let output = limited(&once, &["net_raw"]);
+        assert!(!output.status.success(), "{}", text(&output));
+        // The iptables tools open a raw socket for legacy tables.
+        let mut legacy = programs::command("iptables-legacy-save");
+        legacy.args(["-t", "filter"]);
+        assert!(!limited(&legacy, &["net_admin"]).status.success());
+        let output = limited(&legacy, &["net_admin", "net_raw"]);
+        assert!(output.status.success(), "{}", text(&output));
+    });
+}
