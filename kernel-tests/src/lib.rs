@@ -10,6 +10,7 @@
 )]
 
 pub mod kernel;
+pub mod listings;
 pub mod mounts;
 pub mod netns;
 pub mod programs;

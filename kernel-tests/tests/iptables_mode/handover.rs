@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use kernlink_iptables_restore::Variant;
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::listings::{jump, without_accounting};
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools};
@@ -70,21 +71,6 @@ fn restore(variant: Variant, family: &str, input: &str) {
         .unwrap_or_else(|error| panic!("{error}\n{input}"));
 }
 
-/// The rules without the accounting objects: the extension may be missing on this host, and no packet is treated differently without it.
-fn without_accounting(rules: &str) -> String {
-    let objects = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
-    let mut text = String::new();
-    for line in rules.lines() {
-        // These rules count the connections to loopback addresses; the next rule accepts them too.
-        if line.contains(objects[1]) {
-            continue;
-        }
-        text += &line.replace(&format!("-m nfacct --nfacct-name {} ", objects[0]), "");
-        text.push('\n');
-    }
-    text
-}
-
 /// The input that kube-proxy passes to the tool at each start.
 fn rules_of(fixture: &str, family: &str) -> String {
     let fixture = folder("oracle_iptables").join(fixture);
@@ -119,21 +105,6 @@ fn load(variant: Variant, fixture: &str) {
     }
 }
 
-/// A command of `jumps.txt` as a line of restore input; `None` if it is for another family or table. Its comment is not quoted.
-fn jump(family: &str, table: &str, line: &str) -> Option<String> {
-    let (chain, rest) = line
-        .strip_prefix(family)?
-        .strip_prefix(" -I ")?
-        .split_once(" -t ")?;
-    let rest = rest.strip_prefix(table)?.strip_prefix(' ')?;
-    let (rest, target) = rest.rsplit_once("-j ")?;
-    let matches = match rest.split_once("--comment ") {
-        Some((before, comment)) => format!("{before}--comment \"{}\" ", comment.trim_end()),
-        None => rest.to_owned(),
-    };
-    Some(format!("-I {chain} {matches}-j {target}\n"))
-}
-
 fn proxier_of(variant: Variant, fixture: &str) -> Proxier {
     let mut config = oracle::iptables_config(
         &folder("oracle_iptables").join(fixture),
@@ -156,7 +127,7 @@ fn proxier_of(variant: Variant, fixture: &str) -> Proxier {
 fn listing(variant: Variant) -> BTreeMap<String, Vec<String>> {
     let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for family in ["iptables", "ip6tables"] {
-        let saved = tools::must(&program(variant, family, "-save"), &[]);
+        let saved = without_accounting(&tools::must(&program(variant, family, "-save"), &[]));
         let mut table = "";
         for line in saved.lines() {
             if let Some(name) = line.strip_prefix('*') {
@@ -166,17 +137,12 @@ fn listing(variant: Variant) -> BTreeMap<String, Vec<String>> {
                 if policy.starts_with('-') {
                     chains.entry(format!("{family} {table} {name}")).or_default();
                 }
-            } else if let Some(rule) = line
-                .strip_prefix("-A ")
-                .filter(|rule| !rule.contains("localhost_nps"))
-            {
-                let rule = rule.replace("-m nfacct --nfacct-name  ct_state_invalid_dropped_pkts ", "");
-                let rule = rule.replace("-m nfacct --nfacct-name ct_state_invalid_dropped_pkts ", "");
+            } else if let Some(rule) = line.strip_prefix("-A ") {
                 let chain = rule.split(' ').next().unwrap();
                 chains
                     .entry(format!("{family} {table} {chain}"))
                     .or_default()
-                    .push(rule);
+                    .push(rule.to_owned());
             }
         }
     }

@@ -1,7 +1,5 @@
-//! Support for tests of the proxier: clusters in YAML, the state of the kernel as the standard tools list it, and loading such a state
-//! by the standard tools.
+//! Support for tests of the proxier: clusters in YAML, proxiers, and whether the kernel is in their desired state.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -12,6 +10,11 @@ use kernlink_kubernetes::manifest;
 use kernlink_proxier::ipvs_mode::config::{Conntrack, LocalDetection};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, KernelRelease, Listings, Proxier, Synced};
 use kernlink_services::SourceId;
+
+pub(crate) use kernlink_kernel_tests::listings::{
+    SAVE, State, assert_same, chains, feed, jump, load, load_rules, load_sets, rules, rules_of, sorted,
+    state, state_without_rules, without_sizes,
+};
 
 pub(crate) use crate::desired::Desired;
 
@@ -149,142 +152,6 @@ pub(crate) fn desired(proxier: &Proxier) -> Listings {
     proxier.state().listings(kernel, 1)
 }
 
-/// The state of the kernel in the calling thread's namespace, as the standard tools list it: lines by section, with one section for the
-/// virtual servers, the sets, the addresses of each link and each chain. Lines without an order are sorted; counters, sizes, link-local
-/// addresses and built-in chains without rules are omitted.
-pub(crate) type State = BTreeMap<String, Vec<String>>;
-
-/// Reads the state.
-pub(crate) fn state() -> State {
-    let mut state = state_without_rules();
-    state.extend(rules(SAVE));
-    state
-}
-
-/// Reads the state without the rules.
-pub(crate) fn state_without_rules() -> State {
-    let mut state = State::from([
-        ("ipvs".to_owned(), sorted(&tools::ipvsadm_save())),
-        ("ipset".to_owned(), without_sizes(&tools::ipset_save())),
-    ]);
-    for line in tools::must("ip", &["-o", "address", "show"]).lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, link, _, address, ..] = words[..] else {
-            panic!("{line}")
-        };
-        if !address.starts_with("fe80:") {
-            let section = state.entry(format!("addresses of {link}")).or_default();
-            section.push(address.to_owned());
-            section.sort();
-        }
-    }
-    state
-}
-
-/// The tools that list the rules of each family.
-const SAVE: [&str; 2] = ["iptables-save", "ip6tables-save"];
-
-/// Reads the rules with these tools, one for each family.
-pub(crate) fn rules(save: [&str; 2]) -> State {
-    let mut state = State::new();
-    for (family, program) in ["iptables", "ip6tables"].into_iter().zip(save) {
-        state.extend(chains(family, &tools::must(program, &[])));
-    }
-    state
-}
-
-/// The sections of rules only.
-fn rules_of(state: &State) -> State {
-    let is_rules = |section: &&String| section.starts_with("ip6tables ") || section.starts_with("iptables ");
-    let sections = state.iter().filter(|(section, _)| is_rules(section));
-    sections
-        .map(|(section, lines)| (section.clone(), lines.clone()))
-        .collect()
-}
-
-/// The rules in the output of `iptables-save` or `ip6tables-save`.
-pub(crate) fn chains(family: &str, saved: &str) -> State {
-    let mut chains = State::new();
-    let mut table = "";
-    for line in saved.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = name;
-        } else if let Some(chain) = line.strip_prefix(':') {
-            let mut words = chain.split(' ');
-            let (name, policy) = (words.next().unwrap(), words.next().unwrap());
-            let lines = if policy == "-" || policy == "ACCEPT" {
-                Vec::new()
-            } else {
-                vec![format!("policy {policy}")]
-            };
-            let is_built_in = policy != "-";
-            chains.insert(format!("{family} {table} {name}"), lines);
-            // Removed below if it has no rules.
-            if is_built_in {
-                chains
-                    .entry(format!("built-in {family} {table} {name}"))
-                    .or_default();
-            }
-        } else if let Some(rule) = line.strip_prefix("-A ") {
-            let chain = rule.split(' ').next().unwrap();
-            chains
-                .entry(format!("{family} {table} {chain}"))
-                .or_default()
-                .push(line.to_owned());
-        }
-    }
-    let built_in: Vec<String> = chains
-        .keys()
-        .filter_map(|section| section.strip_prefix("built-in ").map(str::to_owned))
-        .collect();
-    for section in built_in {
-        chains.remove(&format!("built-in {section}"));
-        if chains.get(&section).is_some_and(Vec::is_empty) {
-            chains.remove(&section);
-        }
-    }
-    chains
-}
-
-pub(crate) fn sorted(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
-    lines.sort();
-    lines
-}
-
-/// The output of `ipset save`, sorted, without the sizes of sets.
-pub(crate) fn without_sizes(text: &str) -> Vec<String> {
-    let short = |line: &str| {
-        let mut words = line.split(' ');
-        let mut kept = Vec::new();
-        while let Some(word) = words.next() {
-            if ["hashsize", "maxelem", "bucketsize", "initval"].contains(&word) {
-                words.next();
-            } else {
-                kept.push(word);
-            }
-        }
-        kept.join(" ")
-    };
-    sorted(&text.lines().map(|line| short(line) + "\n").collect::<String>())
-}
-
-/// Panics with the lines in which two states differ.
-pub(crate) fn assert_same(actual: &State, expected: &State, what: &str) {
-    if actual == expected {
-        return;
-    }
-    let mut text = String::new();
-    let sections: BTreeSet<&String> = actual.keys().chain(expected.keys()).collect();
-    for section in sections {
-        let (actual, expected) = (actual.get(section), expected.get(section));
-        if actual != expected {
-            text += &format!("{section}:\n  actual {actual:#?}\n  expected {expected:#?}\n");
-        }
-    }
-    panic!("{what}\n{text}");
-}
-
 /// Panics unless the owned objects, as the standard tools list them, are in the desired state of the proxier.
 pub(crate) fn assert_in_desired_state(proxier: &Proxier) {
     assert_is_desired(proxier, &state());
@@ -315,55 +182,4 @@ fn assert_is_desired(proxier: &Proxier, actual: &State) {
         rules(SAVE)
     });
     assert_same(&rules_of(actual), &elsewhere, "iptables-save and ip6tables-save");
-}
-
-/// Loads listings into the kernel by the standard tools.
-pub(crate) fn load(ipvs: &str, ipset: &str, rules: [&str; 2], jumps: &str, addresses: &str) {
-    load_sets(ipset);
-    load_rules(rules[0], rules[1], jumps);
-    let mut batch = "link add kube-ipvs0 type dummy\n".to_owned();
-    for address in addresses.lines() {
-        batch += &format!("address add {address} dev kube-ipvs0\n");
-    }
-    tools::ip_batch(&batch);
-    feed("ipvsadm", &["-R"], ipvs);
-}
-
-pub(crate) fn load_sets(ipset: &str) {
-    // In a sorted listing the sets follow their entries.
-    let (create, add): (Vec<&str>, Vec<&str>) = ipset.lines().partition(|line| line.starts_with("create "));
-    feed("ipset", &["restore"], &([create, add].concat().join("\n") + "\n"));
-}
-
-fn load_rules(iptables: &str, ip6tables: &str, jumps: &str) {
-    for (program, rules) in [("iptables", iptables), ("ip6tables", ip6tables)] {
-        let mut input = rules.to_owned();
-        for table in ["nat", "filter"] {
-            input += &format!("*{table}\n");
-            for line in jumps.lines() {
-                input += &jump(program, table, line).unwrap_or_default();
-            }
-            input += "COMMIT\n";
-        }
-        feed(&format!("{program}-restore"), &["--noflush"], &input);
-    }
-}
-
-/// The command `iptables -I CHAIN -t TABLE -m comment --comment COMMENT -j TARGET` as a line of restore input; `None` if it is for another
-/// program or table.
-pub(crate) fn jump(program: &str, table: &str, line: &str) -> Option<String> {
-    let (chain, rest) = line
-        .strip_prefix(program)?
-        .strip_prefix(" -I ")?
-        .split_once(" -t ")?;
-    let rest = rest.strip_prefix(table)?.strip_prefix(" -m comment --comment ")?;
-    let (comment, target) = rest.split_once(" -j ")?;
-    Some(format!(
-        "-I {chain} -m comment --comment \"{comment}\" -j {target}\n"
-    ))
-}
-
-/// Runs a program with this input; it must succeed.
-pub(crate) fn feed(program: &str, arguments: &[&str], input: &str) {
-    tools::run_with_input(program, arguments, input).unwrap_or_else(|error| panic!("{error}\n{input}"));
 }
