@@ -1,7 +1,7 @@
 //! etcd and kube-apiserver in the namespace of the calling thread.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use kernlink_kernel_tests::{programs, wait};
@@ -32,7 +32,7 @@ impl Cluster {
         );
         fs::write(folder.0.join("tokens.csv"), tokens).unwrap();
         let etcd = start_etcd(&folder);
-        let api_server = start_api_server(&folder);
+        let api_server = start_api_server(&folder, &[]);
         let requests = Requests::new(SERVER, &folder.0);
         let this = Self {
             folder,
@@ -98,10 +98,38 @@ impl Cluster {
         &self.requests
     }
 
+    /// The answer to `GET path`.
+    pub(crate) fn get(&self, path: &str) -> String {
+        wait::until(|| {
+            let answer = self.requests.request("GET", path, "text/plain", "")?;
+            let body = answer.strip_suffix("200").map(str::to_owned);
+            body.ok_or_else(|| format!("GET {path}: {answer}"))
+        })
+    }
+
     /// The events on Nodes.
     pub(crate) fn node_events(&self) -> String {
-        let path = "/apis/events.k8s.io/v1/namespaces/default/events";
-        self.requests.request("GET", path, "text/plain", "").unwrap()
+        self.get("/apis/events.k8s.io/v1/namespaces/default/events")
+    }
+
+    /// The lists of Services that the server has answered since its start. Each page is one.
+    pub(crate) fn lists_of_services(&self) -> u64 {
+        let metrics = self.get("/metrics");
+        let of_services = |line: &&str| {
+            line.starts_with("apiserver_request_total{")
+                && ["code=\"200\"", "resource=\"services\"", "verb=\"LIST\""]
+                    .iter()
+                    .all(|label| line.contains(label))
+        };
+        let counts = metrics.lines().filter(of_services);
+        counts
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+            .sum()
+    }
+
+    /// A folder for files of tests, which is removed at the end.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder.0
     }
 
     /// Removes all versions but the present one from etcd.
@@ -130,7 +158,13 @@ impl Cluster {
     }
 
     pub(crate) fn start_api_server(&mut self) {
-        self.api_server = start_api_server(&self.folder);
+        self.api_server = start_api_server(&self.folder, &[]);
+        self.wait();
+    }
+
+    /// Starts an API server that does not stream lists, also where etcd can report progress: clients read them in pages.
+    pub(crate) fn start_api_server_without_streams(&mut self) {
+        self.api_server = start_api_server(&self.folder, &["--feature-gates=WatchList=false"]);
         self.wait();
     }
 
@@ -181,7 +215,7 @@ fn start_etcd(folder: &Manifests) -> Child {
     spawn(etcd, folder, "etcd.log")
 }
 
-fn start_api_server(folder: &Manifests) -> Child {
+fn start_api_server(folder: &Manifests, arguments: &[&str]) -> Child {
     let in_folder = |flag: &str, name: &str| format!("--{flag}={}", folder.0.join(name).display());
     let mut api_server = programs::from_variable("KERNLINK_KUBE_APISERVER");
     api_server
@@ -209,7 +243,8 @@ fn start_api_server(folder: &Manifests) -> Child {
         .arg(in_folder(
             "service-account-signing-key-file",
             "certs/apiserver.key",
-        ));
+        ))
+        .args(arguments);
     spawn(api_server, folder, "kube-apiserver.log")
 }
 

@@ -24,6 +24,7 @@ use crate::cluster::Cluster;
 use crate::connection::AdminConnection;
 use crate::link::Link;
 use crate::requests::path;
+use crate::setup::{KUBE_PROXY_OPTIONS, api_node};
 
 const ENDPOINTS: usize = 10;
 /// The first two bytes of the addresses that changes add.
@@ -165,21 +166,6 @@ impl Drop for Proxy {
     }
 }
 
-const COMMON: [&str; 12] = [
-    "--hostname-override",
-    "node-a",
-    "--proxy-mode",
-    "iptables",
-    "--conntrack-max-per-core",
-    "0",
-    "--conntrack-tcp-timeout-established",
-    "0s",
-    "--conntrack-tcp-timeout-close-wait",
-    "0s",
-    "--iptables-sync-period",
-    "10m",
-];
-
 /// The changes that a proxy has received, which continue with the next one: their addresses are different.
 struct Figures {
     /// Runs in `node`.
@@ -212,7 +198,7 @@ impl Figures {
         let start = |this: &Self, min_sync_period: &str| {
             let mut command = command();
             command
-                .args(COMMON)
+                .args(KUBE_PROXY_OPTIONS)
                 .args(["--iptables-min-sync-period", min_sync_period]);
             command.arg("--kubeconfig").arg(&this.kubeconfig);
             Proxy::start(command, &this.node, &log, this.services)
@@ -285,7 +271,7 @@ fn figures() {
     let cluster = Cluster::start();
     let services = number("KERNLINK_E2E_SERVICES", 1_000);
     cluster.create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}}));
-    cluster.create(&json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}}));
+    cluster.create(&api_node());
     cluster.set_node_address("192.0.2.1");
     let objects: Vec<Value> = (0..services)
         .flat_map(|number| {
@@ -293,10 +279,7 @@ fn figures() {
             [api_service(&format!("s{number}"), &address), slice(number, None)]
         })
         .collect();
-    // A configuration file of curl has a limited size.
-    objects
-        .chunks(1_000)
-        .for_each(|objects| cluster.requests().create_all(objects));
+    cluster.requests().create_all(&objects);
     println!("{services} Services with {ENDPOINTS} endpoints each");
     let mut figures = Figures {
         admin: AdminConnection::open(),

@@ -81,14 +81,17 @@ impl Requests {
         }
     }
 
-    /// Creates objects with few processes and connections.
+    /// Creates objects with few processes, by requests in parallel.
     pub(crate) fn create_all(&self, objects: &[Value]) {
-        let requests: Vec<_> = objects
-            .iter()
-            .map(|object| ("POST", collection(object), "application/json", object.to_string()))
-            .collect();
-        let output = self.batch(&requests).arg("--parallel").output().unwrap();
-        assert_all(&output, "201", objects.len());
+        // A configuration file of curl has a limited size.
+        for objects in objects.chunks(1_000) {
+            let requests: Vec<_> = objects
+                .iter()
+                .map(|object| ("POST", collection(object), "application/json", object.to_string()))
+                .collect();
+            let output = self.batch(&requests).arg("--parallel").output().unwrap();
+            assert_all(&output, "201", objects.len());
+        }
     }
 
     /// A command that sends these requests (method, path, content type, body) over one connection, in order, and prints the status of each on

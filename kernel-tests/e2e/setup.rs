@@ -1,7 +1,9 @@
 //! A cluster with an agent, in the namespace of the calling thread.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{tools, wait};
@@ -11,8 +13,30 @@ use serde_json::{Value, json};
 
 use crate::api_objects::{api_service, api_slice};
 use crate::cluster::Cluster;
+use crate::desired;
 use crate::link::Link;
 use crate::support::{Agent, api_command, get, text};
+
+/// What the agent and kube-proxy are started with where they are compared: iptables mode, without sysctls that all namespaces share.
+pub(crate) const KUBE_PROXY_OPTIONS: [&str; 12] = [
+    "--hostname-override",
+    "node-a",
+    "--proxy-mode",
+    "iptables",
+    "--conntrack-max-per-core",
+    "0",
+    "--conntrack-tcp-timeout-established",
+    "0s",
+    "--conntrack-tcp-timeout-close-wait",
+    "0s",
+    "--iptables-sync-period",
+    "10m",
+];
+
+/// The Node of the agent, without addresses.
+pub(crate) fn api_node() -> Value {
+    json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-a"}})
+}
 
 /// A cluster, the way to its API server, and what the agent is started with.
 pub(crate) struct Setup {
@@ -20,11 +44,13 @@ pub(crate) struct Setup {
     pub(crate) link: Link,
     kubeconfig: PathBuf,
     is_ipvs: bool,
+    start: Instant,
 }
 
 impl Setup {
     /// The mode is that of the variable `KERNLINK_E2E_MODE`, iptables by default.
     pub(crate) fn start() -> Self {
+        let start = Instant::now();
         let cluster = Cluster::start();
         cluster.create(&json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "shop"}}));
         Self {
@@ -32,7 +58,12 @@ impl Setup {
             cluster,
             link: Link::start("127.0.0.1:6443", &NetNs::current()),
             is_ipvs: env::var("KERNLINK_E2E_MODE").is_ok_and(|mode| mode == "ipvs"),
+            start,
         }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
     }
 
     fn mode(&self) -> &[&str] {
@@ -68,8 +99,19 @@ impl Setup {
         number.try_into().unwrap()
     }
 
-    /// The number of Services with this prefix that the kernel serves.
-    pub(crate) fn count(&self, prefix: &str) -> usize {
+    /// Waits until the kernel serves this number of Services with this prefix.
+    pub(crate) fn wait_for_count(&self, prefix: &str, services: usize) {
+        wait::until(|| match self.count(prefix) {
+            count if count == services => Ok(()),
+            count => {
+                // Listing many rules takes the time of a processor.
+                thread::sleep(Duration::from_secs(1));
+                Err(format!("{count} of {services} Services"))
+            }
+        });
+    }
+
+    fn count(&self, prefix: &str) -> usize {
         if self.is_ipvs {
             let servers = tools::ipvsadm_save();
             let is_one = |line: &&str| line.starts_with("-A -t 10.96.") && !line.contains(" 10.96.0.");
@@ -118,16 +160,29 @@ impl Setup {
         });
     }
 
-    /// Waits until another process has nothing to do: the kernel has exactly what the objects require.
+    /// Waits until the kernel has exactly what the objects require: the listings of `desired_state`, in which another process of the agent finds
+    /// nothing to do.
     pub(crate) fn assert_in_step(&self) {
+        let desired = desired::desired(&self.cluster, self.is_ipvs);
+        wait::until(
+            || match desired::difference(&desired::actual(self.is_ipvs), &desired) {
+                difference if difference.is_empty() => Ok(()),
+                difference => Err(difference),
+            },
+        );
         let arguments = [self.mode(), &["--dry-run"]].concat();
         wait::until(|| {
             let plan = api_command(&self.kubeconfig, &arguments).output().unwrap();
-            match text(&plan) {
-                plan if plan == "# nothing to do\n" => Ok(()),
-                plan => Err(plan),
+            if plan.stdout == b"# nothing to do\n" {
+                return Ok(());
             }
+            Err(text(&plan))
         });
+    }
+
+    /// Prints what is tried next.
+    pub(crate) fn next(&self, what: &str) {
+        println!("{:6.1} s: {what}", self.start.elapsed().as_secs_f64());
     }
 }
 

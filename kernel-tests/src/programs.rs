@@ -114,10 +114,14 @@ pub fn example(name: &str) -> Command {
     Command::new(path)
 }
 
-/// A command that starts `kernlink-agent`, from the folder into which cargo built it next to the running test. Panics if it was not built.
+/// A command that starts `kernlink-agent`: the program that the environment variable `KERNLINK_E2E_AGENT` names, else the one in the folder into
+/// which cargo built it next to the running test. Panics if it was not built.
 #[track_caller]
 #[must_use]
 pub fn agent() -> Command {
+    if let Some(path) = std::env::var_os("KERNLINK_E2E_AGENT") {
+        return Command::new(path);
+    }
     let path = built(PathBuf::from("kernlink-agent"));
     let path = path.unwrap_or_else(|| {
         panic!("kernlink-agent is not built: run `cargo build --package kernlink-agent --bins`")
