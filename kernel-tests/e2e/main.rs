@@ -12,6 +12,7 @@ mod cluster;
 mod connection;
 mod desired;
 mod figures;
+mod handover;
 mod link;
 mod requests;
 mod setup;
