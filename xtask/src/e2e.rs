@@ -1,4 +1,4 @@
-//! `cargo xtask e2e`: the agent with a real kube-apiserver and etcd, on this machine. It is not part of CI.
+//! `cargo xtask e2e`: the agent with a real kube-apiserver and etcd, on this machine and in the VM. It is not part of CI.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,8 @@ use crate::{
     host, programs, provision,
     step::{self, Records, Step, pass_through},
     test::inherited,
-    workspace::{KERNEL_TESTS, Workspace, output, succeed},
+    vm::{self, Vm},
+    workspace::{Executable, KERNEL_TESTS, Workspace, output, succeed},
 };
 
 /// The version of kube-apiserver that is built.
@@ -28,25 +29,53 @@ const E2E_PROGRAMS: [(Program, &str); 3] = [
     (Program::new("etcd", "etcd-server"), "KERNLINK_ETCD"),
     (Program::new("openssl", "openssl"), "KERNLINK_OPENSSL"),
 ];
+const MODE_VARIABLE: &str = "KERNLINK_E2E_MODE";
 const SERVICES_VARIABLE: &str = "KERNLINK_E2E_SERVICES";
 const AGENT_VARIABLE: &str = "KERNLINK_E2E_AGENT";
 const KUBE_PROXY_VARIABLE: &str = "KERNLINK_KUBE_PROXY";
 const API_SERVER_VARIABLE: &str = "KERNLINK_KUBE_APISERVER";
-const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+const TIME_LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// A mode of the agent that is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// On this machine.
+    Iptables,
+    /// In the VM, whose kernel has IPVS.
+    Ipvs,
+}
+
+impl Mode {
+    const ALL: [Self; 2] = [Self::Iptables, Self::Ipvs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "iptables",
+            Self::Ipvs => "ipvs",
+        }
+    }
+
+    pub(crate) fn parse(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        found.with_context(|| format!("--mode: unknown mode `{name}`; known: iptables, ipvs"))
+    }
+}
 
 /// What is given on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
     /// kube-apiserver; it is built otherwise.
     pub(crate) api_server: Option<PathBuf>,
-    /// kube-proxy: its figures and those of the agent are measured instead of the tests.
+    /// kube-proxy: the node passes from the agent to it and back, and the figures of both are measured, instead of the other tests.
     pub(crate) kube_proxy: Option<PathBuf>,
+    /// The mode of the agent. `None`: one after the other.
+    pub(crate) mode: Option<Mode>,
     /// The number of Services.
     pub(crate) services: Option<NonZeroU32>,
 }
 
-/// Runs the tests in `kernel-tests/e2e`, or the measurement there. False if one failed.
-pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+/// Runs the tests in `kernel-tests/e2e`, or those with kube-proxy there. False if one failed.
+pub(crate) fn run(workspace: &Workspace, options: &Options, vm_options: &vm::Options) -> Result<bool> {
     ensure!(
         provision::is_root(),
         "e2e needs root, because it creates and configures network namespaces"
@@ -54,45 +83,35 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let mut needed = PROGRAMS.to_vec();
     needed.extend(E2E_PROGRAMS.map(|(program, _)| program));
     provision::install(&[&needed])?;
-    let given = |option: &str, path: &Path| {
-        fs::canonicalize(path).with_context(|| format!("{option} {}", path.display()))
-    };
     let api_server = match &options.api_server {
         Some(path) => given("--kube-apiserver", path)?,
         None => build_api_server(workspace)?,
     };
     let mut environment = inherited();
-    let path = programs::folder(workspace.target())?;
-    environment.insert("PATH".to_owned(), path.to_string_lossy().into_owned());
-    let mut add = |variable: &str, path: PathBuf| {
-        environment.insert(variable.to_owned(), path.to_string_lossy().into_owned());
+    let mut add = |variable: &str, value: &Path| {
+        environment.insert(variable.to_owned(), value.to_string_lossy().into_owned());
     };
-    add(API_SERVER_VARIABLE, api_server);
+    add("PATH", &programs::folder(workspace.target())?);
+    add(API_SERVER_VARIABLE, &api_server);
     for (program, variable) in E2E_PROGRAMS {
         let path = provision::find(program.name);
         add(
             variable,
-            path.with_context(|| format!("{} is missing", program.name))?,
-        );
-    }
-    let mut test = vec!["--nocapture".to_owned()];
-    let mut build = vec!["build", "--package", "kernlink-agent", "--bins"];
-    if let Some(path) = &options.kube_proxy {
-        add(KUBE_PROXY_VARIABLE, given("--kube-proxy", path)?);
-        build.push("--release");
-        test.extend(["--ignored".to_owned(), "figures".to_owned()]);
-    }
-    let programs = workspace.build(&build)?;
-    if options.kube_proxy.is_some() {
-        let agent = programs.iter().find(|program| program.target == "kernlink-agent");
-        add(
-            AGENT_VARIABLE,
-            agent.context("cargo did not build kernlink-agent")?.path.clone(),
+            &path.with_context(|| format!("{} is missing", program.name))?,
         );
     }
     if let Some(services) = options.services {
-        environment.insert(SERVICES_VARIABLE.to_owned(), services.to_string());
+        add(SERVICES_VARIABLE, Path::new(&services.to_string()));
     }
+    let mut build = vec!["build", "--package", "kernlink-agent", "--bins"];
+    if let Some(path) = &options.kube_proxy {
+        add(KUBE_PROXY_VARIABLE, &given("--kube-proxy", path)?);
+        build.push("--release");
+    }
+    let agent = built(workspace, &build, "kernlink-agent")?;
+    add(AGENT_VARIABLE, &agent.path);
+    let example = "desired_state";
+    workspace.build(&["build", "--package", "kernlink-examples", "--example", example])?;
     let arguments = [
         "test",
         "--package",
@@ -102,26 +121,72 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
         "e2e",
         "--no-run",
     ];
-    let executables = workspace.build(&arguments)?;
-    let executable = executables.iter().find(|executable| executable.target == "e2e");
-    let executable = executable.context("cargo did not build the test e2e")?;
-    let step = Step {
-        name: executable.target.clone(),
-        program: executable.path.clone(),
-        arguments: test,
-        folder: executable.folder.clone(),
-        environment,
+    let test = built(workspace, &arguments, "e2e")?;
+    let step = |name: &str, arguments: &[&str]| Step {
+        name: name.to_owned(),
+        program: test.path.clone(),
+        arguments: [&["--nocapture"], arguments]
+            .concat()
+            .into_iter()
+            .map(str::to_owned)
+            .collect(),
+        folder: test.folder.clone(),
+        environment: environment.clone(),
         time_limit: TIME_LIMIT,
         show: true,
     };
+    if options.kube_proxy.is_some() {
+        // One after the other: the first must not disturb what the second measures.
+        let steps = ["handover::", "figures::"].map(|module| step(module, &["--ignored", module]));
+        return run_here(workspace, &steps);
+    }
+    let modes = options.mode.map_or(Mode::ALL.to_vec(), |mode| vec![mode]);
+    let mut is_good = true;
+    for mode in modes {
+        let mut step = step(mode.name(), &[]);
+        step.environment
+            .insert(MODE_VARIABLE.to_owned(), mode.name().to_owned());
+        is_good &= match mode {
+            Mode::Iptables => run_here(workspace, &[step])?,
+            Mode::Ipvs => run_in_vm(workspace, step, vm_options)?,
+        };
+    }
+    Ok(is_good)
+}
+
+/// A path on the command line, which may be relative to the current folder.
+fn given(option: &str, path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("{option} {}", path.display()))
+}
+
+/// Builds a program with cargo.
+fn built(workspace: &Workspace, arguments: &[&str], target: &str) -> Result<Executable> {
+    let executables = workspace.build(arguments)?;
+    let found = executables
+        .into_iter()
+        .find(|executable| executable.target == target);
+    found.with_context(|| format!("cargo did not build {target}"))
+}
+
+fn run_here(workspace: &Workspace, steps: &[Step]) -> Result<bool> {
     let folder = workspace.target().join("xtask/e2e");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let end = step::run(
-        &host::in_private_namespace(&step),
-        &Records::new(&folder, 0),
-        pass_through,
-    )?;
-    Ok(end.is_success())
+    let mut is_good = true;
+    for (position, step) in steps.iter().enumerate() {
+        let step = host::in_private_namespace(step);
+        is_good &= step::run(&step, &Records::new(&folder, position), pass_through)?.is_success();
+    }
+    Ok(is_good)
+}
+
+fn run_in_vm(workspace: &Workspace, step: Step, options: &vm::Options) -> Result<bool> {
+    let run = Vm::prepare(workspace, options)?.run(workspace, vec![step])?;
+    if let Some(problem) = &run.problem {
+        eprintln!("xtask: {problem}");
+        return Ok(false);
+    }
+    let end = run.records(0).read_end()?;
+    Ok(end.is_some_and(|end| end.is_success()))
 }
 
 /// Builds kube-apiserver from its Go module, once for each target folder.

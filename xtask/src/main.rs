@@ -46,11 +46,13 @@ usage: cargo xtask VERB
   vm test [--repeat N] [FILTER]...
                             run the kernel tests in a VM, N times in one boot (default: 1);
                             FILTER is the name of a test file, or a part of the names of tests
-  e2e [--kube-apiserver FILE] [--services N]
+  e2e [--mode MODE] [--kube-apiserver FILE] [--services N]
                             run the agent with a real kube-apiserver, which is built with Go, and etcd; as root;
+                            MODE is iptables, on this machine, or ipvs, in a VM (default: one after the other);
                             N Services are added at once (default: 600)
   e2e --kube-proxy FILE [--kube-apiserver FILE] [--services N]
-                            measure the agent and kube-proxy with N Services (default: 1000)
+                            pass a node from the agent to kube-proxy and back, and measure both with N Services
+                            (default: 1000)
   bench [GROUP]             run the benchmarks, or those with figures of one group
 
 options of commands that boot a VM:
@@ -135,7 +137,7 @@ fn run() -> Result<ExitCode> {
         Verb::VmTest { filters, repeat } => test::run_vm_only(&workspace, &filters, repeat, &options)?,
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
-        Verb::EndToEnd(options) => e2e::run(&workspace, &options)?,
+        Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
         Verb::Help | Verb::Guest { .. } => true,
     };
     Ok(if good {
@@ -156,6 +158,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Arg::Long("help") | Arg::Short('h') => return Ok((Verb::Help, options)),
             Arg::Long("tier") => tiers.push(Tier::parse(&parser.value()?.string()?)?),
             Arg::Long("kube-apiserver") => end_to_end.api_server = Some(parser.value()?.into()),
+            Arg::Long("mode") => end_to_end.mode = Some(e2e::Mode::parse(&parser.value()?.string()?)?),
             Arg::Long("kube-proxy") => end_to_end.kube_proxy = Some(parser.value()?.into()),
             Arg::Long("services") => {
                 end_to_end.services = Some(parser.value()?.parse().context("--services")?)
@@ -190,7 +193,13 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
         Some("test") => Verb::Test {
             tiers: std::mem::take(&mut tiers),
         },
-        Some("e2e") => Verb::EndToEnd(std::mem::take(&mut end_to_end)),
+        Some("e2e") => {
+            ensure!(
+                end_to_end.mode.is_none() || end_to_end.kube_proxy.is_none(),
+                "--mode does not apply with --kube-proxy, which runs in iptables mode"
+            );
+            Verb::EndToEnd(std::mem::take(&mut end_to_end))
+        }
         Some("bench") => Verb::Bench { group: words.next() },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
@@ -219,7 +228,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
         end_to_end == e2e::Options::default(),
-        "--kube-apiserver, --kube-proxy and --services are options of `e2e` only"
+        "--mode, --kube-apiserver, --kube-proxy and --services are options of `e2e` only"
     );
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
@@ -293,6 +302,9 @@ mod tests {
             ("test --fast", "--fast"),
             ("vm test --time-limit 0", "--time-limit"),
             ("vm test --repeat 0", "--repeat"),
+            ("e2e --mode nftables", "unknown mode `nftables`"),
+            ("e2e --mode ipvs --kube-proxy f", "--mode does not apply"),
+            ("test --mode ipvs", "options of `e2e` only"),
             ("test --repeat 2", "--repeat is an option of `vm test` only"),
             ("vm test --time-limit soon", "--time-limit"),
         ] {
