@@ -85,11 +85,7 @@ impl Flows {
             Some(served) => FlowDestination::served(address, Arc::clone(&served.endpoints), false),
             None => FlowDestination::withdrawn(address),
         };
-        DeleteFlows {
-            family,
-            destinations: destinations.into_iter().map(destination).collect(),
-            keeps_translated: false,
-        }
+        DeleteFlows::new(family, destinations.into_iter().map(destination))
     }
 
     /// Compares the flows that were read with the desired endpoints.

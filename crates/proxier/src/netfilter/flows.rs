@@ -44,6 +44,17 @@ pub struct FlowDestination {
 }
 
 impl DeleteFlows {
+    /// A pass over at least one destination, each once, in any order. Flows that a rule translated are valid only if their reply source is an endpoint.
+    pub fn new(family: Family, destinations: impl IntoIterator<Item = FlowDestination>) -> Self {
+        let mut destinations: Vec<FlowDestination> = destinations.into_iter().collect();
+        destinations.sort_by_key(|destination| destination.address);
+        Self {
+            family,
+            destinations,
+            keeps_translated: false,
+        }
+    }
+
     /// Lists the table once and deletes the stale flows. It is not an error if no flow is stale.
     ///
     /// # Errors
@@ -70,12 +81,9 @@ impl DeleteFlows {
 }
 
 impl FlowDestination {
-    /// The destination of a frontend with these endpoints, sorted.
-    pub(crate) fn served(
-        address: SocketAddr,
-        endpoints: Arc<[SocketAddr]>,
-        admits_untranslated: bool,
-    ) -> Self {
+    /// The destination of a frontend with these endpoints, which must be sorted.
+    #[must_use]
+    pub fn served(address: SocketAddr, endpoints: Arc<[SocketAddr]>, admits_untranslated: bool) -> Self {
         Self {
             address,
             endpoints,
@@ -84,7 +92,8 @@ impl FlowDestination {
     }
 
     /// The destination of a withdrawn frontend. A flow without translation began after the frontend was removed.
-    pub(crate) fn withdrawn(address: SocketAddr) -> Self {
+    #[must_use]
+    pub fn withdrawn(address: SocketAddr) -> Self {
         Self {
             address,
             endpoints: Arc::new([]),
@@ -93,7 +102,8 @@ impl FlowDestination {
     }
 
     /// Whether a flow to this destination with this reply source is valid.
-    pub(crate) fn admits(&self, reply_source: SocketAddr) -> bool {
+    #[must_use]
+    pub fn admits(&self, reply_source: SocketAddr) -> bool {
         let is_untranslated = reply_source == self.address;
         (is_untranslated && self.admits_untranslated) || self.endpoints.binary_search(&reply_source).is_ok()
     }
@@ -104,9 +114,9 @@ impl FlowDestination {
     }
 }
 
-/// Whether the table was read.
+/// Whether a data path has read the table of connection tracking since it started, to find the flows that became stale before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub enum Reading {
     /// Not yet.
     #[default]
     Due,
@@ -118,7 +128,8 @@ pub(crate) enum Reading {
 
 impl Reading {
     /// What follows from an attempt to read it, with an event if that failed.
-    pub(crate) fn after(outcome: Result<(), Error>) -> (Self, Option<Event>) {
+    #[must_use]
+    pub fn after(outcome: Result<(), Error>) -> (Self, Option<Event>) {
         match outcome {
             Ok(()) => (Reading::Done, None),
             Err(error) if error.is_module_missing() => {
@@ -139,8 +150,11 @@ impl Reading {
     }
 }
 
-/// Reads destination and reply source of the UDP flows to some destinations.
-pub(crate) fn read_flows(
+/// Reads destination and reply source of the UDP flows to the destinations for which `is_relevant` is true, in zone 0.
+///
+/// # Errors
+/// If the table cannot be listed.
+pub fn read_flows(
     conntrack: &mut (impl Conntrack + ?Sized),
     is_relevant: impl Fn(SocketAddr) -> bool,
 ) -> Result<BTreeSet<(SocketAddr, SocketAddr)>, Error> {

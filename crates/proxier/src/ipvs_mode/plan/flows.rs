@@ -42,13 +42,8 @@ impl Planner<'_, '_, '_> {
             let pending = flows.pending(family);
             changed.destinations.extend(pending);
             let addresses = changed.destinations.into_iter();
-            let operation = DeleteFlows {
-                keeps_translated: false,
-                family,
-                destinations: addresses
-                    .map(|address| self.state.flow_destination(address))
-                    .collect(),
-            };
+            let destinations = addresses.map(|address| self.state.flow_destination(address));
+            let operation = DeleteFlows::new(family, destinations);
             let needs = if pending.is_empty() && !changed.has_left_over {
                 Needs::none().and_any(changed.needs)
             } else {
