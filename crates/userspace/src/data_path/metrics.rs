@@ -46,6 +46,11 @@ pub fn collect(stats: &AllStats, page: &mut Families) {
         ),
         ("ended", "TCP connections and UDP flows that ended", sums.ended),
         (
+            "replaced",
+            "UDP flows without a reply that ended early because new ones needed their place",
+            sums.replaced,
+        ),
+        (
             "dial_failures",
             "Attempts to connect to an endpoint that failed",
             sums.dial_failures,
@@ -102,4 +107,31 @@ pub fn collect(stats: &AllStats, page: &mut Families) {
         "File descriptors that the proxy uses",
         [number(taken)],
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::proxy::{Proxy, Stats};
+
+    #[test]
+    fn every_count_of_the_proxy_is_a_counter() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let proxy = Proxy::new(runtime.handle().clone(), Limits::default()).unwrap();
+        let mut page = Families::default();
+        collect(&proxy.all_stats(), &mut page);
+        let page = format!("{page:?}");
+        let fields = format!("{:?}", Stats::default());
+        let fields = fields.trim_start_matches("Stats {").split(',');
+        let names: Vec<&str> = fields
+            .filter_map(|field| field.trim().split_once(':'))
+            .map(|(name, _)| name)
+            .collect();
+        assert!(names.contains(&"replaced"), "{names:?}");
+        for name in names {
+            let counter = format!("kernlink_userspace_{name}_total");
+            assert!(page.contains(&counter), "{counter}: {page}");
+        }
+    }
 }
