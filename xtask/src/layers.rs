@@ -50,6 +50,8 @@ const LAYERS: &[Layer] = &[
             SERVICES,
             // It is a data path of the proxier, which plans, retries and reports for it.
             "kernlink-proxier",
+            // Stale UDP flows.
+            "kernlink-conntrack",
             // The addresses of the node.
             "kernlink-dummylink",
             "kernlink-iptables-restore",

@@ -18,9 +18,14 @@ pub(super) fn compile<'a>(
     node: &NodeFacts,
 ) -> (Vec<Portal>, Vec<Event>) {
     let family = port.key.family;
+    let owned: Vec<&Frontend> = owned.collect();
     let mut portals: Vec<Portal> = Vec::new();
     let mut events = Vec::new();
-    for frontend in owned {
+    for (position, frontend) in owned.iter().enumerate() {
+        let is_same = |other: &&&Frontend| is_same_address(frontend, other);
+        if owned.iter().take(position).any(|other| is_same(&other)) {
+            continue;
+        }
         let transport = match frontend.protocol {
             Protocol::Tcp => Transport::Tcp,
             Protocol::Udp => Transport::Udp,
@@ -41,9 +46,15 @@ pub(super) fn compile<'a>(
             policy: frontend.policy,
             is_restricted: !frontend.source_ranges.is_empty(),
         };
+        // Of an external IP that is also the address of a load balancer, all traffic is captured.
+        let is_balanced = |other: &&Frontend| other.kind == FrontendKind::LoadBalancer;
+        let kind = match owned.iter().filter(is_same).find(|other| is_balanced(other)) {
+            Some(balanced) => balanced.kind,
+            None => frontend.kind,
+        };
         let is_any_address = frontend.kind == FrontendKind::NodePort && node.accepts_all_node_ports(family);
         let entrance = Entrance {
-            kind: frontend.kind,
+            kind,
             address: (!is_any_address).then_some(frontend.address),
             port: frontend.port,
             is_node_address: frontend.is_node_address,
@@ -57,6 +68,7 @@ pub(super) fn compile<'a>(
                 key,
                 entrances: vec![entrance],
                 serving: serving(port, frontend),
+                is_dropped: is_dropped(port, frontend),
             });
         }
     }
@@ -70,6 +82,19 @@ pub(super) fn compile<'a>(
 /// An event of this data path about a Service.
 pub(super) fn event(port: &ServicePort, code: &'static str, text: String) -> Event {
     Event::service(port.key.name.service.clone(), Reason::DataPath { code, text })
+}
+
+/// Whether two frontends of a service port have rules for the same address and port: an external IP may be the address of a load balancer too.
+/// The first one decides.
+fn is_same_address(a: &Frontend, b: &Frontend) -> bool {
+    let is_node_port = |frontend: &Frontend| frontend.kind == FrontendKind::NodePort;
+    let key = |frontend: &Frontend| (frontend.address, frontend.port, frontend.protocol);
+    !is_node_port(a) && !is_node_port(b) && key(a) == key(b)
+}
+
+/// As in the other modes: with no endpoint on any node, connections are refused instead.
+fn is_dropped(port: &ServicePort, frontend: &Frontend) -> bool {
+    frontend.policy == TrafficPolicy::Local && port.endpoints.local.is_empty() && port.endpoints.has_any
 }
 
 fn serving(port: &ServicePort, frontend: &Frontend) -> Serving {

@@ -16,6 +16,9 @@ pub enum Error {
     /// The addresses of the node could not be read.
     #[error(transparent)]
     Addresses(#[from] kernlink_dummylink::Error),
+    /// An error about tracked flows.
+    #[error(transparent)]
+    Conntrack(#[from] kernlink_conntrack::Error),
     /// A socket could not be opened.
     #[error("cannot {attempt} {key}: {text}")]
     Socket {
@@ -61,7 +64,8 @@ impl Error {
         match self {
             Error::Rules(RulesError::Refused { .. }) | Error::OutcomeMissing => true,
             Error::Rules(error) => error.is_outcome_unknown(),
-            Error::Addresses(_) | Error::Socket { .. } => false,
+            // A pass that may have been executed is repeated: it deletes what is still stale.
+            Error::Addresses(_) | Error::Conntrack(_) | Error::Socket { .. } => false,
         }
     }
 }

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::io;
 
+use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Refused, Restore};
+use kernlink_proxier::netfilter::KernelConntrack;
 use tokio::runtime::Handle;
 
 use super::error::Error;
@@ -19,6 +21,8 @@ pub struct Kernel {
     pub rules: Box<dyn Iptables>,
     /// The addresses of the node; nothing else is read, and nothing is changed.
     pub links: Box<dyn DummyLinks>,
+    /// Tracked connections: stale UDP flows are deleted.
+    pub conntrack: Box<dyn Conntrack>,
     /// Listening ports and claims.
     pub sockets: Box<dyn Sockets>,
 }
@@ -37,11 +41,12 @@ impl Kernel {
     /// The kernel, with this proxy.
     ///
     /// # Errors
-    /// The addresses of the node cannot be read.
+    /// The addresses of the node cannot be read, or the network namespace cannot be opened.
     pub fn with_proxy(proxy: Proxy) -> io::Result<Self> {
         Ok(Self {
             rules: Box::new(kernlink_iptables_restore::Client::new()),
             links: Box::new(kernlink_dummylink::Client::open().map_err(io::Error::other)?),
+            conntrack: Box::new(KernelConntrack::open().map_err(io::Error::other)?),
             sockets: Box::new(proxy),
         })
     }
@@ -53,6 +58,7 @@ impl Kernel {
         Self {
             rules: Box::new(kernlink_iptables_restore::Fake::new()),
             links: Box::new(kernlink_dummylink::Fake::new()),
+            conntrack: Box::new(kernlink_conntrack::Fake::new()),
             sockets: Box::new(super::sockets::FakeSockets::default()),
         }
     }
@@ -80,13 +86,13 @@ impl Kernel {
             }
             self.write(&writes, &mut outcomes);
             writes.clear();
-            outcomes.push(self.execute_on_sockets(operation));
+            outcomes.push(self.execute_alone(operation));
         }
         self.write(&writes, &mut outcomes);
         outcomes
     }
 
-    fn execute_on_sockets(&mut self, operation: &Operation) -> Result<(), Error> {
+    fn execute_alone(&mut self, operation: &Operation) -> Result<(), Error> {
         match operation {
             Operation::Listen { key, serving, .. } => self
                 .sockets
@@ -104,6 +110,7 @@ impl Kernel {
                 self.sockets.release(key);
                 Ok(())
             }
+            Operation::DeleteFlows(pass) => Ok(pass.execute(&mut *self.conntrack)?),
             Operation::Write(_) => Err(Error::OutcomeMissing),
         }
     }

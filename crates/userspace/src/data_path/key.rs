@@ -1,6 +1,7 @@
 //! The identity of what one operation of userspace mode changes.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 
 use kernlink_iptables_restore::Table;
 use kernlink_proxier::data_path::Class;
@@ -21,27 +22,32 @@ pub enum Key {
     Chains(Family, Table),
     /// Rules.
     Rules(RulesKey),
+    /// The stale UDP flows of a family in connection tracking. Not a table: there are too many to hold.
+    Flows(Family),
     /// The addresses of the interfaces of this node, which are only read.
     NodeAddresses,
 }
 
-/// Rules that lead to one listening port and are written together.
+/// Rules that are written together: those of one address and port, or those about one listening port. A rule is replaced in the write that adds
+/// its successor, so that the kernel has either of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RulesKey {
     /// The family.
     pub family: Family,
     /// Which rules.
     pub part: Part,
-    /// The protocol of the listening port.
+    /// The protocol that they match.
     pub transport: Transport,
-    /// The listening port; 0 for rules that lead to none.
+    /// The address that they match; `None`: every address.
+    pub address: Option<IpAddr>,
+    /// The port that they match: that of the frontend, or the listening port; 0 for rules that this data path does not write.
     pub port: u16,
 }
 
-/// Which rules of a listening port. Each part is in one table.
+/// Which rules. Each part is in one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// Those that admit traffic of node ports.
+    /// Those that admit or drop what was led to a listening port.
     Admission,
     /// Those of cluster IPs, external IPs and load-balancer IPs.
     Portals,
@@ -77,6 +83,7 @@ impl Key {
             Key::Claim(key) => ("claim", Some(Family::of(key.address.ip())), false),
             Key::Chains(family, _) => ("chains", Some(*family), true),
             Key::Rules(key) => ("rules", Some(key.family), false),
+            Key::Flows(family) => ("flows", Some(*family), false),
             Key::NodeAddresses => ("node_addresses", None, false),
         };
         Class {
@@ -94,6 +101,7 @@ impl fmt::Display for Key {
             Key::Claim(key) => write!(f, "claim {key}"),
             Key::Chains(family, table) => write!(f, "{family} chains in table {table}"),
             Key::Rules(key) => key.fmt(f),
+            Key::Flows(family) => write!(f, "stale {family} UDP flows"),
             Key::NodeAddresses => f.write_str("addresses of the node"),
         }
     }
@@ -106,10 +114,10 @@ impl fmt::Display for RulesKey {
             Part::Portals => "portal rules",
             Part::NodePorts => "node-port rules",
         };
-        write!(
-            f,
-            "{} {part} of {} port {}",
-            self.family, self.transport, self.port
-        )
+        write!(f, "{} {part} of {} ", self.family, self.transport)?;
+        match self.address {
+            Some(address) => SocketAddr::new(address, self.port).fmt(f),
+            None => write!(f, "port {}", self.port),
+        }
     }
 }

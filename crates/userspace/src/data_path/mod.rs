@@ -135,6 +135,14 @@ impl DataPath for UserspaceMode {
         kernel.execute_all(operations)
     }
 
+    fn consequence(key: &Key) -> Option<&'static str> {
+        match key {
+            Key::Listener(_) => Some("the portals that lead to it are not served, others are"),
+            Key::Claim(_) => Some("another program uses the port; its portal is not served, others are"),
+            _ => None,
+        }
+    }
+
     fn outcome_missing() -> Error {
         Error::OutcomeMissing
     }

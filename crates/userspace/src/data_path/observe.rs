@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
+use kernlink_proxier::netfilter::flows::{Reading, read_flows};
 use kernlink_proxier::netfilter::node_addresses;
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;
 use super::error::Error;
 use super::kernel::Kernel;
-use super::key::{Key, Part, RulesKey};
-use super::rules::{parse, rule_text};
-use super::state::{Chains, RuleKey, State};
-use crate::proxy::Transport;
+use super::key::{Key, RulesKey};
+use super::rules::{key_of, rule_text};
+use super::state::{ChainRule, Chains, PresentRules, State};
 
 /// Reads everything that a plan depends on, and makes all objects dirty. If the tables of a family cannot be read, its rules are not
 /// changed.
@@ -26,7 +26,27 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in state.managed.clone() {
         events.extend(observe_family(state, kernel, family));
     }
+    events.extend(observe_flows(state, kernel));
     Ok(events)
+}
+
+/// Reads the UDP flows to portals after the rules were read first: an earlier process may have ended between a change of rules and the
+/// deletion of the flows that it made stale. If they cannot be read, the next listing tries again.
+fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+    if state.flows.reading == Reading::Done {
+        return None;
+    }
+    let read = if state.has_udp_rules() {
+        read_flows(&mut *kernel.conntrack, |destination| {
+            state.is_captured(destination)
+        })
+    } else {
+        // Whether the kernel has the module.
+        kernel.conntrack.totals().map(|_| BTreeSet::new())
+    };
+    let (reading, event) = Reading::after(read.map(|observed| state.flows.observed = observed));
+    state.flows.reading = reading;
+    event
 }
 
 /// Reads the addresses of the interfaces of this node.
@@ -43,7 +63,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         .filter_map(|key| match key {
             Key::Chains(family, _) => Some(*family),
             Key::Rules(key) => Some(key.family),
-            Key::Listener(_) | Key::Claim(_) | Key::NodeAddresses => None,
+            Key::Listener(_) | Key::Claim(_) | Key::Flows(_) | Key::NodeAddresses => None,
         })
         .collect();
     if keys.contains(&Key::NodeAddresses) {
@@ -56,6 +76,10 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             Err(error) if !state.is_recorded[family.index()] => state.read_later(error.is_unsupported()),
             Err(error) => return Err(error.into()),
         }
+    }
+    if state.flows.reading == Reading::Due {
+        // The next listing reports what cannot be read.
+        observe_flows(state, kernel);
     }
     Ok(())
 }
@@ -104,7 +128,7 @@ impl State {
             is_readable: !tables.is_unreadable(Table::Nat) && !tables.is_unreadable(Table::Filter),
             ..Chains::default()
         };
-        let mut rules: BTreeMap<RuleKey, usize> = BTreeMap::new();
+        let mut rules: BTreeMap<RulesKey, PresentRules> = BTreeMap::new();
         let mut ports = Vec::new();
         for chain in PortalChain::ALL {
             let (from, jump, _) = chain.jump();
@@ -120,33 +144,28 @@ impl State {
                 chains.unreadable.insert(chain);
             }
             for rule in found.rules() {
-                let parsed = parse(chain, rule);
-                if let Some(parsed) = parsed.filter(|_| chain.table() == Table::Nat) {
-                    ports.push((
-                        (family, parsed.transport, parsed.address, parsed.port),
-                        parsed.listening,
-                    ));
+                let (key, listening) = key_of(family, chain, rule);
+                if let Some(listening) = listening.filter(|_| chain.table() == Table::Nat) {
+                    ports.push(((family, key.transport, key.address, key.port), listening));
                 }
-                let key = RuleKey {
-                    with: RulesKey {
-                        family,
-                        part: Part::of(chain),
-                        transport: parsed.map_or(Transport::Tcp, |parsed| parsed.transport),
-                        port: parsed.map_or(0, |parsed| parsed.listening),
-                    },
-                    chain,
-                    text: rule_text(rule, family),
-                };
-                *rules.entry(key).or_default() += 1;
+                let text = rule_text(rule, family);
+                rules.entry(key).or_default().add(ChainRule { chain, text });
             }
         }
         self.rules[family.index()].observe_all(rules);
-        self.chains[family.index()] = chains;
+        let was_readable = std::mem::replace(&mut self.chains[family.index()], chains).is_readable;
         for table in [Table::Nat, Table::Filter] {
             self.dirty_chains.insert((family, table));
         }
         let is_readable = self.chains[family.index()].is_readable;
+        if is_readable && !was_readable {
+            // Listening ports were not closed while rules may have led to them.
+            self.listeners.set_all_dirty();
+        }
         if is_readable && !std::mem::replace(&mut self.is_recorded[family.index()], true) {
+            if self.flows.reading == Reading::Done {
+                self.flows.reading = Reading::Due;
+            }
             for (key, port) in ports {
                 if !self.recorded.contains_key(&key) {
                     self.record_port(key, port);

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use kernlink_iptables_restore::{Operation as RulesOperation, Restore};
+use kernlink_proxier::netfilter::DeleteFlows;
 use kernlink_services::Family;
 
 use super::chains::PortalChain;
 use super::key::Key;
-use super::state::RuleKey;
+use super::state::PresentRules;
 use crate::proxy::{ListenerKey, Serving};
 
 /// A change of sockets or rules.
@@ -31,6 +32,8 @@ pub enum Operation {
     Release(ListenerKey),
     /// Writes chains and rules of one table. Consecutive ones of a family and table are passed to one `iptables-restore`.
     Write(Box<Write>),
+    /// Deletes stale UDP flows from connection tracking.
+    DeleteFlows(DeleteFlows),
 }
 
 /// Chains and rules of one table that are written together.
@@ -39,8 +42,8 @@ pub struct Write {
     /// The input of `iptables-restore`.
     pub restore: Restore,
     pub(super) key: Key,
-    /// The rules that it adds or deletes.
-    pub(super) rules: Vec<(RuleKey, bool)>,
+    /// The rules of the key after it.
+    pub(super) rules: PresentRules,
     /// The chains that it creates or empties.
     pub(super) chains: Vec<PortalChain>,
     /// The chains whose jumps it adds.
@@ -58,6 +61,12 @@ impl Write {
 impl From<Write> for Operation {
     fn from(write: Write) -> Self {
         Operation::Write(Box::new(write))
+    }
+}
+
+impl From<DeleteFlows> for Operation {
+    fn from(pass: DeleteFlows) -> Self {
+        Operation::DeleteFlows(pass)
     }
 }
 
@@ -91,6 +100,7 @@ impl fmt::Display for Operation {
             Operation::Claim(key) => write!(f, "claim {key}"),
             Operation::Release(key) => write!(f, "release {key}"),
             Operation::Write(write) => RulesOperation::Restore(write.restore.clone()).fmt(f),
+            Operation::DeleteFlows(pass) => pass.fmt(f),
         }
     }
 }

@@ -16,6 +16,9 @@ pub enum Phase {
     Additions,
     /// Rules are deleted: before the listening port that they lead to is closed.
     Deletions,
+    /// UDP flows that connection tracking still translates as former rules did are deleted: after the rules by which the next packet begins
+    /// a new flow, and before the listening ports are closed that these flows lead to.
+    DeleteFlows,
     /// Listening ports are closed.
     Closing,
     /// Claims are released.
@@ -30,6 +33,7 @@ impl fmt::Display for Phase {
             Phase::Chains => "chains",
             Phase::Additions => "rules",
             Phase::Deletions => "former rules",
+            Phase::DeleteFlows => "stale UDP flows",
             Phase::Closing => "former listening ports",
             Phase::Releases => "former claims",
         })

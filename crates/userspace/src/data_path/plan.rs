@@ -1,29 +1,36 @@
 //! Makes a plan: compares the dirty objects and adds the steps that change them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod flows;
+mod rules;
 
-use kernlink_iptables_restore::{Edit, Restore, Rule, Table};
+use std::collections::BTreeMap;
+
+use kernlink_iptables_restore::{Edit, Restore, Table};
 use kernlink_proxier::Subject;
 use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_services::Family;
 
+use self::flows::plan_flows;
+use self::rules::{Opened, Written, deletions, plan_rules};
 use super::UserspaceMode;
 use super::chains::PortalChain;
-use super::key::{Key, RulesKey};
+use super::key::Key;
 use super::operation::{Operation, Write};
 use super::order::Phase;
-use super::state::{RuleKey, State};
-use crate::proxy::{ListenerKey, Transport};
+use super::state::{PresentRules, State};
+use crate::proxy::ListenerKey;
 
 type Need = kernlink_proxier::plan::Need<Key>;
 type Builder<'a> = PlanBuilder<'a, UserspaceMode>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
+    state.find_stale_flows();
+    let state = &*state;
     let listeners = plan_listeners(state, builder);
     let claims = plan_claims(state, builder);
-    let mut deletions: BTreeMap<(Family, Transport, u16), Vec<Need>> = BTreeMap::new();
-    for family in state.managed.clone() {
+    let mut written: [Vec<Written>; 2] = [Vec::new(), Vec::new()];
+    for &family in &state.managed {
         if !state.chains[family.index()].is_readable {
             continue;
         }
@@ -36,9 +43,10 @@ pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
             claims: &claims,
             chains: &chains,
         };
-        plan_rules(state, family, &opened, builder, &mut deletions);
+        written[family.index()] = plan_rules(state, family, &opened, builder);
+        plan_flows(state, family, &written[family.index()], builder);
     }
-    plan_closing(state, builder, &deletions);
+    plan_closing(state, builder, &written);
 }
 
 fn plan_listeners(state: &State, builder: &mut Builder<'_>) -> BTreeMap<ListenerKey, Need> {
@@ -113,16 +121,10 @@ fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builde
     edits.extend(chains.iter().map(|chain| Edit::declare(chain.name())));
     // Each is inserted at the top: the last one becomes the first rule.
     edits.extend(jumps.iter().map(|chain| chain.add_jump()));
-    let mut rules = Vec::new();
-    for chain in &chains {
-        let observed = state.rules[family.index()].iter_observed();
-        let emptied = observed.filter(|(rule, _)| rule.chain == *chain);
-        rules.extend(emptied.map(|(rule, _)| (rule.clone(), false)));
-    }
     let write = Write {
         restore,
         key: key.clone(),
-        rules,
+        rules: PresentRules::default(),
         chains,
         jumps,
     };
@@ -130,153 +132,16 @@ fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builde
     Some(need)
 }
 
-/// What steps of this plan open or create.
-struct Opened<'a> {
-    listeners: &'a BTreeMap<ListenerKey, Need>,
-    claims: &'a BTreeMap<ListenerKey, Need>,
-    chains: &'a BTreeMap<Table, Need>,
-}
-
-/// The rules of one operation.
-#[derive(Default)]
-struct Part {
-    subject: Option<Subject>,
-    /// With their positions.
-    added: Vec<(usize, RuleKey)>,
-    /// With the number of copies.
-    deleted: Vec<(RuleKey, usize)>,
-    needs: BTreeSet<ListenerKey>,
-    claims: BTreeSet<ListenerKey>,
-}
-
-fn plan_rules(
-    state: &mut State,
-    family: Family,
-    opened: &Opened<'_>,
-    builder: &mut Builder<'_>,
-    deletions: &mut BTreeMap<(Family, Transport, u16), Vec<Need>>,
-) {
-    let mut parts: BTreeMap<RulesKey, Part> = BTreeMap::new();
-    // The step that creates the chains empties these.
-    let emptied = &state.chains[family.index()].unreadable;
-    for difference in state.rules[family.index()].differences() {
-        let rule = difference.key;
-        let observed = difference.observed.filter(|_| !emptied.contains(&rule.chain));
-        let count = observed.copied().unwrap_or(0);
-        match difference.desired {
-            Some(needs) if count == 0 => {
-                let part = parts.entry(rule.with).or_default();
-                part.subject = Some(difference.subject);
-                part.added.push((needs.position, rule.clone()));
-                part.needs.insert(needs.listener);
-                part.claims.extend(needs.claims.iter());
-            }
-            Some(_) if count > 1 => {
-                let part = parts.entry(rule.with).or_default();
-                part.subject.get_or_insert(difference.subject);
-                part.deleted.push((rule.clone(), count - 1));
-            }
-            None if count > 0 => {
-                let part = parts.entry(rule.with).or_default();
-                part.subject.get_or_insert(difference.subject);
-                part.deleted.push((rule.clone(), count));
-            }
-            _ => {}
-        }
-    }
-    let mut touched = Vec::new();
-    for (with, mut part) in parts {
-        let key = Key::Rules(with);
-        let mut needs: Vec<Need> = Vec::new();
-        for listener in &part.needs {
-            let is_open = state.listeners.is_observed(listener);
-            let waiting = || Need::Waiting(Key::Listener(*listener));
-            needs.extend((!is_open).then(|| opened.listeners.get(listener).cloned().unwrap_or_else(waiting)));
-        }
-        for claim in &part.claims {
-            let is_claimed = state.claims.is_observed(claim);
-            let waiting = || Need::Waiting(Key::Claim(*claim));
-            needs.extend((!is_claimed).then(|| opened.claims.get(claim).cloned().unwrap_or_else(waiting)));
-        }
-        let table = with.part.table();
-        needs.extend(opened.chains.get(&table).cloned());
-        let phase = if part.added.is_empty() {
-            Phase::Deletions
-        } else {
-            Phase::Additions
-        };
-        let has_deletions = part
-            .deleted
-            .iter()
-            .any(|(rule, _)| !state.rules[family.index()].is_desired(rule));
-        let subject = part.subject.take().unwrap_or(Subject::DataPath);
-        touched.push((with, part.touched()));
-        let Some(write) = part.write(family, table, key.clone(), state) else {
-            continue;
-        };
-        let need = builder.push(phase, key, subject, write, Needs::all(needs));
-        if has_deletions {
-            deletions
-                .entry((family, with.transport, with.port))
-                .or_default()
-                .push(need);
-        }
-    }
-    // Those of failed steps that are not planned now are kept until they are done.
-    state.touched.extend(touched);
-}
-
-impl Part {
-    fn touched(&self) -> Vec<RuleKey> {
-        let deleted = self.deleted.iter().map(|(rule, _)| rule.clone());
-        self.added
-            .iter()
-            .map(|(_, rule)| rule.clone())
-            .chain(deleted)
-            .collect()
-    }
-
-    /// Rules are added before others are deleted: the kernel applies the table as a whole, and no frontend is without a rule.
-    fn write(mut self, family: Family, table: Table, key: Key, state: &State) -> Option<Write> {
-        self.added.sort();
-        let mut edits = Vec::new();
-        let mut rules = Vec::new();
-        for (_, rule) in self.added {
-            edits.push(Edit::append(rule.chain.name(), rule.text.parse::<Rule>().ok()?));
-            rules.push((rule, true));
-        }
-        for (rule, copies) in self.deleted {
-            let text = rule.text.parse::<Rule>().ok()?;
-            let delete = || Edit::delete(rule.chain.name(), text.clone());
-            edits.extend((0..copies).map(|_| delete()));
-            let is_desired = state.rules[family.index()].is_desired(&rule);
-            rules.push((rule, is_desired));
-        }
-        let mut restore = Restore::new(family);
-        *restore.table_mut(table) = edits;
-        Some(Write {
-            restore,
-            key,
-            rules,
-            chains: Vec::new(),
-            jumps: Vec::new(),
-        })
-    }
-}
-
-/// Closes what is no longer desired, after the rules that lead to it.
-fn plan_closing(
-    state: &State,
-    builder: &mut Builder<'_>,
-    deletions: &BTreeMap<(Family, Transport, u16), Vec<Need>>,
-) {
+/// Closes what is no longer desired, after the rules that lead to it. It is not known which do if the tables cannot be read.
+fn plan_closing(state: &State, builder: &mut Builder<'_>, written: &[Vec<Written>; 2]) {
     for difference in state.listeners.differences() {
-        if difference.desired.is_some() || difference.observed.is_none() {
+        let key = *difference.key;
+        let family = Family::of(key.address.ip()).index();
+        if difference.desired.is_some() || difference.observed.is_none() || !state.chains[family].is_readable
+        {
             continue;
         }
-        let key = *difference.key;
-        let of = (Family::of(key.address.ip()), key.transport, key.address.port());
-        let needs = Needs::all(deletions.get(&of).into_iter().flatten().cloned());
+        let needs = Needs::all(deletions(&written[family], key.transport, key.address.port()));
         let operation = Operation::Close(key);
         builder.push(
             Phase::Closing,

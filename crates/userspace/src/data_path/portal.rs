@@ -52,10 +52,21 @@ pub(super) struct Entrance {
     pub(super) is_node_address: bool,
 }
 
+impl Entrance {
+    /// Whether its rules capture all traffic to the address: not that of programs of the node and of bridged pods to an external IP that the
+    /// node does not have.
+    pub(super) fn captures_all(&self) -> bool {
+        self.kind != FrontendKind::ExternalIp || self.is_node_address
+    }
+}
+
 /// A portal: its entrances, sorted by kind, and what its listening port serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Portal {
     pub(super) key: PortalKey,
     pub(super) entrances: Vec<Entrance>,
     pub(super) serving: Serving,
+    /// Whether new connections are dropped: the traffic policy is `Local`, and all endpoints are on other nodes. A load balancer then tries
+    /// another node.
+    pub(super) is_dropped: bool,
 }

@@ -8,6 +8,7 @@ use kernlink_iptables_restore::{Condition, Error, Match, PortRange, Protocol, Ru
 use kernlink_services::{Family, FrontendKind};
 
 use super::chains::PortalChain;
+use super::key::{Part, RulesKey};
 use super::portal::{Entrance, Portal};
 use crate::proxy::Transport;
 
@@ -22,42 +23,93 @@ pub(super) struct Destination {
     pub(super) port: u16,
 }
 
+/// Rules of a portal that are written together.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) key: RulesKey,
+    /// The entrance that they lead to the listening port. `None`: they admit or drop what arrives there.
+    pub(super) entrance: Option<Entrance>,
+    pub(super) rules: Vec<(PortalChain, Rule)>,
+}
+
 /// The rules of a portal, in the order of kube-proxy.
-pub(super) fn rules(portal: &Portal, to: Destination) -> Result<Vec<(PortalChain, Rule)>, Error> {
+pub(super) fn rules(portal: &Portal, to: Destination) -> Result<Vec<Group>, Error> {
     const BRIDGED: &str = "-m physdev ! --physdev-is-in";
     const LOCAL: &str = "-m addrtype --dst-type LOCAL";
-    let mut rules = Vec::new();
+    let mut groups = Vec::new();
     for entrance in &portal.entrances {
-        let mut push = |chain: PortalChain, extra: &str| -> Result<(), Error> {
+        let (part, captures): (Part, &[(PortalChain, &str)]) = match entrance.kind {
+            FrontendKind::ClusterIp | FrontendKind::LoadBalancer => (
+                Part::Portals,
+                &[
+                    (PortalChain::PortalsContainer, ""),
+                    (PortalChain::PortalsHost, ""),
+                ],
+            ),
+            FrontendKind::ExternalIp => (
+                Part::Portals,
+                &[
+                    (PortalChain::PortalsContainer, BRIDGED),
+                    (PortalChain::PortalsContainer, LOCAL),
+                    (PortalChain::PortalsHost, LOCAL),
+                ],
+            ),
+            FrontendKind::NodePort => (
+                Part::NodePorts,
+                &[
+                    (PortalChain::NodeportContainer, ""),
+                    (PortalChain::NodeportHost, ""),
+                ],
+            ),
+        };
+        let mut rules = Vec::with_capacity(captures.len());
+        for (chain, extra) in captures {
             let target = match chain {
                 PortalChain::PortalsContainer | PortalChain::NodeportContainer => to.inbound(),
                 _ => to.outbound(),
             };
-            let rule = capture(portal, entrance.address, entrance.port, extra)?;
-            rules.push((chain, rule.with_target(target)));
-            Ok(())
-        };
-        match entrance.kind {
-            FrontendKind::ClusterIp | FrontendKind::LoadBalancer => {
-                push(PortalChain::PortalsContainer, "")?;
-                push(PortalChain::PortalsHost, "")?;
-            }
-            FrontendKind::ExternalIp => {
-                push(PortalChain::PortalsContainer, BRIDGED)?;
-                push(PortalChain::PortalsContainer, LOCAL)?;
-                push(PortalChain::PortalsHost, LOCAL)?;
-            }
-            FrontendKind::NodePort => {
-                push(PortalChain::NodeportContainer, "")?;
-                push(PortalChain::NodeportHost, "")?;
-            }
+            let name = portal.key.port.name.to_string();
+            let rule = matches(portal, entrance.address, entrance.port, &name, extra)?;
+            rules.push((*chain, rule.with_target(target)));
         }
+        groups.push(Group {
+            key: key(portal, part, entrance.address, entrance.port),
+            entrance: Some(*entrance),
+            rules,
+        });
     }
-    if portal.entrances.iter().any(is_node_port) {
-        let rule = capture(portal, None, to.port, "-m state --state NEW")?;
-        rules.push((PortalChain::NodeportNonLocal, rule.with_target(Target::Accept)));
+    if let Some(rule) = admission(portal, to.port)? {
+        groups.push(Group {
+            key: key(portal, Part::Admission, None, to.port),
+            entrance: None,
+            rules: vec![(PortalChain::NodeportNonLocal, rule)],
+        });
     }
-    Ok(rules)
+    Ok(groups)
+}
+
+/// The rule that drops new connections after their translation, or that admits those of node ports. Nothing else is filtered.
+fn admission(portal: &Portal, port: u16) -> Result<Option<Rule>, Error> {
+    let name = &portal.key.port.name;
+    let (comment, target) = if portal.is_dropped {
+        (format!("{name} has no local endpoints"), Target::Drop)
+    } else if portal.entrances.iter().any(is_node_port) {
+        (name.to_string(), Target::Accept)
+    } else {
+        return Ok(None);
+    };
+    let rule = matches(portal, None, port, &comment, "-m state --state NEW")?;
+    Ok(Some(rule.with_target(target)))
+}
+
+fn key(portal: &Portal, part: Part, address: Option<IpAddr>, port: u16) -> RulesKey {
+    RulesKey {
+        family: portal.key.family(),
+        part,
+        transport: portal.key.transport,
+        address,
+        port,
+    }
 }
 
 pub(super) fn is_node_port(entrance: &Entrance) -> bool {
@@ -65,7 +117,13 @@ pub(super) fn is_node_port(entrance: &Entrance) -> bool {
 }
 
 /// The matches of a rule. `extra` is in the notation of the tools.
-fn capture(portal: &Portal, address: Option<IpAddr>, port: u16, extra: &str) -> Result<Rule, Error> {
+fn matches(
+    portal: &Portal,
+    address: Option<IpAddr>,
+    port: u16,
+    comment: &str,
+    extra: &str,
+) -> Result<Rule, Error> {
     let transport = portal.key.transport;
     let mut rule = Rule::new();
     if let Some(address) = address {
@@ -76,7 +134,7 @@ fn capture(portal: &Portal, address: Option<IpAddr>, port: u16, extra: &str) -> 
             Transport::Tcp => Protocol::Tcp,
             Transport::Udp => Protocol::Udp,
         }))
-        .with_comment(&portal.key.port.name.to_string())?;
+        .with_comment(comment)?;
     let ports = Some(Condition::Is(PortRange::from(port)));
     rule = rule.with(match transport {
         Transport::Tcp => Match::Tcp(TcpMatch {
@@ -121,20 +179,20 @@ pub(super) fn rule_text(rule: &Rule, family: Family) -> Box<str> {
     rule.normal_form(family).render(Style::SAVE).into()
 }
 
-/// What a rule of a portal chain in the kernel says.
+/// What a rule of a portal chain in the kernel contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parsed {
-    pub(super) transport: Transport,
+struct Parsed {
+    transport: Transport,
     /// The address that it matches; `None`: all.
-    pub(super) address: Option<IpAddr>,
+    address: Option<IpAddr>,
     /// The port that it matches.
-    pub(super) port: u16,
+    port: u16,
     /// The listening port.
-    pub(super) listening: u16,
+    listening: u16,
 }
 
 /// Reads a rule of a portal chain. `None` if it is not one that this data path writes.
-pub(super) fn parse(chain: PortalChain, rule: &Rule) -> Option<Parsed> {
+fn parse(chain: PortalChain, rule: &Rule) -> Option<Parsed> {
     let mut address = None;
     let mut found = None;
     for test in &rule.matches {
@@ -156,7 +214,7 @@ pub(super) fn parse(chain: PortalChain, rule: &Rule) -> Option<Parsed> {
     let listening = match rule.target.as_ref()? {
         Target::Redirect(redirect) => redirect.ports?.first,
         Target::Dnat(nat) => nat.ports?.range.first,
-        Target::Accept if chain == PortalChain::NodeportNonLocal => ports.first,
+        Target::Accept | Target::Drop if chain == PortalChain::NodeportNonLocal => ports.first,
         _ => return None,
     };
     let port = ports.first;
@@ -166,6 +224,19 @@ pub(super) fn parse(chain: PortalChain, rule: &Rule) -> Option<Parsed> {
         port,
         listening,
     })
+}
+
+/// The key with which a rule that the kernel has is written, and the listening port that it leads to or is about.
+pub(super) fn key_of(family: Family, chain: PortalChain, rule: &Rule) -> (RulesKey, Option<u16>) {
+    let parsed = parse(chain, rule);
+    let key = RulesKey {
+        family,
+        part: Part::of(chain),
+        transport: parsed.map_or(Transport::Tcp, |parsed| parsed.transport),
+        address: parsed.and_then(|parsed| parsed.address),
+        port: parsed.map_or(0, |parsed| parsed.port),
+    };
+    (key, parsed.map(|parsed| parsed.listening))
 }
 
 impl Destination {

@@ -1,6 +1,8 @@
 //! The state of userspace mode: desired and observed sockets and rules, and the listening port of each portal.
 
+mod flows;
 mod placement;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -12,6 +14,8 @@ use kernlink_proxier::Backoff;
 use kernlink_proxier::table::Table;
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
 
+use self::flows::Flows;
+pub(super) use self::rules::{ChainRule, DesiredRules, PresentRules};
 use super::chains::PortalChain;
 use super::compile::compile;
 use super::config::Config;
@@ -21,25 +25,6 @@ use super::operation::{Operation, Write};
 use super::portal::Portal;
 use crate::ports::PortAllocator;
 use crate::proxy::{ListenerKey, Serving, Transport};
-
-/// A rule in a portal chain: its normal form, as `iptables-save` prints it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct RuleKey {
-    /// The rules with which it is written.
-    pub(super) with: RulesKey,
-    pub(super) chain: PortalChain,
-    /// The rule.
-    pub(super) text: Box<str>,
-}
-
-/// What a desired rule needs: the listening port is open, and the ports that it takes traffic from are claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RuleNeeds {
-    pub(super) listener: ListenerKey,
-    pub(super) claims: Arc<[ListenerKey]>,
-    /// The position among the rules of the portal.
-    pub(super) position: usize,
-}
 
 /// What a listening port serves, and for which portal.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,8 +49,10 @@ pub(super) struct Chains {
 struct Placed {
     portal: Portal,
     listener: ListenerKey,
-    rules: Vec<RuleKey>,
-    claims: Arc<[ListenerKey]>,
+    /// The keys of its rules, and the number of rules.
+    rules: Vec<RulesKey>,
+    rule_count: usize,
+    claims: Vec<ListenerKey>,
 }
 
 /// What a recorded rule matches: protocol, address and port.
@@ -83,13 +70,14 @@ pub struct State {
     node: NodeFacts,
     pub(super) listeners: Table<ListenerKey, Listening>,
     pub(super) claims: Table<ListenerKey, ()>,
-    /// By family. The observed value is how often the rule occurs.
-    pub(super) rules: [Table<RuleKey, RuleNeeds, usize>; 2],
+    /// By family.
+    pub(super) rules: [Table<RulesKey, DesiredRules, PresentRules>; 2],
+    /// By family: the number of desired rules.
+    pub(super) rule_counts: [usize; 2],
     /// By family.
     pub(super) chains: [Chains; 2],
     pub(super) dirty_chains: BTreeSet<(Family, RulesTable)>,
-    /// The rules that planned steps change and that are not done yet.
-    pub(super) touched: BTreeMap<RulesKey, Vec<RuleKey>>,
+    pub(super) flows: Flows,
     /// The ports of listening ports, by family and protocol.
     allocators: [[PortAllocator; 2]; 2],
     /// The listening ports to which rules led when they were read first: the portals of a former process.
@@ -126,9 +114,10 @@ impl State {
             listeners: Table::default(),
             claims: Table::default(),
             rules: std::array::from_fn(|_| Table::default()),
+            rule_counts: [0; 2],
             chains: std::array::from_fn(|_| Chains::default()),
             dirty_chains: BTreeSet::new(),
-            touched: BTreeMap::new(),
+            flows: Flows::default(),
             allocators: std::array::from_fn(|_| std::array::from_fn(|_| allocator())),
             recorded: BTreeMap::new(),
             is_recorded: [false; 2],
@@ -259,11 +248,8 @@ impl State {
             }
             Key::Claim(key) => self.claims.set_dirty(*key),
             Key::Chains(family, table) => _ = self.dirty_chains.insert((*family, *table)),
-            Key::Rules(key) => {
-                for rule in self.touched.get(key).into_iter().flatten() {
-                    self.rules[key.family.index()].set_dirty(rule.clone());
-                }
-            }
+            Key::Rules(key) => self.rules[key.family.index()].set_dirty(*key),
+            Key::Flows(family) => self.flows.set_dirty(*family),
             // A change of them changes Services.
             Key::NodeAddresses => {}
         }
@@ -286,17 +272,26 @@ impl State {
         families.filter(|family| !self.is_recorded[family.index()])
     }
 
-    /// The objects to read again.
+    /// The objects to read again, and the portals to which other programs' ports were given: they get other ports at once.
     pub(super) fn due(&self, now: Instant) -> Vec<Key> {
-        let is_due = self.next().is_some_and(|next| next <= now);
+        let is_due = self.next_reading().is_some_and(|next| next <= now);
         let unread = self.unread().filter(|_| is_due);
+        let unread = unread.map(|family| Key::Chains(family, RulesTable::Nat));
         unread
-            .map(|family| Key::Chains(family, RulesTable::Nat))
+            .chain(self.busy.iter().copied().map(Key::Listener))
             .collect()
     }
 
     /// When [`due`](Self::due) returns objects.
     pub(super) fn next(&self) -> Option<Instant> {
+        if self.busy.is_empty() {
+            self.next_reading()
+        } else {
+            Some(self.now)
+        }
+    }
+
+    fn next_reading(&self) -> Option<Instant> {
         let (next, _) = self.read_again?;
         self.unread().next().map(|_| next)
     }
@@ -308,7 +303,7 @@ impl State {
             Key::Claim(key) => self.claims.is_observed(key),
             Key::Chains(family, _) => self.chains[family.index()].is_readable,
             Key::Rules(key) => self.chains[key.family.index()].is_readable,
-            Key::NodeAddresses => true,
+            Key::Flows(_) | Key::NodeAddresses => true,
         }
     }
 
@@ -317,10 +312,8 @@ impl State {
             Key::Listener(key) => self.listeners.is_dirty(key),
             Key::Claim(key) => self.claims.is_dirty(key),
             Key::Chains(family, table) => self.dirty_chains.contains(&(*family, *table)),
-            Key::Rules(key) => {
-                let mut touched = self.touched.get(key).into_iter().flatten();
-                touched.any(|rule| self.rules[key.family.index()].is_dirty(rule))
-            }
+            Key::Rules(key) => self.rules[key.family.index()].is_dirty(key),
+            Key::Flows(family) => self.flows.is_dirty(*family),
             Key::NodeAddresses => false,
         }
     }
@@ -330,6 +323,7 @@ impl State {
         self.claims.clear_dirty();
         self.rules.iter_mut().for_each(Table::clear_dirty);
         self.dirty_chains.clear();
+        self.flows.clear_dirty();
     }
 
     pub(super) fn record(&mut self, operation: &Operation) {
@@ -345,6 +339,7 @@ impl State {
             Operation::Claim(key) => self.claims.observe(*key, Some(())),
             Operation::Release(key) => self.claims.observe(*key, None),
             Operation::Write(write) => self.record_write(write),
+            Operation::DeleteFlows(pass) => self.flows.record(pass),
         }
     }
 
@@ -357,19 +352,26 @@ impl State {
         }
         chains.jumps.extend(&write.jumps);
         let rules = &mut self.rules[family.index()];
-        for (rule, is_present) in &write.rules {
-            rules.observe(rule.clone(), is_present.then_some(1));
+        if !write.chains.is_empty() {
+            let present = rules.iter_observed();
+            let kept = present.map(|(key, present)| (*key, present.without(&write.chains)));
+            for (key, kept) in kept.collect::<Vec<_>>() {
+                rules.observe(key, (!kept.is_empty()).then_some(kept));
+            }
         }
-        if let Key::Rules(key) = &write.key {
-            self.touched.remove(key);
+        if let Key::Rules(key) = write.key {
+            let after = write.rules.clone();
+            rules.observe(key, (!after.is_empty()).then_some(after));
         }
     }
 
     pub(super) fn record_failure(&mut self, operation: &Operation, error: &Error) {
-        if let Operation::Listen { key, .. } = operation
-            && error.is_address_in_use()
-        {
-            self.busy.insert(*key);
+        match operation {
+            Operation::Listen { key, .. } if error.is_address_in_use() => {
+                self.busy.insert(*key);
+            }
+            Operation::DeleteFlows(pass) => self.flows.record_failure(pass),
+            _ => {}
         }
     }
 }

@@ -19,7 +19,7 @@ impl State {
         Totals {
             listeners: self.listeners.len(),
             claims: self.claims.len(),
-            rules: [self.rules[0].len(), self.rules[1].len()],
+            rules: self.rule_counts,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Changes of Services and endpoints.
 
 use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
-use kernlink_services::{Family, Port, ServiceType};
+use kernlink_services::{Family, Port, Protocol, ServiceType};
 use kernlink_userspace::data_path::Operation;
 
 use super::support::*;
@@ -91,6 +91,51 @@ fn a_changed_frontend_keeps_the_listening_port() {
 }
 
 #[test]
+fn each_port_of_a_service_has_a_listening_port_of_its_own() {
+    let mut fixture = Fixture::new();
+    let mut service = web("web", 10);
+    let dns = Port::new("dns", 53).with_protocol(Protocol::Udp);
+    service.ports = vec![Port::new("http", 80), dns];
+    fixture.services(vec![service.clone()]).sync();
+    let listening = fixture.listening();
+    assert_eq!(listening.len(), 2, "{listening:?}");
+    assert!(
+        listening[0].starts_with("tcp ") && listening[0].contains(":8080 "),
+        "{listening:?}"
+    );
+    assert!(
+        listening[1].starts_with("udp ") && listening[1].contains(":5353 "),
+        "{listening:?}"
+    );
+    service.ports.truncate(1);
+    fixture.change(service).sync();
+    assert_eq!(fixture.listening(), listening[..1]);
+}
+
+#[test]
+fn of_two_services_with_one_address_the_older_one_has_it_and_then_the_other() {
+    let mut fixture = Fixture::new();
+    let with_external_ip = |name: &str, number: u8| {
+        let mut service = web(name, number);
+        service.external_ips = vec!["192.0.2.10".into()];
+        service
+    };
+    fixture
+        .services(vec![with_external_ip("a", 10), with_external_ip("b", 11)])
+        .sync();
+    let owner = |fixture: &Fixture| {
+        let rules = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-HOST", "-d 192.0.2.10/32 ");
+        assert_eq!(rules.len(), 1, "{rules:?}");
+        rules[0].contains("default/a:http")
+    };
+    let of_a = owner(&fixture);
+    assert_eq!(fixture.claimed(), ["tcp 192.0.2.10:80"]);
+    fixture.delete(if of_a { "a" } else { "b" }).sync();
+    assert_ne!(owner(&fixture), of_a);
+    assert_eq!(fixture.claimed(), ["tcp 192.0.2.10:80"]);
+}
+
+#[test]
 fn a_service_without_cluster_ip_is_gone_and_comes_back() {
     let mut fixture = Fixture::new();
     fixture.services(vec![web("web", 10)]).sync();
@@ -116,6 +161,16 @@ fn node_ports_and_ports_of_local_addresses_are_claimed_and_released() {
     assert_eq!(fixture.claimed(), ["tcp 0.0.0.0:31080"]);
     fixture.delete("web").sync();
     assert_eq!(fixture.claimed(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_virtual_ip_that_ipvs_mode_left_is_not_claimed() {
+    let mut fixture = Fixture::new();
+    let mut service = web("web", 10);
+    service.external_ips = vec![std::net::IpAddr::from(LEFT).to_string()];
+    fixture.services(vec![service]).sync();
+    assert_eq!(fixture.claimed(), [] as [&str; 0]);
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 5);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
 use kernlink_services::{Family, Port, ServiceType};
+use kernlink_userspace::data_path::Synced;
 use kernlink_userspace::{ListenerKey, Transport};
 
 use super::support::*;
@@ -89,6 +90,103 @@ fn a_claim_that_fails_withholds_the_node_port_only() {
             .count(),
         1
     );
+}
+
+#[test]
+fn a_claim_of_an_address_that_fails_withholds_this_address_only_and_is_reported_once() {
+    let mut fixture = Fixture::new();
+    let claim = ListenerKey {
+        transport: Transport::Tcp,
+        address: "192.0.2.10:80".parse().unwrap(),
+    };
+    fixture.sockets.lock().foreign.insert(claim);
+    let mut service = with_node_port("web", 10);
+    // An address of this node.
+    service.external_ips = vec!["192.0.2.10".into(), "203.0.113.5".into()];
+    let synced = fixture.services(vec![service]).try_sync();
+    let events = |synced: &Synced| -> Vec<String> {
+        let texts = synced.events.iter().map(ToString::to_string);
+        texts.filter(|text| text.contains("192.0.2.10:80")).collect()
+    };
+    assert_eq!(events(&synced).len(), 1, "{:?}", synced.events);
+    assert!(
+        events(&synced)[0].contains("its portal is not served, others are"),
+        "{:?}",
+        synced.events
+    );
+    let of = |fixture: &Fixture, text: &str| {
+        let rules = fixture.tables.portal_rules(Family::Ipv4);
+        rules.iter().filter(|rule| rule.contains(text)).count()
+    };
+    let others = [
+        ("-d 10.96.0.10/32", 2),
+        ("-d 203.0.113.5/32", 3),
+        ("--dport 31080", 2),
+    ];
+    for (text, rules) in others {
+        assert_eq!(of(&fixture, text), rules, "{text}");
+    }
+    assert_eq!(of(&fixture, "-d 192.0.2.10/32"), 0);
+    // It is tried again, and not reported again.
+    for _ in 0..3 {
+        let synced = fixture.try_sync();
+        assert_eq!(synced.report.counts().failed, 1, "{synced}");
+        assert_eq!(events(&synced), [] as [&str; 0]);
+    }
+    fixture.sockets.lock().foreign.clear();
+    let synced = fixture.sync();
+    assert!(events(&synced)[0].contains("solved"), "{:?}", synced.events);
+    assert_eq!(of(&fixture, "-d 192.0.2.10/32"), 3);
+}
+
+#[test]
+fn a_taken_listening_port_is_replaced_at_once() {
+    let mut probe = Fixture::new();
+    probe.services(vec![web("web", 10)]).sync();
+    let first = port_of(&probe);
+    let mut fixture = Fixture::new();
+    fixture.sockets.lock().foreign.insert(first);
+    let failed = fixture
+        .services(vec![web("web", 10), web("other", 11)])
+        .try_sync();
+    // The other Service is served in the meantime.
+    let served = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "default/");
+    assert_eq!(served.len(), 1, "{served:?}");
+    assert_eq!(failed.next, Some(fixture.now));
+    let synced = fixture.proxier.sync(fixture.now).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    let served = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-CONTAINER", "default/");
+    assert_eq!(served.len(), 2, "{served:?}");
+    assert_eq!(synced.next, None);
+}
+
+#[test]
+fn if_all_listening_ports_are_taken_they_are_tried_again_with_delays() {
+    let mut config = config();
+    config.port_range = "40001-40002".parse().unwrap();
+    let mut fixture = Fixture::with(&config, Tables::default(), Default::default());
+    for port in [40_001, 40_002] {
+        let address = ([0, 0, 0, 0], port).into();
+        let transport = Transport::Tcp;
+        fixture
+            .sockets
+            .lock()
+            .foreign
+            .insert(ListenerKey { transport, address });
+    }
+    fixture.services(vec![web("web", 10)]).try_sync();
+    let now = fixture.now;
+    let mut next = Some(now);
+    let mut attempts = 0;
+    while next == Some(now) {
+        attempts += 1;
+        next = fixture.proxier.sync(now).unwrap().next;
+    }
+    assert!(attempts <= 2, "{attempts}");
+    assert!(next.is_some());
+    fixture.sockets.lock().foreign.clear();
+    fixture.sync();
+    assert_eq!(fixture.listening().len(), 1);
 }
 
 #[test]

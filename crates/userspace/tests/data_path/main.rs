@@ -9,6 +9,8 @@
 
 mod changes;
 mod failures;
+mod flows;
+mod replacements;
 mod restart;
 mod rules;
 mod support;

@@ -33,13 +33,6 @@ fn ingress(address: &str) -> Ingress {
     }
 }
 
-fn with_node_port() -> Service {
-    let mut service = web("web", 10);
-    service.service_type = ServiceType::NodePort;
-    service.ports = vec![Port::new("http", 80).with_node_port(31_080)];
-    service
-}
-
 #[test]
 fn a_cluster_ip_and_a_node_port_have_the_rules_of_kube_proxy() {
     let expected = [
@@ -49,19 +42,42 @@ fn a_cluster_ip_and_a_node_port_have_the_rules_of_kube_proxy() {
         r#"KUBE-NODEPORT-HOST -p tcp -m comment --comment "default/web:http" -m tcp --dport 31080 -j DNAT --to-destination 192.0.2.10:40001"#,
         r#"KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web:http" -m tcp --dport 40001 -m state --state NEW -j ACCEPT"#,
     ];
-    assert_eq!(rules_of(&one_port(), with_node_port()), expected);
+    assert_eq!(rules_of(&one_port(), with_node_port("web", 10)), expected);
 }
 
 #[test]
 fn with_a_bind_address_all_rules_translate_to_it() {
     let mut config = one_port();
     config.services.bind_address = Some([192, 0, 2, 11].into());
-    let rules = rules_of(&config, with_node_port());
+    let rules = rules_of(&config, with_node_port("web", 10));
     let translated = rules
         .iter()
         .filter(|rule| rule.ends_with("-j DNAT --to-destination 192.0.2.11:40001"));
     assert_eq!(translated.count(), 4, "{rules:#?}");
     assert_eq!(rules.len(), 5);
+}
+
+#[test]
+fn with_a_bind_address_external_addresses_of_ipv6_are_translated_to_it_too() {
+    let mut config = one_port();
+    config.services.bind_address = Some("2001:db8::11".parse().unwrap());
+    let mut service = web("web", 10).with_cluster_ip("fd00:10:96::a");
+    service.service_type = ServiceType::LoadBalancer;
+    service.external_ips = vec!["2001:db8:5::5".into()];
+    service.ingress = vec![ingress("2001:db8:7::7")];
+    let match_tail = r#"-p tcp -m comment --comment "default/web:http" -m tcp --dport 80"#;
+    let to = "-j DNAT --to-destination [2001:db8::11]:40001";
+    let local = "-m addrtype --dst-type LOCAL";
+    let expected = [
+        format!("KUBE-PORTALS-CONTAINER -d fd00:10:96::a/128 {match_tail} {to}"),
+        format!("KUBE-PORTALS-CONTAINER -d 2001:db8:5::5/128 {match_tail} -m physdev ! --physdev-is-in {to}"),
+        format!("KUBE-PORTALS-CONTAINER -d 2001:db8:5::5/128 {match_tail} {local} {to}"),
+        format!("KUBE-PORTALS-CONTAINER -d 2001:db8:7::7/128 {match_tail} {to}"),
+        format!("KUBE-PORTALS-HOST -d fd00:10:96::a/128 {match_tail} {to}"),
+        format!("KUBE-PORTALS-HOST -d 2001:db8:5::5/128 {match_tail} {local} {to}"),
+        format!("KUBE-PORTALS-HOST -d 2001:db8:7::7/128 {match_tail} {to}"),
+    ];
+    assert_eq!(rules_of(&config, service), expected);
 }
 
 #[test]
@@ -139,7 +155,7 @@ fn portals_are_first_and_node_ports_last_in_the_built_in_chains() {
 
 #[test]
 fn frontends_with_other_endpoints_or_restrictions_have_listening_ports_of_their_own() {
-    let mut service = with_node_port();
+    let mut service = with_node_port("web", 10);
     service.service_type = ServiceType::LoadBalancer;
     service.ingress = vec![ingress("198.51.100.7")];
     service.load_balancer_source_ranges = vec!["203.0.113.0/24".into()];
@@ -182,5 +198,82 @@ fn a_headless_service_has_no_rules_and_sctp_is_reported() {
             .iter()
             .any(|event| event.contains("default/sctp:s has protocol SCTP")),
         "{events:?}"
+    );
+}
+
+#[test]
+fn an_external_ip_that_is_also_the_address_of_a_load_balancer_has_the_rules_of_the_latter_once() {
+    let mut service = web("web", 10);
+    service.service_type = ServiceType::LoadBalancer;
+    service.external_ips = vec!["198.51.100.7".into()];
+    service.ingress = vec![ingress("198.51.100.7")];
+    let rules = rules_of(&one_port(), service);
+    let of_both = rules.iter().filter(|rule| rule.contains("-d 198.51.100.7/32 "));
+    assert_eq!(of_both.count(), 2, "{rules:#?}");
+    assert!(rules.iter().all(|rule| !rule.contains("physdev")), "{rules:#?}");
+}
+
+#[test]
+fn policy_local_without_an_endpoint_on_this_node_drops_new_connections() {
+    let mut service = with_node_port("web", 10);
+    service.service_type = ServiceType::LoadBalancer;
+    service.ingress = vec![ingress("198.51.100.7")];
+    service.external_ips = vec!["203.0.113.5".into()];
+    service.external_traffic_policy = TrafficPolicy::Local;
+    let mut fixture = Fixture::new();
+    fixture.services(vec![service]).sync();
+    // The rule is about the listening port of all frontends with this policy.
+    let port = |fixture: &Fixture, text: &str| {
+        let rules = fixture.tables.portal_rules(Family::Ipv4);
+        let rule = rules
+            .iter()
+            .find(|rule| rule.contains(text) && rule.contains("--to-ports "));
+        rule.unwrap().rsplit(' ').next().unwrap().to_owned()
+    };
+    let local = port(&fixture, "--dport 31080 ");
+    assert_eq!(port(&fixture, "-d 198.51.100.7/32 "), local);
+    assert_eq!(port(&fixture, "-d 203.0.113.5/32 "), local);
+    assert_ne!(port(&fixture, "-d 10.96.0.10/32 "), local);
+    let chain = "KUBE-NODEPORT-NON-LOCAL";
+    let name = "default/web:http";
+    let rule = |comment: &str, target: &str| {
+        format!(
+            "{chain} -p tcp -m comment --comment \"{comment}\" -m tcp --dport {local} -m state --state NEW -j {target}"
+        )
+    };
+    let dropped = [rule("default/web:http has no local endpoints", "DROP")];
+    assert_eq!(fixture.rules_with(Family::Ipv4, chain, name), dropped);
+    // With an endpoint on this node: the former rule is replaced in the same input.
+    let synced = fixture.endpoints_on("node-a", "web", &[1]).sync();
+    let writes: Vec<String> = synced
+        .plan
+        .steps()
+        .map(|(_, step)| step.operation.to_string())
+        .collect();
+    let admits = |text: &&String| text.contains("-j ACCEPT") && text.contains("-j DROP");
+    assert_eq!(writes.iter().filter(admits).count(), 1, "{writes:#?}");
+    assert_eq!(
+        fixture.rules_with(Family::Ipv4, chain, name),
+        [rule(name, "ACCEPT")]
+    );
+    // With no endpoint on any node, connections are refused as with policy `Cluster`.
+    fixture.endpoints("web", &[]).sync();
+    assert_eq!(
+        fixture.rules_with(Family::Ipv4, chain, name),
+        [rule(name, "ACCEPT")]
+    );
+    fixture.endpoints("web", &[2]).sync();
+    assert_eq!(fixture.rules_with(Family::Ipv4, chain, name), dropped);
+}
+
+#[test]
+fn internal_policy_local_without_an_endpoint_on_this_node_drops_new_connections() {
+    let mut service = web("web", 10);
+    service.internal_traffic_policy = TrafficPolicy::Local;
+    let rules = rules_of(&one_port(), service);
+    assert_eq!(rules.len(), 3);
+    assert_eq!(
+        rules[2],
+        r#"KUBE-NODEPORT-NON-LOCAL -p tcp -m comment --comment "default/web:http has no local endpoints" -m tcp --dport 40001 -m state --state NEW -j DROP"#
     );
 }

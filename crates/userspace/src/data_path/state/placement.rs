@@ -1,15 +1,13 @@
 //! Gives portals their listening ports, and keeps the desired objects of each portal.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use kernlink_iptables_restore::Error as RulesError;
 use kernlink_proxier::Subject;
 use kernlink_services::{Event, Family, ServicePort, ServicePortId};
 
-use super::{Listening, Placed, RuleKey, RuleNeeds, State, index};
+use super::{ChainRule, DesiredRules, Listening, Placed, State, index};
 use crate::data_path::compile::event;
-use crate::data_path::key::{Key, Part, RulesKey};
 use crate::data_path::portal::{Entrance, Portal};
 use crate::data_path::rules::{Destination, is_node_port, rule_text, rules};
 use crate::proxy::{ListenerKey, Transport};
@@ -82,7 +80,7 @@ impl State {
             host: self.node.node_ip(family),
             port: listening,
         };
-        let rules = rules(&portal, to)?;
+        let groups = rules(&portal, to)?;
         let listener = ListenerKey {
             transport,
             address: to.socket(family),
@@ -94,79 +92,55 @@ impl State {
         };
         self.listeners.add(listener, value, subject.clone());
         self.owners.insert(listener, usize::MAX);
-        let claims = self.claims_of(&portal);
-        for (claim, _) in &claims {
-            self.claims.add(*claim, (), subject.clone());
-        }
-        let claims_for = |part: Part| -> Arc<[ListenerKey]> {
-            let claims = claims.iter().filter(|(_, of)| *of == part);
-            claims.map(|(claim, _)| *claim).collect()
-        };
+        let mut claims = Vec::new();
         let mut keys = Vec::new();
-        for (position, (chain, rule)) in rules.iter().enumerate() {
-            let part = Part::of(*chain);
-            let key = RuleKey {
-                with: RulesKey {
-                    family,
-                    part,
-                    transport,
-                    port: listening,
-                },
+        let mut rule_count = 0;
+        for (position, group) in groups.iter().enumerate() {
+            let entrance = group.entrance.as_ref();
+            let claim = entrance.and_then(|entrance| self.claim_of(transport, family, entrance));
+            if let Some(claim) = claim {
+                self.claims.add(claim, (), subject.clone());
+                claims.push(claim);
+            }
+            let rules = group.rules.iter().map(|(chain, rule)| ChainRule {
                 chain: *chain,
                 text: rule_text(rule, family),
-            };
-            let needs = RuleNeeds {
+            });
+            let desired = DesiredRules {
                 listener,
-                claims: claims_for(part),
+                claim,
                 position,
+                rules: rules.collect(),
+                captures_all: entrance.is_some_and(Entrance::captures_all),
             };
-            self.rules[family.index()].add(key.clone(), needs, subject.clone());
-            keys.push(key);
+            rule_count += desired.rules.len();
+            self.rules[family.index()].add(group.key, desired, subject.clone());
+            keys.push(group.key);
         }
-        // What an earlier plan did not achieve becomes a part of the next operation on the same rules.
-        for part in [Part::Admission, Part::Portals, Part::NodePorts] {
-            self.set_dirty(&Key::Rules(RulesKey {
-                family,
-                part,
-                transport,
-                port: listening,
-            }));
-        }
+        self.rule_counts[family.index()] += rule_count;
         Ok(Placed {
             portal,
             listener,
             rules: keys,
-            claims: claims.iter().map(|(claim, _)| *claim).collect(),
+            rule_count,
+            claims,
         })
     }
 
-    /// The ports that another program could bind, and the part of the rules that needs each claim.
-    fn claims_of(&self, portal: &Portal) -> Vec<(ListenerKey, Part)> {
-        if !self.config.claims_ports {
-            return Vec::new();
+    /// The port that another program could bind.
+    fn claim_of(&self, transport: Transport, family: Family, entrance: &Entrance) -> Option<ListenerKey> {
+        let is_claimed = is_node_port(entrance) || entrance.is_node_address;
+        if !self.config.claims_ports || !is_claimed {
+            return None;
         }
-        let all = match portal.key.family() {
+        let all = match family {
             Family::Ipv4 => IpAddr::from([0u8; 4]),
             Family::Ipv6 => IpAddr::from([0u16; 8]),
         };
-        let local = portal.entrances.iter();
-        let local = local.filter(|entrance| is_node_port(entrance) || entrance.is_node_address);
-        let claim = |entrance: &Entrance| {
-            let key = ListenerKey {
-                transport: portal.key.transport,
-                address: SocketAddr::new(entrance.address.unwrap_or(all), entrance.port),
-            };
-            let part = if is_node_port(entrance) {
-                Part::NodePorts
-            } else {
-                Part::Portals
-            };
-            (key, part)
-        };
-        let mut claims: Vec<(ListenerKey, Part)> = local.map(claim).collect();
-        claims.sort_unstable();
-        claims.dedup_by_key(|(key, _)| *key);
-        claims
+        Some(ListenerKey {
+            transport,
+            address: SocketAddr::new(entrance.address.unwrap_or(all), entrance.port),
+        })
     }
 
     /// Removes the references of a portal. `successor` is the same portal after a change: it may have the same listening port.
@@ -175,7 +149,8 @@ impl State {
         for rule in &placed.rules {
             self.rules[family.index()].remove(rule);
         }
-        for claim in placed.claims.iter() {
+        self.rule_counts[family.index()] -= placed.rule_count;
+        for claim in &placed.claims {
             self.claims.remove(claim);
         }
         let key = placed.listener;
