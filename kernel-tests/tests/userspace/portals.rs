@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Protocol, ask_many};
 use kernlink_kernel_tests::{requires, tools};
-use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, ServiceType, SourceId};
+use kernlink_services::Family;
 use kernlink_userspace::data_path::cleanup;
 
 use super::support::*;
@@ -37,24 +37,7 @@ fn node_ports_external_ips_and_load_balancers_are_served() {
     requires!(Feature::Iptables);
     for variant in VARIANTS {
         let place = Place::new(2);
-        let mut service = web();
-        service.service_type = ServiceType::LoadBalancer;
-        service.ports = vec![
-            Port::new("web", 80).with_node_port(30_080),
-            Port::new("ask", 53)
-                .with_protocol(kernlink_services::Protocol::Udp)
-                .with_node_port(30_053),
-        ];
-        let external = ["203.0.113.5", "2001:db8:5::5"];
-        let balancer = ["198.51.100.7", "2001:db8:7::7"];
-        service.external_ips = external.map(String::from).into();
-        service.ingress = balancer
-            .map(|ip| kernlink_services::Ingress {
-                ip: ip.into(),
-                mode: kernlink_services::IngressMode::Vip,
-            })
-            .into();
-        let mut process = Process::serving(variant, service, &[0, 1]);
+        let mut process = Process::serving(variant, with_external_addresses(), &[0, 1]);
         process.sync();
         let parse = |ip: &str| ip.parse::<IpAddr>().unwrap();
         for ip in node_ips() {
@@ -64,12 +47,12 @@ fn node_ports_external_ips_and_load_balancers_are_served() {
                 }
             }
         }
-        for ip in external.into_iter().chain(balancer).map(parse) {
+        for ip in EXTERNAL.into_iter().chain(BALANCER).map(parse) {
             for (protocol, target) in targets(ip, 80, 53) {
                 ask_many(place.client(), protocol, target, REQUESTS).assert_balanced(&PODS, 0);
             }
         }
-        for ip in balancer.map(parse) {
+        for ip in BALANCER.map(parse) {
             for (protocol, target) in targets(ip, 80, 53) {
                 ask_many(place.node(), protocol, target, REQUESTS).assert_balanced(&PODS, 0);
             }
@@ -177,10 +160,7 @@ fn a_deleted_service_refuses_and_cleanup_leaves_foreign_rules() {
         let mut process = Process::serving(variant, web(), &[0]);
         process.sync();
         assert_ne!(rules(), before);
-        let gone = ObjectName::new("default", "web");
-        process
-            .proxier
-            .change(SourceId(0), Change::Services(ObjectChange::Delete(gone)));
+        process.delete();
         process.sync();
         assert!(rules().iter().all(|rule| !rule.contains("default/web")));
         cleanup(&mut client(variant), &Family::ALL).unwrap();

@@ -9,8 +9,8 @@ use kernlink_kernel_tests::netns::{Entered, NetNs};
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Network, Protocol, Server};
 use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
-    SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, Ingress, IngressMode, Kind, ObjectChange,
+    ObjectName, Port, Service, ServiceType, SourceId,
 };
 use kernlink_userspace::Limits;
 use kernlink_userspace::data_path::{Config, Kernel, Proxier};
@@ -45,6 +45,36 @@ pub(crate) fn web() -> Service {
         .with_port(Port::new("ask", 53).with_protocol(kernlink_services::Protocol::Udp));
     service.cluster_ips = vec![v4, v6];
     service.ip_families = Family::ALL.into();
+    service
+}
+
+/// The same with the node ports 30080/TCP and 30053/UDP.
+pub(crate) fn with_node_ports() -> Service {
+    let mut service = web();
+    service.service_type = ServiceType::LoadBalancer;
+    service.ports = vec![
+        Port::new("web", 80).with_node_port(30_080),
+        Port::new("ask", 53)
+            .with_protocol(kernlink_services::Protocol::Udp)
+            .with_node_port(30_053),
+    ];
+    service
+}
+
+/// The external IPs and the load-balancer IPs of [`with_external_addresses`].
+pub(crate) const EXTERNAL: [&str; 2] = ["203.0.113.5", "2001:db8:5::5"];
+pub(crate) const BALANCER: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
+
+/// The same with external IPs and load-balancer IPs.
+pub(crate) fn with_external_addresses() -> Service {
+    let mut service = with_node_ports();
+    service.external_ips = EXTERNAL.map(String::from).into();
+    service.ingress = BALANCER
+        .map(|ip| Ingress {
+            ip: ip.into(),
+            mode: IngressMode::Vip,
+        })
+        .into();
     service
 }
 
@@ -87,13 +117,21 @@ impl Place {
 /// A process of userspace mode in the calling thread's namespace: a proxier and the runtime of its sockets.
 pub(crate) struct Process {
     pub(crate) proxier: Proxier,
+    /// The node of the endpoints.
+    node: &'static str,
     _runtime: Runtime,
+}
+
+/// The configuration of the processes.
+pub(crate) fn config() -> Config {
+    let mut config = Config::new("node-a");
+    config.services.node_ips = node_ips().into();
+    config
 }
 
 impl Process {
     pub(crate) fn new(variant: Variant) -> Self {
-        let mut config = Config::new("node-a");
-        config.services.node_ips = node_ips().into();
+        let config = config();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -105,6 +143,7 @@ impl Process {
         kernel.rules = Box::new(client(variant));
         Self {
             proxier: Proxier::with_data_path(&config, kernel).unwrap(),
+            node: "node-b",
             _runtime: runtime,
         }
     }
@@ -123,8 +162,32 @@ impl Process {
         process
     }
 
-    /// Sets the pods of Service `web`.
+    /// Adds or changes a Service.
+    pub(crate) fn change(&mut self, service: Service) {
+        let change = Change::Services(ObjectChange::Upsert(service));
+        self.proxier.change(SourceId(0), change);
+    }
+
+    /// Deletes Service `web`.
+    pub(crate) fn delete(&mut self) {
+        let name = ObjectName::new("default", "web");
+        self.proxier
+            .change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
+    }
+
+    /// Sets the pods of Service `web`, which are on another node for traffic policies.
     pub(crate) fn endpoints(&mut self, pods: &[u8]) {
+        self.node = "node-b";
+        self.set_endpoints(pods);
+    }
+
+    /// Sets the pods of Service `web`, on this node.
+    pub(crate) fn endpoints_here(&mut self, pods: &[u8]) {
+        self.node = "node-a";
+        self.set_endpoints(pods);
+    }
+
+    fn set_endpoints(&mut self, pods: &[u8]) {
         for family in Family::ALL {
             let address = |pod: u8| -> IpAddr {
                 match family {
@@ -144,7 +207,7 @@ impl Process {
             .with_port(EndpointPort::new("web", 8080))
             .with_port(udp);
         for address in addresses {
-            slice = slice.with_endpoint(Endpoint::new(*address));
+            slice = slice.with_endpoint(Endpoint::new(*address).with_node(self.node));
         }
         self.proxier
             .change(SourceId(0), Change::EndpointSlices(ObjectChange::Upsert(slice)));
