@@ -71,9 +71,12 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Whether a line is a row with a test of Kubernetes.
+/// The first columns of the tables.
+const HEADERS: [&str; 2] = ["| test of Kubernetes |", "| defect of kube-proxy |"];
+
+/// Whether a line is a row with a test or a defect, which must have a test of this repository.
 fn is_row(line: &str) -> bool {
-    line.starts_with("| ") && !line.starts_with("| test of Kubernetes |")
+    line.starts_with("| ") && !HEADERS.iter().any(|header| line.starts_with(header))
 }
 
 /// The texts in backquotes.
@@ -99,6 +102,7 @@ mod tests {
                 Name::Scenario("one.txt")
             ]
         );
+        assert!(!is_row("| defect of kube-proxy | kernlink |"));
         assert!(!is_row("|---|---|") && !is_row("| test of Kubernetes | kernlink |") && !is_row("text"));
     }
 
