@@ -24,6 +24,7 @@ use crate::apply::apply;
 use crate::chain::ChainName;
 use crate::desired::Jump;
 use crate::error::Error;
+use crate::joined::Joined;
 use crate::operation::Operation;
 use crate::restore::Restore;
 use crate::ruleset::{Chain, Ruleset};
@@ -36,8 +37,8 @@ use crate::variant::{Variant, Version};
 /// The tables of one network namespace: the kernel's ([`Client`]), or an in-memory `Fake` (feature `fake`).
 ///
 /// An implementation needs two methods: [`execute`](Self::execute) and [`save`](Self::save). A wrapper of a [`Client`] should
-/// forward [`test`](Self::test) and [`save_all`](Self::save_all) too: the provided methods do not start `iptables-restore`, and start one
-/// `iptables-save` after the other. [`Error::custom`] is for errors that
+/// forward [`test`](Self::test), [`save_all`](Self::save_all) and [`restore_joined`](Self::restore_joined) too: the provided methods do not start
+/// `iptables-restore`, start one `iptables-save` after the other, and copy all edits. [`Error::custom`] is for errors that
 /// come neither from the tools nor from the kernel.
 ///
 /// ```
@@ -131,6 +132,15 @@ pub trait Iptables: Send {
     /// [`Error::Refused`] with the refused edit and the tables that were changed before it; [`Error::Locked`].
     fn restore(&mut self, restore: &Restore) -> Result<(), Error> {
         self.execute_one(Operation::Restore(restore.clone()))
+    }
+
+    /// Executes several inputs of one family as one. The provided method copies the edits; [`Client`] does so only if they are refused.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`restore`](Self::restore) with [`Joined::to_restore`].
+    fn restore_joined(&mut self, joined: &Joined<'_>) -> Result<(), Error> {
+        self.execute_one(Operation::Restore(joined.to_restore()))
     }
 
     /// Adds a rule to a chain unless the chain contains it; see [`Operation::EnsureJump`].
@@ -322,6 +332,10 @@ impl Iptables for Client {
         chain: &ChainName,
     ) -> Result<Option<Chain>, Error> {
         self.run_list_chain(family, table, chain)
+    }
+
+    fn restore_joined(&mut self, joined: &Joined<'_>) -> Result<(), Error> {
+        self.run_joined(joined)
     }
 
     fn variant(&mut self, family: Family) -> Option<Variant> {

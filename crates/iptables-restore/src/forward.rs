@@ -6,6 +6,7 @@ use crate::chain::ChainName;
 use crate::client::Iptables;
 use crate::desired::Jump;
 use crate::error::Error;
+use crate::joined::Joined;
 use crate::operation::Operation;
 use crate::restore::Restore;
 use crate::ruleset::{Chain, Ruleset};
@@ -44,6 +45,10 @@ macro_rules! forward {
 
             fn restore(&mut self, restore: &Restore) -> Result<(), Error> {
                 (**self).restore(restore)
+            }
+
+            fn restore_joined(&mut self, joined: &Joined<'_>) -> Result<(), Error> {
+                (**self).restore_joined(joined)
             }
 
             fn ensure_jump(&mut self, family: Family, table: Table, jump: &Jump) -> Result<(), Error> {

@@ -1,9 +1,13 @@
 //! The normal form of rules: rules with equal meaning are equal values.
 
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+
 use kernlink_base::Family;
 
 use crate::matches::Match;
 use crate::rule::Rule;
+use crate::targets::Target;
 
 impl Rule {
     /// The rule as `iptables-save` would print it after a restore.
@@ -18,17 +22,26 @@ impl Rule {
     /// iptables 1.8.9, checked against both variants.
     #[must_use]
     pub fn normal_form(&self, family: Family) -> Rule {
-        let mut matches: Vec<Match> = self
-            .matches
-            .iter()
-            .filter_map(|test| test.normal_form(family))
-            .collect();
-        // Stable, so the matches with `-m` keep their order.
-        matches.sort_by_key(order);
+        let (matches, target) = self.normal_parts(family);
         Rule {
-            matches,
-            target: self.target.as_ref().map(|target| target.normal_form(family)),
+            matches: matches.into_iter().map(Cow::into_owned).collect(),
+            target: target.map(Cow::into_owned),
         }
+    }
+
+    /// Hashes the [normal form](Self::normal_form), as its [`Hash`] does, without making it.
+    pub fn hash_normal_form<H: Hasher>(&self, family: Family, state: &mut H) {
+        self.normal_parts(family).hash(state);
+    }
+
+    /// The matches and the target of the normal form.
+    pub(crate) fn normal_parts(&self, family: Family) -> (Vec<Cow<'_, Match>>, Option<Cow<'_, Target>>) {
+        let matches = self.matches.iter();
+        let mut matches: Vec<Cow<'_, Match>> = matches.filter_map(|test| test.normal_form(family)).collect();
+        // Stable, so the matches with `-m` keep their order.
+        matches.sort_by_key(|test| order(test));
+        let target = self.target.as_ref();
+        (matches, target.map(|target| target.normal_form(family)))
     }
 }
 

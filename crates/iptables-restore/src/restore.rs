@@ -317,13 +317,7 @@ impl Restore {
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, edits) in self.sections() {
-            out.push('*');
-            out.push_str(table.as_str());
-            out.push('\n');
-            for edit in edits {
-                render_edit(&mut out, edit, style);
-            }
-            out.push_str("COMMIT\n");
+            render_section(&mut out, *table, edits.iter(), style);
         }
         out
     }
@@ -342,31 +336,7 @@ impl Restore {
             }
         }
         let text = self.render(style);
-        for line in text.lines() {
-            let too_long = |length, limit, constant| {
-                Err(Error::TooLong {
-                    field: "line",
-                    value: line.into(),
-                    length,
-                    limit,
-                    constant,
-                })
-            };
-            if line.len() > Self::LINE_LIMIT {
-                return too_long(line.len(), Self::LINE_LIMIT, "buffer of xtables_restore_main - 2");
-            }
-            // Only a long line can contain many arguments.
-            if line.len() > 2 * Self::ARGUMENT_LIMIT {
-                let arguments = line.split([' ', '\t']).count();
-                if arguments > Self::ARGUMENT_LIMIT {
-                    return too_long(
-                        arguments,
-                        Self::ARGUMENT_LIMIT,
-                        "MAX_ARGC less the arguments that the tool adds",
-                    );
-                }
-            }
-        }
+        check_lines(&text)?;
         Ok(text)
     }
 
@@ -399,6 +369,50 @@ impl Restore {
         }
         None
     }
+}
+
+/// Appends the text of the edits of one table.
+pub(crate) fn render_section<'a>(
+    out: &mut String,
+    table: Table,
+    edits: impl Iterator<Item = &'a Edit>,
+    style: Style,
+) {
+    out.push('*');
+    out.push_str(table.as_str());
+    out.push('\n');
+    for edit in edits {
+        render_edit(out, edit, style);
+    }
+    out.push_str("COMMIT\n");
+}
+
+/// Refuses lines that the tools would not parse as one.
+pub(crate) fn check_lines(text: &str) -> Result<(), Error> {
+    for line in text.lines() {
+        let too_long = |length, limit, constant| {
+            Err(Error::TooLong {
+                field: "line",
+                value: line.into(),
+                length,
+                limit,
+                constant,
+            })
+        };
+        if line.len() > Restore::LINE_LIMIT {
+            let constant = "buffer of xtables_restore_main - 2";
+            return too_long(line.len(), Restore::LINE_LIMIT, constant);
+        }
+        // Only a long line can contain many arguments.
+        if line.len() > 2 * Restore::ARGUMENT_LIMIT {
+            let arguments = line.split([' ', '\t']).count();
+            if arguments > Restore::ARGUMENT_LIMIT {
+                let constant = "MAX_ARGC less the arguments that the tool adds";
+                return too_long(arguments, Restore::ARGUMENT_LIMIT, constant);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A line of a rendered [`Restore`].

@@ -93,7 +93,7 @@ impl Rule {
     /// Whether both rules have the same meaning: whether their [normal forms](Self::normal_form) are equal.
     #[must_use]
     pub fn is_equivalent(&self, other: &Rule, family: Family) -> bool {
-        self == other || self.normal_form(family) == other.normal_form(family)
+        self == other || self.normal_parts(family) == other.normal_parts(family)
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use kernlink_iptables_restore::matches::{SetDirection, SetReference};
@@ -187,6 +188,10 @@ proptest! {
             let normal = rule.normal_form(family);
             prop_assert_eq!(&normal.normal_form(family), &normal);
             prop_assert!(rule.is_equivalent(&normal, family));
+            let (mut of_rule, mut of_normal) = (DefaultHasher::new(), DefaultHasher::new());
+            rule.hash_normal_form(family, &mut of_rule);
+            normal.hash(&mut of_normal);
+            prop_assert_eq!(of_rule.finish(), of_normal.finish());
         }
     }
 

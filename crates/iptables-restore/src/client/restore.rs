@@ -1,7 +1,10 @@
 //! `iptables-restore`.
 
+use std::borrow::Cow;
+
 use super::{Client, tool_message};
 use crate::error::Error;
+use crate::joined::Joined;
 use crate::restore::{Restore, RestoreMode};
 use crate::runner::Completion;
 
@@ -20,16 +23,35 @@ impl Client {
             return Ok(());
         }
         let completion = self.start_restore(restore, &text, mode)?;
+        self.outcome(&completion, mode, || Cow::Borrowed(restore))
+    }
+
+    pub(super) fn run_joined(&mut self, joined: &Joined<'_>) -> Result<(), Error> {
+        let text = joined.render_checked(self.style)?;
+        if joined.is_empty() {
+            return Ok(());
+        }
+        let without_edits = Restore::new(joined.family());
+        let completion = self.start_restore(&without_edits, &text, Mode::Commit)?;
+        self.outcome(&completion, Mode::Commit, || Cow::Owned(joined.to_restore()))
+    }
+
+    fn outcome<'a>(
+        &mut self,
+        completion: &Completion,
+        mode: Mode,
+        restore: impl FnOnce() -> Cow<'a, Restore>,
+    ) -> Result<(), Error> {
         if completion.status == Some(0) {
             return Ok(());
         }
-        Err(match self.locked(&completion) {
+        Err(match self.locked(completion) {
             Some(locked) => locked,
-            None => self.refusal(restore, &completion, mode),
+            None => self.refusal(&restore(), completion, mode),
         })
     }
 
-    /// Runs `iptables-restore` once with `text` as its input.
+    /// Runs `iptables-restore` once with `text` as its input. The edits of `restore` are not used.
     ///
     /// Its version is not read before: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
     /// fails before it changes anything. Only then, and for a selected variant, whose tools may have two names, the version is read.

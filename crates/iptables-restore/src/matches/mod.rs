@@ -33,6 +33,8 @@ pub use set::{Comparison, SetDirection, SetMatch, SetReference};
 pub use statistic::{Probability, Statistic};
 pub use transport::{SctpMatch, TcpFlag, TcpFlags, TcpFlagsTest, TcpMatch, UdpMatch};
 
+use std::borrow::Cow;
+
 use kernlink_base::Family;
 
 use crate::argument::Argument;
@@ -281,8 +283,8 @@ impl Match {
     }
 
     /// As `iptables-save` prints it; `None` for a match of all packets that is not printed.
-    pub(crate) fn normal_form(&self, family: Family) -> Option<Self> {
-        Some(match self {
+    pub(crate) fn normal_form(&self, family: Family) -> Option<Cow<'_, Self>> {
+        Some(Cow::Owned(match self {
             Match::Source(Condition::Is(network)) | Match::Destination(Condition::Is(network))
                 if network.is_any() =>
             {
@@ -313,7 +315,7 @@ impl Match {
             Match::Recent(recent) => Match::Recent(Box::new(recent.normal_form(family))),
             Match::State(test) => Match::State(test.map(StateMatch::normal_form)),
             Match::Icmp(test) => Match::Icmp(test.map(IcmpMatch::normal_form)),
-            other => other.clone(),
-        })
+            other => return Some(Cow::Borrowed(other)),
+        }))
     }
 }

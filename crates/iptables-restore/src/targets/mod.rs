@@ -16,6 +16,8 @@ pub use reject::RejectWith;
 pub use set::{SetAction, SetTarget};
 pub use tproxy::Tproxy;
 
+use std::borrow::Cow;
+
 use kernlink_base::Family;
 
 use crate::argument::Argument;
@@ -132,8 +134,8 @@ impl Target {
     }
 
     /// As `iptables-save` prints it.
-    pub(crate) fn normal_form(&self, family: Family) -> Self {
-        match self {
+    pub(crate) fn normal_form(&self, family: Family) -> Cow<'_, Self> {
+        Cow::Owned(match self {
             Target::Reject(with) => Target::Reject(Some(RejectWith::normal_form(*with, family))),
             Target::Mark(mark) => Target::Mark(mark.normal_form()),
             Target::Connmark(mark) => Target::Connmark(mark.normal_form()),
@@ -141,7 +143,7 @@ impl Target {
             Target::Nflog(log) => Target::Nflog(Box::new(log.normal_form())),
             Target::Ct(ct) => Target::Ct(Box::new(ct.normal_form())),
             Target::Tproxy(tproxy) => Target::Tproxy(Box::new(tproxy.normal_form(family))),
-            other => other.clone(),
-        }
+            other => return Cow::Borrowed(other),
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::mem::{Discriminant, discriminant};
 
 use kernlink_iptables_restore::{
-    Edit, Error as RulesError, Iptables, Match, Refused, Restore, Rule, Table, Target,
+    Edit, Error as RulesError, Iptables, Joined, Match, Refused, Rule, Table, Target,
 };
 
 use super::error::Error;
@@ -87,7 +87,7 @@ impl Batch<'_> {
 
     fn write(&mut self, rules: &mut dyn Iptables, Group { parts, written }: &Group) {
         let inputs = self.parts;
-        let Some(restore) = restore(inputs, parts, written) else {
+        let Some(joined) = joined(inputs, parts, written) else {
             return self.set(parts, |_| Ok(()));
         };
         if self.refusals >= MOST_REFUSALS {
@@ -104,7 +104,7 @@ impl Batch<'_> {
                 Err(error)
             });
         }
-        let error = match rules.execute_one(restore.into()) {
+        let error = match rules.restore_joined(&joined) {
             Ok(()) => return self.set(parts, |_| Ok(())),
             Err(error) => error,
         };
@@ -174,19 +174,19 @@ impl Batch<'_> {
 }
 
 /// The input of the parts, without the tables that are written already; `None` if there is nothing to write.
-fn restore(inputs: &[&Write], parts: &[usize], written: &[Table]) -> Option<Restore> {
-    let writes = || parts.iter().filter_map(|&part| inputs.get(part));
-    let mut restore = Restore::new(writes().next()?.family());
+fn joined<'a>(inputs: &[&'a Write], parts: &[usize], written: &[Table]) -> Option<Joined<'a>> {
+    let writes = || parts.iter().filter_map(|&part| inputs.get(part).copied());
+    let mut joined = Joined::new(writes().next()?.family());
     // Each table of all parts at once.
     let tables = writes().next()?.order.into_iter();
     for table in tables.filter(|table| !written.contains(table)) {
         for write in writes() {
             for (_, edits) in write.restore.tables().filter(|(of, _)| *of == table) {
-                restore.table_mut(table).extend(edits.iter().cloned());
+                joined.push(table, edits);
             }
         }
     }
-    (!restore.is_empty()).then_some(restore)
+    (!joined.is_empty()).then_some(joined)
 }
 
 fn is_partly_written(inputs: &[&Write], part: usize, written: &[Table]) -> bool {

@@ -106,7 +106,7 @@ fn hash<'a>(rules: impl Iterator<Item = &'a Rule>, family: Family, unreadable: u
     let mut hasher = DefaultHasher::new();
     unreadable.hash(&mut hasher);
     for rule in rules {
-        rule.normal_form(family).hash(&mut hasher);
+        rule.hash_normal_form(family, &mut hasher);
     }
     // The state of the hasher is larger than its result.
     let first = hasher.finish();
