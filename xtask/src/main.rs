@@ -6,6 +6,7 @@ mod conformance;
 mod e2e;
 mod guest;
 mod host;
+mod image;
 mod import_order;
 mod imports;
 mod layers;
@@ -53,6 +54,11 @@ usage: cargo xtask VERB
   e2e --kube-proxy FILE [--kube-apiserver FILE] [--services N]
                             pass a node from the agent to kube-proxy and back, and measure both with N Services
                             (default: 1000)
+  image FOLDER [--legacy] [--agent FILE] [--check]
+                            write the root file system of the container image, with the iptables tools of this system;
+                            --legacy: tools without a variant in their names write legacy tables (default: nft);
+                            --agent: this program, linked statically, instead of building it;
+                            --check: run containers of it with the capabilities of the DaemonSet; as root
   bench [GROUP]             run the benchmarks, or those with figures of one group
 
 options of commands that boot a VM:
@@ -92,6 +98,7 @@ enum Verb {
         group: Option<String>,
     },
     EndToEnd(e2e::Options),
+    Image(image::Options),
     /// Internal: started inside the VM by [`vm`].
     Guest {
         folder: PathBuf,
@@ -138,6 +145,7 @@ fn run() -> Result<ExitCode> {
         Verb::VmRun { command } => return vm::run_command(&workspace, &command, &options),
         Verb::Bench { group } => bench::run(&workspace, group.as_deref(), &options)?,
         Verb::EndToEnd(end_to_end) => e2e::run(&workspace, &end_to_end, &options)?,
+        Verb::Image(options) => image::run(&workspace, &options).map(|()| true)?,
         Verb::Help | Verb::Guest { .. } => true,
     };
     Ok(if good {
@@ -152,6 +160,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let mut tiers = Vec::new();
     let mut end_to_end = e2e::Options::default();
     let mut repeat = None;
+    let mut image = image::Options::default();
     let mut options = vm::Options::default();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -163,6 +172,9 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             Arg::Long("services") => {
                 end_to_end.services = Some(parser.value()?.parse().context("--services")?)
             }
+            Arg::Long("legacy") => image.is_legacy = true,
+            Arg::Long("agent") => image.agent = Some(parser.value()?.into()),
+            Arg::Long("check") => image.check = true,
             Arg::Long("repeat") => repeat = Some(parser.value()?.parse().context("--repeat")?),
             Arg::Long("kvm") => options.kvm = true,
             Arg::Long("kernel") => options.kernel = Some(parser.value()?.into()),
@@ -200,6 +212,13 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
             );
             Verb::EndToEnd(std::mem::take(&mut end_to_end))
         }
+        Some("image") => {
+            let folder = words.next().context("image: missing folder")?.into();
+            Verb::Image(image::Options {
+                folder,
+                ..std::mem::take(&mut image)
+            })
+        }
         Some("bench") => Verb::Bench { group: words.next() },
         Some("guest") => Verb::Guest {
             folder: words.next().context("guest: missing folder")?.into(),
@@ -229,6 +248,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(
         end_to_end == e2e::Options::default(),
         "--mode, --kube-apiserver, --kube-proxy and --services are options of `e2e` only"
+    );
+    ensure!(
+        image == image::Options::default(),
+        "--legacy, --agent and --check are options of `image` only"
     );
     ensure!(repeat.is_none(), "--repeat is an option of `vm test` only");
     Ok((verb, options))
@@ -305,6 +328,8 @@ mod tests {
             ("e2e --mode nftables", "unknown mode `nftables`"),
             ("e2e --mode ipvs --kube-proxy f", "--mode does not apply"),
             ("test --mode ipvs", "options of `e2e` only"),
+            ("image", "image: missing folder"),
+            ("test --legacy", "options of `image` only"),
             ("test --repeat 2", "--repeat is an option of `vm test` only"),
             ("vm test --time-limit soon", "--time-limit"),
         ] {

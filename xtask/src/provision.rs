@@ -54,7 +54,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-fn is_static(path: &Path) -> bool {
+/// Whether a program is linked statically.
+pub(crate) fn is_static(path: &Path) -> bool {
     // A dynamic program contains the path of its loader near the start of the file.
     fs::read(path).is_ok_and(|bytes| {
         let head = bytes.get(..4096).unwrap_or(&bytes);
