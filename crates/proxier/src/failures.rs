@@ -104,8 +104,6 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
             new.count += 1;
             new.has_one_subject &= *new.subject == step.subject;
         } else if !self.reported.contains_key(&cause) {
-            let operation = step.operation.to_string();
-            let operation = operation.lines().next().unwrap_or_default();
             let reported = Reported {
                 // Replaced when all of them were counted.
                 event: Event::host(OPERATION_FAILED, String::new()),
@@ -115,13 +113,20 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
             let first = New {
                 subject: &step.subject,
                 has_one_subject: true,
-                text: format!("{operation} failed: {}", ErrorChain(error)),
+                text: text(&step.operation.to_string(), error),
                 consequence: M::consequence(&step.key),
                 count: 1,
             };
             new.insert(cause, first);
         }
     }
+}
+
+/// What failed and why, without the input of a command: the error names the part of it that was refused.
+fn text(operation: &str, error: &(dyn Error + 'static)) -> String {
+    let command = operation.lines().next().unwrap_or_default();
+    let command = command.strip_suffix(" <<'EOF'").unwrap_or(command);
+    format!("{command} failed: {}", ErrorChain(error))
 }
 
 /// The code of the event about operations that failed for one cause ([`Reason::DataPath`]).

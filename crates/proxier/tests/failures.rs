@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use kernlink_iptables_restore::{ChainName, Edit, Error as RulesError, Refused, RefusedKind, Rule, Table};
 use kernlink_netlink::Errno;
 use kernlink_proxier::ipvs_mode::error::{SysctlError, SysctlErrorCause};
 use kernlink_proxier::ipvs_mode::kernel::Sysctls;
@@ -25,8 +26,8 @@ use kernlink_services::Family;
 
 use crate::faulty::Faults;
 use crate::node::{
-    bound, config, delete, endpoints, ipv4_config, kernel, key, proxier, real_servers, service, upsert,
-    virtual_servers,
+    ONE, bound, config, delete, endpoints, ipv4_config, kernel, key, proxier, real_servers, service, upsert,
+    virtual_servers, with_services,
 };
 
 fn texts(synced: &Synced) -> Vec<String> {
@@ -249,4 +250,30 @@ fn a_sysctl_without_which_traffic_does_not_work_delays_new_frontends_and_not_end
         assert_eq!(self::texts(&solved).len(), 1);
         assert_eq!(bound(proxier.kernel_mut()).len(), 4);
     }
+}
+
+#[test]
+fn the_event_about_a_refused_restore_names_the_refused_rule() {
+    let rule = Rule::new().jump(ChainName::new("KUBE-MARK-MASQ").unwrap());
+    let edit = Edit::append(ChainName::new("KUBE-SERVICES").unwrap(), rule);
+    let error = RulesError::Refused {
+        tool: "iptables-restore".into(),
+        refused: Box::new(Refused::Edit {
+            table: Table::Nat,
+            edit,
+        }),
+        kind: RefusedKind::Other,
+        text: "line 3 failed".into(),
+        status: Some(1),
+        applied: Vec::new(),
+    };
+    let mut tables = kernlink_iptables_restore::Fake::new();
+    tables.fail_next(error);
+    let mut kernel = kernel();
+    kernel.rules = Box::new(tables);
+    let synced = with_services(kernel, &[ONE]).sync(Instant::now()).unwrap();
+    let texts = texts(&synced);
+    let expected = "host: iptables-restore --noflush --counters failed: iptables-restore refused \
+                    \"-A KUBE-SERVICES -j KUBE-MARK-MASQ\" in table nat: line 3 failed";
+    assert!(texts.iter().any(|text| text.starts_with(expected)), "{texts:?}");
 }
