@@ -136,3 +136,88 @@ fn a_set_that_another_program_made_smaller_than_kube_proxys_is_replaced() {
     assert_eq!(size_of(SetId::ClusterIp), (100, 65_536));
     assert!(!tools::ipset_save().contains('~'));
 }
+
+#[test]
+fn a_set_that_another_program_made_with_other_parameters_is_replaced_while_rules_use_it() {
+    requires!(Feature::IpSet, Feature::Iptables);
+    let namespace = NetNs::new();
+    let _on_node = namespace.enter();
+    for parameters in [
+        &["timeout", "600"][..],
+        &["comment", "counters"],
+        &["counters", "maxelem", "64"],
+    ] {
+        let create = ["create", "KUBE-CLUSTER-IP", "hash:ip,port"];
+        tools::must("ipset", &[&create, parameters].concat());
+        for entry in ["10.96.0.1,tcp:1", "10.96.0.9,tcp:1"] {
+            tools::must("ipset", &["add", "KUBE-CLUSTER-IP", entry]);
+        }
+        // A rule of kube-proxy, whose chain is that of the proxier.
+        tools::must("iptables", &["-t", "nat", "-N", "KUBE-SERVICES"]);
+        let rule = "-t nat -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT";
+        tools::must("iptables", &rule.split(' ').collect::<Vec<_>>());
+        let mut proxier = self::proxier(kernel());
+        upsert(&mut proxier, service("first", "10.96.0.1", 3));
+        let synced = proxier.sync(Instant::now()).unwrap();
+        assert!(synced.is_success(), "{parameters:?}: {synced}");
+        assert_eq!(size_of(SetId::ClusterIp), (3, 65_536), "{parameters:?}");
+        let saved = tools::ipset_save();
+        let saved: Vec<&str> = saved
+            .lines()
+            .filter(|line| line.contains("KUBE-CLUSTER-IP"))
+            .collect();
+        for option in ["timeout", "comment", "counters", "packets"] {
+            assert!(saved.iter().all(|line| !line.contains(option)), "{saved:#?}");
+        }
+        proxier.resync();
+        let idle = proxier.sync(Instant::now()).unwrap();
+        assert!(idle.plan.is_empty(), "{parameters:?}: {}", idle.plan);
+        let (_, _, outcomes) = without_services().cleanup(Instant::now()).unwrap();
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        assert!(!tools::ipset_save().contains("KUBE-CLUSTER-IP"));
+    }
+}
+
+fn without_services() -> Proxier {
+    let mut config = Config::new("node-a");
+    config.services.families = [Family::Ipv4].into();
+    Proxier::without_services(config, kernel()).unwrap()
+}
+
+#[test]
+fn a_set_of_another_type_is_left_and_only_its_services_wait() {
+    requires!(Feature::IpSet, Feature::Iptables);
+    let namespace = NetNs::new();
+    let _on_node = namespace.enter();
+    tools::must("ipset", &["create", "KUBE-EXTERNAL-IP", "hash:net"]);
+    let mut proxier = self::proxier(kernel());
+    let mut external = service("external", "10.96.0.2", 1);
+    external.external_ips = vec!["198.51.100.7".to_owned()];
+    upsert(&mut proxier, external);
+    upsert(&mut proxier, service("first", "10.96.0.1", 1));
+    let mut events = Vec::new();
+    let mut now = Instant::now();
+    for _ in 0..3 {
+        let synced = proxier.sync(now).unwrap();
+        events.extend(synced.events.iter().map(ToString::to_string));
+        now = synced.next.unwrap().max(now);
+        proxier.resync();
+    }
+    let reported = events.iter().filter(|event| event.contains("KUBE-EXTERNAL-IP"));
+    assert_eq!(reported.count(), 1, "{events:#?}");
+    // The rules do without the set, and both cluster IPs are served.
+    let rules = tools::iptables_save("nat");
+    assert!(
+        rules.contains("--match-set KUBE-CLUSTER-IP") && !rules.contains("KUBE-EXTERNAL-IP"),
+        "{rules}"
+    );
+    assert_eq!(size_of(SetId::ClusterIp).0, 2);
+    tools::must("ipset", &["destroy", "KUBE-EXTERNAL-IP"]);
+    for _ in 0..10 {
+        let synced = proxier.sync(now).unwrap();
+        let Some(next) = synced.next else { break };
+        now = next.max(now);
+    }
+    assert_eq!(size_of(SetId::ExternalIp).0, 1);
+    assert!(tools::iptables_save("nat").contains("--match-set KUBE-EXTERNAL-IP"));
+}

@@ -250,6 +250,11 @@ impl DataPath for IpvsMode {
                     state.refuse_set(key);
                 }
             }
+            (Operation::ReplaceSet(replacement), _) => {
+                if let Some(key) = SetId::of_name(&replacement.set.name) {
+                    state.refuse_set_unless_usable(key);
+                }
+            }
             (Operation::Rules(operation), Error::Rules(error)) => {
                 state.find_missing_extensions(operation.family(), error);
             }

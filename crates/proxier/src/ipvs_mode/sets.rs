@@ -354,6 +354,12 @@ fn protocol_port(protocol: Protocol, port: u16) -> ProtocolPort {
     ProtocolPort::new(protocol.into(), port)
 }
 
+/// Whether an observed set that cannot be used as it is can be replaced by the desired one while rules look it up: the kernel swaps only sets of one
+/// type and family.
+pub(super) fn is_replaceable(observed: &Set, desired: &Set) -> bool {
+    (observed.set_type, observed.family) == (desired.set_type, desired.family)
+}
+
 /// Whether an observed set can be used as the desired one: it differs at most in its hash size and in the number of entries that it can
 /// have. A set that is larger than that of kube-proxy is used as it is.
 pub(super) fn is_usable(observed: &Set, desired: &Set) -> bool {

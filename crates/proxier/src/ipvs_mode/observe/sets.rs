@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_ipset::{Entry, Set, SetType};
+use kernlink_ipset::{Entry, EntryOptions, Set, SetType};
 use kernlink_services::{Event, Family};
 
 use super::fail;
@@ -83,12 +83,22 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     for key in all().filter(|key| !failed.contains(key)) {
         let (set, entries) = listed.remove(&key).unzip();
         definitions.extend(set.map(|set| (key, set)));
-        let entries = entries.unwrap_or_default().into_iter();
+        let entries = entries.unwrap_or_default().into_iter().map(without_options);
         state.entries[key.0.index()][key.1.index()].observe_all(entries.map(|entry| (entry, ())));
         state.readings.set_read(key);
     }
     state.sets.observe_all(definitions);
     error.map(|error| unreadable(state, error))
+}
+
+/// An entry as those of the desired sets are. One of a set with other parameters may have a timeout, counters or a comment; the element
+/// identifies it. An exception from the set is another entry.
+fn without_options(entry: Entry) -> Entry {
+    let options = entry.options();
+    if *options == EntryOptions::default() || options.nomatch {
+        return entry;
+    }
+    Entry::new(*entry.element())
 }
 
 /// The event about sets that cannot be read.
@@ -136,7 +146,7 @@ pub(super) fn observe_entries(
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        let listed: HashSet<Entry> = listed.into_iter().collect();
+        let listed: HashSet<Entry> = listed.into_iter().map(without_options).collect();
         entries.iter().map(|entry| listed.contains(entry)).collect()
     } else {
         let tests = kernel.sets.test_all(&name, &entries).into_iter();
@@ -168,7 +178,10 @@ pub(in crate::ipvs_mode) fn recheck(
     set: SetId,
 ) -> Result<bool, Error> {
     let (definition, entries): (_, HashSet<Entry>) = match kernel.sets.list_set(&set.name(family)) {
-        Ok(contents) => (Some(contents.header.set), contents.entries.into_iter().collect()),
+        Ok(contents) => {
+            let entries = contents.entries.into_iter().map(without_options);
+            (Some(contents.header.set), entries.collect())
+        }
         Err(error) if error.is_not_found() => (None, HashSet::new()),
         Err(error) => return Err(error.into()),
     };

@@ -13,7 +13,7 @@ use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::{Identified, identified};
 use crate::ipvs_mode::replacement::definition_for;
-use crate::ipvs_mode::sets::{SetId, is_usable};
+use crate::ipvs_mode::sets::{SetId, is_replaceable, is_usable};
 use crate::plan::{Needs, Subject};
 
 impl Planner<'_, '_, '_> {
@@ -23,19 +23,25 @@ impl Planner<'_, '_, '_> {
             let Some(desired) = difference.desired.filter(|_| self.may_change_set(family, id)) else {
                 continue;
             };
-            // A set with other parameters is created too: the report then contains the error of the kernel.
-            if difference
-                .observed
-                .is_none_or(|observed| !is_usable(observed, desired))
-            {
-                let entries = self.most_entries(family, id);
-                let operation = Operation::ensure_set(definition_for(desired, entries));
-                let key = Key::Set(family, id);
-                let need = self
-                    .builder
-                    .push(Phase::Sets, key, difference.subject, operation, Needs::none());
-                self.sets.insert((family, id), need);
-            }
+            let key = Key::Set(family, id);
+            let operation: crate::ipvs_mode::Operation = match difference.observed {
+                Some(observed) if is_usable(observed, desired) => continue,
+                Some(observed) if is_replaceable(observed, desired) => {
+                    if self.builder.is_waiting(&key) {
+                        continue;
+                    }
+                    self.replacement(family, id, desired).into()
+                }
+                // One of another type or family is created too: the report then contains the error of the kernel.
+                _ => {
+                    let entries = self.most_entries(family, id);
+                    Operation::ensure_set(definition_for(desired, entries)).into()
+                }
+            };
+            let need = self
+                .builder
+                .push(Phase::Sets, key, difference.subject, operation, Needs::none());
+            self.sets.insert((family, id), need);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Steps that replace sets that are too small.
 
-use kernlink_ipset::{Entry, IfExists, Operation};
+use kernlink_ipset::{Entry, IfExists, Operation, Set};
 use kernlink_services::Family;
 
 use super::Planner;
@@ -38,18 +38,22 @@ impl Planner<'_, '_, '_> {
                 if self.builder.is_waiting(&key) {
                     continue;
                 }
-                let table = &self.state.entries[family.index()][id.index()];
-                let mut entries: Vec<Entry> =
-                    table.iter_observed().map(|(entry, ())| entry.clone()).collect();
-                entries.sort_unstable();
-                let replacement = Replacement {
-                    set: definition_for(desired, most),
-                    entries,
-                };
+                let replacement = self.replacement(family, id, desired);
                 let subject = Subject::DataPath;
                 self.builder
                     .push(Phase::Sets, key, subject, replacement, Needs::none());
             }
+        }
+    }
+
+    /// A replacement of a set with the same entries.
+    pub(super) fn replacement(&self, family: Family, id: SetId, desired: &Set) -> Replacement {
+        let table = &self.state.entries[family.index()][id.index()];
+        let mut entries: Vec<Entry> = table.iter_observed().map(|(entry, ())| entry.clone()).collect();
+        entries.sort_unstable();
+        Replacement {
+            set: definition_for(desired, self.most_entries(family, id)),
+            entries,
         }
     }
 

@@ -153,6 +153,14 @@ impl State {
         self.readings.has_changed_support |= self.readings.unusable_sets.insert(key);
     }
 
+    /// Records that a set could not be replaced. One that only was too small is used as it is.
+    pub(in crate::ipvs_mode) fn refuse_set_unless_usable(&mut self, key: (Family, SetId)) {
+        let pair = self.sets.observed(&key).zip(self.sets.desired(&key));
+        if !pair.is_some_and(|(observed, desired)| is_usable(observed, desired)) {
+            self.refuse_set(key);
+        }
+    }
+
     /// Records that a set was created.
     pub(in crate::ipvs_mode) fn accept_set(&mut self, key: (Family, SetId)) {
         self.readings.set_read(key);
