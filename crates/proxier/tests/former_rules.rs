@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 
 use kernlink_dummylink::{DummyLinks, HostAddress, Link, Selection};
 use kernlink_iptables_restore::{Fake, Table};
-use kernlink_proxier::any_mode::{self, Config, Mode};
+use kernlink_proxier::DataPath;
+use kernlink_proxier::any_mode::{self, AnyMode, Config, Mode};
 use kernlink_proxier::iptables_mode::{self, Proxier};
 use kernlink_proxier::ipvs_mode;
 use kernlink_proxier::netfilter::LocalDetection;
@@ -299,4 +300,141 @@ fn former_chains_are_removed_after_the_last_refused_service_is_written() {
     synced = proxier.sync(synced.next.unwrap()).unwrap();
     assert!(synced.is_success(), "{synced}");
     assert!(!text(&mut proxier).contains("web"), "{}", text(&mut proxier));
+}
+
+/// The kernel of both modes whose tables have faults in IPVS mode.
+fn faulty_ipvs(shared: &SharedKernel, faults: &Faults) -> any_mode::Kernel {
+    let mut ipvs = ipvs_mode::Kernel::fake();
+    ipvs.ipvs = Box::new(shared.ipvs.clone());
+    ipvs.rules = faults.tables(Box::new(shared.rules.clone()));
+    ipvs.links = Box::new(shared.links.clone());
+    ipvs.conntrack = Box::new(shared.conntrack.clone());
+    shared.apis().with_ipvs(ipvs)
+}
+
+/// Where packets end, also while the proxier cannot read the tables.
+fn ends_behind(faults: &Faults, proxier: &mut any_mode::Proxier) -> [End; 4] {
+    faults.allow(READ);
+    let ends = ends(proxier);
+    faults.refuse(READ);
+    ends
+}
+
+const READ: &str = "read tables";
+
+#[test]
+fn rules_of_iptables_mode_in_tables_that_cannot_be_read_are_removed_when_these_can_be_read() {
+    for is_listed in [false, true] {
+        let shared = SharedKernel::new();
+        let faults = Faults::default();
+        let kernel = faulty_ipvs(&shared, &faults);
+        let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Iptables), kernel).unwrap();
+        for change in restricted() {
+            proxier.change(SourceId(0), change);
+        }
+        let mut now = Instant::now();
+        assert!(proxier.sync(now).unwrap().is_success());
+        let is_left = || {
+            let rules = shared.rules.fake().ruleset(Family::Ipv4).to_string();
+            rules.contains("KUBE-SVC-")
+        };
+        assert!(is_left());
+        let before = ends(&mut proxier);
+        assert!(matches!(before[0], End::Served(_)), "{before:?}");
+        faults.refuse(READ);
+        proxier.set_config(&config(Mode::Ipvs)).unwrap();
+        // Nothing that was refused is admitted between two steps.
+        let plan = proxier.plan(now).unwrap();
+        for (_, step) in plan.steps() {
+            assert_eq!(
+                AnyMode::execute(proxier.kernel_mut(), &[&step.operation]),
+                [Ok(())]
+            );
+            let end = ends_behind(&faults, &mut proxier);
+            let step = &step.operation;
+            assert!(
+                !matches!(end[1], End::Served(_) | End::Node),
+                "{end:?} after {step}\n{plan}"
+            );
+        }
+        // The Services are served, and the event is reported once.
+        let mut events = Vec::new();
+        for _ in 0..3 {
+            now += Duration::from_secs(30);
+            proxier.resync();
+            let synced = proxier.sync(now).unwrap();
+            assert!(synced.is_success(), "{synced}");
+            events.extend(synced.events.iter().map(ToString::to_string));
+        }
+        let count =
+            |events: &[String], text: &str| events.iter().filter(|event| event.contains(text)).count();
+        // The first listing was that of the plan.
+        assert_eq!(count(&events, "IPv4 tables cannot be read"), 1, "{events:?}");
+        let end = ends_behind(&faults, &mut proxier);
+        assert!(matches!(end[0], End::Served(_)), "{end:?}");
+        assert!(is_left());
+        faults.end();
+        let events = if is_listed {
+            proxier.resync();
+            let synced = proxier.sync(now).unwrap();
+            synced.events.iter().map(ToString::to_string).collect()
+        } else {
+            let tables = any_mode::Key::Ipvs(ipvs_mode::Key::Rules(Family::Ipv4));
+            assert!(proxier.recheck([tables]));
+            let synced = proxier.sync(now).unwrap();
+            assert!(synced.is_success(), "{synced}");
+            let listed: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+            assert_eq!(count(&listed, "another program"), 0, "{listed:?}");
+            assert!(!is_left(), "{}", synced.plan);
+            proxier.resync();
+            let synced = proxier.sync(now).unwrap();
+            synced.events.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            count(&events, "solved, or no longer needed: IPv4 tables cannot be read"),
+            1,
+            "{events:?}"
+        );
+        assert!(!is_left());
+        let end = ends(&mut proxier);
+        assert!(matches!(end[0], End::Served(_)), "{end:?}");
+        assert!(!matches!(end[1], End::Served(_) | End::Node), "{end:?}");
+    }
+}
+
+#[test]
+fn rules_of_iptables_mode_that_were_found_stay_while_tables_cannot_be_read_and_nothing_else_serves() {
+    let shared = SharedKernel::new();
+    let faults = Faults::default();
+    let kernel = faulty_ipvs(&shared, &faults);
+    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Iptables), kernel).unwrap();
+    for change in restricted() {
+        proxier.change(SourceId(0), change);
+    }
+    let now = Instant::now();
+    assert!(proxier.sync(now).unwrap().is_success());
+    let before = ends(&mut proxier);
+    // The tables can be read and not written: iptables mode serves.
+    faults.refuse("iptables-restore");
+    proxier.set_config(&config(Mode::Ipvs)).unwrap();
+    assert!(!proxier.sync(now).unwrap().is_success());
+    assert_eq!(ends(&mut proxier), before);
+    // Then they can be written and not read.
+    faults.end();
+    faults.refuse(READ);
+    proxier.resync();
+    let plan = proxier.plan(now + Duration::from_secs(300)).unwrap();
+    for (_, step) in plan.steps() {
+        assert_eq!(
+            AnyMode::execute(proxier.kernel_mut(), &[&step.operation]),
+            [Ok(())]
+        );
+        let end = ends_behind(&faults, &mut proxier);
+        let step = &step.operation;
+        assert!(matches!(end[0], End::Served(_)), "{end:?} after {step}\n{plan}");
+        assert!(
+            !matches!(end[1], End::Served(_) | End::Node),
+            "{end:?} after {step}\n{plan}"
+        );
+    }
 }

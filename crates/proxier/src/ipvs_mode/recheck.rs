@@ -114,6 +114,13 @@ fn recheck_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> bool
         _ => return false,
     };
     let chains = &mut state.chains[family.index()];
+    if chains.is_former_unknown {
+        // No other program changed them: they can be read for the first time.
+        chains.observed = ObservedRules::Saved(Box::new(saved));
+        state.observe_former(family);
+        state.set_rules_dirty(family);
+        return false;
+    }
     let is_same = match &chains.observed {
         ObservedRules::Written(written) if chains.is_in_place => is_as_written(family, &saved, written),
         // A step failed since: the plan compares them anyway.

@@ -10,6 +10,7 @@ use crate::ipvs_mode::extensions;
 use crate::ipvs_mode::former::Former;
 use crate::ipvs_mode::rules::{self, RuleInputs};
 use crate::ipvs_mode::sets::SetId;
+use crate::netfilter::TABLES;
 use crate::table::Table;
 
 /// The chains and jumps of one family.
@@ -29,6 +30,8 @@ pub(in crate::ipvs_mode) struct Chains {
     pub(in crate::ipvs_mode) before: Option<Box<Ruleset>>,
     /// What iptables mode left in the tables, until it is removed.
     pub(in crate::ipvs_mode) former: Option<Box<Former>>,
+    /// Whether some of the tables were not readable when they were read last: it is not known what iptables mode left there.
+    pub(in crate::ipvs_mode) is_former_unknown: bool,
 }
 
 /// Chains that still have the rules of sets that become empty, and the operation that removes these rules.
@@ -89,12 +92,18 @@ impl State {
         self.missing.events(self.families())
     }
 
-    /// Finds what iptables mode left in the tables of a family, after they were read.
+    /// Finds what iptables mode left in the tables of a family, after they were read. What was found before stays recorded while they cannot
+    /// be read.
     pub(in crate::ipvs_mode) fn observe_former(&mut self, family: Family) {
         let chains = &mut self.chains[family.index()];
-        chains.former = match &chains.observed {
-            ObservedRules::Saved(saved) => Former::of(saved, family).map(Box::new),
-            _ => None,
+        chains.is_former_unknown = match &chains.observed {
+            ObservedRules::Saved(saved) => {
+                chains.former = Former::of(saved, family).map(Box::new);
+                TABLES.iter().any(|table| saved.is_unreadable(*table))
+            }
+            // A host without the tables has no rules in them.
+            ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+            _ => true,
         };
     }
 

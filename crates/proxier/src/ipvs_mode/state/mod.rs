@@ -230,7 +230,7 @@ impl State {
     }
 
     /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
-    /// as after a boot.
+    /// as after a boot. Tables that cannot be read may have such rules.
     pub(super) fn is_kernel_empty(&self) -> bool {
         let mut entries = self.entries.iter().flatten();
         let mut servers = self.servers.iter_observed();
@@ -238,7 +238,10 @@ impl State {
             && self.addresses.iter_observed().len() == 0
             && entries.all(|table| table.iter_observed().len() == 0)
             && !servers.any(|(_, server)| server.is_owned)
-            && self.chains.iter().all(|chains| chains.former.is_none())
+            && self
+                .chains
+                .iter()
+                .all(|chains| chains.former.is_none() && !chains.is_former_unknown)
     }
 
     /// Makes the chains of a family dirty.
