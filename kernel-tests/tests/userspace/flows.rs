@@ -121,17 +121,40 @@ impl Foreign {
     }
 }
 
-#[test]
-fn clients_that_go_on_reach_a_service_that_was_deleted_and_made_again() {
-    requires!(Feature::Iptables);
+/// A process with clients that the first pod serves, and a foreign flow.
+struct Start {
+    process: Process,
+    clients: Clients,
+    foreign: Foreign,
+    _place: Place,
+}
+
+fn start() -> Start {
     let place = Place::new(2);
     keep_tracking();
     let mut process = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
     process.sync();
-    let mut foreign = Foreign::begin(&place);
-    let id = foreign.id();
+    let foreign = Foreign::begin(&place);
     let clients = Clients::open(&place);
     clients.wait_for("pod0");
+    Start {
+        process,
+        clients,
+        foreign,
+        _place: place,
+    }
+}
+
+#[test]
+fn clients_that_go_on_reach_a_service_that_was_deleted_and_made_again() {
+    requires!(Feature::Iptables);
+    let Start {
+        mut process,
+        clients,
+        mut foreign,
+        _place,
+    } = start();
+    let id = foreign.id();
 
     process.delete();
     process.sync();
@@ -148,14 +171,13 @@ fn clients_that_go_on_reach_a_service_that_was_deleted_and_made_again() {
 #[test]
 fn clients_that_go_on_are_led_to_the_present_listening_port() {
     requires!(Feature::Iptables);
-    let place = Place::new(2);
-    keep_tracking();
-    let mut process = Process::serving(VARIANTS[1], with_node_ports(), &[0]);
-    process.sync();
-    let mut foreign = Foreign::begin(&place);
+    let Start {
+        mut process,
+        clients,
+        mut foreign,
+        _place,
+    } = start();
     let id = foreign.id();
-    let clients = Clients::open(&place);
-    clients.wait_for("pod0");
     // Without a change of rules no flow is deleted.
     let before = clients.flows();
     process.endpoints(&[1]);
