@@ -138,7 +138,7 @@ impl DataPath for UserspaceMode {
     fn consequence(key: &Key) -> Option<&'static str> {
         match key {
             Key::Listener(_) => Some("the portals that lead to it are not served, others are"),
-            Key::Claim(_) => Some("another program uses the port; its portal is not served, others are"),
+            Key::Claim(_) => Some("its portal is not served, others are"),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@ use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
-use self::rules::{Opened, Written, deletions, plan_rules};
+use self::rules::{Opened, Written, plan_rules};
 use super::UserspaceMode;
 use super::chains::PortalChain;
 use super::key::Key;
@@ -29,7 +29,7 @@ pub(super) fn plan(state: &mut State, builder: &mut Builder<'_>) {
     let state = &*state;
     let listeners = plan_listeners(state, builder);
     let claims = plan_claims(state, builder);
-    let mut written: [Vec<Written>; 2] = [Vec::new(), Vec::new()];
+    let mut written: [Written; 2] = Default::default();
     for &family in &state.managed {
         if !state.chains[family.index()].is_readable {
             continue;
@@ -133,7 +133,7 @@ fn plan_chains(state: &State, family: Family, table: Table, builder: &mut Builde
 }
 
 /// Closes what is no longer desired, after the rules that lead to it. It is not known which do if the tables cannot be read.
-fn plan_closing(state: &State, builder: &mut Builder<'_>, written: &[Vec<Written>; 2]) {
+fn plan_closing(state: &State, builder: &mut Builder<'_>, written: &[Written; 2]) {
     for difference in state.listeners.differences() {
         let key = *difference.key;
         let family = Family::of(key.address.ip()).index();
@@ -141,7 +141,7 @@ fn plan_closing(state: &State, builder: &mut Builder<'_>, written: &[Vec<Written
         {
             continue;
         }
-        let needs = Needs::all(deletions(&written[family], key.transport, key.address.port()));
+        let needs = Needs::all(written[family].deletions(key.transport, key.address.port()));
         let operation = Operation::Close(key);
         builder.push(
             Phase::Closing,

@@ -15,7 +15,7 @@ use crate::data_path::state::State;
 use crate::proxy::Transport;
 
 /// Adds the step for the stale flows of a family.
-pub(super) fn plan_flows(state: &State, family: Family, written: &[Written], builder: &mut Builder<'_>) {
+pub(super) fn plan_flows(state: &State, family: Family, written: &Written, builder: &mut Builder<'_>) {
     if state.flows.reading == Reading::Unsupported {
         return;
     }
@@ -23,15 +23,15 @@ pub(super) fn plan_flows(state: &State, family: Family, written: &[Written], bui
     let is_unconditional = !destinations.is_empty();
     let mut needs: Vec<Need> = Vec::new();
     let mut subjects: BTreeSet<&Subject> = BTreeSet::new();
-    for write in written {
-        if write.key.transport != Transport::Udp || write.key.family != family {
+    for (key, subject, need) in &written.steps {
+        if key.transport != Transport::Udp {
             continue;
         }
-        let captured = state.destinations(&write.key);
+        let captured = state.destinations(key);
         if !captured.is_empty() {
             destinations.extend(captured);
-            subjects.insert(&write.subject);
-            needs.push(write.need.clone());
+            subjects.insert(subject);
+            needs.push(need.clone());
         }
     }
     if destinations.is_empty() {

@@ -1,5 +1,6 @@
 //! The steps that write rules. What has a successor is deleted with the write that adds it, or after it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_iptables_restore::{Edit, Restore, Rule, Table};
@@ -23,14 +24,14 @@ pub(super) struct Opened<'a> {
     pub(super) chains: &'a BTreeMap<Table, Need>,
 }
 
-/// A step that writes rules.
+/// The steps that write rules.
+#[derive(Default)]
 pub(super) struct Written {
-    pub(super) key: RulesKey,
-    pub(super) subject: Subject,
-    pub(super) need: Need,
-    adds: bool,
-    /// The listening ports to which rules that it deletes lead.
-    deletes: BTreeSet<u16>,
+    pub(super) steps: Vec<(RulesKey, Subject, Need)>,
+    /// Those that delete rules about a listening port.
+    deletions: BTreeMap<(Transport, u16), Vec<Need>>,
+    /// Those that add rules of a node port.
+    node_ports: BTreeMap<(Transport, u16), Vec<Need>>,
 }
 
 /// The rules of a key that differ.
@@ -49,10 +50,10 @@ pub(super) fn plan_rules(
     family: Family,
     opened: &Opened<'_>,
     builder: &mut Builder<'_>,
-) -> Vec<Written> {
+) -> Written {
     let mut changes = changes(state, family);
     changes.sort_by_cached_key(Change::order);
-    let mut written: Vec<Written> = Vec::with_capacity(changes.len());
+    let mut written = Written::default();
     for change in changes {
         let needs = change.needs(state, opened, &written);
         let phase = if change.added.is_empty() {
@@ -65,21 +66,30 @@ pub(super) fn plan_rules(
         };
         let subject = change.subject.clone();
         let need = builder.push(phase, Key::Rules(change.key), subject, write, Needs::all(needs));
-        written.push(Written {
-            key: change.key,
-            adds: !change.added.is_empty(),
-            deletes: change.ports_of_deleted(),
-            subject: change.subject,
-            need,
-        });
+        written.add(change, need);
     }
     written
 }
 
-/// The steps that delete the rules about a listening port.
-pub(super) fn deletions(written: &[Written], transport: Transport, port: u16) -> impl Iterator<Item = Need> {
-    let of_port = move |write: &&Written| write.key.transport == transport && write.deletes.contains(&port);
-    written.iter().filter(of_port).map(|write| write.need.clone())
+impl Written {
+    fn add(&mut self, change: Change<'_>, need: Need) {
+        let key = change.key;
+        for port in change.ports_of_deleted() {
+            let of_port = self.deletions.entry((key.transport, port)).or_default();
+            of_port.push(need.clone());
+        }
+        if key.part == Part::NodePorts && !change.added.is_empty() {
+            let of_port = self.node_ports.entry((key.transport, key.port)).or_default();
+            of_port.push(need.clone());
+        }
+        self.steps.push((key, change.subject, need));
+    }
+
+    /// The steps that delete the rules about a listening port.
+    pub(super) fn deletions(&self, transport: Transport, port: u16) -> impl Iterator<Item = Need> {
+        let of_port = self.deletions.get(&(transport, port));
+        of_port.into_iter().flatten().cloned()
+    }
 }
 
 fn changes(state: &State, family: Family) -> Vec<Change<'_>> {
@@ -88,19 +98,25 @@ fn changes(state: &State, family: Family) -> Vec<Change<'_>> {
     let none = PresentRules::default();
     let mut changes = Vec::new();
     for difference in state.rules[family.index()].differences() {
-        let present = difference.observed.unwrap_or(&none).without(emptied);
+        let observed = difference.observed.unwrap_or(&none);
+        let present = if emptied.is_empty() {
+            Cow::Borrowed(observed)
+        } else {
+            Cow::Owned(observed.without(emptied))
+        };
         let desired = difference.desired.map_or(&[][..], |desired| &desired.rules);
         let is_added = |rule: &&ChainRule| present.copies(rule) == 0;
         let surplus = present.iter().map(|(rule, copies)| {
             let kept = usize::from(desired.contains(rule));
-            (rule.clone(), copies.saturating_sub(kept))
+            (rule, copies.saturating_sub(kept))
         });
+        let surplus = surplus.filter(|(_, copies)| *copies > 0);
         let change = Change {
             key: *difference.key,
             subject: difference.subject,
             desired: difference.desired,
             added: desired.iter().filter(is_added).collect(),
-            deleted: surplus.filter(|(_, copies)| *copies > 0).collect(),
+            deleted: surplus.map(|(rule, copies)| (rule.clone(), copies)).collect(),
         };
         if !change.added.is_empty() || !change.deleted.is_empty() {
             changes.push(change);
@@ -122,7 +138,7 @@ impl Change<'_> {
         (rank, self.key.part, place, self.key)
     }
 
-    fn needs(&self, state: &State, opened: &Opened<'_>, written: &[Written]) -> Vec<Need> {
+    fn needs(&self, state: &State, opened: &Opened<'_>, written: &Written) -> Vec<Need> {
         let mut needs: Vec<Need> = opened
             .chains
             .get(&self.key.part.table())
@@ -144,13 +160,10 @@ impl Change<'_> {
         match self.key.part {
             // Rules for each address replace the one for every address, and the other way round.
             Part::NodePorts => {
-                let replaces = |write: &&Written| {
-                    let of = |key: &RulesKey| (key.part, key.transport, key.port);
-                    write.adds && of(&write.key) == of(&self.key)
-                };
-                needs.extend(written.iter().filter(replaces).map(|write| write.need.clone()));
+                let replacing = written.node_ports.get(&(self.key.transport, self.key.port));
+                needs.extend(replacing.into_iter().flatten().cloned());
             }
-            Part::Admission => needs.extend(deletions(written, self.key.transport, self.key.port)),
+            Part::Admission => needs.extend(written.deletions(self.key.transport, self.key.port)),
             Part::Portals => {}
         }
         needs
