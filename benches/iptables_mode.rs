@@ -14,6 +14,7 @@ use kernlink_benches::recorded::{Entry, Record};
 use kernlink_benches::runs::{fastest, in_new_namespace, median, ratio};
 use kernlink_benches::{Result, figure};
 use kernlink_iptables_restore::{Client, Invocation, LocalRunner, Runner, Variant};
+use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting, is_unsupported};
 use kernlink_proxier::iptables_mode::{Kernel, Proxier};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -120,9 +121,20 @@ fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// The accounting objects that rules name.
+const ACCOUNTING_OBJECTS: [&str; 2] = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
+
 /// The time of processes, one after the other, in a network namespace of their own.
 fn time_of(processes: Vec<Invocation>) -> Result<Duration> {
     in_new_namespace(|_| {
+        // On a host without such objects no rule names one.
+        let mut accounting = KernelAccounting::open()?;
+        for name in ACCOUNTING_OBJECTS {
+            match accounting.ensure(name) {
+                Err(error) if !is_unsupported(&error) => return Err(error.into()),
+                _ => {}
+            }
+        }
         let start = Instant::now();
         for process in processes {
             run(process)?;
