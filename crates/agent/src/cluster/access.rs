@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 
+use hyper::Uri;
 use jiff::Timestamp;
 use kernlink_base::ErrorChain;
 use kube::Config;
@@ -36,8 +37,19 @@ impl Access {
     /// What cannot be read, with the reason.
     pub(super) async fn read(&self) -> Result<Credentials, String> {
         let mut config = self.config().await?;
+        config.cluster_url = complete(config.cluster_url.clone(), has_tls(&config))
+            .map_err(|reason| format!("{}: {reason}", self.address_field()))?;
         let expiry = plugin::log_in(&mut config.auth_info, plugin::LIMIT).await?;
         Ok(Credentials { config, expiry })
+    }
+
+    /// Where the address of the server is written.
+    fn address_field(&self) -> String {
+        match (&self.kubeconfig, &self.master) {
+            (Some(path), None) => format!("{}: clusters[].cluster.server", path.display()),
+            (_, Some(_)) => "--master".to_owned(),
+            (None, None) => "KUBERNETES_SERVICE_HOST".to_owned(),
+        }
     }
 
     async fn config(&self) -> Result<Config, String> {
@@ -81,6 +93,32 @@ impl fmt::Display for Access {
     }
 }
 
+/// Whether a server without a scheme is asked by HTTPS, as by client-go: something about TLS is configured.
+fn has_tls(config: &Config) -> bool {
+    let user = &config.auth_info;
+    config.root_cert.is_some()
+        || config.accept_invalid_certs
+        || user.client_certificate.is_some()
+        || user.client_certificate_data.is_some()
+}
+
+/// The address with a scheme. Without one, it is a host with or without a port.
+fn complete(address: Uri, has_tls: bool) -> Result<Uri, String> {
+    let invalid = || {
+        format!(
+            "{address} is not the address of an API server; valid: http://HOST:PORT, https://HOST:PORT, HOST:PORT"
+        )
+    };
+    match (address.scheme_str(), address.authority()) {
+        (Some("http" | "https"), Some(_)) => Ok(address),
+        (None, Some(host)) => {
+            let scheme = if has_tls { "https" } else { "http" };
+            format!("{scheme}://{host}/").parse().map_err(|_| invalid())
+        }
+        _ => Err(invalid()),
+    }
+}
+
 /// An error of the client library. Its messages contain their causes already.
 pub(super) fn describe(error: &(dyn Error + 'static)) -> String {
     match error.downcast_ref::<kube::Error>() {
@@ -93,4 +131,42 @@ pub(super) fn describe(error: &(dyn Error + 'static)) -> String {
 /// An error of the HTTP library, whose messages do not contain their causes.
 pub(super) fn describe_chain(error: &(dyn Error + 'static)) -> String {
     ErrorChain(error).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_scheme_gets_that_of_client_go() {
+        let completed =
+            |text: &str, has_tls| complete(text.parse().unwrap(), has_tls).map(|url| url.to_string());
+        assert_eq!(
+            completed("127.0.0.1:8001", false).unwrap(),
+            "http://127.0.0.1:8001/"
+        );
+        assert_eq!(
+            completed("[fd00::1]:6443", true).unwrap(),
+            "https://[fd00::1]:6443/"
+        );
+        assert_eq!(completed("server", true).unwrap(), "https://server/");
+        assert_eq!(
+            completed("https://server/base", false).unwrap(),
+            "https://server/base"
+        );
+        for text in ["/path", "ftp://server", "*"] {
+            assert!(completed(text, true).unwrap_err().starts_with(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_an_error_that_names_the_field() {
+        let access = Access {
+            kubeconfig: None,
+            master: Some("ftp://server".to_owned()),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(access.read()).unwrap_err();
+        assert!(error.starts_with("--master: ftp://server/ is not"), "{error}");
+    }
 }

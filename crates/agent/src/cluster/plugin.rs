@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
@@ -39,6 +39,9 @@ pub(super) async fn log_in(user: &mut AuthInfo, limit: Duration) -> Result<Optio
             "users[].user.auth-provider.name: {name:?} is not supported; known: oidc. Use a credential plugin (users[].user.exec)"
         ));
     }
+    // As in client-go, empty ones are none.
+    user.token.take_if(|token| token.expose_secret().is_empty());
+    user.username.take_if(|name| name.is_empty());
     let has_others = user.token.is_some() || user.token_file.is_some() || user.username.is_some();
     let Some(exec) = user.exec.take().filter(|_| !has_others) else {
         return Ok(None);
@@ -183,8 +186,6 @@ fn apply(answer: &Value, version: Option<&str>, user: &mut AuthInfo) -> Result<O
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret;
-
     use super::*;
 
     const NO_LIMIT: Duration = Duration::from_secs(600);
@@ -233,6 +234,16 @@ mod tests {
             user.client_key_data.unwrap().expose_secret(),
             &STANDARD.encode("k")
         );
+    }
+
+    #[test]
+    fn empty_credentials_are_none() {
+        let mut user = script("echo \"$ANSWER\"");
+        user.token = Some(SecretString::from(""));
+        user.username = Some(String::new());
+        assert_eq!(log_in_of(&mut user, NO_LIMIT), Ok(None));
+        assert_eq!(token(&user), Some("secret"));
+        assert_eq!(user.username, None);
     }
 
     #[test]
