@@ -1,9 +1,13 @@
 //! A single sync, and the plan of one.
 
+use std::io;
+use std::thread;
 use std::time::Instant;
 
 use kernlink_proxier::Lock;
 use kernlink_services::{Change, Kind, SourceId};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::all_modes::{Kernel, Mode, Proxier};
 use crate::cluster;
@@ -69,6 +73,9 @@ pub fn init_only(settings: &Settings) -> Exit {
     if settings.config.mode() == Mode::Userspace {
         return print::line("nothing to do in userspace mode");
     }
+    if let Err(error) = end_on_signals() {
+        tracing::warn!("SIGTERM and SIGINT cannot be received: {error}");
+    }
     let exit = sync(settings, |problem| {
         tracing::error!("API server: {problem}; tried again");
         Ok(())
@@ -77,6 +84,28 @@ pub fn init_only(settings: &Settings) -> Exit {
         Exit::Locked => Exit::Locked,
         _ => Exit::Success,
     }
+}
+
+/// Ends the process at SIGTERM and SIGINT, with exit status 1. Process 1 of a container has no default actions of signals.
+fn end_on_signals() -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let (mut terminate, mut interrupt) = {
+        let _context = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+    };
+    let wait = move || {
+        runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        });
+        std::process::exit(i32::from(Exit::Failure.code()));
+    };
+    thread::Builder::new()
+        .name("kernlink-signals".to_owned())
+        .spawn(wait)
+        .map(drop)
 }
 
 fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>) -> Exit {
