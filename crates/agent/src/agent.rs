@@ -212,8 +212,11 @@ impl Agent {
                     // What a former process programmed is still served. Large tables take long to read.
                     let is_due = read.is_none_or(|read| read.elapsed() >= SERVING_INTERVAL);
                     if why != reported || is_due {
-                        let has_services = proxier.kernel_mut().has_services(self.settings.config.mode());
-                        state::lock(&self.state).is_serving = has_services.unwrap_or(false);
+                        let mode = self.settings.config.mode();
+                        // Rules of userspace mode lead to ports at which nothing listens before the first sync.
+                        let is_serving = mode != Mode::Userspace
+                            && proxier.kernel_mut().has_services(mode).unwrap_or(false);
+                        state::lock(&self.state).is_serving = is_serving;
                         read = Some(Instant::now());
                     }
                     if why != reported {
@@ -348,6 +351,7 @@ impl Agent {
         let sender = EndsRunner(self.sender.clone());
         let reporter = self.reporter.clone();
         let mut last_failure = None;
+        let mut is_first = true;
         move |proxier, notice| {
             match notice {
                 Notice::Events(events) => {
@@ -357,7 +361,7 @@ impl Agent {
                 Notice::Synced(synced) => {
                     state::lock(&state).is_serving = true;
                     report::failed(&mut last_failure, None);
-                    report::synced(&synced);
+                    report::synced(&synced, std::mem::take(&mut is_first));
                     reporter.synced(&synced);
                     checks.set(&config, proxier.services());
                 }

@@ -226,10 +226,10 @@ impl Flags {
             "cleanup" => self.set_action(Action::Cleanup),
             "hand-back" => self.set_action(Action::HandBack),
             "print-config" => self.set_action(Action::PrintConfig),
-            "watch" => {
-                self.watch = Some(path(name, parser)?);
-                Ok(())
-            }
+            "watch" => match self.watch.replace(path(name, parser)?) {
+                None => Ok(()),
+                Some(_) => Err(InvalidFlags(format!("--{name}: given twice; valid: one folder"))),
+            },
             "master" => {
                 // As in kube-proxy, an empty address has no effect.
                 self.master = Some(text(name, parser)?).filter(|address| !address.is_empty());
@@ -481,6 +481,7 @@ mod tests {
                 "--ipvs-strict-arp: \"perhaps\" is not valid; valid: true, false",
             ),
             ("--watch", "missing argument for option '--watch'"),
+            ("--watch /a --watch /b", "--watch: given twice; valid: one folder"),
             ("--once=1", "unexpected argument for option '--once'"),
         ] {
             let error = parse(line).unwrap_err();

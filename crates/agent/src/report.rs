@@ -16,10 +16,10 @@ pub(crate) fn events(events: &[Event]) {
     }
 }
 
-/// Logs a sync: nothing if it had nothing to do, otherwise the counts, and a line for each step that failed.
-pub(crate) fn synced(synced: &Synced) {
+/// Logs a sync: nothing if it had nothing to do and is not the first, otherwise the counts, and a line for each step that failed.
+pub(crate) fn synced(synced: &Synced, is_first: bool) {
     events(&synced.events);
-    if synced.plan.is_empty() {
+    if synced.plan.is_empty() && !is_first {
         return;
     }
     let counts = synced.counts();
