@@ -283,3 +283,94 @@ fn describe_body(error: &kube::Error) -> String {
 fn timeout() -> Failure {
     Failure::NoAnswer("the API server does not answer".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A connection whose credential plugin counts its runs in the file `runs`, prints the file `answer`, and fails without it.
+    fn connection() -> (TempDir, Connection) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let script = format!(
+            "cd {} && echo >> runs && read -r line < answer && echo \"$line\"",
+            folder.path().display()
+        );
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": "http://192.0.2.1:6443"}}],
+            "users": [{"name": "u", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": ["-c", script]}}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        let access = Access {
+            kubeconfig: Some(path),
+            master: None,
+        };
+        (folder, Connection::new(access, Traffic::new().unwrap()))
+    }
+
+    /// The answer of the plugin, valid for this time.
+    fn answer(folder: &TempDir, valid: SignedDuration) {
+        let expiry = Timestamp::now() + valid;
+        let answer = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+            "status": {"token": "secret", "expirationTimestamp": expiry.to_string()},
+        });
+        fs::write(folder.path().join("answer"), format!("{answer}\n")).unwrap();
+    }
+
+    fn runs(folder: &TempDir) -> usize {
+        let runs = fs::read_to_string(folder.path().join("runs"));
+        runs.map_or(0, |runs| runs.lines().count())
+    }
+
+    #[test]
+    fn a_credential_plugin_runs_when_its_credentials_end_or_are_refused() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (folder, connection) = connection();
+            answer(&folder, SignedDuration::from_hours(1));
+            let first = connection.client().await.unwrap();
+            let second = connection.client().await.unwrap();
+            assert_eq!((second.number, runs(&folder)), (first.number, 1));
+            assert_eq!(&*first.host, "192.0.2.1:6443");
+            connection.discard(first.number);
+            answer(&folder, SignedDuration::from_secs(1));
+            connection.client().await.unwrap();
+            assert_eq!(runs(&folder), 2);
+            connection.client().await.unwrap();
+            assert_eq!(runs(&folder), 3, "the credentials end within the margin");
+            connection.discard(first.number);
+            assert!(connection.slot().client.is_some(), "that was another client");
+        });
+    }
+
+    #[test]
+    fn requests_that_wait_for_a_credential_plugin_share_its_failure() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (folder, connection) = connection();
+            let client = || connection.client();
+            let (first, second, third) = tokio::join!(client(), client(), client());
+            let failure = first.err().unwrap();
+            assert_eq!(second.err().unwrap(), failure);
+            assert_eq!(third.err().unwrap(), failure);
+            assert_eq!(runs(&folder), 1);
+            answer(&folder, SignedDuration::from_hours(1));
+            assert!(client().await.is_ok());
+            assert_eq!(runs(&folder), 2);
+        });
+    }
+}
