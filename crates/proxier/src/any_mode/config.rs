@@ -52,7 +52,7 @@ impl Config {
     }
 
     /// The configuration of IPVS mode for the removal of what it left. If iptables mode is configured: kube-proxy's defaults, with the
-    /// `services` and the `exclude_cidrs` of this configuration, which decide what is owned.
+    /// `services` and the `exclude_cidrs` of this configuration, which decide what is owned, and with its sysctls of connection tracking.
     #[must_use]
     pub fn former_ipvs(&self) -> ipvs_mode::Config {
         match self {
@@ -61,6 +61,7 @@ impl Config {
                 let mut former = ipvs_mode::Config::new("");
                 former.services = config.services.clone();
                 former.exclude_cidrs.clone_from(&config.exclude_cidrs);
+                former.conntrack = config.conntrack;
                 former
             }
         }
@@ -91,5 +92,18 @@ impl From<ipvs_mode::Config> for Config {
 impl From<iptables_mode::Config> for Config {
     fn from(config: iptables_mode::Config) -> Self {
         Config::Iptables(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_removal_of_ipvs_mode_writes_no_other_sysctls_of_connection_tracking() {
+        let mut config = iptables_mode::Config::new("node-a");
+        config.conntrack.max_per_core = 0;
+        let conntrack = config.conntrack;
+        assert_eq!(Config::Iptables(config).former_ipvs().conntrack, conntrack);
     }
 }
