@@ -93,6 +93,10 @@ pub struct State {
     owners: HashMap<ListenerKey, usize>,
     /// The service ports that have a portal without listening port.
     unplaced: BTreeSet<ServicePortId>,
+    /// Those that had one before the present compilation, which was reported.
+    waiting: BTreeSet<ServicePortId>,
+    /// Listening ports that no portal has any more, until they are closed: rules may still lead to them.
+    closing: BTreeSet<ListenerKey>,
     /// Listening ports that other programs use. Their portals get another one when they are tried again.
     busy: BTreeSet<ListenerKey>,
     /// Whether all service ports are to be compiled again.
@@ -125,6 +129,8 @@ impl State {
             placed: Vec::new(),
             owners: HashMap::new(),
             unplaced: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            closing: BTreeSet::new(),
             busy: BTreeSet::new(),
             is_outdated: false,
         };
@@ -144,6 +150,10 @@ impl State {
             for placed in self.placed.iter().flatten() {
                 let key = placed.listener;
                 self.allocators[placed.portal.key.family().index()][index(key.transport)]
+                    .reserve(key.address.port());
+            }
+            for key in &self.closing {
+                self.allocators[Family::of(key.address.ip()).index()][index(key.transport)]
                     .reserve(key.address.port());
             }
         }
@@ -176,13 +186,13 @@ impl State {
             self.is_outdated |= facts(&before) != facts(&self.node);
         }
         let mut ids: Vec<ServicePortId> = changes.ports.clone();
-        let unplaced = std::mem::take(&mut self.unplaced);
+        self.release_closed();
+        self.waiting = std::mem::take(&mut self.unplaced);
         if std::mem::take(&mut self.is_outdated) {
             ids.retain(|id| services.port(*id).is_none());
             ids.extend(services.ports().map(|(id, _)| id));
         } else {
-            // Ports that the changes release are free for them.
-            ids.extend(unplaced.into_iter().filter(|id| !changes.ports.contains(id)));
+            ids.extend(self.waiting.iter().filter(|id| !changes.ports.contains(id)));
         }
         let mut events = Vec::new();
         for id in ids {
@@ -219,7 +229,7 @@ impl State {
                 let former = former.map(|position| before.swap_remove(position));
                 match self.place(id, port, portal, former.as_ref()) {
                     Ok(placed) => now.push(placed),
-                    Err(event) => events.push(event),
+                    Err(event) => events.extend(event),
                 }
                 if let Some(former) = former {
                     self.withdraw(&former, now.last());
@@ -284,7 +294,9 @@ impl State {
 
     /// When [`due`](Self::due) returns objects.
     pub(super) fn next(&self) -> Option<Instant> {
-        if self.busy.is_empty() {
+        let is_closed = |key| !self.listeners.is_observed(key);
+        let is_freed = !self.unplaced.is_empty() && self.closing.iter().any(is_closed);
+        if self.busy.is_empty() && !is_freed {
             self.next_reading()
         } else {
             Some(self.now)

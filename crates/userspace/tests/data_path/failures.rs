@@ -45,7 +45,17 @@ fn without_a_free_port_a_service_is_reported_and_served_as_soon_as_one_is_free()
         "{events:?}"
     );
     let served = fixture.tables.portal_rules(Family::Ipv4)[0].contains("default/web");
-    fixture.delete(if served { "web" } else { "other" }).sync();
+    // The rules of the deleted Service lead to the port until it is closed.
+    let synced = fixture.delete(if served { "web" } else { "other" }).try_sync();
+    assert!(synced.is_success(), "{synced}");
+    assert_eq!(fixture.tables.portal_rules(Family::Ipv4).len(), 0);
+    let repeated = synced
+        .events
+        .iter()
+        .any(|event| event.to_string().contains("no free"));
+    assert!(!repeated, "{:?}", synced.events);
+    assert_eq!(synced.next, Some(fixture.now), "the next sync is due at once");
+    fixture.sync();
     let rules = fixture.tables.portal_rules(Family::Ipv4);
     assert_eq!(rules.len(), 2);
     assert!(rules[0].contains(if served { "default/other" } else { "default/web" }));

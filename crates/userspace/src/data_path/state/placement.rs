@@ -1,5 +1,6 @@
 //! Gives portals their listening ports, and keeps the desired objects of each portal.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use kernlink_iptables_restore::Error as RulesError;
@@ -13,14 +14,15 @@ use crate::data_path::rules::{Destination, is_node_port, rule_text, rules};
 use crate::proxy::{ListenerKey, Transport};
 
 impl State {
-    /// Adds the objects of a portal. It keeps the port that it has, or that a former process gave it.
+    /// Adds the objects of a portal. It keeps the port that it has, or that a former process gave it. The error is an event, unless it was
+    /// reported before.
     pub(super) fn place(
         &mut self,
         id: ServicePortId,
         port: &ServicePort,
         portal: Portal,
         former: Option<&Placed>,
-    ) -> Result<Placed, Event> {
+    ) -> Result<Placed, Option<Event>> {
         let family = portal.key.family();
         let transport = portal.key.transport;
         let kept = former.map(|former| former.listener.address.port());
@@ -30,20 +32,20 @@ impl State {
             .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now));
         let Some(listening) = listening else {
             self.unplaced.insert(id);
+            if self.waiting.contains(&id) {
+                return Err(None);
+            }
             let range = self.config.port_range;
             let text = format!(
                 "no free {transport} port in {range} for {}; it is not served",
                 portal.key
             );
-            return Err(event(port, "NoFreePort", text));
+            return Err(Some(event(port, "NoFreePort", text)));
         };
         self.add(portal, listening).map_err(|error| {
             self.allocators[family.index()][index(transport)].release(listening);
-            event(
-                port,
-                "InvalidRule",
-                format!("the rules of {} are invalid: {error}", port.key.name),
-            )
+            let text = format!("the rules of {} are invalid: {error}", port.key.name);
+            Some(event(port, "InvalidRule", text))
         })
     }
 
@@ -161,7 +163,25 @@ impl State {
         }
         let port = key.address.port();
         if successor.is_none_or(|successor| successor.listener.address.port() != port) {
-            self.allocators[family.index()][index(key.transport)].release(port);
+            if self.listeners.is_observed(&key) {
+                self.closing.insert(key);
+            } else {
+                self.allocators[family.index()][index(key.transport)].release(port);
+            }
+        }
+    }
+
+    /// Makes the ports free that were closed, after the rules that led to them were deleted.
+    pub(super) fn release_closed(&mut self) {
+        let listeners = &self.listeners;
+        let (open, closed) = std::mem::take(&mut self.closing)
+            .into_iter()
+            .partition(|key| listeners.is_observed(key));
+        self.closing = open;
+        let closed: BTreeSet<ListenerKey> = closed;
+        for key in closed {
+            let family = Family::of(key.address.ip());
+            self.allocators[family.index()][index(key.transport)].release(key.address.port());
         }
     }
 
