@@ -39,7 +39,7 @@ pub(super) async fn log_in(user: &mut AuthInfo, limit: Duration) -> Result<Optio
             "users[].user.auth-provider.name: {name:?} is not supported; known: oidc. Use a credential plugin (users[].user.exec)"
         ));
     }
-    // As in client-go, empty ones are none.
+    // As in client-go, empty ones do not replace a plugin.
     user.token.take_if(|token| token.expose_secret().is_empty());
     user.username.take_if(|name| name.is_empty());
     let has_others = user.token.is_some() || user.token_file.is_some() || user.username.is_some();
