@@ -74,7 +74,7 @@ fn a_credential_plugin_that_fails_or_hangs_leaves_the_kernel_as_it_is() {
     let script = format!(
         "#!/bin/sh
 cd {folder} && echo >> runs
-[ -e hang ] && echo $$ > started && mv started pid && read line < fifo
+[ -e hang ] && echo $$ > pid && read line < fifo
 read token < token || exit 1
 echo \"{{\\\"apiVersion\\\": \\\"client.authentication.k8s.io/v1\\\", \\\"kind\\\": \\\"ExecCredential\\\", \\\"status\\\": {{\\\"token\\\": \\\"$token\\\"}}}}\"
 "
@@ -115,7 +115,10 @@ echo \"{{\\\"apiVersion\\\": \\\"client.authentication.k8s.io/v1\\\", \\\"kind\\
         server.set_token("third");
         server.cut();
         let pid = files.0.join("pid");
-        wait::until(|| fs::metadata(&pid).map(drop).map_err(|_| agent.log()));
+        wait::until(|| match fs::read_to_string(&pid) {
+            Ok(text) if text.ends_with('\n') => Ok(()),
+            _ => Err(agent.log()),
+        });
         delete(&server, "a");
         assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod1");
         let (status, log) = agent.stop();

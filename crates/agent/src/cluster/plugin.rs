@@ -276,7 +276,7 @@ mod tests {
         let folder = fifo();
         let folder = folder.path();
         // The plugin has ended, but what it started keeps its standard output open.
-        let inner = "echo $$ > started; mv started pid; read line < fifo";
+        let inner = "echo $$ > pid; read line < fifo";
         let mut user = script(&format!("cd {}; /bin/sh -c '{inner}' & exit 0", folder.display()));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -288,8 +288,8 @@ mod tests {
                 pid = async {
                     loop {
                         match std::fs::read_to_string(folder.join("pid")) {
-                            Ok(pid) => break pid,
-                            Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+                            Ok(pid) if pid.ends_with('\n') => break pid,
+                            _ => tokio::time::sleep(Duration::from_millis(1)).await,
                         }
                     }
                 } => pid,
