@@ -30,6 +30,7 @@ mod report;
 mod reporter;
 pub mod service_manager;
 pub mod settings;
+mod signals;
 mod stale;
 mod state;
 

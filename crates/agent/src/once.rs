@@ -7,7 +7,6 @@ use std::time::Instant;
 use kernlink_proxier::Lock;
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::all_modes::{Kernel, Mode, Proxier};
 use crate::cluster;
@@ -16,6 +15,7 @@ use crate::folder::Folder;
 use crate::print;
 use crate::report;
 use crate::settings::Settings;
+use crate::signals;
 
 /// The source of the folder. Its version of an object takes precedence over that of the API server.
 pub(crate) const FOLDER: SourceId = SourceId(0);
@@ -89,10 +89,7 @@ pub fn init_only(settings: &Settings) -> Exit {
 /// Ends the process at SIGTERM and SIGINT, with exit status 1. Process 1 of a container has no default actions of signals.
 fn end_on_signals() -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
-    let (mut terminate, mut interrupt) = {
-        let _context = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
-    };
+    let [(_, mut terminate), (_, mut interrupt)] = signals::register(&runtime)?;
     let wait = move || {
         runtime.block_on(async {
             tokio::select! {

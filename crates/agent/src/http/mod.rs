@@ -24,7 +24,7 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use kernlink_proxier::{health, metrics};
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 pub(crate) use self::checks::Checks;
@@ -32,6 +32,7 @@ use self::server::{Routes, Server};
 use crate::agent::Message;
 use crate::print;
 use crate::settings::Settings;
+use crate::signals;
 use crate::state::{self, State};
 
 /// The thread of all servers. Dropping it closes them.
@@ -57,13 +58,7 @@ impl Servers {
         sender: Sender<Message>,
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let signals = {
-            let _context = runtime.enter();
-            [
-                ("SIGTERM", signal(SignalKind::terminate())?),
-                ("SIGINT", signal(SignalKind::interrupt())?),
-            ]
-        };
+        let signals = signals::register(&runtime)?;
         let (checks, listeners) = Checks::new(Arc::clone(&state));
         let (stop, mut stopped) = watch::channel(());
         let servers = servers(settings, &state, &sender);
