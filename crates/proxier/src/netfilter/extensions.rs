@@ -68,10 +68,8 @@ impl MissingExtensions {
         families.flat_map(of_family).collect()
     }
 
-    /// All are tried again. Returns whether there was one.
-    pub(crate) fn clear(&mut self) -> bool {
-        let had_any = self.0.iter().any(|missing| !missing.is_empty());
+    /// All are tried again.
+    pub(crate) fn clear(&mut self) {
         self.0 = Default::default();
-        had_any
     }
 }
