@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 use kernlink_iptables_restore::{Edit, Iptables, Ruleset, Save, Style, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{IptablesMode, Key, Operation, Proxier, Synced};
-use kernlink_services::{Change, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Service};
+use kernlink_services::{Change, Family, ObjectChange, ObjectName};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, filled, kernel, proxier_on, saved, service, slice, sync,
+    FOREIGN, SOURCE, change_endpoints, deliver, deliver_numbered, filled, kernel, proxier_on, saved, service,
+    slice, sync,
 };
 use crate::support::clusters::{apply, step};
 
@@ -303,17 +304,7 @@ fn a_service_that_is_refused_affects_no_other_and_is_retried() {
             names_edit,
         });
         let mut proxier = proxier_on(kernel);
-        let services: Vec<Service> = (0..9).map(service).collect();
-        let slices: Vec<EndpointSlice> = (0..9).map(|number| slice(number, &[1])).collect();
-        for change in [
-            Change::Services(ObjectChange::ReplaceAll(services)),
-            Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
-            Change::synced(Kind::Service),
-            Change::synced(Kind::EndpointSlice),
-            Change::synced(Kind::Node),
-        ] {
-            proxier.change(SOURCE, change);
-        }
+        deliver_numbered(&mut proxier, 9, &[1]);
         let start = Instant::now();
         let synced = proxier.sync(start).unwrap();
         let failed: Vec<Key> = synced
@@ -347,15 +338,7 @@ fn tables_that_cannot_be_read_are_written_nevertheless() {
     rules.set_unreadable(Family::Ipv4, Table::Nat);
     kernel.rules = Box::new(rules);
     let mut proxier = proxier_on(kernel);
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(vec![service(1)])),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1])])),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
+    deliver(&mut proxier, vec![service(1)], vec![slice(1, &[1])]);
     let synced = sync(&mut proxier);
     assert!(!synced.events.is_empty());
     assert!(

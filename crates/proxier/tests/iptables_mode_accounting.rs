@@ -20,9 +20,9 @@ use kernlink_iptables_restore::Fake;
 use kernlink_netlink::{Errno, Error, Refusal};
 use kernlink_proxier::iptables_mode::accounting::Accounting;
 use kernlink_proxier::iptables_mode::{Kernel, Phase, Proxier, Synced};
-use kernlink_services::{Change, Family, Kind, ObjectChange, Reason, ServiceType};
+use kernlink_services::{Family, Reason, ServiceType};
 
-use crate::iptables_node::{SOURCE, kernel, proxier_on, saved, service, slice, sync};
+use crate::iptables_node::{deliver, kernel, proxier_on, saved, service, slice, sync};
 use crate::refusing_tables::kernel_with;
 
 /// Accounting objects, and the errors of reading and of creating them.
@@ -57,15 +57,7 @@ fn proxier(objects: &Objects, kernel: Kernel) -> Proxier {
     let mut service = service(1);
     service.service_type = ServiceType::NodePort;
     service.ports[0].node_port = 30080;
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(vec![service])),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1])])),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
+    deliver(&mut proxier, vec![service], vec![slice(1, &[1])]);
     proxier
 }
 

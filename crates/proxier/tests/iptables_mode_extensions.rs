@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Fake, Operation};
 use kernlink_proxier::iptables_mode::{Proxier, Synced};
-use kernlink_services::{Change, Family, Kind, ObjectChange};
+use kernlink_services::Family;
 
-use crate::iptables_node::{SOURCE, change_endpoints, config, kernel, proxier_on, saved, service, slice};
+use crate::iptables_node::{change_endpoints, config, deliver, kernel, proxier_on, saved, service, slice};
 use crate::lacking_tables::Lacking;
 
 const REJECT: (&str, &str) = ("REJECT", "-j REJECT");
@@ -31,15 +31,8 @@ fn lacking(missing: (&'static str, &'static str)) -> Proxier {
         missing: vec![missing],
     });
     let mut proxier = proxier_on(kernel);
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll((0..3).map(service).collect())),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1]), slice(2, &[1, 2])])),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
+    let slices = vec![slice(1, &[1]), slice(2, &[1, 2])];
+    deliver(&mut proxier, (0..3).map(service).collect(), slices);
     proxier
 }
 

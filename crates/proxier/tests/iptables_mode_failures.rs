@@ -21,29 +21,15 @@ use kernlink_iptables_restore::{ChainName, Edit, Fake, Restore, Table};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{Key, Operation, Phase, Proxier, Synced};
 use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
-use kernlink_services::{Change, Family, Kind, ObjectChange, ObjectName, Port, Service};
+use kernlink_services::{Change, Family, ObjectChange, ObjectName, Port, Service};
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, config, filled, kernel, proxier_on, saved, service, slice, sync,
+    FOREIGN, SOURCE, change_endpoints, config, deliver_numbered, filled, kernel, proxier_on, saved, sync,
 };
 use crate::refusing_tables::{Behaviour, Rules, faulty_kernel};
 
 const ROUTE_LOCALNET: &str = "net.ipv4.conf.all.route_localnet";
 const BE_LIBERAL: &str = "net.netfilter.nf_conntrack_tcp_be_liberal";
-
-fn add_services(proxier: &mut Proxier, services: u8) {
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll((0..services).map(service).collect())),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(
-            (0..services).map(|number| slice(number, &[1])).collect(),
-        )),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
-}
 
 fn failed(synced: &Synced) -> Vec<Key> {
     let steps = synced.plan.steps().zip(synced.report.outcomes());
@@ -66,7 +52,7 @@ fn the_retry_of_a_refused_service_neither_reads_the_tables_nor_retries_others() 
     let (kernel, behaviour) = faulty_kernel(FOREIGN);
     behaviour.lock().unwrap().refused = ["10.244.3.1", "10.244.5.1"].map(String::from).into();
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 9);
+    deliver_numbered(&mut proxier, 9, &[1]);
     let start = Instant::now();
     let synced = proxier.sync(start).unwrap();
     assert_eq!(failed(&synced), [service_key(3), service_key(5)], "{synced}");
@@ -92,7 +78,7 @@ fn many_refused_services_neither_delay_the_others_nor_cost_a_run_of_the_tool_eac
     let (kernel, behaviour) = faulty_kernel(FOREIGN);
     behaviour.lock().unwrap().refused = vec!["REJECT".to_owned()];
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 3);
+    deliver_numbered(&mut proxier, 3, &[1]);
     for number in 0..1_000_u16 {
         let service = Service::new(ObjectName::new("empty", format!("s{number}")))
             .with_cluster_ip(format!("10.97.{}.{}", number / 250, number % 250 + 1))
@@ -140,7 +126,7 @@ fn one_foreign_jump_does_not_keep_the_chains_of_other_former_services() {
     // A process that serves only one of the Services follows.
     let (kernel, behaviour) = faulty_kernel(&text);
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     let start = Instant::now();
     let synced = proxier.sync(start).unwrap();
     let name: ChainName = used.parse().unwrap();
@@ -207,7 +193,7 @@ fn positions(synced: &Synced, name: &str) -> (Option<usize>, Option<usize>) {
 fn loopback_addresses_are_routed_only_after_the_rule_that_protects_them() {
     let (kernel, behaviour) = faulty_kernel(FOREIGN);
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     let plan = proxier.plan(Instant::now()).unwrap();
     let phase = plan
         .phases()
@@ -239,7 +225,7 @@ fn rules_of_the_kubelet_stay_in_a_table_that_cannot_be_read() {
     fake.set_unreadable(Family::Ipv4, Table::Filter);
     kernel.rules = Box::new(fake.clone());
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     let synced = proxier.sync(Instant::now()).unwrap();
     assert!(synced.is_success(), "{synced}");
     let ensured = synced.plan.steps().any(|(_, step)| {
@@ -314,7 +300,7 @@ fn invalid_packets_are_dropped_unless_the_kernel_is_liberal() {
     let mut kernel = kernel();
     kernel.sysctls.execute(&[Sysctl::new(BE_LIBERAL, "1")]);
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     sync(&mut proxier);
     assert!(!drops_invalid(&mut proxier));
     // It is reset later.
@@ -350,7 +336,7 @@ fn invalid_packets_are_dropped_while_the_sysctl_cannot_be_written() {
     let mut liberal = config();
     liberal.conntrack.tcp_be_liberal = true;
     let mut proxier = Proxier::with_data_path(&liberal, kernel).unwrap();
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();
     assert_eq!(failed(&synced), [Key::Sysctl(BE_LIBERAL.into())]);
@@ -370,7 +356,7 @@ fn an_object_that_cannot_be_read_before_its_retry_is_reported() {
         is_unreadable: Arc::clone(&is_unreadable),
     });
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     let synced = proxier.sync(Instant::now()).unwrap();
     assert_eq!(failed(&synced), [Key::Sysctl(ROUTE_LOCALNET.into())]);
     is_unreadable.store(true, Ordering::Relaxed);
@@ -389,7 +375,7 @@ fn an_object_that_cannot_be_read_before_its_retry_is_reported() {
 fn a_recheck_finds_removed_jumps_and_repairs_everything_at_once() {
     let (kernel, behaviour) = faulty_kernel(FOREIGN);
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 4);
+    deliver_numbered(&mut proxier, 4, &[1]);
     let now = Instant::now();
     sync(&mut proxier);
     let before = ipv4(&mut proxier);
@@ -454,7 +440,7 @@ fn rules_that_another_program_removes_again_and_again_are_repaired_less_often() 
 fn nothing_is_rechecked_before_the_first_listing() {
     let mut proxier = proxier_on(kernel());
     assert!(!proxier.recheck([Key::Fixed(Family::Ipv4)]));
-    add_services(&mut proxier, 1);
+    deliver_numbered(&mut proxier, 1, &[1]);
     sync(&mut proxier);
     change_endpoints(&mut proxier, 0, &[2]);
     assert!(proxier.recheck([Key::NodeAddresses]));

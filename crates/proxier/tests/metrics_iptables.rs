@@ -16,9 +16,9 @@ use kernlink_proxier::iptables_mode::accounting::{AccountingCollector, FakeAccou
 use kernlink_proxier::iptables_mode::{IptablesMode, Proxier};
 use kernlink_proxier::metrics::Metrics;
 use kernlink_proxier::status::Recorder;
-use kernlink_services::{Change, Family, Kind, ObjectChange, TrafficPolicy};
+use kernlink_services::{Family, TrafficPolicy};
 
-use crate::iptables_node::{SOURCE, change_endpoints, kernel, proxier_on, service, slice, sync};
+use crate::iptables_node::{change_endpoints, deliver, kernel, proxier_on, service, slice, sync};
 
 /// A proxier with three Services of two endpoints, one of which has the policy `Local` and endpoints on other nodes only.
 fn unsynced() -> Proxier {
@@ -26,15 +26,7 @@ fn unsynced() -> Proxier {
     let mut services: Vec<_> = (0..3).map(service).collect();
     services[2].internal_traffic_policy = TrafficPolicy::Local;
     let slices = (0..3).map(|number| slice(number, &[1, 2])).collect();
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(services)),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
+    deliver(&mut proxier, services, slices);
     proxier
 }
 

@@ -23,30 +23,16 @@ use kernlink_iptables_restore::{
     Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Restore, Ruleset, Save, Table,
 };
 use kernlink_proxier::any_mode::{self, Config, Mode};
-use kernlink_proxier::iptables_mode::{self, Proxier};
+use kernlink_proxier::iptables_mode;
 use kernlink_proxier::ipvs_mode;
-use kernlink_services::{Change, Family, Kind, ObjectChange};
+use kernlink_services::{Change, Family, ObjectChange};
 
 use crate::iptables_node::{
-    FOREIGN, SOURCE, change_endpoints, filled, proxier_on, saved, service, slice, sync,
+    FOREIGN, SOURCE, change_endpoints, deliver, deliver_numbered, filled, proxier_on, saved, service, slice,
+    sync,
 };
 use crate::refusing_tables::{Behaviour, Rules, kernel_with};
 use crate::shared_kernel::{Shared, SharedKernel};
-
-fn add_services(proxier: &mut Proxier, services: u8) {
-    let services = 0..services;
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(services.clone().map(service).collect())),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(
-            services.map(|number| slice(number, &[1, 2])).collect(),
-        )),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
-}
 
 /// Tables of which `nat` cannot be printed.
 fn unreadable(ipv4: &str) -> Fake {
@@ -82,7 +68,7 @@ fn emptied(behaviour: &Mutex<Behaviour>) -> Vec<usize> {
 fn a_table_that_cannot_be_printed_is_written_once_and_only_its_jumps_at_each_listing() {
     let (kernel, behaviour) = kernel_with(unreadable(FOREIGN));
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 3);
+    deliver_numbered(&mut proxier, 3, &[1, 2]);
     let mut now = Instant::now();
     assert!(proxier.sync(now).unwrap().is_success());
     assert_eq!(emptied(&behaviour), [3]);
@@ -117,7 +103,7 @@ fn a_node_that_serves_is_taken_over_by_one_input_if_its_tables_cannot_be_read() 
         let (kernel, behaviour) = kernel_with(fake);
         behaviour.lock().unwrap().is_unreadable = fails;
         let mut proxier = proxier_on(kernel);
-        add_services(&mut proxier, 3);
+        deliver_numbered(&mut proxier, 3, &[1, 2]);
         let synced = proxier.sync(Instant::now()).unwrap();
         assert!(synced.is_success(), "{synced}");
         assert_eq!(emptied(&behaviour), [3]);
@@ -130,7 +116,7 @@ fn a_node_that_serves_is_taken_over_by_one_input_if_its_tables_cannot_be_read() 
         behaviour.lock().unwrap().is_unreadable = fails;
         behaviour.lock().unwrap().refused = vec!["10.244.9.1".to_owned()];
         let mut proxier = proxier_on(kernel);
-        add_services(&mut proxier, 3);
+        deliver_numbered(&mut proxier, 3, &[1, 2]);
         proxier.change(SOURCE, Change::Services(ObjectChange::Upsert(service(9))));
         proxier.change(
             SOURCE,
@@ -150,7 +136,7 @@ fn a_table_that_becomes_unprintable_is_not_written_again() {
         fake
     });
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 3);
+    deliver_numbered(&mut proxier, 3, &[1, 2]);
     sync(&mut proxier);
     let mut fake = Fake::new();
     for family in Family::ALL {
@@ -173,7 +159,7 @@ fn a_table_that_becomes_unprintable_is_not_written_again() {
 fn a_table_that_cannot_be_printed_is_written_again_when_its_chains_are_gone() {
     let (kernel, behaviour) = kernel_with(unreadable(FOREIGN));
     let mut proxier = proxier_on(kernel);
-    add_services(&mut proxier, 3);
+    deliver_numbered(&mut proxier, 3, &[1, 2]);
     let now = Instant::now();
     assert!(proxier.sync(now).unwrap().is_success());
     emptied(&behaviour);
@@ -252,15 +238,7 @@ fn config(mode: Mode) -> Config {
 fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
     let (shared, kernel) = without_ipv6();
     let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
-    for change in [
-        Change::Services(ObjectChange::ReplaceAll(vec![service(1)])),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(vec![slice(1, &[1])])),
-        Change::synced(Kind::Service),
-        Change::synced(Kind::EndpointSlice),
-        Change::synced(Kind::Node),
-    ] {
-        proxier.change(SOURCE, change);
-    }
+    deliver(&mut proxier, vec![service(1)], vec![slice(1, &[1])]);
     let mut now = Instant::now();
     proxier.sync(now).unwrap();
     proxier.set_config(&config(Mode::Iptables)).unwrap();

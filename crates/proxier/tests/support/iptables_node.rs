@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use kernlink_dummylink::{LinkAddress, LinkName};
 use kernlink_iptables_restore::{Ruleset, Save, Table};
+use kernlink_proxier::DataPath;
 use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier, Synced};
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, ObjectName, Port, Service,
@@ -98,20 +99,37 @@ pub(crate) fn slice(number: u8, endpoints: &[u8]) -> EndpointSlice {
     slice
 }
 
-/// A proxier in the desired state with Services of two endpoints each.
-pub(crate) fn filled(services: u8) -> Proxier {
-    let mut proxier = proxier_on(kernel());
+/// Delivers the full lists.
+pub(crate) fn deliver<M: DataPath>(
+    proxier: &mut kernlink_proxier::Proxier<M>,
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+) {
     for change in [
-        Change::Services(ObjectChange::ReplaceAll((0..services).map(service).collect())),
-        Change::EndpointSlices(ObjectChange::ReplaceAll(
-            (0..services).map(|number| slice(number, &[1, 2])).collect(),
-        )),
+        Change::Services(ObjectChange::ReplaceAll(services)),
+        Change::EndpointSlices(ObjectChange::ReplaceAll(slices)),
         Change::synced(Kind::Service),
         Change::synced(Kind::EndpointSlice),
         Change::synced(Kind::Node),
     ] {
         proxier.change(SOURCE, change);
     }
+}
+
+/// Delivers numbered Services with these endpoints each.
+pub(crate) fn deliver_numbered<M: DataPath>(
+    proxier: &mut kernlink_proxier::Proxier<M>,
+    services: u8,
+    endpoints: &[u8],
+) {
+    let slices = (0..services).map(|number| slice(number, endpoints));
+    deliver(proxier, (0..services).map(service).collect(), slices.collect());
+}
+
+/// A proxier in the desired state with Services of two endpoints each.
+pub(crate) fn filled(services: u8) -> Proxier {
+    let mut proxier = proxier_on(kernel());
+    deliver_numbered(&mut proxier, services, &[1, 2]);
     sync(&mut proxier);
     proxier
 }
