@@ -7,23 +7,16 @@ use std::sync::Arc;
 use kernlink_services::{Family, ObjectName, Protocol, ServicePort, ServicePortId};
 
 use crate::netfilter::DeleteFlows;
-use crate::netfilter::flows::{FlowDestination, Reading};
+use crate::netfilter::flows::{FlowDestination, TrackedFlows};
 
 /// The UDP frontends with the endpoints of their flows, and the destinations whose flows are to be compared.
-///
-/// The table of connection tracking is read once, by the first listing. Afterwards only passes read it, and only after changes that make
-/// flows stale.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
     desired: HashMap<SocketAddr, Destination>,
     /// The destinations that a change of a Service makes stale when it is written.
     pub(super) changed: BTreeMap<SocketAddr, ObjectName>,
-    /// By family: the destinations to compare in any case.
-    stale: [BTreeSet<SocketAddr>; 2],
-    pub(super) reading: Reading,
-    /// Destination and reply source of all UDP flows, as read, until the next plan compares them.
-    pub(super) observed: BTreeSet<(SocketAddr, SocketAddr)>,
-    is_dirty: [bool; 2],
+    /// All UDP flows were read: which of them are to frontends is known after the Services were compiled.
+    pub(super) tracked: TrackedFlows,
 }
 
 #[derive(Clone, Debug)]
@@ -74,11 +67,6 @@ impl Flows {
         }
     }
 
-    /// The destinations to compare in any case.
-    pub(super) fn stale(&self, family: Family) -> &BTreeSet<SocketAddr> {
-        &self.stale[family.index()]
-    }
-
     /// The pass over these destinations.
     pub(super) fn pass(&self, family: Family, destinations: BTreeSet<SocketAddr>) -> DeleteFlows {
         let destination = |address: SocketAddr| match self.desired.get(&address) {
@@ -90,43 +78,25 @@ impl Flows {
 
     /// Compares the flows that were read with the desired endpoints.
     pub(super) fn compare_observed(&mut self) {
-        for (address, reply_source) in std::mem::take(&mut self.observed) {
+        for (address, reply_source) in self.tracked.take_observed() {
             let is_stale = self.desired.get(&address).is_some_and(|destination| {
                 let endpoints = Arc::clone(&destination.endpoints);
                 !FlowDestination::served(address, endpoints, false).admits(reply_source)
             });
             if is_stale {
-                self.stale[Family::of(address.ip()).index()].insert(address);
+                self.tracked.add_stale(address);
             }
         }
     }
 
     /// Records that a pass was done. A Service for which `is_written` is false makes flows stale when it is written.
     pub(super) fn record(&mut self, pass: &DeleteFlows, is_written: impl Fn(&ObjectName) -> bool) {
+        self.tracked.record(pass);
         for destination in &pass.destinations {
-            self.stale[pass.family.index()].remove(&destination.address);
             if self.changed.get(&destination.address).is_some_and(&is_written) {
                 self.changed.remove(&destination.address);
             }
         }
-    }
-
-    /// Records that a pass failed: its retry does not depend on Services.
-    pub(super) fn record_failure(&mut self, pass: &DeleteFlows) {
-        let addresses = pass.destinations.iter().map(|destination| destination.address);
-        self.stale[pass.family.index()].extend(addresses);
-    }
-
-    pub(super) fn set_dirty(&mut self, family: Family) {
-        self.is_dirty[family.index()] = true;
-    }
-
-    pub(super) fn is_dirty(&self, family: Family) -> bool {
-        self.is_dirty[family.index()]
-    }
-
-    pub(super) fn clear_dirty(&mut self) {
-        self.is_dirty = [false; 2];
     }
 }
 

@@ -93,14 +93,11 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
 /// Reads the UDP flows, at the first listing of this process: an earlier process may have ended between a change and the deletion of the
 /// flows that it made stale. If they cannot be read, the next listing tries again.
 fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
-    if state.flows.reading == Reading::Done {
+    if state.flows.tracked.reading() == Reading::Done {
         return None;
     }
-    // Which of them are to frontends is known after the Services were compiled.
     let read = read_flows(&mut *kernel.conntrack, |_| true);
-    let (reading, event) = Reading::after(read.map(|observed| state.flows.observed = observed));
-    state.flows.reading = reading;
-    event
+    state.flows.tracked.record_reading(read)
 }
 
 /// Reads the addresses of the node's interfaces.

@@ -40,10 +40,10 @@ pub(super) fn plan_flows(
     written: Written,
     builder: &mut PlanBuilder<'_, IptablesMode>,
 ) {
-    if state.flows.reading == Reading::Unsupported {
+    if state.flows.tracked.reading() == Reading::Unsupported {
         return;
     }
-    let mut destinations = state.flows.stale(family).clone();
+    let mut destinations = state.flows.tracked.stale(family).clone();
     let is_unconditional = !destinations.is_empty();
     let mut needs = Vec::new();
     let mut subjects = BTreeSet::new();

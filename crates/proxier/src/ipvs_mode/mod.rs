@@ -259,7 +259,7 @@ impl DataPath for IpvsMode {
                 state.find_missing_extensions(operation.family(), error);
             }
             // What was left over is not found again: its entries are removed.
-            (Operation::Flows(operation), _) => state.flows.keep_pending(operation),
+            (Operation::Flows(operation), _) => state.flows.record_failure(operation),
             _ => {}
         }
     }

@@ -5,9 +5,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kernlink_base::ErrorChain;
 use kernlink_conntrack::{Conntrack, Error, Filter, Flow, FlowKey, Protocol, StaleFilter, Status};
-use kernlink_services::{Event, Family};
+use kernlink_services::Family;
+
+pub use super::tracked_flows::{Reading, TrackedFlows};
 
 /// The zone of the flows that IPVS and the rules use. Flows of other zones are foreign.
 const ZONE: u16 = 0;
@@ -111,42 +112,6 @@ impl FlowDestination {
     fn reply_sources(&self) -> impl Iterator<Item = SocketAddr> {
         let endpoints = self.endpoints.iter().copied();
         endpoints.chain(self.admits_untranslated.then_some(self.address))
-    }
-}
-
-/// Whether a data path has read the table of connection tracking since it started, to find the flows that became stale before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
-    /// Not yet.
-    #[default]
-    Due,
-    /// It was read.
-    Done,
-    /// The kernel does not have the module: passes are not planned. The next listing tries again.
-    Unsupported,
-}
-
-impl Reading {
-    /// What follows from an attempt to read it, with an event if that failed.
-    #[must_use]
-    pub fn after(outcome: Result<(), Error>) -> (Self, Option<Event>) {
-        match outcome {
-            Ok(()) => (Reading::Done, None),
-            Err(error) if error.is_module_missing() => {
-                let text = format!("{}; stale UDP flows are not deleted", ErrorChain(&error));
-                (
-                    Reading::Unsupported,
-                    Some(Event::host("ConntrackUnsupported", text)),
-                )
-            }
-            Err(error) => {
-                let text = format!(
-                    "{}; UDP flows that became stale before the start are not deleted",
-                    ErrorChain(&error)
-                );
-                (Reading::Due, Some(Event::host("FlowsUnreadable", text)))
-            }
-        }
     }
 }
 

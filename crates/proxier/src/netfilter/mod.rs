@@ -13,6 +13,7 @@ mod processors;
 mod removal;
 mod rules;
 mod sysctls;
+mod tracked_flows;
 
 pub(crate) use self::conntrack::CONNTRACK_BUCKETS;
 pub use self::conntrack::Conntrack;

@@ -33,7 +33,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 /// Reads the UDP flows to portals after the rules were read first: an earlier process may have ended between a change of rules and the
 /// deletion of the flows that it made stale. If they cannot be read, the next listing tries again.
 fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
-    if state.flows.reading == Reading::Done {
+    if state.flows.reading() == Reading::Done {
         return None;
     }
     let read = if state.has_udp_rules() {
@@ -44,9 +44,7 @@ fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
         // Whether the kernel has the module.
         kernel.conntrack.totals().map(|_| BTreeSet::new())
     };
-    let (reading, event) = Reading::after(read.map(|observed| state.flows.observed = observed));
-    state.flows.reading = reading;
-    event
+    state.flows.record_reading(read)
 }
 
 /// Reads the addresses of the interfaces of this node.
@@ -77,7 +75,7 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
             Err(error) => return Err(error.into()),
         }
     }
-    if state.flows.reading == Reading::Due {
+    if state.flows.reading() == Reading::Due {
         // The next listing reports what cannot be read.
         observe_flows(state, kernel);
     }
@@ -163,9 +161,7 @@ impl State {
             self.listeners.set_all_dirty();
         }
         if is_readable && !std::mem::replace(&mut self.is_recorded[family.index()], true) {
-            if self.flows.reading == Reading::Done {
-                self.flows.reading = Reading::Due;
-            }
+            self.flows.read_again();
             for (key, port) in ports {
                 if !self.recorded.contains_key(&key) {
                     self.record_port(key, port);

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use kernlink_iptables_restore::Table as RulesTable;
 use kernlink_proxier::Backoff;
+use kernlink_proxier::netfilter::flows::TrackedFlows;
 use kernlink_proxier::table::Table;
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
 
-use self::flows::Flows;
 pub(super) use self::rules::{ChainRule, DesiredRules, PresentRules};
 use super::chains::PortalChain;
 use super::compile::compile;
@@ -77,7 +77,7 @@ pub struct State {
     /// By family.
     pub(super) chains: [Chains; 2],
     pub(super) dirty_chains: BTreeSet<(Family, RulesTable)>,
-    pub(super) flows: Flows,
+    pub(super) flows: TrackedFlows,
     /// The ports of listening ports, by family and protocol.
     allocators: [[PortAllocator; 2]; 2],
     /// The listening ports to which rules led when they were read first: the portals of a former process.
@@ -121,7 +121,7 @@ impl State {
             rule_counts: [0; 2],
             chains: std::array::from_fn(|_| Chains::default()),
             dirty_chains: BTreeSet::new(),
-            flows: Flows::default(),
+            flows: TrackedFlows::default(),
             allocators: std::array::from_fn(|_| std::array::from_fn(|_| allocator())),
             recorded: BTreeMap::new(),
             is_recorded: [false; 2],

@@ -40,7 +40,7 @@ impl State {
             }
             Key::Chain(family, name) => self.tables(*family).0.set_dirty(*name),
             Key::Accounting(name) => self.accounting.set_dirty(name.clone()),
-            Key::Flows(family) => self.flows.set_dirty(*family),
+            Key::Flows(family) => self.flows.tracked.set_dirty(*family),
             Key::NodeAddresses => {}
             Key::Service(family, _) | Key::Leftovers(family) => {
                 let touched = self.touched.get(key).cloned().unwrap_or_default();
@@ -62,7 +62,7 @@ impl State {
             Key::Fixed(family) | Key::Jump(family, _) | Key::Firewall(family) => self.is_fixed_dirty(*family),
             Key::Chain(family, name) => self.chains[family.index()].is_dirty(name),
             Key::Accounting(name) => self.accounting.is_dirty(name),
-            Key::Flows(family) => self.flows.is_dirty(*family),
+            Key::Flows(family) => self.flows.tracked.is_dirty(*family),
             Key::NodeAddresses => false,
             Key::Service(family, _) | Key::Leftovers(family) => {
                 let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
@@ -79,7 +79,7 @@ impl State {
     pub(in crate::iptables_mode) fn clear_dirty(&mut self) {
         self.sysctls.clear_dirty();
         self.accounting.clear_dirty();
-        self.flows.clear_dirty();
+        self.flows.tracked.clear_dirty();
         self.is_fixed_outdated = std::mem::take(&mut self.changes_fixed);
         for family in Family::ALL {
             let (chains, rules) = self.tables(family);

@@ -57,7 +57,7 @@ impl State {
     pub(in crate::iptables_mode) fn record_failure(&mut self, operation: &Operation, error: &Error) {
         let is_unknown = error.is_outcome_unknown();
         if let Operation::Flows(pass) = operation {
-            self.flows.record_failure(pass);
+            self.flows.tracked.record_failure(pass);
         }
         if let (Operation::EnsureJump { operation, .. }, Error::Rules(error)) = (operation, error)
             && let RulesOperation::EnsureJump { family, table, .. } = &**operation

@@ -1,5 +1,8 @@
 //! Reads the UDP flows to virtual servers.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
 use kernlink_conntrack::Error;
 use kernlink_ipvs::{Protocol as IpvsProtocol, VirtualServerKey};
 use kernlink_services::{Event, Family};
@@ -14,24 +17,22 @@ pub(super) fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Ev
     for family in Family::ALL {
         state.flows.set_dirty(family);
     }
-    if state.flows.reading == Reading::Done {
+    if state.flows.reading() == Reading::Done {
         return None;
     }
-    let (reading, event) = Reading::after(read(state, kernel));
-    state.flows.reading = reading;
-    event
+    let read = read(state, kernel);
+    state.flows.record_reading(read)
 }
 
-fn read(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
+fn read(state: &State, kernel: &mut Kernel) -> Result<BTreeSet<(SocketAddr, SocketAddr)>, Error> {
     let mut servers = state.servers.iter_observed();
     let has_udp = servers.any(|(key, _)| key.protocol() == Some(IpvsProtocol::Udp));
     if !has_udp {
         // Whether the kernel has the module.
-        return kernel.conntrack.totals().map(drop);
+        return kernel.conntrack.totals().map(|_| BTreeSet::new());
     }
-    state.flows.observed = read_flows(&mut *kernel.conntrack, |destination| {
+    read_flows(&mut *kernel.conntrack, |destination| {
         let key = VirtualServerKey::udp(destination.ip(), destination.port());
         state.servers.is_observed(&key)
-    })?;
-    Ok(())
+    })
 }

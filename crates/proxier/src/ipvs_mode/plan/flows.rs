@@ -29,29 +29,30 @@ struct Changed {
 
 impl Planner<'_, '_, '_> {
     pub(super) fn delete_flows(&mut self) {
-        if self.state.flows.reading == Reading::Unsupported {
+        if self.state.flows.reading() == Reading::Unsupported {
             return;
         }
         let mut changed = self.changed_flows();
         for family in Family::ALL {
             let mut changed = std::mem::take(&mut changed[family.index()]);
             let flows = &self.state.flows;
-            if changed.destinations.is_empty() && !flows.is_due(family) {
+            let stale = flows.stale(family);
+            let is_due = flows.is_dirty(family) && !stale.is_empty();
+            if changed.destinations.is_empty() && !is_due {
                 continue;
             }
-            let pending = flows.pending(family);
-            changed.destinations.extend(pending);
+            changed.destinations.extend(stale);
             let addresses = changed.destinations.into_iter();
             let destinations = addresses.map(|address| self.state.flow_destination(address));
             let operation = DeleteFlows::new(family, destinations);
-            let needs = if pending.is_empty() && !changed.has_left_over {
+            let needs = if stale.is_empty() && !changed.has_left_over {
                 Needs::none().and_any(changed.needs)
             } else {
                 Needs::none()
             };
             let mut subjects = changed.subjects.into_iter();
             let subject = match (subjects.next(), subjects.next()) {
-                (Some(subject), None) if pending.is_empty() => subject,
+                (Some(subject), None) if stale.is_empty() => subject,
                 _ => Subject::DataPath,
             };
             self.builder

@@ -1,72 +1,13 @@
 //! Destinations of UDP flows whose stale flows are to be deleted.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use kernlink_ipvs::{ForwardingMethod, Operation, Protocol, RealServer, VirtualServerKey};
 use kernlink_services::Family;
 
 use super::{ObservedServer, State};
-use crate::netfilter::DeleteFlows;
-use crate::netfilter::flows::{FlowDestination, Reading};
-
-/// What is known about the UDP flows in connection tracking.
-///
-/// The table is read once, by the first listing. Afterwards only passes read it, and only after changes that make flows stale.
-#[derive(Clone, Debug, Default)]
-pub(in crate::ipvs_mode) struct Flows {
-    pub(in crate::ipvs_mode) reading: Reading,
-    /// Destination and reply source of the flows to UDP virtual servers, as read, until the next plan compares them.
-    pub(in crate::ipvs_mode) observed: BTreeSet<(SocketAddr, SocketAddr)>,
-    /// By family: the destinations whose stale flows were not deleted yet.
-    pending: [BTreeSet<SocketAddr>; 2],
-    is_dirty: [bool; 2],
-}
-
-impl Flows {
-    pub(in crate::ipvs_mode) fn set_dirty(&mut self, family: Family) {
-        self.is_dirty[family.index()] = true;
-    }
-
-    pub(super) fn is_dirty(&self, family: Family) -> bool {
-        self.is_dirty[family.index()]
-    }
-
-    pub(super) fn clear_dirty(&mut self) {
-        self.is_dirty = [false; 2];
-    }
-
-    /// The destinations whose stale flows were not deleted yet.
-    pub(in crate::ipvs_mode) fn pending(&self, family: Family) -> &BTreeSet<SocketAddr> {
-        &self.pending[family.index()]
-    }
-
-    /// Whether a pass for the pending destinations is to be planned.
-    pub(in crate::ipvs_mode) fn is_due(&self, family: Family) -> bool {
-        self.is_dirty(family) && !self.pending(family).is_empty()
-    }
-
-    pub(super) fn add_pending(&mut self, address: SocketAddr) {
-        let family = Family::of(address.ip());
-        self.pending[family.index()].insert(address);
-    }
-
-    /// Records that a pass failed: its destinations are those of the next one too.
-    pub(in crate::ipvs_mode) fn keep_pending(&mut self, operation: &DeleteFlows) {
-        let destinations = operation
-            .destinations
-            .iter()
-            .map(|destination| destination.address);
-        self.pending[operation.family.index()].extend(destinations);
-    }
-
-    pub(super) fn remove_pending(&mut self, operation: &DeleteFlows) {
-        let pending = &mut self.pending[operation.family.index()];
-        for destination in &operation.destinations {
-            pending.remove(&destination.address);
-        }
-    }
-}
+use crate::netfilter::flows::FlowDestination;
 
 impl State {
     /// The UDP destination whose flows an operation makes stale: it removes a virtual server or a real server, or adds the first real
@@ -105,7 +46,7 @@ impl State {
                 is_first || servers.any(|(server, _)| read.real_server(server).is_none())
             });
         if is_stale {
-            self.flows.add_pending(address);
+            self.flows.add_stale(address);
             self.flows.set_dirty(Family::of(address.ip()));
         }
     }
@@ -143,10 +84,10 @@ impl State {
     /// Compares the flows that were read with the desired real servers. Destinations of withdrawn virtual servers are found by the steps
     /// that remove these.
     pub(in crate::ipvs_mode) fn find_stale_flows(&mut self) {
-        for (address, reply_source) in std::mem::take(&mut self.flows.observed) {
+        for (address, reply_source) in self.flows.take_observed() {
             let is_desired = self.servers.is_desired(&virtual_server(address));
             if is_desired && !self.flow_destination(address).admits(reply_source) {
-                self.flows.add_pending(address);
+                self.flows.add_stale(address);
             }
         }
     }

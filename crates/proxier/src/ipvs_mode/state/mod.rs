@@ -27,7 +27,6 @@ use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 pub(super) use self::chains::{Chains, Interim, ObservedRules};
 pub use self::desired::DesiredVirtualServer;
 pub(super) use self::drains::Drains;
-use self::flows::Flows;
 pub(super) use self::flows::udp_address;
 use self::foreign::Foreign;
 pub(super) use self::readings::{Part, Readings};
@@ -40,6 +39,7 @@ use super::options::IpvsOptions;
 use super::sets::SetId;
 use super::sysctls;
 use super::totals::{Sums, Totals};
+use crate::netfilter::flows::TrackedFlows;
 use crate::netfilter::{IPVS_LINK, MissingExtensions};
 use crate::plan::Subject;
 use crate::table::Table;
@@ -69,7 +69,7 @@ pub struct State {
     /// The extensions of iptables that rules do without.
     missing: MissingExtensions,
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
-    pub(super) flows: Flows,
+    pub(super) flows: TrackedFlows,
     pub(super) drains: Drains,
     pub(super) readings: Readings,
     /// The objects of each service port, by its id.
@@ -129,7 +129,7 @@ impl State {
             chains: std::array::from_fn(|_| Chains::default()),
             missing: MissingExtensions::default(),
             servers: Table::default(),
-            flows: Flows::default(),
+            flows: TrackedFlows::default(),
             drains: Drains::default(),
             readings: Readings::default(),
             ports: Vec::new(),

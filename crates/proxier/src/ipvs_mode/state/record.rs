@@ -56,11 +56,11 @@ impl State {
             }
             Operation::Ipvs(operation) => {
                 if let Some(address) = self.flows_changed_by(operation) {
-                    self.flows.add_pending(address);
+                    self.flows.add_stale(address);
                 }
                 self.record_ipvs(operation);
             }
-            Operation::Flows(operation) => self.flows.remove_pending(operation),
+            Operation::Flows(operation) => self.flows.record(operation),
         }
     }
 

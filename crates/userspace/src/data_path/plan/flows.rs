@@ -16,7 +16,7 @@ use crate::proxy::Transport;
 
 /// Adds the step for the stale flows of a family.
 pub(super) fn plan_flows(state: &State, family: Family, written: &Written, builder: &mut Builder<'_>) {
-    if state.flows.reading == Reading::Unsupported {
+    if state.flows.reading() == Reading::Unsupported {
         return;
     }
     let mut destinations = state.flows.stale(family).clone();

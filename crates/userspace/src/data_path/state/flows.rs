@@ -8,57 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use kernlink_proxier::netfilter::DeleteFlows;
-use kernlink_proxier::netfilter::flows::{FlowDestination, Reading};
+use kernlink_proxier::netfilter::flows::FlowDestination;
 use kernlink_services::Family;
 
 use super::State;
 use crate::data_path::key::{Part, RulesKey};
 use crate::proxy::Transport;
-
-/// What is known about the UDP flows in connection tracking.
-///
-/// The table is read once, by the first listing. Afterwards only passes read it, and only after rules of UDP portals changed.
-#[derive(Clone, Debug, Default)]
-pub(in crate::data_path) struct Flows {
-    pub(in crate::data_path) reading: Reading,
-    /// Destination and reply source of the flows to portals, as read, until the next plan compares them.
-    pub(in crate::data_path) observed: BTreeSet<(SocketAddr, SocketAddr)>,
-    /// By family: the destinations that are compared regardless of changes.
-    stale: [BTreeSet<SocketAddr>; 2],
-    is_dirty: [bool; 2],
-}
-
-impl Flows {
-    /// The destinations that are compared regardless of changes.
-    pub(in crate::data_path) fn stale(&self, family: Family) -> &BTreeSet<SocketAddr> {
-        &self.stale[family.index()]
-    }
-
-    /// Records that a pass was done.
-    pub(super) fn record(&mut self, pass: &DeleteFlows) {
-        for destination in &pass.destinations {
-            self.stale[pass.family.index()].remove(&destination.address);
-        }
-    }
-
-    /// Records that a pass failed: its retry does not depend on rules.
-    pub(super) fn record_failure(&mut self, pass: &DeleteFlows) {
-        let addresses = pass.destinations.iter().map(|destination| destination.address);
-        self.stale[pass.family.index()].extend(addresses);
-    }
-
-    pub(super) fn set_dirty(&mut self, family: Family) {
-        self.is_dirty[family.index()] = true;
-    }
-
-    pub(super) fn is_dirty(&self, family: Family) -> bool {
-        self.is_dirty[family.index()]
-    }
-
-    pub(super) fn clear_dirty(&mut self) {
-        self.is_dirty = [false; 2];
-    }
-}
 
 /// The keys of the rules that may capture UDP traffic to an address and port, the first one that exists does.
 fn keys_of(destination: SocketAddr, is_node_address: bool) -> impl Iterator<Item = RulesKey> {
@@ -139,12 +94,12 @@ impl State {
     /// Compares the flows that were read with the desired portals. Those to portals that are not desired are found by the writes that
     /// delete their rules.
     pub(in crate::data_path) fn find_stale_flows(&mut self) {
-        for (destination, reply_source) in std::mem::take(&mut self.flows.observed) {
+        for (destination, reply_source) in self.flows.take_observed() {
             let family = Family::of(destination.ip());
             let mut keys = keys_of(destination, self.is_node_address(destination.ip()));
             let is_desired = keys.any(|key| self.rules[family.index()].is_desired(&key));
             if is_desired && !self.flow_destination(destination).admits(reply_source) {
-                self.flows.stale[family.index()].insert(destination);
+                self.flows.add_stale(destination);
             }
         }
     }
