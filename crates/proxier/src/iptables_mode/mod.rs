@@ -31,6 +31,7 @@ mod state;
 pub mod sysctls;
 mod totals;
 pub mod watch;
+mod write;
 
 use std::time::Instant;
 

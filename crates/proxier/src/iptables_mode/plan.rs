@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernlink_iptables_restore::{
-    ChainName, Edit, Operation as RulesOperation, Position, Restore, Rule, Table,
-};
+use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Rule, Table};
 use kernlink_services::Family;
 
 use super::IptablesMode;
 use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
 use super::observed::{ObservedChain, counts, fingerprint};
-use super::operation::{Effects, EnsureChain, Operation, Write};
-use super::order::{FILTER_FIRST, NAT_FIRST, Phase, TableOrder};
+use super::operation::{EnsureChain, Operation};
+use super::order::{FILTER_FIRST, NAT_FIRST, Phase};
 use super::plan_flows::{Written, plan_flows};
 use super::port_chain::service_of;
-use super::state::{Fingerprint, RuleKey, State, rule_text};
+use super::state::{RuleKey, State, rule_text};
 use super::sysctls::ROUTE_LOCALNET;
+use super::write::{Part, Writer};
 use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::netfilter::Sysctl;
 use crate::plan::{Needs, PlanBuilder, Subject};
@@ -349,20 +348,6 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
     Change::Edits(edits)
 }
 
-/// The rules of a chain, and their fingerprint.
-type Content = (Vec<Rule>, Fingerprint);
-
-/// What is written for one Service.
-#[derive(Default)]
-struct Part {
-    /// Chains with their content; `None` for those that are emptied, to be deleted.
-    chains: Vec<(ChainName, Option<Content>)>,
-    /// Rules in shared chains, with whether they are added.
-    rules: Vec<(RuleKey, bool)>,
-    /// Those of them that are removed and that an earlier process wrote.
-    former: Vec<RuleKey>,
-}
-
 fn plan_services(
     state: &State,
     family: Family,
@@ -494,113 +479,4 @@ fn unwritten(
     let unwritten = state.touched.keys().filter(of_family).filter(is_unwritten);
     let waiting = unwritten.filter(|key| builder.is_waiting(key));
     waiting.cloned().map(Need::Waiting).collect()
-}
-
-impl Part {
-    fn touched(&self) -> Vec<Touched> {
-        let chains = self.chains.iter().map(|(name, _)| Touched::Chain(*name));
-        chains
-            .chain(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone())))
-            .collect()
-    }
-
-    /// Whether a rule that translates traffic of the Service is removed: then packets that the new rules do not translate were not served by
-    /// IPVS mode.
-    fn is_translated(&self) -> bool {
-        let mut rules = self.rules.iter();
-        rules.any(|(key, is_added)| !is_added && key.chain.table() == Table::Nat)
-    }
-
-    /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
-    /// others removed; chains that nothing jumps to any more are emptied last.
-    fn write(self, family: Family, key: Key, order: TableOrder) -> Write {
-        let mut writer = Writer::new(family);
-        for (name, content) in &self.chains {
-            let is_emptied = content.is_none();
-            let written = content.as_ref().map(|(_, fingerprint)| *fingerprint);
-            let written = written.unwrap_or_else(|| fingerprint(&[], family));
-            writer.effects.chains.push((*name, Some(written)));
-            if !is_emptied {
-                writer.edit(Table::Nat, Edit::declare(*name));
-            }
-        }
-        let mut emptied = Vec::new();
-        for (name, content) in self.chains {
-            match content {
-                Some((rules, _)) => {
-                    for rule in rules {
-                        writer.edit(Table::Nat, Edit::append(name, rule));
-                    }
-                }
-                None => emptied.push(name),
-            }
-        }
-        // Inserted at the top one after the other, so the last one is first.
-        for (key, is_added) in self.rules.into_iter().rev() {
-            let Ok(rule) = key.text.parse::<Rule>() else {
-                continue;
-            };
-            let name = key.chain.name();
-            let edit = if is_added {
-                Edit::insert(name, rule)
-            } else {
-                Edit::delete(name, rule)
-            };
-            writer.edit(key.chain.table(), edit);
-            writer.effects.rules.push((key.chain, key.text, is_added));
-        }
-        for name in emptied {
-            writer.edit(Table::Nat, Edit::declare(name));
-        }
-        writer.finish(key, order)
-    }
-}
-
-/// Collects edits and their effects.
-struct Writer {
-    filter: Vec<Edit>,
-    nat: Vec<Edit>,
-    family: Family,
-    effects: Effects,
-}
-
-impl Writer {
-    fn new(family: Family) -> Self {
-        Self {
-            filter: Vec::new(),
-            nat: Vec::new(),
-            family,
-            effects: Effects::default(),
-        }
-    }
-
-    fn edit(&mut self, table: Table, edit: Edit) {
-        match table {
-            Table::Filter => self.filter.push(edit),
-            _ => self.nat.push(edit),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.filter.is_empty() && self.nat.is_empty()
-    }
-
-    fn finish(mut self, key: Key, order: TableOrder) -> Write {
-        let mut restore = Restore::new(self.family);
-        for table in order {
-            let edits = std::mem::take(match table {
-                Table::Filter => &mut self.filter,
-                _ => &mut self.nat,
-            });
-            if !edits.is_empty() {
-                *restore.table_mut(table) = edits;
-            }
-        }
-        Write {
-            restore,
-            key,
-            order,
-            effects: self.effects,
-        }
-    }
 }
