@@ -13,6 +13,7 @@ use kernlink_proxier::runner::Notice;
 use kernlink_proxier::watch::Watcher;
 use kernlink_proxier::{Lock, Runner, Schedule};
 use kernlink_services::{Change, Kind};
+use nix::sys::prctl;
 
 use crate::all_modes::{AllModes, Kernel, Mode, Proxier};
 use crate::cluster::{Cluster, Traffic, Update};
@@ -50,6 +51,7 @@ pub(crate) enum Message {
 /// Runs until SIGTERM or SIGINT. The kernel stays as it is then.
 #[must_use]
 pub fn run(settings: Settings) -> Exit {
+    disable_huge_pages();
     let _lock = match Lock::acquire() {
         Ok(lock) => lock,
         Err(error) => {
@@ -104,6 +106,14 @@ pub fn run(settings: Settings) -> Exit {
     drop(sources);
     tracing::info!("stopped; the kernel stays as it is");
     exit
+}
+
+/// Has the kernel use pages of the normal size for this process and the programs that it starts. Where `transparent_hugepage/enabled` is
+/// `always`, as on Debian, each part of the heap and each thread's stack would occupy 2 MiB or more.
+fn disable_huge_pages() {
+    if let Err(error) = prctl::set_thp_disable(true) {
+        tracing::debug!(%error, "transparent huge pages of this process cannot be disabled");
+    }
 }
 
 /// Starts the threads that read the folder and the API server. They end when the result is dropped.

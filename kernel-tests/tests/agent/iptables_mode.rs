@@ -91,6 +91,7 @@ fn an_agent_in_iptables_mode_follows_its_folder_and_leaves_the_kernel_working() 
             let agent = Agent::start(&manifests.0, MODE);
             agent.wait_for(" synced done=", 1);
             assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
+            assert_eq!(agent.status("THP_enabled:"), "0");
             let mode = get("127.0.0.1:10249", "/proxyMode").unwrap();
             assert!(mode.ends_with("\r\n\r\niptables"), "{mode}");
             wait::until(|| match get("127.0.0.1:10256", "/healthz")? {

@@ -173,12 +173,14 @@ impl Agent {
 
     /// The resident memory in KiB.
     pub(crate) fn resident(&self) -> u64 {
+        self.status("VmRSS:").trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// A line of `/proc/PID/status`, without its name.
+    pub(crate) fn status(&self, name: &str) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().to_owned()
     }
 }
 
