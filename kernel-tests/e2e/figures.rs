@@ -175,7 +175,6 @@ struct Figures {
     /// Runs in `node`.
     _cluster: Cluster,
     node: NetNs,
-    admin: AdminConnection,
     kubeconfig: PathBuf,
     services: usize,
     changes: usize,
@@ -183,16 +182,20 @@ struct Figures {
 }
 
 impl Figures {
+    /// A new connection: the API server closes one that has had no request for some time, the first one within 32 seconds.
+    fn connect(&self) -> AdminConnection {
+        self.node.run(AdminConnection::open)
+    }
+
     /// Changes an endpoint of one of the Services. Returns the number of the address, and when the server has accepted it.
-    fn change(&mut self) -> (usize, Instant) {
+    fn change(&mut self, admin: &mut AdminConnection) -> (usize, Instant) {
         let number = self.next;
         self.next += 1;
         // Far apart, so that no two changes in a row concern neighbours.
         let service = number * 7919 % self.services;
         let object = slice(service, Some(number % 62_500));
         let patch = json!({"endpoints": object["endpoints"]}).to_string();
-        self.admin
-            .send("PATCH", &path(&object), "application/merge-patch+json", &patch);
+        admin.send("PATCH", &path(&object), "application/merge-patch+json", &patch);
         (number % 62_500, Instant::now())
     }
 
@@ -223,9 +226,10 @@ impl Figures {
             mib(proxy.link.received())
         );
         let seen = Seen::start();
+        let mut admin = self.connect();
         let mut times: Vec<Duration> = (0..self.changes)
             .map(|_| {
-                let (number, accepted) = self.change();
+                let (number, accepted) = self.change(&mut admin);
                 seen.wait_for(number).saturating_duration_since(accepted)
             })
             .collect();
@@ -243,12 +247,13 @@ impl Figures {
         // With the default of kube-proxy, under load.
         let proxy = start(self, "1s")?;
         let (time, received) = (proxy.processor_time(), proxy.link.received());
+        let mut admin = self.connect();
         let begin = Instant::now();
         let mut count = 0;
         while begin.elapsed() < LOAD_TIME {
             let due = begin + Duration::from_secs(1) / LOAD * count;
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            self.change();
+            self.change(&mut admin);
             count += 1;
         }
         println!(
@@ -298,7 +303,6 @@ fn figures() {
     cluster.requests().create_all(&objects);
     println!("{services} Services with {ENDPOINTS} endpoints each");
     let mut figures = Figures {
-        admin: AdminConnection::open(),
         kubeconfig: cluster.kubeconfig(),
         _cluster: cluster,
         node: node.clone(),
