@@ -32,6 +32,7 @@ pub mod service_manager;
 pub mod settings;
 mod signals;
 mod stale;
+mod stamp;
 mod state;
 
 use std::ffi::OsString;

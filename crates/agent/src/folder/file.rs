@@ -1,51 +1,14 @@
 //! A single file of a folder.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::SystemTime;
 
 use kernlink_kubernetes::Objects;
 use kernlink_kubernetes::manifest;
 
-/// Identifies a file or folder, as long as it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId {
-    device: u64,
-    inode: u64,
-    /// A file system may give the inode of a deleted folder to the next one. `None` if it does not record the time.
-    created: Option<SystemTime>,
-}
-
-/// The version of a file or folder: it differs after every change, unless two changes follow each other faster than the clock of the file
-/// system ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) id: FileId,
-    size: u64,
-    /// In seconds and nanoseconds.
-    modified: (i64, i64),
-    changed: (i64, i64),
-    pub(super) is_folder: bool,
-}
-
-impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            id: FileId {
-                device: metadata.dev(),
-                inode: metadata.ino(),
-                created: metadata.created().ok(),
-            },
-            size: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-            is_folder: metadata.is_dir(),
-        }
-    }
-}
+use crate::stamp::Stamp;
 
 /// Whether a file with this name is read.
 pub(super) fn is_manifest(name: &OsStr) -> bool {

@@ -21,9 +21,9 @@ use kernlink_kubernetes::Objects;
 use kernlink_kubernetes::manifest::Missing;
 use kernlink_services::Change;
 
-use self::file::{FileId, Stamp};
 use self::index::{Difference, FileName, Index};
 pub use self::watch::{StartError, Watch};
+use crate::stamp::{FileId, Stamp};
 
 /// A folder of manifests. Contents are not kept in memory.
 #[derive(Debug)]
