@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernlink_base::Family;
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef, Socket};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -22,6 +22,8 @@ use crate::budget::{Budget, Lease};
 
 /// The number of connections that wait to be accepted; the kernel reduces it to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
+/// The kernel accepts one connection more than it was told.
+const MAX_WAITING: usize = BACKLOG as usize + 1;
 
 /// The pause after an error of accepting that another attempt would meet again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -88,22 +90,26 @@ impl Drop for TcpPort {
         let _on_runtime = self.runtime.enter();
         let listener = SockRef::from(&*self.listener);
         // Closing the socket would reset the connections that wait to be accepted.
-        loop {
-            match listener.accept() {
-                Ok((client, peer)) => {
-                    let client = client.set_nonblocking(true).map(|()| client.into());
-                    if let (Ok(client), Some(peer)) = (client.and_then(TcpStream::from_std), peer.as_socket())
-                    {
-                        self.port.accepted(client, peer);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => break,
+        for (client, peer) in waiting(&listener, MAX_WAITING) {
+            let client = client.set_nonblocking(true).map(|()| client.into());
+            if let (Ok(client), Some(peer)) = (client.and_then(TcpStream::from_std), peer.as_socket()) {
+                self.port.accepted(client, peer);
             }
         }
         // At once, not when the aborted task has ended. It fails if the port is closed already.
         let _ = listener.shutdown(Shutdown::Read);
     }
+}
+
+/// Accepts the connections that wait at a socket that does not block, at most `limit`: clients may open new ones faster than they are accepted.
+fn waiting(listener: &Socket, limit: usize) -> impl Iterator<Item = (Socket, SockAddr)> {
+    let attempts = (0..limit).map(|_| listener.accept());
+    // One that ended while it waited does not mean that there are no others.
+    let is_accepted = |attempt: &io::Result<_>| match attempt {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::ConnectionAborted,
+    };
+    attempts.take_while(is_accepted).filter_map(Result::ok)
 }
 
 /// Accepts connections until the task is aborted. Nothing here waits for an endpoint.
@@ -221,4 +227,31 @@ impl Port {
 /// Whether two addresses are the same, regardless of the scope of link-local ones.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip(), one.port()) == (other.ip(), other.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn not_more_waiting_connections_are_accepted_than_the_limit() {
+        let listener = socket::bind_listener("127.0.0.1:0".parse().unwrap()).unwrap();
+        listener.listen(8).unwrap();
+        let address = listener.local_addr().unwrap().as_socket().unwrap();
+        assert_eq!(waiting(&listener, 2).count(), 0);
+        let clients: Vec<_> = (0..5)
+            .map(|_| std::net::TcpStream::connect(address).unwrap())
+            .collect();
+        let mut accepted = BTreeSet::new();
+        // The kernel may need a moment after a client has connected.
+        while accepted.len() < clients.len() {
+            let batch: Vec<_> = waiting(&listener, 2).collect();
+            assert!(batch.len() <= 2, "{batch:?}");
+            accepted.extend(batch.iter().map(|(_, peer)| peer.as_socket().unwrap()));
+        }
+        let peers = clients.iter().map(|client| client.local_addr().unwrap());
+        assert_eq!(accepted, peers.collect());
+    }
 }
