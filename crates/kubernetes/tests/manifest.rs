@@ -9,7 +9,7 @@
 use std::fmt::Write;
 
 use kernlink_kubernetes::manifest::{Objects, read};
-use kernlink_services::{AddressType, Protocol, ServiceType, SessionAffinity};
+use kernlink_services::{AddressType, Kind, ObjectName, Protocol, ServiceType, SessionAffinity};
 
 fn errors(objects: &Objects) -> String {
     objects.errors.iter().map(|error| format!("{error}\n")).collect()
@@ -402,6 +402,56 @@ fn other_kinds_are_counted() {
     );
     assert_eq!(objects.other["ConfigMap"], 2);
     assert_eq!(errors(&objects), "");
+}
+
+/// Otherwise a Service is deleted because of a typing error.
+#[test]
+fn a_kind_that_does_not_exist_is_an_error() {
+    let errors_of = |kind: &str, version: &str| {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\n");
+        let objects = read("f", &text);
+        let name = ObjectName::new("shop", "web");
+        let may_be_meant = objects.missing.may_include(Kind::Service, &name);
+        assert_eq!(may_be_meant, !objects.errors.is_empty(), "{kind}");
+        let other = ObjectName::new("shop", "other");
+        assert!(!objects.missing.may_include(Kind::Service, &other), "{kind}");
+        errors(&objects)
+    };
+    let prefix = "f: document 1 (line 1): kind: ";
+    let read_kinds = "kinds that are read: Service, EndpointSlice, Node\n";
+    for (kind, version) in [
+        ("Sevice", "v1"),
+        ("service", "v1"),
+        ("Nodes", "v1"),
+        ("list", "v1"),
+        ("Deployment", "v1"),
+        ("Endpointslice", "discovery.k8s.io/v1"),
+        ("EndpointSlices", "discovery.k8s.io/v1beta1"),
+    ] {
+        let expected = format!("{prefix}{kind:?} is not a kind of {version}; {read_kinds}");
+        assert_eq!(errors_of(kind, version), expected);
+    }
+    let missing = format!("{prefix}\"Sevice\" is not a kind of v1, and apiVersion is missing; {read_kinds}");
+    assert_eq!(errors_of("Sevice", ""), missing);
+    for version in ["discovery.k8s.io/v1", "core/v1", "apps/v1"] {
+        let text = errors_of("Service", version);
+        assert!(
+            text.contains(&format!(
+                "apiVersion: {version:?} is not supported; expected \"v1\""
+            )),
+            "{text}"
+        );
+    }
+    // Other APIs may have any kind.
+    for (kind, version) in [
+        ("Deployment", "apps/v1"),
+        ("Secret", "v1"),
+        ("Device", "example.com/v1"),
+        ("Service", "serving.knative.dev/v1"),
+        ("Gateway", "gateway.networking.k8s.io/v1"),
+    ] {
+        assert_eq!(errors_of(kind, version), "");
+    }
 }
 
 #[test]

@@ -164,8 +164,30 @@ impl Reader<'_> {
                     format!("{kind:?} is not a kind, but the beginning of one; the text may be truncated");
                 self.reject_text("", error("kind", reason));
             }
-            _ => self.count_other(head.kind),
+            _ => self.other(&head, &value),
         }
+    }
+
+    /// Counts an object of another kind. It is an error if there is no such kind: of the API groups of the kinds that are read, all kinds are
+    /// known. An object of such a name may be the one that was meant.
+    fn other(&mut self, head: &Head, value: &Value) {
+        let Head { kind, api_version } = head;
+        let is_kind = match group(api_version) {
+            "" => CORE_KINDS.contains(&kind.as_str()),
+            group => group != discovery::v1::EndpointSlice::GROUP,
+        };
+        if is_kind {
+            return self.count_other(kind.clone());
+        }
+        let version = if api_version.is_empty() {
+            "v1, and apiVersion is missing"
+        } else {
+            api_version
+        };
+        let kinds = KINDS.map(|kind| kind.to_string()).join(", ");
+        let reason = format!("{kind:?} is not a kind of {version}; kinds that are read: {kinds}");
+        self.report("", error("kind", reason));
+        KINDS.iter().for_each(|kind| self.add_missing(*kind, value, true));
     }
 
     fn list(&mut self, mut value: Value, of_list: &Head, depth: usize) {
@@ -200,8 +222,10 @@ impl Reader<'_> {
         if head.api_version == T::API_VERSION {
             return Some(value);
         }
-        let group = head.api_version.split_once('/').map_or("", |(group, _)| group);
-        if !group.is_empty() && group != T::GROUP {
+        let group = group(&head.api_version);
+        // The groups of Kubernetes that have no such kind; a group of another API has a dot.
+        let is_mistaken = !group.contains('.') || group == discovery::v1::EndpointSlice::GROUP;
+        if !is_mistaken && group != T::GROUP {
             self.count_other(format!("{}.{group}", T::KIND));
             return None;
         }
@@ -285,6 +309,34 @@ impl Reader<'_> {
     fn count_other(&mut self, kind: String) {
         *self.objects.other.entry(kind).or_default() += 1;
     }
+}
+
+/// The kinds that are read.
+const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+
+/// The other kinds of the API version `v1`, and the kubeconfig file.
+const CORE_KINDS: [&str; 16] = [
+    "Binding",
+    "ComponentStatus",
+    "Config",
+    "ConfigMap",
+    "Endpoints",
+    "Event",
+    "LimitRange",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ReplicationController",
+    "ResourceQuota",
+    "Secret",
+    "ServiceAccount",
+];
+
+/// The group of an API version; that of `v1` is empty.
+fn group(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 /// Whether a kind is the beginning of a supported one. `kubectl` prints the kind of a list after its items, and that of an EndpointSlice
