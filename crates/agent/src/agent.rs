@@ -146,6 +146,7 @@ fn start_sources(
 #[derive(Default)]
 struct Summary {
     problems: BTreeSet<String>,
+    ignored: BTreeSet<String>,
     is_complete: bool,
     files: usize,
 }
@@ -424,10 +425,14 @@ impl Agent {
         for problem in self.reading.problems.difference(&reading.problems) {
             tracing::info!("solved: {problem}");
         }
+        for ignored in reading.ignored.difference(&self.reading.ignored) {
+            tracing::info!("{ignored}");
+        }
         let (changes, files, objects) = (reading.changes.len(), reading.files, reading.objects);
         tracing::debug!(changes, files, objects, "the folder was read");
         self.reading = Summary {
             problems: reading.problems,
+            ignored: reading.ignored,
             is_complete: reading.is_complete,
             files,
         };

@@ -138,6 +138,9 @@ fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), Str
         for problem in &reading.problems {
             tracing::error!("{problem}");
         }
+        for ignored in &reading.ignored {
+            tracing::info!("{ignored}");
+        }
         if !reading.is_complete {
             tracing::error!("nothing is done: Services that are not known would be deleted");
             return None;

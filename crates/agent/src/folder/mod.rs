@@ -6,6 +6,9 @@
 //! An object can be in one file only; of several the first file by name is used, which is a [problem](Reading::problems). A file that
 //! cannot be read, is empty, or is not a valid manifest is a problem too: each of its objects stays as it was until it can be read again or
 //! is no longer in the text. If a folder does not exist any more, or was replaced by one without manifests, all objects stay as they were.
+//!
+//! Objects of other kinds are [ignored](Reading::ignored), so that a folder may have what else belongs to a Service. A kind or API version that
+//! does not exist in Kubernetes is a problem.
 
 mod file;
 mod index;
@@ -45,6 +48,8 @@ struct File {
     /// The objects that were never read.
     missing: Missing,
     problems: Vec<String>,
+    /// The kinds in the text that are not read.
+    ignored: Vec<String>,
 }
 
 /// The result of reading the folder again.
@@ -55,6 +60,8 @@ pub struct Reading {
     pub changes: Vec<Change>,
     /// Everything that is invalid now, also what was reported before.
     pub problems: BTreeSet<String>,
+    /// The files with objects of kinds that are not read, and these kinds.
+    pub ignored: BTreeSet<String>,
     /// Whether no object is unknown. False if the folder could not be read, if it never had a manifest, or if a file has objects that were
     /// never read.
     pub is_complete: bool,
@@ -101,9 +108,15 @@ impl Folder {
         let mut problems: BTreeSet<String> = self.index.duplicates().collect();
         problems.extend(self.files.values().flat_map(|file| file.problems.iter().cloned()));
         problems.extend(problem);
+        let with_ignored = self.files.iter().filter(|(_, file)| !file.ignored.is_empty());
+        let ignored = with_ignored.map(|(name, file)| {
+            let kinds = file.ignored.join(", ");
+            format!("{name}: objects of these kinds are not read: {kinds}; kinds that are read: Service, EndpointSlice, Node")
+        });
         Reading {
             changes: difference.into_changes(),
             problems,
+            ignored: ignored.collect(),
             is_complete,
             files: self.files.len(),
             objects: self.index.len(),
@@ -242,10 +255,12 @@ impl Folder {
                 stamp,
                 missing: known.missing,
                 problems: vec![format!("{name}: {problem}")],
+                ignored: known.ignored,
             },
             Ok(objects) => {
                 let mut missing = objects.missing.clone();
                 let mut problems: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
+                let ignored = objects.other.keys().cloned().collect();
                 let repeated = self.index.set_file(&name, objects, difference);
                 problems.extend(repeated.into_iter().map(|problem| format!("{name}: {problem}")));
                 if missing.unnamed {
@@ -259,6 +274,7 @@ impl Folder {
                     stamp,
                     missing,
                     problems,
+                    ignored,
                 }
             }
         };

@@ -433,3 +433,32 @@ fn a_folder_that_is_created_later_is_found() {
     fs::write(path.join("a.yaml"), service("a", "10.0.0.1")).unwrap();
     assert!(expect(&readings, &["+a 10.0.0.1"]).is_complete);
 }
+
+#[test]
+fn kinds_that_are_not_read_are_named_once_for_each_file() {
+    let path = tempfile::tempdir().unwrap();
+    let mut folder = Folder::new(path.path());
+    let other = "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n";
+    let text = service("a", "10.0.0.1") + other + "---\napiVersion: v1\nkind: Secret\n" + other;
+    fs::write(path.path().join("a.yaml"), &text).unwrap();
+    fs::write(path.path().join("b.yaml"), service("b", "10.0.0.2")).unwrap();
+    let ignored = "a.yaml: objects of these kinds are not read: Deployment, Secret; kinds that are read: Service, EndpointSlice, Node";
+    for _ in 0..2 {
+        let reading = folder.read();
+        assert!(reading.is_complete);
+        assert_eq!(reading.problems, [].into());
+        assert_eq!(reading.ignored, [ignored.to_owned()].into());
+    }
+    // A typing error does not delete the Service.
+    fs::write(
+        path.path().join("a.yaml"),
+        text.replace("kind: Service", "kind: Sevice"),
+    )
+    .unwrap();
+    let reading = folder.read();
+    assert_eq!(reading.changes, []);
+    let problem = reading.problems.first().unwrap();
+    assert!(problem.contains("\"Sevice\" is not a kind of v1"), "{problem}");
+    fs::remove_file(path.path().join("a.yaml")).unwrap();
+    assert_eq!(folder.read().ignored, [].into());
+}

@@ -82,14 +82,18 @@ impl Drop for Watch {
 
 fn run(mut folder: Folder, stopped: &PipeReader, mut deliver: impl FnMut(Reading)) {
     let mut events = Events::new();
-    let mut last: Option<(BTreeSet<String>, bool)> = None;
+    let mut last: Option<(BTreeSet<String>, BTreeSet<String>, bool)> = None;
     loop {
         // Before the reading: what changes during it is reported.
         events.watch(&folder.path);
         events.touched.iter().for_each(|name| folder.forget(name));
         events.touched.clear();
         let reading = folder.read_except(|name| events.busy.contains_key(name));
-        let state = (reading.problems.clone(), reading.is_complete);
+        let state = (
+            reading.problems.clone(),
+            reading.ignored.clone(),
+            reading.is_complete,
+        );
         if !reading.changes.is_empty() || last.as_ref() != Some(&state) {
             deliver(reading);
         }
