@@ -56,6 +56,7 @@ pub const PROGRAMS: &[Program] = &[
     Program::new("ipvsadm", "ipvsadm"),
     Program::new("modprobe", "kmod"),
     Program::new("nft", "nftables"),
+    Program::new("openssl", "openssl"),
     Program::new("rmmod", "kmod"),
     Program::new("setpriv", "util-linux"),
     Program::new("sh", "dash"),

@@ -113,7 +113,7 @@ fn an_agent_takes_the_place_of_kube_proxy_with_its_configuration() {
         // It waits for an API server that refuses it, and then serves.
         server.set_token("other");
         let mut init = Agent::spawn(command(&["--init-only"]));
-        init.wait_for("Unauthorized (401 Unauthorized); tried again", 3);
+        init.wait_for("kubeconfig.conf are not accepted; tried again", 3);
         files.replace("kubeconfig.conf", &server.kubeconfig("other"));
         assert!(init.child.wait().unwrap().success(), "{}", init.log());
         assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod1");

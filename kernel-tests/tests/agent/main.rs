@@ -8,6 +8,7 @@
 
 mod api_objects;
 mod api_server;
+mod certificates;
 mod cluster;
 mod cluster_failures;
 mod iptables_mode;
@@ -15,6 +16,7 @@ mod kube_proxy_place;
 mod privileges;
 mod service_manager;
 mod support;
+mod tls;
 mod userspace_mode;
 
 use std::fs;

@@ -8,9 +8,9 @@ use hyper::Uri;
 use jiff::Timestamp;
 use kernlink_base::ErrorChain;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 
-use super::plugin;
+use super::files::Files;
+use super::{kubeconfig, plugin, token};
 
 /// Where the API server is, and the credentials. With neither a file nor an address: those of the pod, from its environment and the
 /// files of its service account.
@@ -28,6 +28,8 @@ pub(super) struct Credentials {
     pub(super) config: Config,
     /// Until when a plugin's credentials are valid. `None`: without a limit.
     pub(super) expiry: Option<Timestamp>,
+    /// What they were read from.
+    pub(super) files: Files,
 }
 
 impl Access {
@@ -36,11 +38,41 @@ impl Access {
     /// # Errors
     /// What cannot be read, with the reason.
     pub(super) async fn read(&self) -> Result<Credentials, String> {
-        let mut config = self.config().await?;
+        let mut files = Files::default();
+        let mut config = self.config(&mut files).await?;
         config.cluster_url = complete(config.cluster_url.clone(), has_tls(&config))
             .map_err(|reason| format!("{}: {reason}", self.address_field()))?;
-        let expiry = plugin::log_in(&mut config.auth_info, plugin::LIMIT).await?;
-        Ok(Credentials { config, expiry })
+        let user = &mut config.auth_info;
+        let of_user = [&user.client_certificate, &user.client_key];
+        of_user.into_iter().flatten().for_each(|path| files.add(path));
+        // Of a pod. The client library reads it again when the client is built.
+        config.root_cert_file.iter().for_each(|path| files.add(path));
+        let of_token = token::read(user, &mut files);
+        of_token.map_err(|problem| format!("{}: {problem}", self.place()))?;
+        let expiry = plugin::log_in(user, plugin::LIMIT).await?;
+        token::check(user).map_err(|problem| format!("{}: {problem}", self.place()))?;
+        Ok(Credentials {
+            config,
+            expiry,
+            files,
+        })
+    }
+
+    /// Where the server and the credentials are written.
+    pub(super) fn place(&self) -> String {
+        match (&self.kubeconfig, &self.master) {
+            (Some(path), _) => path.display().to_string(),
+            (None, Some(_)) => "--master".to_owned(),
+            (None, None) => "the service account of this pod".to_owned(),
+        }
+    }
+
+    /// Why the server may have refused a request as unauthorized.
+    pub(super) fn advice(&self) -> String {
+        match (&self.kubeconfig, &self.master) {
+            (None, Some(_)) => "with --master alone there are no credentials; use --kubeconfig".to_owned(),
+            _ => format!("the credentials of {} are not accepted", self.place()),
+        }
     }
 
     /// Where the address of the server is written.
@@ -52,7 +84,7 @@ impl Access {
         }
     }
 
-    async fn config(&self) -> Result<Config, String> {
+    async fn config(&self, files: &mut Files) -> Result<Config, String> {
         let Some(path) = &self.kubeconfig else {
             let Some(master) = &self.master else {
                 return Config::incluster().map_err(|error| {
@@ -65,19 +97,8 @@ impl Access {
                 .map_err(|error| format!("--master: {master:?} is not a URL: {error}"))?;
             return Ok(Config::new(url));
         };
-        let failed = |error: &(dyn Error + 'static)| format!("{}: {}", path.display(), describe(error));
-        let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
-        if let Some(master) = &self.master {
-            for cluster in kubeconfig
-                .clusters
-                .iter_mut()
-                .filter_map(|named| named.cluster.as_mut())
-            {
-                cluster.server = Some(master.clone());
-            }
-        }
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        config.map_err(|error| failed(&error))
+        let config = kubeconfig::read(path, self.master.as_deref(), files).await;
+        config.map_err(|problem| format!("{}: {problem}", path.display()))
     }
 }
 

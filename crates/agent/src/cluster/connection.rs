@@ -1,5 +1,6 @@
 //! Requests to the API server.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +21,9 @@ use kube::client::{Body, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
 use super::access::{Access, Credentials, describe, describe_chain};
+use super::certificates::{advice, describe_identity};
 use super::encoding;
+use super::files::Files;
 use super::traffic::Traffic;
 
 /// The longest time until the headers of an answer, and between two parts of a list.
@@ -58,8 +61,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Sends requests. The client is built when it is needed, and again after a request without an answer or when its credentials end: the files
-/// may have changed, such as after a rotation of certificates.
+/// Sends requests. The client is built when it is needed, and again when its files change, such as in a rotation of certificates, when its
+/// credentials end, and after a request without an answer. What changed and cannot be used does not replace a client that works.
 pub(super) struct Connection {
     access: Access,
     /// Locked while a client is built, so that a credential plugin runs once.
@@ -84,6 +87,15 @@ struct Numbered {
     /// The host and port of the server.
     host: Arc<str>,
     expiry: Option<Timestamp>,
+    files: Arc<Files>,
+}
+
+impl Numbered {
+    /// Whether its credentials do not end soon.
+    fn is_valid(&self) -> bool {
+        self.expiry
+            .is_none_or(|expiry| expiry.duration_since(Timestamp::now()) > EXPIRY_MARGIN)
+    }
 }
 
 impl Connection {
@@ -127,11 +139,11 @@ impl Connection {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 self.discard(number);
-                return Err(Failure::NoAnswer(describe(&error)));
+                return Err(Failure::NoAnswer(describe_request(&host, &error)));
             }
             Err(_) => {
                 self.discard(number);
-                return Err(timeout());
+                return Err(Failure::NoAnswer(format!("{host} does not answer")));
             }
         };
         let code = answer.status();
@@ -161,38 +173,49 @@ impl Connection {
     async fn client(&self) -> Result<Numbered, Failure> {
         let attempts = self.slot().attempts;
         let _building = self.building.lock().await;
-        {
+        let former = self.slot().client.clone().filter(Numbered::is_valid);
+        let changed = match &former {
+            Some(client) => match client.files.changed() {
+                Some(changed) => changed,
+                None => return Ok(client.clone()),
+            },
+            None => String::new(),
+        };
+        let problem = {
             let slot = self.slot();
-            let is_later = |expiry: Timestamp| expiry.duration_since(Timestamp::now()) > EXPIRY_MARGIN;
-            if let Some(client) = &slot.client
-                && client.expiry.is_none_or(is_later)
-            {
-                return Ok(client.clone());
-            }
             // An attempt that began meanwhile, or ended.
-            if slot.attempts != attempts
-                && let Some(problem) = slot.problem.clone()
-            {
-                return Err(Failure::NoAnswer(problem));
-            }
+            let is_tried = slot.attempts != attempts;
+            slot.problem.clone().filter(|_| is_tried)
+        };
+        if let Some(problem) = problem {
+            return former.ok_or(Failure::NoAnswer(problem));
         }
         let result = self.build().await;
         let mut slot = self.slot();
         slot.attempts += 1;
         let number = slot.attempts;
-        match result {
-            Ok((client, host, expiry)) => {
-                let client = Numbered {
-                    client,
-                    number,
-                    host,
-                    expiry,
-                };
+        match (result, former) {
+            (Ok(client), former) => {
+                if former.is_some() {
+                    tracing::info!(
+                        "what is used for the API server was read again, because files changed: {changed}"
+                    );
+                }
+                let client = Numbered { number, ..client };
                 slot.client = Some(client.clone());
                 slot.problem = None;
                 Ok(client)
             }
-            Err(problem) => {
+            (Err(problem), Some(former)) => {
+                if slot.problem.as_ref() != Some(&problem) {
+                    tracing::warn!(
+                        "files changed and cannot be used, what was read before stays in use: {problem}"
+                    );
+                }
+                slot.problem = Some(problem);
+                Ok(former)
+            }
+            (Err(problem), None) => {
                 slot.client = None;
                 slot.problem = Some(problem.clone());
                 Err(Failure::NoAnswer(problem))
@@ -200,12 +223,32 @@ impl Connection {
         }
     }
 
-    async fn build(&self) -> Result<(Client, Arc<str>, Option<Timestamp>), String> {
-        let Credentials { config, expiry } = self.access.read().await?;
+    /// A client without a number.
+    async fn build(&self) -> Result<Numbered, String> {
+        let Credentials {
+            config,
+            expiry,
+            files,
+        } = self.access.read().await?;
         let host = config.cluster_url.authority();
         let host = Arc::from(host.map_or("", |authority| authority.as_str()));
-        let client = build(config).map_err(|error| describe(&error))?;
-        Ok((client, host, expiry))
+        let user = config.auth_info.clone();
+        let client = build(config).map_err(|error| {
+            let problem = describe_identity(&error, &user).unwrap_or_else(|| describe(&error));
+            format!("{}: {problem}", self.access.place())
+        })?;
+        Ok(Numbered {
+            client,
+            number: 0,
+            host,
+            expiry,
+            files: Arc::new(files),
+        })
+    }
+
+    /// What requests are sent to, and with which credentials.
+    pub(super) fn access(&self) -> &Access {
+        &self.access
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -235,6 +278,24 @@ fn build(config: kube::Config) -> Result<Client, kube::Error> {
         .map_err(BoxError::from)
         .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
     Ok(Client::new(service, config.default_namespace))
+}
+
+/// Why a request to a host has no answer.
+fn describe_request(host: &str, error: &kube::Error) -> String {
+    let kube::Error::Service(cause) = error else {
+        return format!("{host}: {}", describe(error));
+    };
+    let connecting = cause
+        .downcast_ref::<legacy::Error>()
+        .filter(|error| error.is_connect());
+    let text = match connecting.and_then(Error::source) {
+        Some(source) => format!("cannot connect to {host}: {}", describe_chain(source)),
+        None => format!("{host}: {}", describe_chain(&**cause)),
+    };
+    match advice(&**cause) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    }
 }
 
 /// Reads an answer. Returns the number of bytes that were received, and the content.

@@ -9,7 +9,7 @@
 //! - A watch that is refused for another reason is repeated at its version if the server may accept it later; otherwise the list is read
 //!   again. What is known stays, and which verb and resource are refused is reported.
 //! - Attempts that fail are repeated after a random delay that doubles up to 30 seconds. Credentials, certificates and the address of the
-//!   server are read again for each attempt after a failed one.
+//!   server are read again for each attempt after a failed one, and for the next request after one of their files changed.
 //! - An invalid object stays as it was before; it is reported, and does not affect the others.
 //! - Events about the Node are written to the server; nothing else is.
 //! - Nothing is [`Synced`](kernlink_services::ObjectChange::Synced) before its first full list. Nodes are not synced before the Node of this
@@ -18,17 +18,22 @@
 mod access;
 mod awaited;
 mod backoff;
+mod certificates;
 mod connection;
 mod encoding;
+mod files;
 mod known;
+mod kubeconfig;
 mod lines;
 mod node_events;
 mod node_gate;
 mod plugin;
+mod process_group;
 mod read;
 mod reflector;
 mod refusals;
 mod resource;
+mod token;
 mod traffic;
 
 use std::io;

@@ -10,12 +10,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
+
+use super::process_group::Group;
 
 /// The longest time that a plugin may take. It is ended then, with the programs that it started.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -92,38 +92,19 @@ fn command(name: &str, exec: &ExecConfig) -> Result<Command, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // So that it ends with the programs that it started.
-    command.process_group(0);
     Ok(command)
-}
-
-/// A process, which is killed with its group if it was not awaited.
-struct Group(Child);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Without an ID it was awaited.
-        if let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
-            // It fails only if the whole group has ended.
-            let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
-        }
-    }
 }
 
 /// Runs a program to its end. Returns what it printed.
 async fn run(mut command: Command) -> Result<Vec<u8>, String> {
     let cannot_start = |error: io::Error| format!("cannot be started: {error}");
-    let mut group = Group(command.spawn().map_err(cannot_start)?);
-    let output = read(group.0.stdout.take());
-    let errors = read(group.0.stderr.take());
+    let mut group = Group::spawn(&mut command).map_err(cannot_start)?;
+    let (output, errors) = group.take_output();
+    let (output, errors) = (read(output), read(errors));
     let (output, errors) =
         tokio::try_join!(output, errors).map_err(|error| format!("cannot be read: {error}"))?;
-    // Only now: the ID of a group whose first process was awaited may be that of another one.
-    let status = group
-        .0
-        .wait()
-        .await
-        .map_err(|error| format!("cannot be awaited: {error}"))?;
+    let status = group.wait().await;
+    let status = status.map_err(|error| format!("cannot be awaited: {error}"))?;
     if !status.success() {
         let errors = String::from_utf8_lossy(&errors);
         let reason: String = errors

@@ -367,8 +367,12 @@ impl Reflector {
 
     /// The server refused the last request.
     fn refused(&mut self, status: &Status) {
+        let advice = match status.code {
+            401 => format!("; {}", self.connection.access().advice()),
+            _ => String::new(),
+        };
         self.failed(format!(
-            "{} of {} is refused: {status}",
+            "{} of {} is refused: {status}{advice}",
             self.verb,
             self.resource.name()
         ));
