@@ -339,6 +339,9 @@ impl Iptables for Client {
     }
 
     fn variant(&mut self, family: Family) -> Option<Variant> {
+        if self.variant.is_some() {
+            return self.variant;
+        }
         let version = self.version(family).ok()?;
         Some(version.variant)
     }

@@ -54,17 +54,18 @@ impl Client {
     /// Runs `iptables-restore` once with `text` as its input. The edits of `restore` are not used.
     ///
     /// Its version is not read before: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
-    /// fails before it changes anything. Only then, and for a selected variant, whose tools may have two names, the version is read.
+    /// fails before it changes anything. Only then, and if the tool of a selected variant does not exist under its name, the version is read.
     pub(super) fn start_restore(
         &mut self,
         restore: &Restore,
         text: &str,
         mode: Mode,
     ) -> Result<Completion, Error> {
-        if self.variant.is_none() && !self.versions.contains_key(&restore.family) {
-            let completion = self.start_restore_with_wait(restore, text, mode)?;
-            if !tool_message::is_unknown_option(&completion) {
-                return Ok(completion);
+        if !self.versions.contains_key(&restore.family) {
+            match self.start_restore_with_wait(restore, text, mode) {
+                Err(error) if self.has_other_name(restore.family, &error) => {}
+                Ok(completion) if tool_message::is_unknown_option(&completion) => {}
+                done => return done,
             }
         }
         if self.version(restore.family)?.restore_supports_wait() {

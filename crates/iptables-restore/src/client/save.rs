@@ -70,42 +70,36 @@ impl Client {
 
     /// Runs `iptables-save` once and returns its output.
     pub(super) fn run_save(&mut self, request: &Save) -> Result<Vec<u8>, Error> {
-        let invocation = self.save_invocation(request)?;
-        let completion = self.runner.run(invocation)?;
-        self.save_output(request, completion)
+        let output = self.run_saves(std::slice::from_ref(request)).pop();
+        output.unwrap_or(Err(Error::OutcomeMissing))
     }
 
     /// Runs `iptables-save` for each request, all at the same time, and returns the outputs in order.
     pub(super) fn run_saves(&mut self, requests: &[Save]) -> Vec<Result<Vec<u8>, Error>> {
-        let mut invocations = Vec::new();
-        let mut not_started = Vec::new();
-        for request in requests {
-            match self.save_invocation(request) {
-                Ok(invocation) => {
-                    invocations.push(invocation);
-                    not_started.push(None);
-                }
-                Err(error) => not_started.push(Some(error)),
+        let mut outputs = self.start_saves(requests);
+        for (request, output) in requests.iter().zip(&mut outputs) {
+            if let Err(error) = output
+                && self.has_other_name(request.family, error)
+            {
+                let again = self.start_saves(std::slice::from_ref(request)).pop();
+                *output = again.unwrap_or(Err(Error::OutcomeMissing));
             }
         }
-        let mut completions = self.runner.run_all(invocations).into_iter();
-        let outcomes = requests.iter().zip(not_started);
-        outcomes
-            .map(|(request, not_started)| match not_started {
-                Some(error) => Err(error),
-                None => {
-                    let completion = completions.next().unwrap_or(Err(Error::OutcomeMissing))?;
-                    self.save_output(request, completion)
-                }
-            })
-            .collect()
+        outputs
     }
 
-    fn save_invocation(&mut self, request: &Save) -> Result<Invocation, Error> {
-        if self.variant.is_some() {
-            // Finds out under which names the tools exist.
-            self.version(request.family)?;
-        }
+    fn start_saves(&mut self, requests: &[Save]) -> Vec<Result<Vec<u8>, Error>> {
+        let invocations = requests.iter().map(|request| self.save_invocation(request));
+        let invocations = invocations.collect();
+        let mut completions = self.runner.run_all(invocations).into_iter();
+        let outputs = requests.iter().map(|request| {
+            let completion = completions.next().unwrap_or(Err(Error::OutcomeMissing))?;
+            self.save_output(request, completion)
+        });
+        outputs.collect()
+    }
+
+    fn save_invocation(&self, request: &Save) -> Invocation {
         let mut arguments = Vec::new();
         if request.counters {
             arguments.push("--counters".into());
@@ -114,7 +108,7 @@ impl Client {
             arguments.extend(["--table".into(), table.as_str().into()]);
         }
         let program = self.program(request.family, "save");
-        Ok(self.invocation(&program, arguments, Vec::new(), Duration::ZERO))
+        self.invocation(&program, arguments, Vec::new(), Duration::ZERO)
     }
 
     fn save_output(&self, request: &Save, mut completion: Completion) -> Result<Vec<u8>, Error> {

@@ -276,6 +276,44 @@ fn both_variants_are_detected() {
 }
 
 #[test]
+fn the_tools_of_a_selected_variant_are_not_asked_for_their_version() {
+    let (script, command) = script(NFT, &[]);
+    let mut nft = command.with_variant(Variant::Nft);
+    let all = [Family::Ipv4, Family::Ipv6].map(Save::all);
+    assert!(nft.save_all(&all).iter().all(Result::is_ok));
+    nft.restore(&restore(Table::Nat)).unwrap();
+    assert_eq!(nft.variant(Family::Ipv6), Some(Variant::Nft));
+    assert_eq!(
+        lines(&script),
+        [
+            "iptables-nft-save ",
+            "ip6tables-nft-save ",
+            "ip6tables-nft-restore --wait 5 --noflush --counters"
+        ]
+    );
+    assert_eq!(script.0.lock().unwrap().version_queries, 0);
+}
+
+#[test]
+fn unqualified_tools_are_found_by_a_restore_and_by_several_reads() {
+    let (script, command) = script("iptables v1.8.9 (legacy)", &[]);
+    script.0.lock().unwrap().only_short_names = true;
+    let mut legacy = command.with_variant(Variant::Legacy);
+    legacy.restore(&restore(Table::Nat)).unwrap();
+    let both = [Table::Nat, Table::Filter].map(|table| Save::table(Family::Ipv4, table));
+    assert!(legacy.save_all(&both).iter().all(Result::is_ok));
+    assert_eq!(
+        lines(&script),
+        [
+            "ip6tables-restore --wait 5 --noflush --counters",
+            "iptables-save --table nat",
+            "iptables-save --table filter"
+        ]
+    );
+    assert_eq!(script.0.lock().unwrap().version_queries, 2);
+}
+
+#[test]
 fn unqualified_tools_are_used_if_they_are_of_the_variant() {
     let full = "*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\nCOMMIT\n";
     let (script, command) = script("iptables v1.6.1", &[(0, full), (0, "")]);

@@ -95,6 +95,17 @@ impl Client {
         }
     }
 
+    /// Whether a tool of the selected variant could not be started because it exists only under its name without `-legacy` or `-nft`, which
+    /// is used from then on.
+    pub(super) fn has_other_name(&mut self, family: Family, error: &Error) -> bool {
+        let Some(variant) = self.variant else {
+            return false;
+        };
+        let is_missing = error.is_unsupported() && matches!(error, Error::NotStarted { .. });
+        // Several may be started before the first one is found missing.
+        is_missing && (self.version(family).is_ok() && self.unqualified.contains(&(variant, family)))
+    }
+
     /// `iptables-nft-restore` for the verb `restore`.
     pub(super) fn program(&self, family: Family, verb: &str) -> String {
         format!("{}{}-{verb}", tool(family), self.infix(family))
