@@ -17,6 +17,11 @@ impl Events {
         self.reported = events.iter().cloned().collect();
     }
 
+    /// The listing returned these events too.
+    pub(super) fn returned(&mut self, events: &[Event]) {
+        self.reported.extend(events.iter().cloned());
+    }
+
     pub(super) fn add(&mut self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             if self.reported.insert(event.clone()) {

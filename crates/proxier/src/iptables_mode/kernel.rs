@@ -77,7 +77,7 @@ impl Kernel {
             let more = write.map_or(0, |write| edits_of(&write.restore));
             let joins = write.is_some_and(|write| {
                 let is_same = |first: &&Write| first.family() == write.family() && first.order == write.order;
-                writes.first().is_none_or(is_same) && edits + more <= self.most_edits(write.family())
+                writes.first().is_none_or(is_same) && self.is_one_input(write.family(), edits + more)
             });
             if !joins {
                 outcomes.extend(batch::write(&mut *self.rules, &writes));
@@ -124,11 +124,9 @@ impl Kernel {
         Ok(())
     }
 
-    fn most_edits(&mut self, family: Family) -> usize {
-        match self.rules.variant(family) {
-            Some(Variant::Nft) => MOST_EDITS_NFT,
-            _ => MOST_EDITS,
-        }
+    /// Whether so many edits are passed to one process. The tools are asked for their variant only where it matters.
+    fn is_one_input(&mut self, family: Family, edits: usize) -> bool {
+        edits <= MOST_EDITS_NFT || edits <= MOST_EDITS && self.rules.variant(family) != Some(Variant::Nft)
     }
 }
 

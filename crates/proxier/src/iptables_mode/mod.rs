@@ -35,7 +35,7 @@ mod write;
 
 use std::time::Instant;
 
-use kernlink_services::{Changes, Event, InterfaceAddress, Services};
+use kernlink_services::{Changes, Event, Family, InterfaceAddress, Services};
 
 pub use self::chains::FixedChain;
 pub use self::config::Config;
@@ -99,6 +99,10 @@ impl DataPath for IptablesMode {
 
     fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
         observe::observe(state, kernel)
+    }
+
+    fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+        observe::observe_families(state, kernel, families)
     }
 
     fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {

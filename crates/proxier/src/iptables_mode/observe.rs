@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
-use kernlink_iptables_restore::{Iptables, Save, Table};
+use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
 use kernlink_services::{Event, Family};
 
 use super::accounting;
@@ -15,8 +15,8 @@ use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 use crate::netfilter::flows::{Reading, read_flows};
 use crate::netfilter::{
-    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, unreadable_rules,
-    unreadable_table, unreadable_tables,
+    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
+    unreadable_rules, unreadable_table, unreadable_tables,
 };
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
@@ -42,22 +42,34 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Reads everything that a plan depends on, and makes all objects dirty.
+/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
 ///
-/// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
-/// then on what was written counts as read. A sysctl that cannot be read affects nothing else.
+/// A sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
     state.set_full();
     observe_addresses(state, kernel)?;
     let mut events = observe_sysctls(state, kernel);
     events.extend(observe_accounting(state, kernel));
-    for family in state.managed.clone() {
-        events.extend(observe_rules(state, kernel, family));
-    }
     events.extend(observe_flows(state, kernel));
     events.extend(state.missing.events(state.families()));
     state.events.replace(&events);
     Ok(events)
+}
+
+/// Reads the tables of these families, all at the same time.
+///
+/// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
+/// then on what was written counts as read.
+pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+    let is_managed = |family: &Family| state.managed.contains(family);
+    let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
+    let tables = read_tables_of(&mut *kernel.rules, &families);
+    let mut events = Vec::new();
+    for (family, read) in families.into_iter().zip(tables) {
+        events.extend(set_rules(state, family, read));
+    }
+    state.events.returned(&events);
+    events
 }
 
 /// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that
@@ -180,8 +192,14 @@ fn unreadable_sysctl(error: &SysctlError) -> Event {
 
 /// Reads the tables of a family.
 pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let read = read_tables(&mut *kernel.rules, family);
+    set_rules(state, family, read)
+}
+
+/// Sets the observed tables of a family. Returns what cannot be read.
+fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError>) -> Vec<Event> {
     let mut events = Vec::new();
-    let observed = match read_tables(&mut *kernel.rules, family) {
+    let observed = match read {
         Ok(ruleset) => {
             events.extend(unreadable_rules(&ruleset, family));
             state.set_unsupported(family, false);
