@@ -14,6 +14,7 @@ use kernlink_benches::recorded::{Entry, Record};
 use kernlink_benches::runs::{fastest, in_new_namespace, median, ratio};
 use kernlink_benches::{Result, figure};
 use kernlink_iptables_restore::{Client, Invocation, LocalRunner, Runner, Variant};
+use kernlink_proxier::Durations;
 use kernlink_proxier::iptables_mode::accounting::{Accounting, KernelAccounting, is_unsupported};
 use kernlink_proxier::iptables_mode::{Kernel, Proxier};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -98,7 +99,9 @@ fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
         let (time, entries) = in_new_namespace(|_| {
             let record = Record::default();
             let mut proxier = proxier(variant, cluster, &record)?;
-            let time = sync(&mut proxier)?;
+            let (time, stages) = sync(&mut proxier)?;
+            let stages = stages.stages().map(|(name, time)| format!("{name} {time:.1?}"));
+            println!("{name}: {}", stages.join(", "));
             Ok((time, record.take()))
         })?;
         times.push(time);
@@ -167,7 +170,7 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
                 let start = Instant::now();
                 change(&mut proxier, slice);
                 let changed = start.elapsed();
-                syncs.push(changed + sync(&mut proxier)?);
+                syncs.push(changed + sync(&mut proxier)?.0);
             }
             for restore in restores(record.take()) {
                 let before = tool_times()?;
@@ -241,16 +244,18 @@ fn proxier(variant: Variant, cluster: &Cluster, record: &Record) -> Result<Proxi
         .with_timeout(Duration::from_secs(600))
         .with_lock_file(lock);
     kernel.rules = Box::new(client);
-    cluster.proxier(&cluster::iptables_config()?, kernel)
+    let mut proxier = cluster.proxier(&cluster::iptables_config()?, kernel)?;
+    proxier.set_clock(Instant::now);
+    Ok(proxier)
 }
 
-/// The time of a sync, all of whose steps must succeed.
-fn sync(proxier: &mut Proxier) -> Result<Duration> {
+/// The time of a sync, all of whose steps must succeed, and that of its stages.
+fn sync(proxier: &mut Proxier) -> Result<(Duration, Durations)> {
     let start = Instant::now();
     let synced = proxier.sync(start)?;
     let time = start.elapsed();
     if synced.is_success() {
-        return Ok(time);
+        return Ok((time, synced.durations));
     }
     let text = synced.to_string();
     let lines: Vec<&str> = text.lines().take(5).collect();
