@@ -113,7 +113,7 @@ pub(super) async fn serve(mut listeners: watch::Receiver<Listeners>, state: Arc<
             if servers.contains_key(&address) {
                 continue;
             }
-            let server = Server::new(name, address, routes(address, Arc::clone(&state))).ipv6_only();
+            let server = Server::new(name, address, routes(address, Arc::clone(&state))).one_family();
             servers.insert(address, tokio::spawn(server.serve()));
         }
         if listeners.changed().await.is_err() {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +11,21 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use super::Answer;
+
+/// The families of the connections that a server on an unspecified address accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Families {
+    /// Both, also on `0.0.0.0`, as in Go.
+    All,
+    /// That of the address.
+    OfAddress,
+}
 
 /// The answer to a path.
 pub(super) type Routes = Arc<dyn Fn(&str) -> Answer + Send + Sync>;
@@ -25,8 +35,7 @@ pub(super) struct Server {
     /// What it is, for the log.
     name: String,
     address: SocketAddr,
-    /// Whether an IPv6 socket accepts no IPv4 connections.
-    is_ipv6_only: bool,
+    families: Families,
     /// The time between attempts to listen.
     retry: Duration,
     routes: Routes,
@@ -49,16 +58,16 @@ impl Server {
         Self {
             name: name.into(),
             address,
-            is_ipv6_only: false,
+            families: Families::All,
             retry: RETRY,
             routes,
             on_failure: None,
         }
     }
 
-    /// Does not accept IPv4 connections on an IPv6 address.
-    pub(super) fn ipv6_only(mut self) -> Self {
-        self.is_ipv6_only = true;
+    /// Accepts connections of the family of the address only.
+    pub(super) fn one_family(mut self) -> Self {
+        self.families = Families::OfAddress;
         self
     }
 
@@ -85,7 +94,7 @@ impl Server {
         let (name, address) = (&self.name, self.address);
         let mut is_reported = false;
         let listener = loop {
-            match listen(self.address, self.is_ipv6_only) {
+            match listen(self.address, self.families) {
                 Ok(listener) => break listener,
                 Err(error) if !is_reported => {
                     is_reported = true;
@@ -139,7 +148,26 @@ async fn serve(stream: TcpStream, routes: Routes) -> Result<(), hyper::Error> {
         .await
 }
 
-pub(super) fn listen(address: SocketAddr, is_ipv6_only: bool) -> io::Result<TcpListener> {
+/// Listens on an address. On a host without IPv6, on the IPv4 address.
+pub(super) fn listen(address: SocketAddr, families: Families) -> io::Result<TcpListener> {
+    if families == Families::All && address.ip() == IpAddr::from(Ipv4Addr::UNSPECIFIED) {
+        let all = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port());
+        match listen_on(all, false) {
+            Err(error) if has_no_ipv6(&error) => {}
+            outcome => return outcome,
+        }
+    }
+    listen_on(address, families == Families::OfAddress)
+}
+
+fn has_no_ipv6(error: &io::Error) -> bool {
+    let without = [Errno::EAFNOSUPPORT, Errno::EADDRNOTAVAIL];
+    error
+        .raw_os_error()
+        .is_some_and(|code| without.contains(&Errno::from_raw(code)))
+}
+
+fn listen_on(address: SocketAddr, is_ipv6_only: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Connections of a former process do not prevent listening.
     socket.set_reuse_address(true)?;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Intervals, Runner, Schedule};
 use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
 
+use super::server::Families;
 use super::*;
 use crate::all_modes::{AllModes, Kernel, Proxier};
 use crate::flags::Flags;
@@ -53,7 +54,7 @@ fn serve(routes: Routes) -> SocketAddr {
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let listener = server::listen(ANY_PORT.into(), false).unwrap();
+            let listener = server::listen(ANY_PORT.into(), Families::OfAddress).unwrap();
             sender.send(listener.local_addr().unwrap()).unwrap();
             server::accept(&listener, &routes).await;
         });
@@ -231,6 +232,21 @@ fn a_health_check_node_port_answers_on_every_path_while_it_exists() {
     assert_eq!(lines(&answer), expected);
     state::lock(&state).checks.clear();
     assert!(get(server, "/").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn the_unspecified_ipv4_address_accepts_both_families() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let _context = runtime.enter();
+    let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 0).into();
+    let one = server::listen(any, Families::OfAddress).unwrap();
+    assert!(one.local_addr().unwrap().is_ipv4());
+    let both = server::listen(any, Families::All).unwrap();
+    let port = both.local_addr().unwrap().port();
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+    }
 }
 
 #[test]
