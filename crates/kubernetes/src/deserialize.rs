@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
 use crate::error::FieldError;
+use crate::type_error;
 
 /// The largest number of type errors that are reported for one object. Each one costs another pass over the object.
 const MAX_TYPE_ERRORS: usize = 16;
@@ -34,7 +35,7 @@ pub(crate) fn from_value<T: DeserializeOwned>(value: &mut Value) -> (Option<T>, 
         // An item of a list that was replaced by null may be invalid again.
         if errors.iter().all(|known| known.field != field) {
             let reason = invalid_time(value, error.path());
-            let reason = reason.unwrap_or_else(|| error.inner().to_string());
+            let reason = reason.unwrap_or_else(|| type_error::plain(&error.inner().to_string()));
             errors.push(FieldError {
                 field,
                 reason: shorten(&reason),

@@ -13,6 +13,8 @@ pub mod kube_proxy_config;
 pub mod manifest;
 #[cfg(feature = "objects")]
 pub mod objects;
+#[cfg(any(feature = "manifest", feature = "watch", feature = "kube-proxy-config"))]
+mod type_error;
 #[cfg(feature = "watch")]
 pub mod watch;
 #[cfg(any(feature = "manifest", feature = "kube-proxy-config"))]

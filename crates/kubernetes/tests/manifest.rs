@@ -206,7 +206,7 @@ fn an_error_in_an_item_without_a_name_has_its_position() {
     assert_eq!(
         errors(&objects),
         "l.yaml: document 1 (line 1): items[1].kind: is missing\n\
-         l.yaml: document 1 (line 1): items[2]: invalid type: integer `3`, expected an object\n"
+         l.yaml: document 1 (line 1): items[2]: expected an object, found the number 3\n"
     );
 }
 
@@ -217,7 +217,7 @@ fn an_error_is_one_line_and_counts_lines_of_the_file() {
     assert_eq!(
         errors(&read("x.yaml", &format!("---\n{doubled}---\n{named}"))),
         "x.yaml: document 1 (line 3): duplicate mapping key: kind\n\
-         x.yaml: document 2 (line 4): Service a\\nb/x: spec: invalid type: integer `1`, expected ServiceSpec\n"
+         x.yaml: document 2 (line 4): Service a\\nb/x: spec: expected an object, found the number 1\n"
     );
 }
 
@@ -227,13 +227,13 @@ fn an_invalid_field_is_named() {
         (
             "name: web\n",
             "name: 7\n",
-            "Service: metadata.name: invalid type: integer `7`, expected a string",
+            "Service: metadata.name: expected a text, found the number 7",
         ),
         ("name: web\n", "x: y\n", "Service: metadata.name: is missing"),
         (
             "port: 80\n",
             "port: eighty\n",
-            "Service shop/web: spec.ports[0].port: invalid type: string \"eighty\", expected i32",
+            "Service shop/web: spec.ports[0].port: expected a whole number, found the text \"eighty\"",
         ),
         (
             "port: 80\n",
@@ -258,7 +258,7 @@ fn an_invalid_field_is_named() {
         (
             "spec:",
             "spec: 5\nx:",
-            "Service shop/web: spec: invalid type: integer `5`, expected ServiceSpec",
+            "Service shop/web: spec: expected an object, found the number 5",
         ),
         (
             "2026-01-01T00:00:00Z",
@@ -295,11 +295,11 @@ fn all_invalid_fields_of_an_object_are_reported() {
     assert_eq!(
         fields,
         [
-            "metadata.annotations.kernlink.io/scheduler: invalid type: integer `7`, expected a string",
-            "metadata.annotations.kernlink.io/x: invalid type: sequence, expected a string",
-            "spec.clusterIPs[0]: invalid type: integer `1`, expected a string",
-            "spec.externalIPs: invalid type: integer `5`, expected a sequence",
-            "spec.ports[0].port: invalid type: string \"eighty\", expected i32",
+            "metadata.annotations.kernlink.io/scheduler: expected a text, found the number 7",
+            "metadata.annotations.kernlink.io/x: expected a text, found a list",
+            "spec.clusterIPs[0]: expected a text, found the number 1",
+            "spec.externalIPs: expected a list, found the number 5",
+            "spec.ports[0].port: expected a whole number, found the text \"eighty\"",
             "spec.ports[0].nodePort: 300800 is not a port (1 to 65535)",
             "spec.ports[1].protocol: \"ICMP\" is not TCP, UDP or SCTP",
         ]
@@ -373,11 +373,11 @@ fn an_invalid_endpoint_does_not_affect_the_slice() {
     assert_eq!(
         errors(&objects),
         "f: document 1 (line 1): EndpointSlice shop/web-abc: \
-         endpoints[0].addresses[0]: invalid type: integer `7`, expected a string\n\
+         endpoints[0].addresses[0]: expected a text, found the number 7\n\
          f: document 1 (line 1): EndpointSlice shop/web-abc: \
-         endpoints[1].conditions.ready: invalid type: integer `3`, expected a boolean\n\
+         endpoints[1].conditions.ready: expected true or false, found the number 3\n\
          f: document 1 (line 1): EndpointSlice shop/web-abc: \
-         endpoints[2]: invalid type: integer `5`, expected Endpoint\n\
+         endpoints[2]: expected an object, found the number 5\n\
          f: document 1 (line 1): EndpointSlice shop/web-abc: endpoints[3].addresses: must not be empty\n"
     );
     let endpoints = &objects.endpoint_slices[0].endpoints;
@@ -512,7 +512,7 @@ status:
         errors(&objects),
         "n: document 1 (line 1): Node node-a: spec.podCIDRs[1]: \"fd00::/x\" is not a network such as 10.244.1.0/24\n\
          n: document 1 (line 1): Node node-a: status.addresses[0].address: \"node-a.example\" is not an IP address\n\
-         n: document 1 (line 1): Node node-a: status.addresses[2].address: invalid type: integer `5`, expected a string\n"
+         n: document 1 (line 1): Node node-a: status.addresses[2].address: expected a text, found the number 5\n"
     );
     let node = &objects.nodes[0];
     let addresses: Vec<_> = node

@@ -80,7 +80,7 @@ fn an_invalid_object_in_a_list_has_errors_and_the_others_are_read() {
     assert!(
         found[0]
             .2
-            .starts_with("spec.ports[0].port: invalid type: string \"eighty\""),
+            .starts_with("spec.ports[0].port: expected a whole number, found the text \"eighty\""),
         "{found:?}"
     );
     let reason = "spec.ports[0].port: 80000 is not a port (1 to 65535)";

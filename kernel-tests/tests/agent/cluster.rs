@@ -161,7 +161,7 @@ fn follow(has_streamed_lists: bool) {
         let mut invalid = api_service("d", "10.96.0.100");
         invalid["spec"]["ports"][0]["port"] = json!("eighty");
         server.apply(invalid);
-        agent.wait_for("Service shop/d: spec.ports[0].port: invalid type", 1);
+        agent.wait_for("Service shop/d: spec.ports[0].port: expected a whole number", 1);
         server.apply(api_slice("d", 0));
         wait_for_answer(&network, "10.96.0.100", "pod0");
         server.apply(api_service("d", "10.96.0.100"));

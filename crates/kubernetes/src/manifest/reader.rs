@@ -198,7 +198,7 @@ impl Reader<'_> {
         let items = match value.get_mut("items").map(Value::take) {
             None | Some(Value::Null) => return,
             Some(Value::Array(items)) => items,
-            Some(_) => return self.reject_text(&name, error("items", "invalid type; expected a list")),
+            Some(_) => return self.reject_text(&name, error("items", "expected a list")),
         };
         for (position, item) in items.into_iter().enumerate() {
             let known = self.objects.errors.len();
