@@ -10,7 +10,8 @@ fuzz_target!(|text: &str| {
             assert!(read.iptables.masquerade_bit < 32);
             assert!(read.ipvs.min_sync_period <= read.ipvs.sync_period && !read.ipvs.sync_period.is_zero());
             assert!(!read.ipvs.scheduler.is_empty() && read.cluster_cidr.len() <= 2);
-            assert!(read.healthz_bind_address.port() > 0 && read.metrics_bind_address.port() > 0);
+            let servers = [read.healthz_bind_address, read.metrics_bind_address];
+            assert!(servers.iter().flatten().all(|address| address.port() > 0));
             for warning in &read.warnings {
                 assert!(!warning.to_string().contains('\n'));
             }

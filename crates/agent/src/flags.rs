@@ -118,10 +118,6 @@ pub struct Flags {
     pub families: Vec<Family>,
     /// `--first-services`. `None`: the default.
     pub first_services: Option<Vec<ObjectName>>,
-    /// Whether there is a server of `/healthz` and `/livez`. False: `--healthz-bind-address none`.
-    pub has_healthz: bool,
-    /// Whether there is a server of metrics. False: `--metrics-bind-address none`.
-    pub has_metrics: bool,
     /// `--logging-format`.
     pub log_format: Format,
     /// The level of `--v`.
@@ -183,8 +179,6 @@ impl Default for Flags {
             zone: None,
             families: Vec::new(),
             first_services: None,
-            has_healthz: true,
-            has_metrics: true,
             log_format: Format::default(),
             log_level: Level::INFO,
         }
@@ -294,16 +288,8 @@ impl Flags {
             }));
         };
         let value = flag.value(parser)?;
-        let is_none = value == OverrideValue::Text("none".to_owned());
-        match flag.field {
-            "healthzBindAddress" => self.has_healthz = !is_none,
-            "metricsBindAddress" => self.has_metrics = !is_none,
-            _ => {}
-        }
         self.overrides.retain(|(known, _)| known.field != flag.field);
-        if !is_none || !matches!(flag.field, "healthzBindAddress" | "metricsBindAddress") {
-            self.overrides.push((flag, value));
-        }
+        self.overrides.push((flag, value));
         Ok(())
     }
 
@@ -438,14 +424,6 @@ mod tests {
         let flags = parse("--hostname-override a --node-name b").unwrap();
         assert_eq!(flags.overrides.len(), 1);
         assert_eq!(flags.overrides[0].1, OverrideValue::Text("b".to_owned()));
-    }
-
-    #[test]
-    fn servers_can_be_switched_off_and_on() {
-        let flags = parse("--healthz-bind-address 127.0.0.1:1 --healthz-bind-address none").unwrap();
-        assert!(!flags.has_healthz && flags.has_metrics && flags.overrides.is_empty());
-        let flags = parse("--healthz-bind-address none --healthz-bind-address 127.0.0.1:1").unwrap();
-        assert!(flags.has_healthz && flags.overrides.len() == 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,8 +123,8 @@ impl Settings {
                 && file.detect_local_mode == DetectLocalMode::NodeCidr,
         });
         Ok(Self {
-            healthz: flags.has_healthz.then_some(file.healthz_bind_address),
-            metrics: flags.has_metrics.then_some(file.metrics_bind_address),
+            healthz: file.healthz_bind_address,
+            metrics: file.metrics_bind_address,
             file,
             config,
             folder: flags.watch.clone(),
@@ -168,7 +169,12 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
         None => ("command line".to_owned(), EMPTY_FILE.to_owned()),
         Some(path) => {
             let text = fs::read_to_string(path).map_err(|error| InvalidSettings {
-                problems: vec![format!("cannot read {}: {error}", path.display())],
+                problems: vec![match error.kind() {
+                    io::ErrorKind::InvalidData => {
+                        format!("cannot read {}: it is not UTF-8 text", path.display())
+                    }
+                    _ => format!("cannot read {}: {error}", path.display()),
+                }],
             })?;
             (path.display().to_string(), text)
         }
@@ -307,9 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn servers_can_be_switched_off_and_on() {
+        let servers = |line: &str| {
+            let settings = settings(&format!("--watch /m --node-name n {line}")).unwrap();
+            (settings.healthz.is_some(), settings.metrics.is_some())
+        };
+        assert_eq!(
+            servers("--healthz-bind-address 127.0.0.1:1 --healthz-bind-address none"),
+            (false, true)
+        );
+        assert_eq!(
+            servers(
+                "--healthz-bind-address none --healthz-bind-address 127.0.0.1:1 --metrics-bind-address none"
+            ),
+            (true, false)
+        );
+    }
+
+    #[test]
     fn the_api_server_is_that_of_the_flags_the_file_or_the_pod() {
         let file = file(
-            "clientConnection: {kubeconfig: /etc/k, qps: 5, burst: 10, acceptContentTypes: '', contentType: x}\ndetectLocalMode: NodeCIDR\nhostnameOverride: node-a\n",
+            "clientConnection: {kubeconfig: /etc/k, qps: 6, burst: 11, acceptContentTypes: y, contentType: x}\ndetectLocalMode: NodeCIDR\nhostnameOverride: node-a\n",
         );
         let path = file.path().display();
         let access = |line: &str| settings(line).unwrap().cluster.map(|cluster| cluster.access);
@@ -372,7 +396,20 @@ mod tests {
                     --ipvs-min-sync-period=10s --kube-api-qps=5.5 --kube-api-burst=10 --kube-api-content-type=x --config-sync-period=15m \
                     --profiling=false --show-hidden-metrics-for-version=1.35 --conntrack-max-per-core=131072";
         let settings = settings(line).unwrap();
-        assert_eq!(settings.file.warnings.len(), 8, "{:?}", settings.file.warnings);
+        let warnings: Vec<&str> = settings
+            .file
+            .warnings
+            .iter()
+            .map(|warning| &*warning.field)
+            .collect();
+        let chosen = [
+            "clientConnection.contentType",
+            "clientConnection.qps",
+            "featureGates",
+            "oomScoreAdj",
+            "showHiddenMetricsForVersion",
+        ];
+        assert_eq!(warnings, chosen, "not those with the default of kube-proxy");
         assert!(settings.cluster.is_some());
     }
 

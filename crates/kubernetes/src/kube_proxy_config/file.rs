@@ -3,7 +3,6 @@
 use serde::{Deserialize, Deserializer};
 use serde_ignored::Path;
 
-use super::Warning;
 use crate::deserialize::object_or_default;
 
 /// A file. An empty one is an object without fields.
@@ -92,52 +91,6 @@ pub(super) struct Conntrack {
     pub(super) tcp_be_liberal: Option<bool>,
     pub(super) udp_timeout: Option<String>,
     pub(super) udp_stream_timeout: Option<String>,
-}
-
-const NO_LIMIT: &str = "not used: a list and a watch for each kind are all requests";
-
-/// Fields of kube-proxy that this crate does not use, with the reason.
-const NOT_READ: [(&str, &str); 13] = [
-    (
-        "clientConnection.acceptContentTypes",
-        "not used: the program chooses the encoding",
-    ),
-    (
-        "clientConnection.contentType",
-        "not used: the program chooses the encoding",
-    ),
-    ("clientConnection.qps", NO_LIMIT),
-    ("clientConnection.burst", NO_LIMIT),
-    (
-        "configSyncPeriod",
-        "not used: the program decides when it lists objects again",
-    ),
-    ("oomScoreAdj", "not used: the service manager sets it"),
-    ("enableProfiling", "not used: there is no profiling endpoint"),
-    ("featureGates", "not used: there are no feature gates"),
-    (
-        "showHiddenMetricsForVersion",
-        "not used: there are no hidden metrics",
-    ),
-    ("logging", "not used: the program configures its own log"),
-    ("nftables", "not used: there is no nftables mode"),
-    ("winkernel", "not used: applies to Windows only"),
-    ("windowsRunAsService", "not used: applies to Windows only"),
-];
-
-impl File {
-    pub(super) fn warnings(&self) -> Vec<Warning> {
-        let warning = |field: &String| {
-            let not_read = NOT_READ.iter().find(|(name, _)| name == field);
-            Warning {
-                field: field.clone(),
-                reason: not_read
-                    .map_or("is not a field of KubeProxyConfiguration", |(_, reason)| reason)
-                    .to_owned(),
-            }
-        };
-        self.undeclared.iter().map(warning).collect()
-    }
 }
 
 impl<'de> Deserialize<'de> for File {

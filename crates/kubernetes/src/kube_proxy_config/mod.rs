@@ -26,6 +26,7 @@
 
 mod file;
 mod overrides;
+mod unused;
 mod validation;
 
 use std::fmt::{self, Write};
@@ -54,11 +55,11 @@ pub struct KubeProxyConfiguration {
     /// `bindAddressHardFail`: whether the program ends if it cannot listen on the health or metrics address. Default: false.
     pub bind_address_hard_fail: bool,
     /// `healthzBindAddress`. Default: port 10256 on `0.0.0.0`, or on `::` if [`bind_address`](Self::bind_address) is IPv6. An
-    /// empty string has the default too.
-    pub healthz_bind_address: SocketAddr,
+    /// empty string has the default too. `None`: the text `none`, which kube-proxy does not accept; there is no server.
+    pub healthz_bind_address: Option<SocketAddr>,
     /// `metricsBindAddress`. Default: port 10249 on `127.0.0.1`, or on `::1` if [`bind_address`](Self::bind_address) is IPv6. An
-    /// empty string has the default too.
-    pub metrics_bind_address: SocketAddr,
+    /// empty string has the default too. `None`: as [`healthz_bind_address`](Self::healthz_bind_address).
+    pub metrics_bind_address: Option<SocketAddr>,
     /// `serviceProxyName`: only Services whose label `service.kubernetes.io/service-proxy-name` has this value are served.
     /// `None` (absent or empty in the file): only Services without the label.
     pub service_proxy_name: Option<String>,
@@ -80,13 +81,14 @@ pub struct KubeProxyConfiguration {
     pub iptables: Iptables,
     /// `conntrack`: limits and timeouts of connection tracking.
     pub conntrack: Conntrack,
-    /// `portRange`: the listening ports of userspace mode, `N`, `A-B` or `A+OFFSET`. Empty, `0` and `0-0`: the program chooses. Whether
+    /// `portRange`: the listening ports of userspace mode, `PORT`, `FIRST-LAST` or `FIRST+OFFSET`. Empty, `0` and `0-0`: the program chooses. Whether
     /// other texts are ranges is not checked. No effect in the other modes.
     pub port_range: String,
     /// `udpIdleTimeout`: how long userspace mode keeps an idle UDP flow. Default: 0, the program chooses; kube-proxy 1.25 had 250 ms. No
     /// effect in the other modes.
     pub udp_idle_timeout: Duration,
-    /// Fields that have no effect, or an effect that differs from the value.
+    /// Fields that have no effect, or an effect that differs from the value. A field without effect that is empty, zero or has the default of
+    /// kube-proxy is not listed: kubeadm and kube-proxy write all fields.
     pub warnings: Vec<Warning>,
 }
 
@@ -98,8 +100,8 @@ impl Default for KubeProxyConfiguration {
             hostname_override: String::new(),
             bind_address: None,
             bind_address_hard_fail: false,
-            healthz_bind_address: (Ipv4Addr::UNSPECIFIED, 10_256).into(),
-            metrics_bind_address: (Ipv4Addr::LOCALHOST, 10_249).into(),
+            healthz_bind_address: Some((Ipv4Addr::UNSPECIFIED, 10_256).into()),
+            metrics_bind_address: Some((Ipv4Addr::LOCALHOST, 10_249).into()),
             service_proxy_name: None,
             client_connection: ClientConnection::default(),
             node_port_addresses: NodePortAddresses::All,
@@ -351,9 +353,22 @@ pub fn read_with(
     for replaced in overrides {
         replaced.apply(&mut value);
     }
-    let (file, errors) = deserialize::from_value::<file::File>(&mut value);
+    let (file, mut errors) = deserialize::from_value::<file::File>(&mut value);
+    errors.iter_mut().for_each(expect_duration);
     match file {
-        Some(file) => validation::validate(&file, errors).map_err(failed),
+        Some(file) => {
+            let warnings = unused::warnings(&file.undeclared, &value);
+            validation::validate(&file.fields, errors, warnings).map_err(failed)
+        }
         None => Err(failed(errors)),
+    }
+}
+
+/// Replaces the type by the form in the error about a duration that is not a text.
+fn expect_duration(error: &mut FieldError) {
+    if (error.field.ends_with("Period") || error.field.ends_with("Timeout"))
+        && let Some(found) = error.reason.strip_prefix("expected a text, ")
+    {
+        error.reason = format!("expected a duration such as 30s or 1m30s, {found}");
     }
 }

@@ -8,23 +8,24 @@ use kernlink_services::Family;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::duration::{GoDuration, parse_go_duration};
 
-use super::file::{self, File};
+use super::file;
 use super::{
     ClientConnection, Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs,
     KubeProxyConfiguration, NodePortAddresses, Warning,
 };
 use crate::error::{FieldError, FieldErrors};
 
-/// Validates the values and applies defaults. Serde has checked the types.
+/// Validates the values and applies defaults. Serde has checked the types. `warnings` are those about fields that are not read.
 pub(super) fn validate(
-    file: &File,
+    file: &file::Fields,
     type_errors: Vec<FieldError>,
+    warnings: Vec<Warning>,
 ) -> Result<KubeProxyConfiguration, Vec<FieldError>> {
     let mut validator = Validator {
         errors: FieldErrors::of_types(type_errors),
-        warnings: file.warnings(),
+        warnings,
     };
-    let config = validator.config(&file.fields);
+    let config = validator.config(file);
     if validator.errors.is_empty() {
         Ok(KubeProxyConfiguration {
             warnings: validator.warnings,
@@ -67,18 +68,17 @@ impl Validator {
         } else {
             ("0.0.0.0:10256", "127.0.0.1:10249")
         };
-        let defaults = KubeProxyConfiguration::default();
         KubeProxyConfiguration {
             mode,
             hostname_override: text(file.hostname_override.as_ref()).trim().to_lowercase(),
             bind_address,
             bind_address_hard_fail: file.bind_address_hard_fail.unwrap_or_default(),
-            healthz_bind_address: self
-                .socket("healthzBindAddress", file.healthz_bind_address.as_ref(), all)
-                .unwrap_or(defaults.healthz_bind_address),
-            metrics_bind_address: self
-                .socket("metricsBindAddress", file.metrics_bind_address.as_ref(), loopback)
-                .unwrap_or(defaults.metrics_bind_address),
+            healthz_bind_address: self.socket("healthzBindAddress", file.healthz_bind_address.as_ref(), all),
+            metrics_bind_address: self.socket(
+                "metricsBindAddress",
+                file.metrics_bind_address.as_ref(),
+                loopback,
+            ),
             service_proxy_name: file.service_proxy_name.clone().filter(|name| !name.is_empty()),
             client_connection: ClientConnection {
                 kubeconfig: text(file.client_connection.kubeconfig.as_ref()).to_owned(),
@@ -164,17 +164,6 @@ impl Validator {
 
     fn iptables(&mut self, file: &file::Iptables, mode: &str) -> Iptables {
         let default = Iptables::default();
-        if mode == "ipvs" {
-            for (field, is_set) in [
-                ("iptables.syncPeriod", file.sync_period.is_some()),
-                ("iptables.minSyncPeriod", file.min_sync_period.is_some()),
-                ("iptables.localhostNodePorts", file.localhost_node_ports.is_some()),
-            ] {
-                if is_set {
-                    self.warn(field, "has no effect in mode ipvs");
-                }
-            }
-        }
         let sync_period = self.period(
             "iptables.syncPeriod",
             file.sync_period.as_ref(),
@@ -197,10 +186,28 @@ impl Validator {
             self.errors
                 .add("iptables.masqueradeBit", "must be within the range [0, 31]");
         }
+        let localhost_node_ports = file.localhost_node_ports.unwrap_or(default.localhost_node_ports);
+        if mode == "ipvs" {
+            for (field, is_chosen) in [
+                ("iptables.syncPeriod", sync_period != default.sync_period),
+                (
+                    "iptables.minSyncPeriod",
+                    min_sync_period != default.min_sync_period,
+                ),
+                (
+                    "iptables.localhostNodePorts",
+                    localhost_node_ports != default.localhost_node_ports,
+                ),
+            ] {
+                if is_chosen {
+                    self.warn(field, "has no effect in mode ipvs");
+                }
+            }
+        }
         Iptables {
             masquerade_bit: bit.unwrap_or(default.masquerade_bit),
             masquerade_all: file.masquerade_all.unwrap_or_default(),
-            localhost_node_ports: file.localhost_node_ports.unwrap_or(default.localhost_node_ports),
+            localhost_node_ports,
             sync_period,
             min_sync_period,
         }
@@ -208,17 +215,21 @@ impl Validator {
 
     /// The fields that only userspace mode has. Returns `udpIdleTimeout`.
     fn userspace(&mut self, file: &file::Fields, mode: &str) -> Duration {
+        let idle = self.duration("udpIdleTimeout", file.udp_idle_timeout.as_ref(), Duration::ZERO);
         if mode != "userspace" {
-            for (field, is_set) in [
-                ("portRange", file.port_range.is_some()),
-                ("udpIdleTimeout", file.udp_idle_timeout.is_some()),
+            let is_default_range = ["", "0", "0-0"].contains(&text(file.port_range.as_ref()).trim());
+            // kube-proxy before 1.26 writes its default of 250 ms.
+            let is_default_timeout = idle.is_zero() || idle == Duration::from_millis(250);
+            for (field, is_chosen) in [
+                ("portRange", !is_default_range),
+                ("udpIdleTimeout", !is_default_timeout),
             ] {
-                if is_set {
+                if is_chosen {
                     self.warn(field, "has an effect in mode userspace only");
                 }
             }
         }
-        self.duration("udpIdleTimeout", file.udp_idle_timeout.as_ref(), Duration::ZERO)
+        idle
     }
 
     fn local_detection(&mut self, file: &file::Fields) -> (DetectLocalMode, Vec<IpNet>) {
@@ -391,11 +402,15 @@ impl Validator {
     }
 
     /// An address with or without a port. An absent or empty text is the default; an address without a port has the port of the default.
+    /// `None` for `none`, and if it is invalid.
     fn socket(&mut self, field: &str, given: Option<&String>, default: &str) -> Option<SocketAddr> {
         let default: SocketAddr = default.parse().ok()?;
         let text = text(given);
         if text.is_empty() {
             return Some(default);
+        }
+        if text == "none" {
+            return None;
         }
         if let Some(address) = parse_address(text) {
             return Some(SocketAddr::new(address, default.port()));
@@ -403,8 +418,8 @@ impl Validator {
         let reason = match (text.parse::<SocketAddr>(), text.rsplit_once(':')) {
             (Ok(socket), _) if socket.port() > 0 => return Some(socket),
             (Ok(_), _) => "must be a valid port",
-            (Err(_), None) => "must be IP:port",
-            (Err(_), Some(_)) if text.ends_with(']') => "must be IP:port",
+            (Err(_), None) => "must be IP:port or none",
+            (Err(_), Some(_)) if text.ends_with(']') => "must be IP:port or none",
             (Err(_), Some((_, port))) if port.parse::<u16>().is_err() => "must be a valid port",
             (Err(_), Some(_)) => "must be a valid IP",
         };
