@@ -67,13 +67,13 @@ impl fmt::Display for PortRange {
 
 /// The text is not a range of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid port range `{0}`; valid: PORT, FIRST-LAST or FIRST+COUNT, with ports from 1 to 65535")]
+#[error("invalid port range `{0}`; valid: PORT, FIRST-LAST or FIRST+OFFSET, with ports from 1 to 65535")]
 pub struct ParsePortRangeError(String);
 
 impl FromStr for PortRange {
     type Err = ParsePortRangeError;
 
-    /// `N`, `A-B`, or `A+OFFSET`, as kube-proxy's `portRange`.
+    /// `PORT`, `FIRST-LAST`, or `FIRST+OFFSET`, which ends at the port `FIRST` plus `OFFSET`, as kube-proxy's `portRange`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || ParsePortRangeError(text.to_owned());
         let port = |text: &str| {

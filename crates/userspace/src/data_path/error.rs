@@ -20,30 +20,63 @@ pub enum Error {
     #[error(transparent)]
     Conntrack(#[from] kernlink_conntrack::Error),
     /// A socket could not be opened.
-    #[error("cannot {attempt} {key}: {text}")]
+    #[error("cannot {attempt} {key}")]
     Socket {
         /// What was attempted.
         attempt: &'static str,
         /// The protocol, address and port.
         key: ListenerKey,
-        /// The kind of the error.
-        kind: io::ErrorKind,
-        /// The kernel's text.
-        text: String,
+        /// Why.
+        #[source]
+        cause: SocketError,
     },
     /// An implementation of a kernel API returned fewer outcomes than it was given operations.
     #[error("the outcome of the operation is unknown: the kernel API returned none")]
     OutcomeMissing,
 }
 
+/// Why a socket could not be opened. Those that fail for one reason have equal errors, so that it is reported once; a port that another
+/// program uses is a reason of its own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct SocketError {
+    /// The kind of the error.
+    pub kind: io::ErrorKind,
+    /// What is wrong.
+    text: String,
+}
+
+/// The text of the kernel, with the port if another program uses it.
+fn socket_text(key: ListenerKey, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => format!("another program uses {key} ({error})"),
+        _ => error.to_string(),
+    }
+}
+
 impl Error {
-    pub(super) fn socket(attempt: &'static str, key: ListenerKey, error: &io::Error) -> Self {
-        Error::Socket {
-            attempt,
-            key,
-            kind: error.kind(),
-            text: error.to_string(),
-        }
+    /// A port could not be opened for a portal.
+    pub(super) fn listen(key: ListenerKey, error: &io::Error) -> Self {
+        let address = key.address.ip();
+        let is_bind_address = error.kind() == io::ErrorKind::AddrNotAvailable && !address.is_unspecified();
+        let text = if is_bind_address {
+            format!(
+                "bindAddress: {address} is not an address of this node; valid: an address of this node, or 0.0.0.0 or :: for all of them"
+            )
+        } else {
+            socket_text(key, error)
+        };
+        Self::socket("listen at", key, error.kind(), text)
+    }
+
+    /// A port could not be claimed.
+    pub(super) fn claim(key: ListenerKey, error: &io::Error) -> Self {
+        Self::socket("claim", key, error.kind(), socket_text(key, error))
+    }
+
+    fn socket(attempt: &'static str, key: ListenerKey, kind: io::ErrorKind, text: String) -> Self {
+        let cause = SocketError { kind, text };
+        Error::Socket { attempt, key, cause }
     }
 
     /// Whether another program uses the port.
@@ -51,10 +84,7 @@ impl Error {
     pub fn is_address_in_use(&self) -> bool {
         matches!(
             self,
-            Error::Socket {
-                kind: io::ErrorKind::AddrInUse,
-                ..
-            }
+            Error::Socket { cause, .. } if cause.kind == io::ErrorKind::AddrInUse
         )
     }
 

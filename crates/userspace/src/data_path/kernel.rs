@@ -97,11 +97,11 @@ impl Kernel {
             Operation::Listen { key, serving, .. } => self
                 .sockets
                 .listen(*key, serving)
-                .map_err(|error| Error::socket("listen at", *key, &error)),
+                .map_err(|error| Error::listen(*key, &error)),
             Operation::Claim(key) => self
                 .sockets
                 .claim(*key)
-                .map_err(|error| Error::socket("claim", *key, &error)),
+                .map_err(|error| Error::claim(*key, &error)),
             Operation::Close(key) => {
                 self.sockets.close(key);
                 Ok(())

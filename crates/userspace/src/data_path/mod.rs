@@ -32,7 +32,7 @@ use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
 pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
 pub use self::config::Config;
-pub use self::error::Error;
+pub use self::error::{Error, SocketError};
 pub use self::kernel::Kernel;
 pub use self::key::Key;
 pub use self::operation::Operation;

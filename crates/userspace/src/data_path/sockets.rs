@@ -59,6 +59,8 @@ pub struct FakeState {
     pub claims: std::collections::BTreeSet<ListenerKey>,
     /// What other programs use: binding it fails.
     pub foreign: std::collections::BTreeSet<ListenerKey>,
+    /// Addresses that the node does not have: binding a port of them fails.
+    pub missing: std::collections::BTreeSet<std::net::IpAddr>,
 }
 
 #[cfg(feature = "fake")]
@@ -70,12 +72,24 @@ impl FakeSockets {
 }
 
 #[cfg(feature = "fake")]
+impl FakeState {
+    /// Whether a port can be bound.
+    fn check(&self, key: &ListenerKey) -> io::Result<()> {
+        if self.foreign.contains(key) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        if self.missing.contains(&key.address.ip()) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "fake")]
 impl Sockets for FakeSockets {
     fn listen(&mut self, key: ListenerKey, serving: &Serving) -> io::Result<()> {
         let mut state = self.lock();
-        if state.foreign.contains(&key) {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
+        state.check(&key)?;
         state.listeners.insert(key, serving.clone());
         Ok(())
     }
@@ -86,9 +100,7 @@ impl Sockets for FakeSockets {
 
     fn claim(&mut self, key: ListenerKey) -> io::Result<()> {
         let mut state = self.lock();
-        if state.foreign.contains(&key) {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
+        state.check(&key)?;
         state.claims.insert(key);
         Ok(())
     }

@@ -22,7 +22,7 @@ use super::config::Config;
 use super::error::Error;
 use super::key::{Key, RulesKey};
 use super::operation::{Operation, Write};
-use super::portal::Portal;
+use super::portal::{Portal, PortalKey};
 use crate::ports::PortAllocator;
 use crate::proxy::{ListenerKey, Serving, Transport};
 
@@ -53,6 +53,14 @@ struct Placed {
     rules: Vec<RulesKey>,
     rule_count: usize,
     claims: Vec<ListenerKey>,
+}
+
+/// Portals for which there is no listening port.
+#[derive(Debug)]
+struct Shortage {
+    first: PortalKey,
+    /// The number of portals, with the first one.
+    portals: usize,
 }
 
 /// What a recorded rule matches: protocol, address and port.
@@ -95,6 +103,8 @@ pub struct State {
     unplaced: BTreeSet<ServicePortId>,
     /// Those that had one before the present compilation, which was reported.
     waiting: BTreeSet<ServicePortId>,
+    /// Those that have none since the compilation that runs.
+    shortages: BTreeMap<(Family, Transport), Shortage>,
     /// Listening ports that no portal has any more, until they are closed: rules may still lead to them.
     closing: BTreeSet<ListenerKey>,
     /// Listening ports that other programs use. Their portals get another one when they are tried again.
@@ -130,6 +140,7 @@ impl State {
             owners: HashMap::new(),
             unplaced: BTreeSet::new(),
             waiting: BTreeSet::new(),
+            shortages: BTreeMap::new(),
             closing: BTreeSet::new(),
             busy: BTreeSet::new(),
             is_outdated: false,
@@ -198,6 +209,7 @@ impl State {
         for id in ids {
             events.extend(self.compile_port(id, services));
         }
+        events.extend(self.shortage_events());
         // What no portal needs is free again. The rules are removed as leftovers.
         for ((family, transport, ..), port) in std::mem::take(&mut self.recorded) {
             if !self.is_taken(family, transport, port) {

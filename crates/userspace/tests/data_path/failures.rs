@@ -38,12 +38,10 @@ fn without_a_free_port_a_service_is_reported_and_served_as_soon_as_one_is_free()
     let mut fixture = Fixture::with(&config, Tables::default(), Default::default());
     let synced = fixture.services(vec![web("web", 10), web("other", 11)]).sync();
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
-    assert!(
-        events
-            .iter()
-            .any(|event| event.contains("no free tcp port in 40001-40001")),
-        "{events:?}"
-    );
+    assert_eq!(events.len(), 1, "{events:?}");
+    let expected =
+        "configuration: portRange: 40001-40001 has no free tcp port for IPv4; not served: default/";
+    assert!(events[0].starts_with(expected), "{events:?}");
     let served = fixture.tables.portal_rules(Family::Ipv4)[0].contains("default/web");
     // The rules of the deleted Service lead to the port until it is closed.
     let synced = fixture.delete(if served { "web" } else { "other" }).try_sync();
@@ -59,6 +57,51 @@ fn without_a_free_port_a_service_is_reported_and_served_as_soon_as_one_is_free()
     let rules = fixture.tables.portal_rules(Family::Ipv4);
     assert_eq!(rules.len(), 2);
     assert!(rules[0].contains(if served { "default/other" } else { "default/web" }));
+}
+
+/// One line for one cause, not one for each portal.
+#[test]
+fn portals_without_a_free_port_are_reported_together() {
+    let mut config = config();
+    config.port_range = "40001-40002".parse().unwrap();
+    let mut fixture = Fixture::with(&config, Tables::default(), Default::default());
+    let mut all: Vec<_> = (1..=9)
+        .map(|number| web(&format!("web-{number}"), number))
+        .collect();
+    let synced = fixture.services(all.clone()).sync();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let expected = "(IPv4, tcp) and 6 more portals; valid: a range with a port for each portal";
+    assert!(events[0].ends_with(expected), "{events:?}");
+    // A later one is reported alone.
+    all.push(web("later", 10));
+    let synced = fixture.services(all).sync();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    let expected = "configuration: portRange: 40001-40002 has no free tcp port for IPv4; not served: default/later:http (IPv4, tcp); \
+                    valid: a range with a port for each portal";
+    assert_eq!(events, [expected]);
+}
+
+#[test]
+fn an_address_that_the_node_does_not_have_is_reported_once_with_its_field() {
+    let mut config = config();
+    config.services.bind_address = "192.0.2.55".parse().ok();
+    let mut fixture = Fixture::with(&config, Tables::default(), Default::default());
+    let missing = config.services.bind_address.unwrap();
+    fixture.sockets.lock().missing.insert(missing);
+    let all = (1..=9).map(|number| web(&format!("web-{number}"), number));
+    let synced = fixture.services(all.collect()).try_sync();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    let expected = "bindAddress: 192.0.2.55 is not an address of this node; valid: an address of this node, or 0.0.0.0 or :: for all of \
+                    them; 8 more operations failed for the same reason";
+    assert!(events[0].contains(expected), "{events:?}");
+    fixture.sockets.lock().missing.clear();
+    fixture.now += std::time::Duration::from_secs(10);
+    let synced = fixture.try_sync();
+    let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("solved, or no longer needed: "), "{events:?}");
 }
 
 #[test]

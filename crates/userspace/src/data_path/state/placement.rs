@@ -5,17 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use kernlink_iptables_restore::Error as RulesError;
 use kernlink_proxier::Subject;
-use kernlink_services::{Event, Family, ServicePort, ServicePortId};
+use kernlink_services::{Event, Family, Reason, ServicePort, ServicePortId};
 
-use super::{ChainRule, DesiredRules, Listening, Placed, State, index};
+use super::{ChainRule, DesiredRules, Listening, Placed, Shortage, State, index};
 use crate::data_path::compile::event;
 use crate::data_path::portal::{Entrance, Portal};
 use crate::data_path::rules::{Destination, is_node_port, rule_text, rules};
 use crate::proxy::{ListenerKey, Transport};
 
 impl State {
-    /// Adds the objects of a portal. It keeps the port that it has, or that a former process gave it. The error is an event, unless it was
-    /// reported before.
+    /// Adds the objects of a portal. It keeps the port that it has, or that a former process gave it. The error is an event, unless there is
+    /// no port: that is reported for all portals together, see [`shortage_events`](Self::shortage_events).
     pub(super) fn place(
         &mut self,
         id: ServicePortId,
@@ -32,21 +32,45 @@ impl State {
             .or_else(|| self.allocators[family.index()][index(transport)].allocate(self.now));
         let Some(listening) = listening else {
             self.unplaced.insert(id);
-            if self.waiting.contains(&id) {
-                return Err(None);
+            if !self.waiting.contains(&id) {
+                let first = || Shortage {
+                    first: portal.key.clone(),
+                    portals: 0,
+                };
+                let shortage = self.shortages.entry((family, transport)).or_insert_with(first);
+                shortage.portals += 1;
             }
-            let range = self.config.port_range;
-            let text = format!(
-                "no free {transport} port in {range} for {}; it is not served",
-                portal.key
-            );
-            return Err(Some(event(port, "NoFreePort", text)));
+            return Err(None);
         };
         self.add(portal, listening).map_err(|error| {
             self.allocators[family.index()][index(transport)].release(listening);
             let text = format!("the rules of {} are invalid: {error}", port.key.name);
             Some(event(port, "InvalidRule", text))
         })
+    }
+
+    /// One event for each family and protocol of which portals have no port since this compilation.
+    pub(super) fn shortage_events(&mut self) -> Vec<Event> {
+        let range = self.config.port_range;
+        let event = |((family, transport), shortage): ((Family, Transport), Shortage)| {
+            let more = match shortage.portals - 1 {
+                0 => String::new(),
+                1 => " and 1 more portal".to_owned(),
+                more => format!(" and {more} more portals"),
+            };
+            let text = format!(
+                "portRange: {range} has no free {transport} port for {family}; not served: {}{more}; valid: a range with a port for each portal",
+                shortage.first
+            );
+            Event::configuration(Reason::DataPath {
+                code: "NoFreePort",
+                text,
+            })
+        };
+        std::mem::take(&mut self.shortages)
+            .into_iter()
+            .map(event)
+            .collect()
     }
 
     /// The port to which the rules of a former process lead.
