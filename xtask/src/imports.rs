@@ -217,6 +217,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::status",
     "crate::table",
     "crate::undone",
+    "crate::unreadable",
 ];
 
 const KERNEL_CRATES: &[&str] = &[

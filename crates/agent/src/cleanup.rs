@@ -1,5 +1,6 @@
 //! `--cleanup` and `--hand-back`.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt::Display;
 use std::time::Instant;
@@ -8,6 +9,7 @@ use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode::{self, Mode as InKernel};
 use kernlink_proxier::ipvs_mode::iptables_restore::{ChainName, Table};
 use kernlink_proxier::ipvs_mode::{Kernel, Proxier, cleanup};
+use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_proxier::{Lock, iptables_mode};
 use kernlink_services::Family;
 use kernlink_userspace::data_path as userspace;
@@ -70,13 +72,19 @@ pub fn cleanup(settings: &Settings) -> Exit {
     exit
 }
 
-/// Prints the commands of [`cleanup()`].
+/// Prints the commands of [`cleanup()`]. Fails if something could not be read.
 #[must_use]
 pub fn plan_cleanup(settings: &Settings) -> Exit {
     let mut text = String::new();
+    let mut unknown = Vec::new();
     match without_services(settings) {
         Ok(Some(mut proxier)) => match proxier.plan_cleanup(Instant::now()) {
-            Ok((plan, removal)) => text += &format!("{plan}{removal}"),
+            Ok((plan, removal)) => {
+                text += &format!("{plan}{removal}");
+                let events = proxier.pending_events().filter(|event| is_unreadable(event));
+                unknown.extend(events.map(|event| event.reason.to_string()));
+                unknown.extend(removal.errors.iter().map(|error| ErrorChain(error).to_string()));
+            }
             Err(error) => return failure(&error),
         },
         Ok(None) => {}
@@ -84,15 +92,20 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
     }
     match iptables_mode::Kernel::open() {
         Ok(mut kernel) => {
-            text += &iptables_mode::cleanup::remaining(&mut kernel).to_string();
+            let removal = iptables_mode::cleanup::remaining(&mut kernel);
+            text += &removal.to_string();
+            unknown.extend(removal.errors.iter().map(|error| ErrorChain(error).to_string()));
             match userspace::plan_cleanup(&mut *kernel.rules, &Family::ALL) {
                 Ok(removal) => text += &removal.to_string(),
-                Err(error) => return failure(&error),
+                Err(error) => unknown.push(ErrorChain(&error).to_string()),
             }
         }
         Err(error) => return failure(&error),
     }
-    print_commands(&text)
+    // The same table may be read for each mode.
+    let mut reported = BTreeSet::new();
+    unknown.retain(|problem| reported.insert(problem.clone()));
+    print::commands(&text, &unknown)
 }
 
 /// Leaves the node as kube-proxy expects it. The chains of iptables and userspace mode are those of kube-proxy, so there is nothing to do without IPVS.
@@ -126,10 +139,14 @@ pub fn hand_back(settings: &Settings) -> Exit {
 #[must_use]
 pub fn plan_hand_back(settings: &Settings) -> Exit {
     if !has_ipvs(settings) {
-        return print_commands("");
+        return print::commands("", &[]);
     }
     match Kernel::open() {
-        Ok(mut kernel) => print_commands(&cleanup::hand_back(&mut kernel).to_string()),
+        Ok(mut kernel) => {
+            let removal = cleanup::hand_back(&mut kernel);
+            let unknown = removal.errors.iter().map(|error| ErrorChain(error).to_string());
+            print::commands(&removal.to_string(), &unknown.collect::<Vec<_>>())
+        }
         Err(error) => failure(&error),
     }
 }
@@ -142,14 +159,6 @@ fn has_ipvs(settings: &Settings) -> bool {
 fn has_ipvs_link() -> bool {
     // If it cannot be read, what follows reports the error.
     any_mode::Kernel::new().has_ipvs_link().unwrap_or(true)
-}
-
-fn print_commands(text: &str) -> Exit {
-    print::line(if text.is_empty() {
-        "# nothing to do"
-    } else {
-        text.trim_end()
-    })
 }
 
 fn failure(error: &(dyn Error + 'static)) -> Exit {

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use kernlink_proxier::Lock;
+use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::Builder;
 
@@ -44,15 +45,21 @@ pub(crate) fn registered(settings: &Settings, has_nodes: bool) -> Vec<(SourceId,
     registered
 }
 
-/// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing.
+/// `--dry-run`: prints the plan of a sync as commands. Needs no lock, because it changes nothing. Fails if a part of the kernel could not be
+/// read: the plan is then made without knowing what this part contains.
 #[must_use]
 pub fn dry_run(settings: &Settings) -> Exit {
     let Some(mut proxier) = proxier(settings, Err) else {
         return Exit::Failure;
     };
     match proxier.plan(Instant::now()) {
-        Ok(plan) if plan.is_empty() => print::line("# nothing to do"),
-        Ok(plan) => print::line(plan.to_string().trim_end()),
+        Ok(plan) => {
+            let unknown = proxier.pending_events().filter(|event| is_unreadable(event));
+            print::commands(
+                &plan.to_string(),
+                &unknown.map(|event| event.reason.to_string()).collect::<Vec<_>>(),
+            )
+        }
         Err(error) => {
             print::error(&error);
             Exit::Failure

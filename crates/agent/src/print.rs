@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use kernlink_base::ErrorChain;
@@ -28,6 +29,33 @@ pub fn error(error: &(dyn Error + 'static)) {
 pub fn text(problem: &str) {
     // There is no other place to report that standard error is closed.
     let _ = writeln!(io::stderr(), "kernlink-agent: {problem}");
+}
+
+/// Prints a plan, and before it what could not be read. Fails if there is anything of that: the kernel may need other commands.
+#[must_use]
+pub fn commands(plan: &str, unknown: &[String]) -> Exit {
+    let mut page = String::new();
+    for problem in unknown {
+        text(problem);
+        page.push_str(&format!("# not known, so the plan may be wrong: {problem}\n"));
+    }
+    // A plan of a removal has them too.
+    let is_repeated = |line: &str| {
+        let comment = line.strip_prefix("# ");
+        comment.is_some_and(|comment| unknown.iter().any(|problem| problem == comment))
+    };
+    let lines: Vec<&str> = plan
+        .trim_end()
+        .lines()
+        .filter(|line| !is_repeated(line))
+        .collect();
+    match (lines.is_empty(), unknown.is_empty()) {
+        (false, _) => page.push_str(&lines.join("\n")),
+        (true, true) => page.push_str("# nothing to do"),
+        (true, false) => page.push_str("# nothing to do, as far as it is known"),
+    }
+    let exit = line(&page);
+    if unknown.is_empty() { exit } else { Exit::Failure }
 }
 
 /// A configuration as the text of a `KubeProxyConfiguration`, in JSON, which is also YAML.
@@ -58,8 +86,8 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
         "hostnameOverride": file.hostname_override,
         "bindAddress": file.bind_address.map(|address| address.to_string()).unwrap_or_default(),
         "bindAddressHardFail": file.bind_address_hard_fail,
-        "healthzBindAddress": file.healthz_bind_address.to_string(),
-        "metricsBindAddress": file.metrics_bind_address.to_string(),
+        "healthzBindAddress": server(file.healthz_bind_address),
+        "metricsBindAddress": server(file.metrics_bind_address),
         "serviceProxyName": file.service_proxy_name.as_deref().unwrap_or_default(),
         "clientConnection": { "kubeconfig": file.client_connection.kubeconfig },
         "nodePortAddresses": ports,
@@ -100,6 +128,10 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
     })
 }
 
+fn server(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "none".to_owned(), |address| address.to_string())
+}
+
 /// A duration in Go's notation, in the largest unit without a fraction.
 fn duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
@@ -113,46 +145,87 @@ fn duration(duration: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use kernlink_kubernetes::kube_proxy_config::read;
 
     use super::*;
+    use crate::flags::Flags;
+    use crate::settings::Settings;
+
+    const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+    /// A file with this text is read again from what is printed, with the same warnings.
+    fn assert_round_trip(text: &str) {
+        let config = read("f", &format!("{HEAD}{text}")).unwrap();
+        let printed = configuration(&config);
+        assert_eq!(read("f", &printed).unwrap(), config, "{text}: {printed}");
+    }
 
     #[test]
     fn a_printed_configuration_is_read_as_the_same_configuration() {
-        let text = "
-apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: ipvs
+        assert_round_trip("");
+        for mode in ["ipvs", "iptables", "userspace", "''"] {
+            assert_round_trip(&format!("mode: {mode}"));
+            // Every field with another value than the default.
+            assert_round_trip(&format!(
+                "mode: {mode}
 hostnameOverride: node-a
 bindAddress: 2001:db8::1
 bindAddressHardFail: true
+healthzBindAddress: '[2001:db8::1]:1'
+metricsBindAddress: 192.0.2.1
 serviceProxyName: other
-clientConnection: {kubeconfig: /etc/kubeconfig}
-nodePortAddresses: [192.0.2.0/24]
+clientConnection: {{kubeconfig: /etc/kubeconfig}}
+nodePortAddresses: [192.0.2.0/24, '2001:db8::/64']
 detectLocalMode: InterfaceNamePrefix
-detectLocal: {interfaceNamePrefix: veth, bridgeInterface: br0}
-ipvs: {syncPeriod: 1m30s, minSyncPeriod: 1500us, scheduler: lc, excludeCIDRs: [10.9.0.0/16], strictARP: true, tcpTimeout: 15m}
-iptables: {masqueradeBit: 3, masqueradeAll: true, syncPeriod: 90s}
-conntrack: {maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s}
-";
-        // Fields without effect are printed too, and cause a warning.
-        let read = |text: &str| {
-            let mut config = read("f", text).unwrap();
-            config.warnings.clear();
-            config
-        };
-        let config = read(text);
-        assert_eq!(read(&configuration(&config)), config);
+detectLocal: {{interfaceNamePrefix: veth, bridgeInterface: br0}}
+ipvs: {{syncPeriod: 1m30s, minSyncPeriod: 1500us, scheduler: lc, excludeCIDRs: [10.9.0.0/16], strictARP: true, tcpTimeout: 15m, tcpFinTimeout: 1.5s,
+  udpTimeout: 1ns}}
+iptables: {{masqueradeBit: 3, masqueradeAll: true, localhostNodePorts: false, syncPeriod: 90s, minSyncPeriod: 2s}}
+conntrack: {{maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s, udpStreamTimeout: 20s, tcpEstablishedTimeout: 1s,
+  tcpCloseWaitTimeout: 2s}}
+portRange: 300-400
+udpIdleTimeout: 250ms
+"
+            ));
+        }
         for rest in [
-            "mode: userspace\nportRange: 300-400\nudpIdleTimeout: 250ms",
+            "healthzBindAddress: none",
+            "metricsBindAddress: none\nbindAddress: '::'",
+            "conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}",
+            "iptables: {masqueradeBit: 0}",
+            "portRange: ' 0-0 '",
+            "udpIdleTimeout: 1s",
             "nodePortAddresses: [primary]",
+            "nodePortAddresses: []",
             "clusterCIDR: 10.0.0.0/8,fd00::/8",
             "detectLocalMode: NodeCIDR",
+            "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: \"b\\\"\\u00e9\"}",
         ] {
-            let text =
-                format!("apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n{rest}");
-            let config = read(&text);
-            assert_eq!(read(&configuration(&config)), config, "{rest}");
+            assert_round_trip(rest);
+        }
+    }
+
+    #[test]
+    fn the_configuration_of_a_command_line_is_printed_so_that_the_file_has_the_same_effect() {
+        let settings = |arguments: &[&str]| {
+            let arguments = arguments.iter().map(OsString::from);
+            Settings::new(&Flags::parse(arguments).unwrap()).unwrap()
+        };
+        for flags in [
+            "--healthz-bind-address none --metrics-bind-address none",
+            "--proxy-mode ipvs --ipvs-scheduler wrr --nodeport-addresses primary --hostname-override X",
+            "--proxy-mode userspace --proxy-port-range 300+10 --udp-timeout 5s --bind-address 192.0.2.1",
+            "--cluster-cidr 10.0.0.0/8 --kubeconfig /k --masquerade-all --iptables-localhost-nodeports=false",
+        ] {
+            let mut line = vec!["--watch", "/m"];
+            line.extend(flags.split(' '));
+            let of_flags = settings(&line);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&file, configuration(&of_flags.file)).unwrap();
+            let of_file = settings(&["--watch", "/m", "--config", file.path().to_str().unwrap()]);
+            assert_eq!(of_file, of_flags, "{flags}");
         }
     }
 }

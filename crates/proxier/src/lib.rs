@@ -25,6 +25,7 @@ pub mod schedule;
 pub mod status;
 pub mod table;
 mod undone;
+pub mod unreadable;
 pub mod watch;
 
 pub use kernlink_base::Backoff;

@@ -192,6 +192,11 @@ impl<M: DataPath> Proxier<M> {
         Ok(self.make_plan().plan)
     }
 
+    /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
+    pub fn pending_events(&self) -> impl Iterator<Item = &Event> {
+        self.pending.iter()
+    }
+
     /// Brings the kernel to the desired state. A failed operation is retried later, at its own time; all others are executed. A second sync
     /// without a change in between does nothing.
     ///

@@ -244,7 +244,10 @@ fn health_and_health_check_node_ports_are_answered() {
         assert!(healthz.starts_with("HTTP/1.1 200 OK\r\n"), "{healthz}");
         assert!(healthz.contains("\"status\":{\"IPv4\":"), "{healthz}");
         let ipv6 = get("[::1]:10256", "/healthz").unwrap();
-        assert!(ipv6.starts_with("HTTP/1.1 200 OK\r\n"), "0.0.0.0 is both families: {ipv6}");
+        assert!(
+            ipv6.starts_with("HTTP/1.1 200 OK\r\n"),
+            "0.0.0.0 is both families: {ipv6}"
+        );
         let metrics = get("127.0.0.1:10249", "/metrics").unwrap();
         let answered = "\nkubeproxy_proxy_healthz_total{code=\"200\"} 2\n";
         assert!(metrics.contains(answered), "{metrics}");

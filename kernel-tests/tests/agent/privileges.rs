@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use kernlink_kernel_tests::kernel::Feature;
+use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::traffic::{Network, Protocol};
 use kernlink_kernel_tests::{programs, requires, tools};
 
@@ -97,6 +98,32 @@ fn the_capabilities_of_the_manifests_are_sufficient_in_iptables_mode() {
 fn the_capabilities_of_the_manifests_are_sufficient_in_ipvs_mode() {
     kernlink_kernel_tests::requires_ipvs_mode!();
     serve_and_remove("ipvs", &names(&of_the_daemonset()));
+}
+
+/// A plan that is made without reading the kernel must not be taken for a complete one.
+#[test]
+fn a_plan_without_rights_names_what_could_not_be_read_and_fails() {
+    requires!(Feature::Iptables);
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
+    NetNs::new().run(|| {
+        for mode in ["iptables", "userspace"] {
+            for cleanup in [&["--dry-run"][..], &["--dry-run", "--cleanup"]] {
+                let arguments = [&["--proxy-mode", mode][..], cleanup].concat();
+                let output = limited(&command(&manifests.0, &arguments), &[]);
+                let page = String::from_utf8_lossy(&output.stdout);
+                assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+                let unknown = page
+                    .lines()
+                    .filter(|line| line.starts_with("# not known, so the plan may be wrong: "));
+                let tables = unknown
+                    .filter(|line| line.contains("iptables-save") || line.contains("tables cannot be read"));
+                assert!(tables.count() > 0, "{}", text(&output));
+                let output = limited(&command(&manifests.0, &arguments), &["net_admin", "net_raw"]);
+                assert!(output.status.success(), "{}", text(&output));
+            }
+        }
+    });
 }
 
 #[test]

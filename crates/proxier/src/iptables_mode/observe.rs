@@ -18,6 +18,7 @@ use crate::netfilter::{
     CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
     unreadable_rules, unreadable_table, unreadable_tables,
 };
+use crate::unreadable::SYSCTL_UNREADABLE;
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
 ///
@@ -187,7 +188,7 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
 }
 
 fn unreadable_sysctl(error: &SysctlError) -> Event {
-    Event::host("SysctlUnreadable", ErrorChain(error).to_string())
+    Event::host(SYSCTL_UNREADABLE, ErrorChain(error).to_string())
 }
 
 /// Reads the tables of a family.

@@ -23,6 +23,7 @@ use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
 use crate::netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use crate::unreadable::SYSCTL_UNREADABLE;
 
 /// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
 ///
@@ -305,12 +306,12 @@ fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
                     "{}; the size of the connection table is not changed",
                     ErrorChain(&error)
                 );
-                events.push(Event::host("SysctlUnreadable", text));
+                events.push(Event::host(SYSCTL_UNREADABLE, text));
                 if let Some(value) = state.sysctls.desired(&name).cloned() {
                     values.push((name, value));
                 }
             }
-            Err(error) => events.push(Event::host("SysctlUnreadable", ErrorChain(&error).to_string())),
+            Err(error) => events.push(Event::host(SYSCTL_UNREADABLE, ErrorChain(&error).to_string())),
         }
     }
     state.sysctls.observe_all(values);

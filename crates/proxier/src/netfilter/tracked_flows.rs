@@ -8,6 +8,7 @@ use kernlink_conntrack::Error;
 use kernlink_services::{Event, Family};
 
 use super::flows::DeleteFlows;
+use crate::unreadable::FLOWS_UNREADABLE;
 
 /// What a data path knows about the UDP flows in connection tracking.
 ///
@@ -62,7 +63,7 @@ impl TrackedFlows {
                     "{}; UDP flows that became stale before the start are not deleted",
                     ErrorChain(&error)
                 );
-                (Reading::Due, Some(Event::host("FlowsUnreadable", text)))
+                (Reading::Due, Some(Event::host(FLOWS_UNREADABLE, text)))
             }
         };
         self.reading = reading;

@@ -11,6 +11,7 @@ use super::fail;
 use crate::ipvs_mode::error::Error;
 use crate::ipvs_mode::kernel::Kernel;
 use crate::ipvs_mode::state::{Part, State};
+use crate::unreadable::LINKS_UNREADABLE;
 
 /// Reads all of them. Returns an event if that fails; the recorded values stay then.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
@@ -27,7 +28,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
             };
             let text = format!("links and addresses: {}; {consequence}", ErrorChain(&error));
             fail(state, Part::Links, Some(error));
-            Some(Event::host("LinksUnreadable", text))
+            Some(Event::host(LINKS_UNREADABLE, text))
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::ipvs_mode::kernel::Kernel;
 use crate::ipvs_mode::replacement;
 use crate::ipvs_mode::sets::SetId;
 use crate::ipvs_mode::state::{Part, State};
+use crate::unreadable::SETS_UNREADABLE;
 
 /// Reads all sets. Returns an event if some or all cannot be read; their recorded values stay then.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
@@ -111,7 +112,7 @@ fn unreadable(state: &mut State, error: Error) -> Event {
     };
     let text = format!("sets cannot be read: {}; {consequence}", ErrorChain(&error));
     fail(state, Part::Sets, Some(error));
-    Event::host("SetsUnreadable", text)
+    Event::host(SETS_UNREADABLE, text)
 }
 
 /// Reads the definition of a set again.
