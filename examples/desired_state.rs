@@ -73,6 +73,11 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let config = options.config(&mut warnings)?;
     let objects = options.objects()?;
     warnings.extend(objects.errors.iter().map(|error| format!("{error}")));
+    let unread = (!objects.missing.is_empty()).then(|| {
+        let errors: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
+        let errors = errors.join("; ");
+        format!("some objects of the manifests cannot be read, the listings are without them: {errors}")
+    });
     let addresses = options.interface_addresses(config.services(), &objects)?;
     let kernel = options.kernel()?;
     let processors = options.processors()?;
@@ -97,15 +102,16 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     files.push(("events.txt", &events));
 
     match options.one("--output-dir") {
-        Some(directory) => write(Path::new(directory), &files),
+        Some(directory) => write(Path::new(directory), &files)?,
         None => {
             let mut out = std::io::stdout().lock();
             files
                 .into_iter()
                 .try_for_each(|(name, text)| write!(out, "==> {name} <==\n{text}\n"))
-                .map_err(|error| format!("standard output: {error}"))
+                .map_err(|error| format!("standard output: {error}"))?;
         }
     }
+    unread.map_or(Ok(()), Err)
 }
 
 fn write(directory: &Path, files: &[(&str, &str)]) -> Result<(), String> {

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use kernlink_kubernetes::manifest::{self, Objects};
 use kernlink_proxier::ipvs_mode::{Config, Kernel, Proxier};
 use kernlink_proxier::services::SourceId;
@@ -17,8 +17,9 @@ fn main() -> Result<()> {
         objects.extend(manifest::read(&file, &text));
     }
     for error in &objects.errors {
-        eprintln!("skipped: {error}");
+        eprintln!("invalid: {error}");
     }
+    let is_complete = objects.missing.is_empty();
     // With `Kernel::open()` the plan is the difference from what the kernel of this network namespace holds.
     let mut proxier = Proxier::new(Config::new("node-a"), Kernel::fake())?;
     for change in objects.into_changes_without_missing() {
@@ -27,5 +28,9 @@ fn main() -> Result<()> {
         }
     }
     write!(std::io::stdout(), "{}", proxier.plan(Instant::now())?)?;
+    ensure!(
+        is_complete,
+        "some objects of the manifests cannot be read; the plan is without them"
+    );
     Ok(())
 }

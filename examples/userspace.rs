@@ -16,7 +16,8 @@ use kernlink_userspace::{Config, Kernel, Limits, Proxier};
 
 fn main() -> Result<()> {
     let file = std::env::args().nth(1).context("usage: userspace MANIFESTS")?;
-    let objects = manifest::read(&file, &std::fs::read_to_string(&file)?);
+    let text = std::fs::read_to_string(&file).with_context(|| format!("read {file}"))?;
+    let objects = manifest::read(&file, &text);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let kernel = Kernel::open(runtime.handle().clone(), Limits::default())?;
     let mut proxier = Proxier::with_data_path(&Config::new("node-a"), kernel)?;

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether every operation and every request succeeded.
+/// Returns whether every object was read, and every operation and every request succeeded.
 fn run() -> Result<bool> {
     let mut mode = "ipvs".to_owned();
     let mut files: Vec<PathBuf> = Vec::new();
@@ -84,27 +84,34 @@ fn run() -> Result<bool> {
             _ => files.push(argument.into()),
         }
     }
-    match mode.as_str() {
+    let (is_complete, is_success) = match mode.as_str() {
         "iptables" => {
             let usable = mode::usable::<IptablesMode>()?;
-            on_kernel(usable, read(files)?)
+            let objects = read(files)?;
+            (objects.missing.is_empty(), on_kernel(usable, objects)?)
         }
         "ipvs" => {
             let objects = read(files)?;
-            match mode::usable::<IpvsMode>() {
-                Ok(usable) => on_kernel(usable, objects),
+            let is_complete = objects.missing.is_empty();
+            let is_success = match mode::usable::<IpvsMode>() {
+                Ok(usable) => on_kernel(usable, objects)?,
                 Err(error) => {
                     print_line!("Using an in-memory kernel; the running kernel cannot be used: {error:#}.");
                     print_line!(
                         "`cargo run --example demo -- --mode iptables` needs no IPVS;\n\
                          `cargo xtask vm run -- cargo run --example demo` runs the demo on a kernel with IPVS.\n"
                     );
-                    in_memory(objects)
+                    in_memory(objects)?
                 }
-            }
+            };
+            (is_complete, is_success)
         }
         _ => bail!("unknown mode {mode:?}; known: iptables, ipvs"),
+    };
+    if !is_complete {
+        print_line!("\nSome objects of the manifests cannot be read; they are skipped.");
     }
+    Ok(is_complete && is_success)
 }
 
 /// Reads the manifests. Invalid objects are reported and skipped.

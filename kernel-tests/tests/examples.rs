@@ -105,6 +105,31 @@ fn plan_only_prints_commands_and_changes_nothing() {
 }
 
 #[test]
+fn examples_fail_and_name_the_file_if_a_manifest_cannot_be_read() {
+    let folder = std::env::temp_dir().join(format!("kernlink-examples-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let broken = folder.join("broken.yaml");
+    std::fs::write(&broken, "kind: [").unwrap();
+    let missing = folder.join("missing.yaml");
+    let node = ["--node-name", "node-a", "--node-ip", "192.0.2.1"];
+    for (example, arguments) in [
+        ("plan_only", &[][..]),
+        ("desired_state", &node),
+        ("demo", &[]),
+        ("userspace", &[]),
+    ] {
+        for file in [&broken, &missing] {
+            let mut command = programs::example(example);
+            let output = NetNs::new().run(|| command.args(arguments).arg(file).output().unwrap());
+            let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{example}: {text}");
+            assert!(text.contains(file.to_str().unwrap()), "{example}: {text}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn swap_set_replaces_the_entries() {
     requires!(Feature::IpSet);
     NetNs::new().run(|| {
