@@ -291,17 +291,20 @@ impl Agent {
     /// Tries until the kernel APIs are available: modules may be loaded later.
     fn open_kernel(&mut self, messages: &Receiver<Message>) -> Result<Kernel, Exit> {
         let mut failures: u32 = 0;
+        let mut reported: Option<String> = None;
         loop {
             failures = failures.saturating_add(1);
             let delay = DELAYS.delay(failures, u64::MAX);
-            match Kernel::open(&self.settings.config) {
-                Ok(kernel) => return Ok(kernel),
-                Err(error) => {
-                    let (text, seconds) = (ErrorChain(&error).to_string(), delay.as_secs());
-                    tracing::error!("the kernel cannot be used: {text}; tried again after {seconds} seconds");
-                    self.announce(&format!("the kernel cannot be used: {text}"));
-                    self.reporter.not_started("KernelUnavailable", text);
-                }
+            let outcome = Kernel::open(&self.settings.config);
+            let error = outcome.as_ref().err().map(|error| ErrorChain(error).to_string());
+            if report::kernel(&mut reported, error.as_deref(), delay)
+                && let Some(text) = error
+            {
+                self.announce(&format!("the kernel cannot be used: {text}"));
+                self.reporter.not_started("KernelUnavailable", text);
+            }
+            if let Ok(kernel) = outcome {
+                return Ok(kernel);
             }
             let end = Instant::now() + delay;
             loop {
@@ -419,12 +422,7 @@ impl Agent {
 
     /// Reports new problems of the folder, and those that are solved.
     fn read(&mut self, reading: Reading) {
-        for problem in reading.problems.difference(&self.reading.problems) {
-            tracing::error!("{problem}");
-        }
-        for problem in self.reading.problems.difference(&reading.problems) {
-            tracing::info!("solved: {problem}");
-        }
+        report::problems(&self.reading.problems, &reading.problems);
         for ignored in reading.ignored.difference(&self.reading.ignored) {
             tracing::info!("{ignored}");
         }

@@ -1,5 +1,8 @@
 //! Lines of the log about syncs.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use kernlink_base::ErrorChain;
 use kernlink_proxier::report::Outcome;
 use kernlink_services::Event;
@@ -49,6 +52,51 @@ pub(crate) fn synced(synced: &Synced, is_first: bool) {
     }
 }
 
+/// Logs that the kernel cannot be used: each cause when it appears, further attempts at level `debug`; and that it can be used, if it could not
+/// before. `reported` is the cause that was logged. Returns whether there is a new cause.
+pub(crate) fn kernel(reported: &mut Option<String>, error: Option<&str>, delay: Duration) -> bool {
+    if error == reported.as_deref() {
+        if let Some(text) = error {
+            tracing::debug!("the kernel cannot be used: {text}; the next attempt is in {delay:?}");
+        }
+        return false;
+    }
+    match (error, &reported) {
+        (Some(text), _) => tracing::error!("the kernel cannot be used: {text}; tried again until it can"),
+        (None, _) => tracing::info!("the kernel can be used"),
+    }
+    *reported = error.map(str::to_owned);
+    error.is_some()
+}
+
+/// Logs the problems of the folder that are new, and those that are solved. A problem is not solved if its file has another one instead: what
+/// could not be read is then still not known.
+pub(crate) fn problems(before: &BTreeSet<String>, now: &BTreeSet<String>) {
+    for problem in now.difference(before) {
+        tracing::error!("{problem}");
+    }
+    for problem in solved(before, now) {
+        tracing::info!("solved: {problem}");
+    }
+}
+
+/// The problems that are gone, without those whose file or object has a new one.
+fn solved<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> Vec<&'a String> {
+    let replaced: BTreeSet<&str> = now.difference(before).map(|problem| place(problem)).collect();
+    let gone = before.difference(now);
+    gone.filter(|problem| !replaced.contains(place(problem)))
+        .collect()
+}
+
+/// The file or object that a problem names first.
+fn place(problem: &str) -> &str {
+    let end = [": ", " is in "]
+        .iter()
+        .filter_map(|separator| problem.find(separator))
+        .min();
+    end.map_or(problem, |end| problem.get(..end).unwrap_or(problem))
+}
+
 /// Logs that a sync did nothing: `error`, or `None` if one was done. The same error is logged once, also if it persists, and once more when
 /// it is solved. `last` is the text that was logged.
 pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
@@ -61,4 +109,46 @@ pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
         None => tracing::info!("solved: {}", last.as_deref().unwrap_or_default()),
     }
     *last = text;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(problems: &[&str]) -> BTreeSet<String> {
+        problems.iter().map(|problem| (*problem).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_problem_that_is_replaced_by_another_one_is_not_solved() {
+        let broken = set(&["a.yaml: line 1: x", "b.yaml: cannot be read: y"]);
+        assert_eq!(solved(&broken, &broken), Vec::<&str>::new());
+        assert_eq!(
+            solved(&broken, &set(&["a.yaml: line 1: x"])),
+            ["b.yaml: cannot be read: y"]
+        );
+        let other = set(&["a.yaml: line 2: z", "b.yaml: cannot be read: y"]);
+        assert_eq!(solved(&broken, &other), Vec::<&str>::new());
+        assert_eq!(solved(&other, &set(&[])).len(), 2);
+        let twice = set(&["Service n/x is in a and in b, c; that of a is used"]);
+        let once = set(&["Service n/x is in a and in b; that of a is used"]);
+        assert_eq!(solved(&twice, &once), Vec::<&str>::new());
+        assert_eq!(
+            solved(&twice, &set(&["Service n/y is in a and in b; that of a is used"])).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_be_used_is_reported_once_for_each_cause() {
+        let mut reported = None;
+        let mut attempts = ["no module", "no module", "no rights", "no rights"].into_iter();
+        let new: Vec<bool> = attempts
+            .by_ref()
+            .map(|cause| kernel(&mut reported, Some(cause), Duration::from_secs(1)))
+            .collect();
+        assert_eq!(new, [true, false, true, false]);
+        assert!(!kernel(&mut reported, None, Duration::ZERO));
+        assert_eq!(reported, None);
+    }
 }
