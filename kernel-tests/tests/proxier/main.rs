@@ -6,6 +6,7 @@
     reason = "a test reports errors by panicking"
 )]
 
+mod bound_ports;
 mod clusters;
 #[path = "../../../crates/proxier/tests/support/mod.rs"]
 mod desired;
