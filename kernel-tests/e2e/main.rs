@@ -76,7 +76,7 @@ fn follow(network: &Network) {
 
     setup.next("all watches are cut in the middle; they continue without a list");
     setup.link.cut();
-    agent.wait_for("cannot be read from the API server", 3);
+    agent.wait_for("cannot be read from the API server", 1);
     setup.add("f", "10.96.0.16", 0);
     wait_for_answer(network, "10.96.0.16", "pod0");
     agent.wait_for("read from the API server again", 3);

@@ -1,6 +1,6 @@
 //! What the API server delivered, until the proxier receives it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kernlink_services::{Change, Kind};
 
@@ -13,8 +13,8 @@ pub(crate) struct ClusterObjects {
     changes: Pending,
     /// The kinds whose first list was received.
     synced: BTreeSet<Kind>,
-    /// Why a kind cannot be read.
-    failed: BTreeMap<Kind, String>,
+    /// The kinds that cannot be read, and why, in the order in which they failed.
+    failed: Vec<(Kind, String)>,
     /// What the Node lacks.
     node: Option<String>,
 }
@@ -37,12 +37,18 @@ impl ClusterObjects {
                 }
             }
             Update::Failed { kind, problem } => {
-                tracing::error!(%kind, "cannot be read from the API server, what is known stays: {problem}; tried again");
-                self.failed.insert(kind, problem);
+                self.failed.retain(|(failed, _)| *failed != kind);
+                if self.failed.iter().any(|(_, known)| *known == problem) {
+                    // Such as a server that cannot be reached: one cause, one line.
+                    tracing::debug!(%kind, "cannot be read from the API server for the same reason: {problem}");
+                } else {
+                    tracing::error!(%kind, "cannot be read from the API server, what is known stays: {problem}; tried again");
+                }
+                self.failed.push((kind, problem));
             }
             Update::Recovered(kind) => {
                 tracing::info!(%kind, "read from the API server again");
-                self.failed.remove(&kind);
+                self.failed.retain(|(failed, _)| *failed != kind);
             }
             Update::Node(problem) => {
                 tracing::warn!("{problem}");
@@ -65,7 +71,7 @@ impl ClusterObjects {
         if self.synced.len() == KINDS.len() {
             return Ok(());
         }
-        let failed = self.failed.iter().next();
+        let failed = self.failed.first();
         Err(match (failed, &self.node) {
             (Some((kind, problem)), _) => Some(format!("{kind} objects cannot be read: {problem}")),
             (None, Some(problem)) => Some(problem.clone()),
@@ -79,6 +85,23 @@ const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kind_that_failed_first_is_the_reason_until_it_is_read_again() {
+        let mut objects = ClusterObjects::default();
+        let problem = || "refused".to_owned();
+        for kind in [Kind::Node, Kind::Service] {
+            objects.receive(Update::Failed {
+                kind,
+                problem: problem(),
+            });
+            let reason = Some("Node objects cannot be read: refused".to_owned());
+            assert_eq!(objects.may_start(), Err(reason));
+        }
+        objects.receive(Update::Recovered(Kind::Node));
+        let reason = Some("Service objects cannot be read: refused".to_owned());
+        assert_eq!(objects.may_start(), Err(reason));
+    }
 
     #[test]
     fn a_sync_may_start_when_all_kinds_were_listed() {

@@ -9,7 +9,7 @@ use kernlink_kernel_tests::traffic::{Network, Protocol};
 use serde_json::json;
 
 use crate::api_server::ApiServer;
-use crate::cluster::{ADDRESS, add, api_node, delete};
+use crate::cluster::{ADDRESS, add, api_node, delete, wait_until_stale};
 use crate::support::{Agent, Manifests, api_command, ask, wait_for_answer, wait_until_gone};
 use crate::tls::{Certificates, TlsServer};
 
@@ -98,14 +98,16 @@ fn certificates_that_are_replaced_are_used_without_a_restart() {
         use_authorities(&["servers-2"]);
         tls.replace(&server_2, &[&clients_1]);
         server.cut();
-        agent.wait_for("; the server does not accept the client certificate", 3);
+        agent.wait_for("; the server does not accept the client certificate", 1);
+        wait_until_stale(true);
         delete(&server, "c");
         assert_eq!(ask(&network.client, "10.96.0.3").unwrap(), "pod1");
         use_client("client-1");
         wait_until_gone("c");
         tls.replace(&server_1, &[&clients_1]);
         server.cut();
-        agent.wait_for("; the server's certificate is not signed by certificate-authority", 3);
+        agent.wait_for("; the server's certificate is not signed by certificate-authority", 1);
+        wait_until_stale(true);
         delete(&server, "d");
         assert_eq!(ask(&network.client, "10.96.0.4").unwrap(), "pod1");
         use_authorities(&["servers-1"]);

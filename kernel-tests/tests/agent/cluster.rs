@@ -43,7 +43,7 @@ pub(crate) fn lists(requests: &[String]) -> usize {
 }
 
 /// Waits until health and metrics name all kinds as those that cannot be read, or none. The node keeps the traffic of load balancers.
-fn wait_until_stale(is_stale: bool) {
+pub(crate) fn wait_until_stale(is_stale: bool) {
     wait::until(|| {
         let [healthz, livez] = ["/healthz", "/livez"].map(|path| get("127.0.0.1:10256", path).unwrap());
         assert!(
@@ -177,7 +177,7 @@ fn follow(has_streamed_lists: bool) {
 
         // The server is away and changes meanwhile. What is known is served.
         server.stop();
-        agent.wait_for("cannot be read from the API server", 6);
+        agent.wait_for("cannot be read from the API server", 2);
         assert_eq!(ask(&network.client, "10.96.0.98").unwrap(), "pod0");
         wait_until_stale(true);
         for code in ["200", "<error>"] {

@@ -434,4 +434,44 @@ mod tests {
             assert_eq!(runs(&folder), 2);
         });
     }
+
+    #[test]
+    fn a_file_that_changed_is_used_unless_it_is_invalid() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let folder = tempfile::tempdir().unwrap();
+            let [path, token] = ["kubeconfig", "token"].map(|name| folder.path().join(name));
+            let kubeconfig = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": "http://192.0.2.1:6443"}}],
+                "users": [{"name": "u", "user": {"tokenFile": "token"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            });
+            fs::write(&path, kubeconfig.to_string()).unwrap();
+            fs::write(&token, "a").unwrap();
+            let access = Access {
+                kubeconfig: Some(path.clone()),
+                master: None,
+            };
+            let connection = Connection::new(access, Traffic::new().unwrap());
+            let number = async || connection.client().await.unwrap().number;
+            assert_eq!((number().await, number().await), (1, 1));
+            fs::write(&token, "other").unwrap();
+            assert_eq!((number().await, number().await), (2, 2));
+            // Invalid, incomplete, and absent.
+            fs::write(&token, "").unwrap();
+            assert_eq!((number().await, number().await), (2, 2));
+            fs::remove_file(&path).unwrap();
+            assert_eq!(number().await, 2);
+            // What does not work any more is not kept.
+            connection.discard(2);
+            assert!(connection.client().await.is_err());
+            fs::write(&path, kubeconfig.to_string()).unwrap();
+            fs::write(&token, "third").unwrap();
+            assert!(number().await > 2);
+        });
+    }
 }
