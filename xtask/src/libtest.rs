@@ -1,5 +1,7 @@
 //! Reads the lines that libtest prints.
 
+use std::time::Duration;
+
 /// The result that libtest printed for one test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -24,6 +26,8 @@ pub(crate) struct Output {
     pub(crate) tests: Vec<(String, Outcome)>,
     /// The sum of `running N tests`. After a crash it is greater than the sum of the summaries.
     pub(crate) announced: usize,
+    /// The sum of `finished in S s` of the summaries.
+    pub(crate) took: Duration,
 }
 
 impl Output {
@@ -69,6 +73,7 @@ pub(crate) fn parse(text: &str) -> Output {
     for line in text.lines() {
         if let Some(summary) = summary(line) {
             output.summaries.push(summary);
+            output.took += took(line).unwrap_or_default();
         } else if let Some(count) = announced(line) {
             output.announced += count;
         } else if let Some(test) = test(line) {
@@ -104,6 +109,12 @@ fn summary(line: &str) -> Option<Summary> {
         seen += 1;
     }
     (seen == 3).then_some(summary)
+}
+
+/// The duration in a line `test result:`.
+fn took(line: &str) -> Option<Duration> {
+    let (_, seconds) = line.rsplit_once("; finished in ")?;
+    Duration::try_from_secs_f64(seconds.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 fn test(line: &str) -> Option<(String, Outcome)> {
@@ -155,6 +166,7 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
         assert_eq!(output.names(Outcome::Ignored), ["slow"]);
         assert_eq!(output.names(Outcome::Passed), ["names::a_long_name_is_refused"]);
         assert_eq!(output.incomplete(), None);
+        assert_eq!(output.took, Duration::from_millis(30));
     }
 
     #[test]
@@ -170,6 +182,7 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
             }
         );
         assert_eq!(parse(text).incomplete(), None);
+        assert_eq!(parse(text).took, Duration::from_millis(200));
     }
 
     #[test]

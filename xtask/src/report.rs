@@ -1,6 +1,6 @@
 //! The results of a test run, and its summary.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use crate::libtest::{self, Outcome};
 
@@ -19,6 +19,8 @@ pub(crate) struct Binary {
     /// Names of failed tests, and the cause if the binary did not finish.
     pub(crate) failures: Vec<String>,
     pub(crate) skipped: Vec<Skip>,
+    /// The time that its tests took, as it printed it. 0 if it did not finish.
+    pub(crate) took: Duration,
 }
 
 impl Binary {
@@ -29,6 +31,7 @@ impl Binary {
             passed: 0,
             failures: vec![cause.to_string()],
             skipped: Vec::new(),
+            took: Duration::ZERO,
         }
     }
 
@@ -64,6 +67,7 @@ impl Binary {
             passed,
             failures,
             skipped,
+            took: output.took,
         }
     }
 }

@@ -332,8 +332,9 @@ fn read(step: &Step, records: &Records) -> Result<Binary> {
     let binary = records.read_binary(step)?;
     let (passed, failed, skipped) = (binary.passed, binary.failures.len(), binary.skipped.len());
     println!(
-        "{:<44} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped",
-        binary.name
+        "{:<44} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>6.1} s",
+        binary.name,
+        binary.took.as_secs_f64()
     );
     if failed > 0 {
         show_output(&binary.name, &records.read_output(), &records.output());
@@ -477,6 +478,7 @@ mod tests {
             passed: 0,
             failures: Vec::new(),
             skipped: vec![skip("kernel is older than 6.3: 6.1"), skip("no ip_vs")],
+            took: Duration::ZERO,
         };
         let binary = in_vm(binary);
         assert_eq!((binary.skipped.len(), binary.failures.len()), (1, 1));
