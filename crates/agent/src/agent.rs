@@ -297,10 +297,12 @@ impl Agent {
             let delay = DELAYS.delay(failures, u64::MAX);
             let outcome = Kernel::open(&self.settings.config);
             let error = outcome.as_ref().err().map(|error| ErrorChain(error).to_string());
-            if report::kernel(&mut reported, error.as_deref(), delay)
-                && let Some(text) = error
-            {
-                self.announce(&format!("the kernel cannot be used: {text}"));
+            let is_new = report::kernel(&mut reported, error.as_deref(), delay);
+            if let Some(text) = error {
+                if is_new {
+                    self.announce(&format!("the kernel cannot be used: {text}"));
+                }
+                // Also if it is not new: the API server forgets events, and the reporter writes this one again once an hour.
                 self.reporter.not_started("KernelUnavailable", text);
             }
             if let Ok(kernel) = outcome {
