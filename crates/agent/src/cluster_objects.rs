@@ -15,6 +15,8 @@ pub(crate) struct ClusterObjects {
     synced: BTreeSet<Kind>,
     /// The kinds that cannot be read, and why, in the order in which they failed.
     failed: Vec<(Kind, String)>,
+    /// Whether a kind was read again since the last line about one that cannot be read: what the log says of the others is then not true of it.
+    has_recovered: bool,
     /// What the Node lacks.
     node: Option<String>,
 }
@@ -37,18 +39,15 @@ impl ClusterObjects {
                 }
             }
             Update::Failed { kind, problem } => {
-                self.failed.retain(|(failed, _)| *failed != kind);
-                if self.failed.iter().any(|(_, known)| *known == problem) {
-                    // Such as a server that cannot be reached: one cause, one line.
-                    tracing::debug!(%kind, "cannot be read from the API server for the same reason: {problem}");
-                } else {
+                if self.fail(kind, &problem) {
                     tracing::error!(%kind, "cannot be read from the API server, what is known stays: {problem}; tried again");
+                } else {
+                    tracing::debug!(%kind, "cannot be read from the API server for the same reason: {problem}");
                 }
-                self.failed.push((kind, problem));
             }
             Update::Recovered(kind) => {
-                tracing::info!(%kind, "read from the API server again");
-                self.failed.retain(|(failed, _)| *failed != kind);
+                let rest = self.recover(kind);
+                tracing::info!(%kind, "read from the API server again{rest}");
             }
             Update::Node(problem) => {
                 tracing::warn!("{problem}");
@@ -56,6 +55,27 @@ impl ClusterObjects {
             }
             Update::Ended => {}
         }
+    }
+
+    /// A kind cannot be read. Returns whether the log does not say so yet: of kinds that fail for one cause, such as a server that cannot be
+    /// reached, it has one line.
+    fn fail(&mut self, kind: Kind, problem: &str) -> bool {
+        self.failed.retain(|(failed, _)| *failed != kind);
+        let is_known = self.failed.iter().any(|(_, known)| known == problem);
+        self.failed.push((kind, problem.to_owned()));
+        let has_recovered = std::mem::take(&mut self.has_recovered);
+        !is_known || has_recovered
+    }
+
+    /// A kind was read again. Returns which others were not: the log may not have named them.
+    fn recover(&mut self, kind: Kind) -> String {
+        self.failed.retain(|(failed, _)| *failed != kind);
+        self.has_recovered = !self.failed.is_empty();
+        let others: Vec<String> = self.failed.iter().map(|(kind, _)| kind.to_string()).collect();
+        if others.is_empty() {
+            return String::new();
+        }
+        format!("; not yet: {}", others.join(", "))
     }
 
     /// The changes since the last call.
@@ -101,6 +121,26 @@ mod tests {
         objects.receive(Update::Recovered(Kind::Node));
         let reason = Some("Service objects cannot be read: refused".to_owned());
         assert_eq!(objects.may_start(), Err(reason));
+    }
+
+    #[test]
+    fn kinds_that_fail_for_one_reason_are_logged_once_and_none_is_lost_when_another_is_read_again() {
+        let mut objects = ClusterObjects::default();
+        assert!(objects.fail(Kind::Service, "refused"));
+        assert!(!objects.fail(Kind::EndpointSlice, "refused"));
+        assert!(!objects.fail(Kind::Node, "refused"));
+        assert!(objects.fail(Kind::Node, "forbidden"));
+        assert_eq!(objects.recover(Kind::Service), "; not yet: EndpointSlice, Node");
+        assert!(
+            objects.fail(Kind::Service, "refused"),
+            "the log says that it is read"
+        );
+        assert!(!objects.fail(Kind::Node, "refused"));
+        assert_eq!(objects.recover(Kind::EndpointSlice), "; not yet: Service, Node");
+        assert_eq!(objects.recover(Kind::Service), "; not yet: Node");
+        assert_eq!(objects.recover(Kind::Node), "");
+        assert!(objects.fail(Kind::Service, "refused"));
+        assert!(!objects.fail(Kind::Node, "refused"));
     }
 
     #[test]
