@@ -16,7 +16,7 @@ use kernlink_proxier::any_mode;
 
 use crate::all_modes::{AllModes, Config, Mode};
 use crate::cluster::{self, Access};
-use crate::flags::{Action, Flags};
+use crate::flags::{Action, Flags, KubeProxyFlag};
 
 /// The settings of an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -205,14 +205,16 @@ fn read_file(flags: &Flags) -> Result<KubeProxyConfiguration, InvalidSettings> {
     })
 }
 
-/// The flag that gave a field its value, otherwise the field.
+/// The flag that gave a field its value, or without a file could give it one; otherwise the field.
 fn name_of(field: &str, flags: &Flags) -> String {
     let of_field = |name: &str| {
         let rest = field.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('['))
     };
     let flag = flags.overrides.iter().find(|(flag, _)| of_field(flag.field));
-    flag.map_or_else(|| field.to_owned(), |(flag, _)| format!("--{}", flag.name))
+    let flag = flag.map(|(flag, _)| *flag);
+    let flag = flag.or_else(|| KubeProxyFlag::of_field(field).filter(|_| flags.config.is_none()));
+    flag.map_or_else(|| field.to_owned(), |flag| format!("--{}", flag.name))
 }
 
 #[cfg(test)]
@@ -422,7 +424,7 @@ mod tests {
         ))
         .unwrap_err();
         assert!(
-            error.contains(&format!("{path}: clusterCIDR: must be")),
+            error.contains(&format!("{path}: clusterCIDR: \"x\" must be")),
             "{error}"
         );
         assert!(
@@ -430,12 +432,15 @@ mod tests {
             "{error}"
         );
         assert!(
-            error.contains(" --ipvs-exclude-cidrs: must be a valid CIDR"),
+            error.contains(" --ipvs-exclude-cidrs: \"y\" must be a valid CIDR"),
             "{error}"
         );
         let error = settings("--node-name n --proxy-mode ipvs --ipvs-scheduler nonsense").unwrap_err();
         assert!(error.contains("--watch: is missing"), "{error}");
         assert!(error.contains(" --ipvs-scheduler: \"nonsense\""), "{error}");
+        let error = settings("--watch /m --detect-local-mode BridgeInterface").unwrap_err();
+        let expected = "invalid configuration: --pod-bridge-interface: must not be empty if detectLocalMode is BridgeInterface";
+        assert_eq!(error, expected, "a flag that could be given");
         let error = settings("--watch /m --proxy-mode nftables").unwrap_err();
         assert!(
             error.contains(

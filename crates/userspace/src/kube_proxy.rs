@@ -30,7 +30,7 @@ impl Config {
         }
         if let Some(address) = file.bind_address.filter(|address| address.is_loopback()) {
             let problem = format!(
-                "{address} is a loopback address; valid in userspace mode: another address of this node, or none"
+                "{address} is a loopback address; valid in userspace mode: another address of this node, or empty"
             );
             problems.push(("bindAddress", problem));
         }

@@ -88,8 +88,23 @@ fn describe(error: &KubeconfigError) -> String {
             format!("clusters[].cluster.certificate-authority: {error}")
         }
         // The lines that follow quote the file.
-        other => other.to_string().lines().next().unwrap_or_default().to_owned(),
+        other => plain(other.to_string().lines().next().unwrap_or_default()),
     }
+}
+
+/// `line 3 column 11: expected a list` for `failed to parse kubeconfig YAML: error: line 3 column 11: expected sequence start`.
+fn plain(message: &str) -> String {
+    let message = message
+        .strip_prefix("failed to parse kubeconfig YAML: ")
+        .unwrap_or(message);
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    [
+        ("expected sequence start", "expected a list"),
+        ("expected mapping start", "expected an object"),
+        ("expected string scalar", "expected a text"),
+    ]
+    .iter()
+    .fold(message.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 #[cfg(test)]
@@ -177,6 +192,10 @@ mod tests {
             let error = error_of(text);
             assert!(error.contains("line "), "{error}");
             assert!(!error.contains("secret") && !error.contains('\n'), "{error}");
+            assert!(
+                !error.contains("sequence") && !error.contains("scalar"),
+                "{error}"
+            );
         }
     }
 }

@@ -112,6 +112,11 @@ impl KubeProxyFlag {
         FLAGS.iter().find(|flag| flag.name == name)
     }
 
+    /// The flag that replaces this field.
+    pub(crate) fn of_field(field: &str) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.field == field)
+    }
+
     pub(super) fn value(&self, parser: &mut Parser) -> Result<OverrideValue, InvalidFlags> {
         let invalid =
             |value: &str, expected: &str| InvalidFlags(format!("--{}: {value:?} is {expected}", self.name));

@@ -122,7 +122,8 @@ impl Validator {
         let text = text.filter(|text| !text.is_empty())?;
         let address = parse_address(text);
         if address.is_none() {
-            self.errors.add("bindAddress", "must be a valid IP address");
+            self.errors
+                .add("bindAddress", format!("{text:?} must be a valid IP address"));
         }
         address
     }
@@ -183,8 +184,11 @@ impl Validator {
         let bit = file.masquerade_bit.unwrap_or(default.masquerade_bit.into());
         let bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
         if bit.is_none() {
-            self.errors
-                .add("iptables.masqueradeBit", "must be within the range [0, 31]");
+            let found = file.masquerade_bit.unwrap_or_default();
+            self.errors.add(
+                "iptables.masqueradeBit",
+                format!("{found} must be within the range [0, 31]"),
+            );
         }
         let localhost_node_ports = file.localhost_node_ports.unwrap_or(default.localhost_node_ports);
         if mode == "ipvs" {
@@ -263,7 +267,9 @@ impl Validator {
         if let Some((field, name)) = needed
             && text(name.as_ref()).is_empty()
         {
-            self.errors.add(field, "must not be empty");
+            let mode = text(file.detect_local_mode.as_ref());
+            self.errors
+                .add(field, format!("must not be empty if detectLocalMode is {mode}"));
         }
         (mode, Vec::new())
     }
@@ -274,10 +280,9 @@ impl Validator {
             return Vec::new();
         }
         let Some(nets) = text.split(',').map(parse_net).collect::<Option<Vec<_>>>() else {
-            self.errors.add(
-                "clusterCIDR",
-                "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)",
-            );
+            let reason =
+                format!("{text:?} must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)");
+            self.errors.add("clusterCIDR", reason);
             return Vec::new();
         };
         let is_repeated = |family: &Family| {
@@ -396,7 +401,9 @@ impl Validator {
     fn net(&mut self, field: String, text: Option<&String>) -> Option<IpNet> {
         let net = text.and_then(|text| parse_net(text));
         if net.is_none() {
-            self.errors.add(field, "must be a valid CIDR");
+            let found = text.map(|text| format!("{text:?} ")).unwrap_or_default();
+            self.errors
+                .add(field, format!("{found}must be a valid CIDR such as 192.0.2.0/24"));
         }
         net
     }
@@ -415,16 +422,15 @@ impl Validator {
         if let Some(address) = parse_address(text) {
             return Some(SocketAddr::new(address, default.port()));
         }
-        let reason = match (text.parse::<SocketAddr>(), text.rsplit_once(':')) {
-            (Ok(socket), _) if socket.port() > 0 => return Some(socket),
-            (Ok(_), _) => "must be a valid port",
-            (Err(_), None) => "must be IP:port or none",
-            (Err(_), Some(_)) if text.ends_with(']') => "must be IP:port or none",
-            (Err(_), Some((_, port))) if port.parse::<u16>().is_err() => "must be a valid port",
-            (Err(_), Some(_)) => "must be a valid IP",
-        };
-        self.errors.add(field, reason);
-        None
+        match text.parse::<SocketAddr>() {
+            Ok(socket) if socket.port() > 0 => Some(socket),
+            _ => {
+                let reason =
+                    format!("{text:?} must be IP:port with a port from 1 to 65535, an IP address, or none");
+                self.errors.add(field, reason);
+                None
+            }
+        }
     }
 }
 
