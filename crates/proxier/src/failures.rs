@@ -138,7 +138,8 @@ impl New<'_> {
     fn event(self) -> Event {
         let mut text = self.text;
         if let Some(more) = self.count.checked_sub(1).filter(|more| *more > 0) {
-            text.push_str(&format!("; {more} more operations failed for the same reason"));
+            let operations = if more == 1 { "operation" } else { "operations" };
+            text.push_str(&format!("; {more} more {operations} failed for the same reason"));
         }
         if let Some(consequence) = self.consequence {
             text.push_str("; ");

@@ -139,6 +139,11 @@ fn if_objects_cannot_be_read_rules_have_no_counters_and_an_event_names_the_cause
     let mut proxier = proxier(&objects, kernel());
     let synced = sync(&mut proxier);
     assert_eq!(codes(&synced), ["AccountingUnavailable"]);
+    let text = synced.events[0].to_string();
+    assert!(
+        text.contains("accounting objects (nfacct) cannot be read"),
+        "{text}"
+    );
     assert_eq!(counted(&mut proxier), 0);
     assert_settled(&mut proxier);
 }

@@ -143,10 +143,11 @@ fn observe_accounting(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
     let found = accounting::find(&mut *kernel.accounting, serves_loopback);
     state.observe_accounting(found.available, found.existing);
     let error = found.error?;
-    Some(Event::host(
-        "AccountingUnavailable",
-        ErrorChain(&error).to_string(),
-    ))
+    let text = format!(
+        "accounting objects (nfacct) cannot be read, packets are not counted: {}",
+        ErrorChain(&error)
+    );
+    Some(Event::host("AccountingUnavailable", text))
 }
 
 fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
