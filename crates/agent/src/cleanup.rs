@@ -180,8 +180,12 @@ fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
 /// Prints what was not removed, and why.
 fn report<E: Error + 'static>(errors: &[E], operations: &[impl Display], outcomes: &[Result<(), E>]) -> Exit {
     let mut exit = Exit::Success;
+    // Several tables may fail for the same reason.
+    let mut reported = BTreeSet::new();
     for error in errors {
-        exit = failure(error);
+        if reported.insert(ErrorChain(error).to_string()) {
+            exit = failure(error);
+        }
     }
     for (operation, outcome) in operations.iter().zip(outcomes) {
         if let Err(error) = outcome {

@@ -42,6 +42,8 @@ pub fn start(format: Format, level: Level) {
         .with_max_level(level)
         .with_target(false)
         .with_ansi(false)
+        // They are printed on standard error, which is what failed: the program would panic if the reader of its log has ended.
+        .log_internal_errors(false)
         .with_writer(io::stderr);
     // It fails if the embedding program has set another log, which then receives the events.
     let _ = match format {

@@ -330,6 +330,24 @@ fn invalid_arguments_and_configurations_end_the_program() {
     );
 }
 
+/// As when the program that collects the log was started again.
+#[test]
+fn a_log_that_cannot_be_written_does_not_end_the_program() {
+    let manifests = Manifests::new();
+    manifests.replace("a.yaml", "kind: [");
+    NetNs::new().run(|| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut once = command(&manifests.0, &["--proxy-mode", "iptables", "--once"]);
+        let status = once.stderr(writer).status().unwrap();
+        assert_eq!(
+            status.code(),
+            Some(1),
+            "the manifest is invalid; a panic ends with 101"
+        );
+    });
+}
+
 /// Needs no IPVS: on a kernel without it the agent waits.
 #[test]
 fn an_agent_is_ended_by_a_signal_also_before_it_can_use_the_kernel() {
