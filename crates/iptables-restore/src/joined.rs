@@ -7,6 +7,9 @@ use crate::restore::{Edit, Restore, check_lines, render_section};
 use crate::style::Style;
 use crate::table::Table;
 
+/// The bytes of a usual line: declarations are shorter, rules longer.
+const USUAL_LINE: usize = 96;
+
 /// The edits of one or more inputs of a family as one input in mode [`RestoreMode::Keep`](crate::RestoreMode::Keep).
 #[derive(Clone, Debug)]
 pub struct Joined<'a> {
@@ -59,7 +62,8 @@ impl<'a> Joined<'a> {
 
     /// The text of the input, as [`Restore::render_checked`].
     pub(crate) fn render_checked(&self, style: Style) -> Result<String, Error> {
-        let mut out = String::new();
+        let edits: usize = self.edits.iter().map(|(_, edits)| edits.len()).sum();
+        let mut out = String::with_capacity(edits.saturating_mul(USUAL_LINE));
         for of_table in self.edits.chunk_by(|(a, _), (b, _)| a == b) {
             let Some((table, _)) = of_table.first() else {
                 continue;

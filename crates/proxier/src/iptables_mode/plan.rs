@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use foldhash::quality::RandomState;
 use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Rule, Table};
 use kernlink_services::Family;
 
@@ -355,7 +356,7 @@ fn plan_services(
     builder: &mut PlanBuilder<'_, IptablesMode>,
     touched: &mut BTreeMap<Key, Vec<Touched>>,
 ) -> Written {
-    let mut parts: HashMap<Subject, Part> = HashMap::new();
+    let mut parts: HashMap<Subject, Part, RandomState> = HashMap::default();
     let mut former: Vec<(Subject, ChainName)> = Vec::new();
     let empty = fingerprint(&[], family);
     for difference in state.chains[family.index()].differences() {

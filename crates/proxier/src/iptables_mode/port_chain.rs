@@ -219,9 +219,11 @@ impl FirewallChain {
 
 impl SelectChain {
     fn rules(&self) -> Vec<Rule> {
-        let mut rules: Vec<Rule> = self.masquerade.iter().cloned().collect();
+        let masquerade = self.masquerade.iter();
+        let mut rules: Vec<Rule> = Vec::with_capacity(masquerade.len() + 2 * self.endpoints.len());
+        rules.extend(masquerade.cloned());
         let rule = |endpoint: &SocketAddr| {
-            let mut rule = Rule::new();
+            let mut rule = with_capacity(1 + usize::from(self.has_comments));
             if self.has_comments {
                 rule = rule.with(self.label.comment(|label| format!("{label} -> {endpoint}")));
             }
@@ -263,18 +265,18 @@ impl SelectChain {
 
 impl EndpointChain {
     fn rules(&self) -> Vec<Rule> {
-        let rule = || {
-            let mut rule = Rule::new();
+        let rule = |matches: usize| {
+            let mut rule = with_capacity(matches + usize::from(self.has_comments));
             if self.has_comments {
                 rule = rule.with(self.label.comment(str::to_owned));
             }
             rule
         };
         // A pod that connects to itself through its Service must see another source address than its own.
-        let hairpin = rule()
+        let hairpin = rule(1)
             .with(Match::source(Network::host(self.endpoint.ip())))
             .jump(FixedChain::NatMarkMasq.name());
-        let mut translate = rule();
+        let mut translate = rule(2 + usize::from(self.recent.is_some()));
         if let Some(chain) = self.recent {
             translate = translate.with(Match::Recent(Box::new(recent(RecentAction::Set, chain))));
         }
@@ -286,6 +288,14 @@ impl EndpointChain {
                 self.endpoint.port(),
             ))));
         vec![hairpin, translate]
+    }
+}
+
+/// A rule with space for this number of matches.
+fn with_capacity(matches: usize) -> Rule {
+    Rule {
+        matches: Vec::with_capacity(matches),
+        target: None,
     }
 }
 

@@ -43,6 +43,12 @@ impl Part {
     /// others removed; chains that nothing jumps to any more are emptied last.
     pub(super) fn write(self, family: Family, key: Key, order: TableOrder) -> Write {
         let mut writer = Writer::new(family);
+        let rules_of_chains = self.chains.iter().flat_map(|(_, content)| content);
+        let rules_of_chains: usize = rules_of_chains.map(|(rules, _)| rules.len()).sum();
+        writer
+            .nat
+            .reserve(self.chains.len() + rules_of_chains + self.rules.len());
+        writer.effects.chains.reserve(self.chains.len());
         for (name, content) in &self.chains {
             let is_emptied = content.is_none();
             let written = content.as_ref().map(|(_, fingerprint)| *fingerprint);
