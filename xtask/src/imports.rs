@@ -208,6 +208,7 @@ const SHARED_MODULES: &[&str] = &[
     "crate::failures",
     "crate::first",
     "crate::metrics",
+    "crate::overlap",
     "crate::plan",
     "crate::proxier",
     "crate::report",

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Durations {
-    /// Reading the kernel: all of it, or single objects.
+    /// Reading the kernel: all of it, or single objects. While the tables of a full listing are read, the changed Services are resolved.
     pub read: Duration,
     /// Resolving the changed Services, and compiling the desired objects.
     pub compile: Duration,

@@ -16,6 +16,7 @@ pub mod lock;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod netfilter;
+mod overlap;
 pub mod plan;
 pub mod proxier;
 pub mod report;

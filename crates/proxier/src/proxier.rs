@@ -15,6 +15,7 @@ use crate::durations::{Durations, Stage, Stopwatch};
 use crate::error::{InvalidConfig, SyncError};
 use crate::failures::{FailureEvents, solved_event};
 use crate::first;
+use crate::overlap::at_once;
 use crate::plan::{Built, Plan, PlanBuilder};
 use crate::report::{Counts, Outcome, Report};
 use crate::retry::{Failures, Retries};
@@ -291,15 +292,24 @@ impl<M: DataPath> Proxier<M> {
             self.services
                 .set_interface_addresses(M::interface_addresses(&self.state));
             self.unread = Family::ALL.into();
-            if M::first_services(&self.state).is_empty() {
-                self.read_families(&Family::ALL);
-            }
         } else {
             self.reread(&due)?;
             self.read_rechecked(now)?;
         }
-        self.stopwatch.end(Stage::Read);
-        let updated = self.services.update();
+        let updated = if is_listing && M::first_services(&self.state).is_empty() {
+            let (state, kernel) = (&mut self.state, &mut self.kernel.0);
+            let services = &mut self.services;
+            let (events, updated) = at_once(
+                || M::observe_families(state, kernel, &Family::ALL),
+                || services.update(),
+            );
+            self.add_families(&Family::ALL, events);
+            self.stopwatch.end(Stage::Read);
+            updated
+        } else {
+            self.stopwatch.end(Stage::Read);
+            self.services.update()
+        };
         self.cost.resolved += updated.resolved;
         self.cost.map_entries += updated.map_entries;
         self.pending.extend(updated.events);
@@ -319,6 +329,11 @@ impl<M: DataPath> Proxier<M> {
 
     fn read_families(&mut self, families: &[Family]) {
         let events = M::observe_families(&mut self.state, &mut self.kernel.0, families);
+        self.add_families(families, events);
+    }
+
+    /// What concerns these families was read.
+    fn add_families(&mut self, families: &[Family], events: Vec<Event>) {
         self.unread.retain(|family| !families.contains(family));
         self.add_host_events(events);
         if self.unread.is_empty() {

@@ -43,7 +43,7 @@ pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
+/// Reads everything that a plan depends on, except what takes long ([`observe_families`]), and makes all objects dirty.
 ///
 /// A sysctl that cannot be read affects nothing else.
 pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
@@ -51,13 +51,12 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     observe_addresses(state, kernel)?;
     let mut events = observe_sysctls(state, kernel);
     events.extend(observe_accounting(state, kernel));
-    events.extend(observe_flows(state, kernel));
     events.extend(state.missing.events(state.families()));
     state.events.replace(&events);
     Ok(events)
 }
 
-/// Reads the tables of these families, all at the same time.
+/// Reads the tables of these families, all at the same time, and at the first listing the UDP flows.
 ///
 /// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
 /// then on what was written counts as read.
@@ -65,7 +64,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let is_managed = |family: &Family| state.managed.contains(family);
     let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
     let tables = read_tables_of(&mut *kernel.rules, &families);
-    let mut events = Vec::new();
+    let mut events: Vec<Event> = observe_flows(state, kernel).into_iter().collect();
     for (family, read) in families.into_iter().zip(tables) {
         events.extend(set_rules(state, family, read));
     }
