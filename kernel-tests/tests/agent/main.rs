@@ -13,6 +13,7 @@ mod cluster;
 mod cluster_failures;
 mod iptables_mode;
 mod kube_proxy_place;
+mod mode_round_trip;
 mod privileges;
 mod service_manager;
 mod support;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol};
@@ -12,7 +11,7 @@ use kernlink_kernel_tests::{requires, tools, wait};
 use crate::iptables_mode::{MULTI, choose, rules};
 use crate::support::{Agent, Manifests, ask, command, get, run, service, text, wait_for_answer};
 
-const MODE: &[&str] = &[
+pub(crate) const MODE: &[&str] = &[
     "--proxy-mode",
     "userspace",
     "--iptables-sync-period",
@@ -25,7 +24,7 @@ const MODE: &[&str] = &[
     "30s",
 ];
 
-const IPTABLES_MODE: &[&str] = &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"];
+pub(crate) const IPTABLES_MODE: &[&str] = &["--proxy-mode", "iptables", "--iptables-sync-period", "10m"];
 
 /// The rules of table `nat` that lead to listening ports.
 fn portals() -> BTreeSet<String> {
@@ -47,7 +46,7 @@ fn ask_on_node(network: &Network, address: &str) -> Result<String, String> {
 }
 
 /// A Service with a node port, and a UDP port 53.
-fn with_node_port(name: &str, address: &str) -> String {
+pub(crate) fn with_node_port(name: &str, address: &str) -> String {
     let object = service(name, address, &[0]);
     let ports = "type: NodePort, ports: [{name: web, port: 80, nodePort: 31080}, {name: ask, port: 53, protocol: UDP}]";
     let object = object.replace("ports: [{port: 80}]", ports);
@@ -171,59 +170,6 @@ fn an_agent_that_starts_again_listens_at_the_ports_to_which_the_rules_lead() {
                 // Tracked datagrams of the client lead to the same port.
                 assert_eq!(flow.ask().unwrap().server, "pod0");
             }
-            agent.stop();
-        });
-    }
-}
-
-#[test]
-fn a_change_to_userspace_mode_loses_no_connection_and_each_mode_removes_the_other() {
-    requires!(Feature::Iptables);
-    for variant in MULTI {
-        let network = Network::new(2);
-        let _servers = network.serve(Protocol::Tcp, 8080);
-        let manifests = Manifests::new();
-        manifests.replace("a.yaml", &service("a", "10.96.0.1", &[0]));
-        network.node.run(|| {
-            choose(variant);
-            let agent = Agent::start(&manifests.0, IPTABLES_MODE);
-            agent.wait_for(" synced done=", 1);
-            let target: SocketAddr = "10.96.0.1:80".parse().unwrap();
-            let mut kept = Connection::open(&network.client, Protocol::Tcp, target).unwrap();
-            kept.ask().unwrap();
-            agent.stop();
-
-            let is_changed = AtomicBool::new(false);
-            let agent = std::thread::scope(|scope| {
-                let client = scope.spawn(|| {
-                    let mut asked = 0;
-                    while !is_changed.load(Ordering::Relaxed) || asked == 0 {
-                        ask(&network.client, "10.96.0.1").unwrap();
-                        asked += 1;
-                    }
-                });
-                let agent = Agent::start(&manifests.0, MODE);
-                wait::until(|| match rules() {
-                    rules if rules.contains("KUBE-SVC-") || !rules.contains("KUBE-PORTALS-HOST") => {
-                        Err(rules)
-                    }
-                    _ => Ok(()),
-                });
-                is_changed.store(true, Ordering::Relaxed);
-                client.join().unwrap();
-                agent
-            });
-            kept.ask().unwrap();
-            assert!(!rules().contains("KUBE-SERVICES"), "{}", rules());
-            agent.stop();
-
-            // Connections end with the process that copies them. The next mode removes the rules that lead to closed ports.
-            let agent = Agent::start(&manifests.0, IPTABLES_MODE);
-            wait::until(|| match rules() {
-                rules if rules.contains("KUBE-PORTALS") || rules.contains("KUBE-NODEPORT-") => Err(rules),
-                _ => Ok(()),
-            });
-            assert_eq!(ask(&network.client, "10.96.0.1").unwrap(), "pod0");
             agent.stop();
         });
     }
