@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use kernlink_iptables_restore::{Client, Error, Iptables, Operation, Restore, Ruleset, Save, Variant};
@@ -49,18 +50,17 @@ fn at(address: &str, port: u16) -> SocketAddr {
 /// Where the client is allowed, it is served with the address of the node as its source; where it is not, its packets are dropped.
 fn assert_restricted(network: &Network) {
     let gateways: [IpAddr; 2] = ["10.244.0.1", "fd00:10:244::1"].map(|address| address.parse().unwrap());
-    for (address, gateway) in ADMITTING.into_iter().zip(gateways) {
-        let tally = ask_many(&network.client, Protocol::Tcp, at(address, 80), 2);
-        tally.assert_balanced(&["pod0"], 0);
-        assert_eq!(tally.sources, [gateway].into(), "masqueraded");
-    }
-    for address in EXCLUDING {
-        assert_eq!(
-            refusal(network, at(address, 80)),
-            ErrorKind::TimedOut,
-            "{address}"
-        );
-    }
+    thread::scope(|scope| {
+        let excluded = EXCLUDING.map(|address| scope.spawn(move || refusal(network, at(address, 80))));
+        for (address, gateway) in ADMITTING.into_iter().zip(gateways) {
+            let tally = ask_many(&network.client, Protocol::Tcp, at(address, 80), 2);
+            tally.assert_balanced(&["pod0"], 0);
+            assert_eq!(tally.sources, [gateway].into(), "masqueraded");
+        }
+        for (address, refusal) in EXCLUDING.into_iter().zip(excluded) {
+            assert_eq!(refusal.join().unwrap(), ErrorKind::TimedOut, "{address}");
+        }
+    });
 }
 
 /// The error when the client connects.

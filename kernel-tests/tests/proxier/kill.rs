@@ -59,6 +59,8 @@ impl Rules {
             }
             done += steps;
         }
+        // A phase begins where the one before it ended.
+        points.dedup();
         points
     }
 
