@@ -449,6 +449,8 @@ fn a_kind_that_does_not_exist_is_an_error() {
         ("Device", "example.com/v1"),
         ("Service", "serving.knative.dev/v1"),
         ("Gateway", "gateway.networking.k8s.io/v1"),
+        // A file of kustomize.
+        ("Kustomization", ""),
     ] {
         assert_eq!(errors_of(kind, version), "");
     }

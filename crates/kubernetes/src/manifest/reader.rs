@@ -173,6 +173,7 @@ impl Reader<'_> {
     fn other(&mut self, head: &Head, value: &Value) {
         let Head { kind, api_version } = head;
         let is_kind = match group(api_version) {
+            "" if api_version.is_empty() && KUSTOMIZE_KINDS.contains(&kind.as_str()) => true,
             "" => CORE_KINDS.contains(&kind.as_str()),
             group => group != discovery::v1::EndpointSlice::GROUP,
         };
@@ -313,6 +314,9 @@ impl Reader<'_> {
 
 /// The kinds that are read.
 const KINDS: [Kind; 3] = [Kind::Service, Kind::EndpointSlice, Kind::Node];
+
+/// The kinds of kustomize, whose files need no `apiVersion`.
+const KUSTOMIZE_KINDS: [&str; 2] = ["Component", "Kustomization"];
 
 /// The other kinds of the API version `v1`, and the kubeconfig file.
 const CORE_KINDS: [&str; 16] = [
