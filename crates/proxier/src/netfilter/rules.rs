@@ -8,7 +8,7 @@ use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
 use kernlink_iptables_restore::{ChainName, Error, Iptables, Match, Rule, Ruleset, Save, SetName, Table};
 use kernlink_services::{Event, Family};
 
-use crate::unreadable::RULES_UNREADABLE;
+use crate::unreadable::rules_code;
 
 /// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
 /// does not matter afterwards.
@@ -67,7 +67,7 @@ pub(crate) fn unreadable_rules(rules: &Ruleset, family: Family) -> Option<Event>
 /// The event about tables that cannot be read.
 pub(crate) fn unreadable_tables(error: &Error, family: Family) -> Event {
     let text = format!("{family} tables cannot be read: {}", ErrorChain(error));
-    Event::host(RULES_UNREADABLE, text)
+    Event::host(rules_code(error), text)
 }
 
 /// The error about a table that the tool cannot print.

@@ -6,7 +6,7 @@ use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
 use kernlink_proxier::netfilter::flows::{Reading, read_flows};
 use kernlink_proxier::netfilter::node_addresses;
-use kernlink_proxier::unreadable::RULES_UNREADABLE;
+use kernlink_proxier::unreadable::rules_code;
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;
@@ -100,7 +100,7 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
                 "{family} tables cannot be read, portal rules are not changed: {}",
                 ErrorChain(&error)
             );
-            events.push(Event::host(RULES_UNREADABLE, text));
+            events.push(Event::host(rules_code(&error), text));
             state.chains[family.index()].is_readable = false;
             if !state.is_recorded[family.index()] {
                 state.read_later(error.is_unsupported());
