@@ -227,10 +227,8 @@ fn copy(source: &Path, target: &Path) -> Result<()> {
 fn copy_licences<'a>(root: &Path, files: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
     let mut packages = BTreeSet::from(["ca-certificates", "libc6-dev"].map(str::to_owned));
     let patterns = files.map(|file| format!("*/{}", file.file_name().unwrap_or_default().to_string_lossy()));
-    // Each line has the package, with a colon, and the path.
     let found = output(Command::new("dpkg-query").arg("--search").args(patterns))?;
-    let names = found.lines().filter_map(|line| line.split(':').next());
-    packages.extend(names.map(str::to_owned));
+    packages.extend(owners(&found).map(str::to_owned));
     for package in packages {
         let path = Path::new("/usr/share/doc").join(package).join("copyright");
         copy(&path, &inside(root, &path))?;
@@ -240,6 +238,18 @@ fn copy_licences<'a>(root: &Path, files: impl Iterator<Item = &'a PathBuf>) -> R
         copy(&path, &inside(root, &path))?;
     }
     Ok(())
+}
+
+/// The packages in the output of `dpkg-query --search`: lines `PACKAGE[:ARCHITECTURE], ...: PATH`, and lines about diverted files, which name
+/// no owner.
+fn owners(found: &str) -> impl Iterator<Item = &str> {
+    let is_diversion =
+        |line: &&str| line.starts_with("diversion by ") || line.starts_with("local diversion ");
+    let lines = found.lines().filter(move |line| !is_diversion(line));
+    let lists = lines.filter_map(|line| Some(line.split_once(": ")?.0));
+    lists
+        .flat_map(|packages| packages.split(", "))
+        .filter_map(|package| package.split(':').next())
 }
 
 #[cfg(test)]
@@ -254,6 +264,17 @@ mod tests {
         assert_eq!(target("iptables-restore"), LEGACY);
         assert_eq!(target("ip6tables-nft-save"), NFT);
         assert!(super::links(false).contains(&("ip6tables-save".to_owned(), NFT)));
+    }
+
+    #[test]
+    fn packages_are_parsed_from_the_output_of_dpkg() {
+        let text = "diversion by libc6 from: /lib64/ld-linux-x86-64.so.2\n\
+                    diversion by libc6 to: /lib64/ld-linux-x86-64.so.2.usr-is-merged\n\
+                    local diversion from: /sbin/x\n\
+                    libc6:amd64: /usr/lib64/ld-linux-x86-64.so.2\n\
+                    iptables, iptables-legacy: /usr/sbin/xtables-legacy-multi\n";
+        let found: Vec<&str> = owners(text).collect();
+        assert_eq!(found, ["libc6", "iptables", "iptables-legacy"]);
     }
 
     #[test]
