@@ -23,9 +23,11 @@ use super::sets::SetId;
 use super::state::{HostFacts, ObservedRealServer, ObservedRules, ObservedServer, Part, State};
 use super::sysctls::CONNTRACK_BUCKETS;
 use crate::netfilter::{processors, read_tables, read_tables_of, unreadable_rules, unreadable_tables};
+use crate::overlap::at_once;
 use crate::unreadable::SYSCTL_UNREADABLE;
 
-/// Reads everything that a plan depends on, except the tables ([`observe_families`]), and makes all objects dirty.
+/// Reads everything that a plan depends on, and makes all objects dirty. The tables are read by [`observe_families`], or together with the
+/// virtual servers if there were any.
 ///
 /// Only IPVS is necessary: if virtual servers cannot be read, nothing is planned. What else cannot be read keeps its recorded values, and
 /// is read again after a delay ([`Readings`](super::state::Readings)).
@@ -40,7 +42,14 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     if let Some(error) = state.readings.error.take().filter(|_| state.retired.is_some()) {
         return Err(error);
     }
-    let snapshot = kernel.ipvs.snapshot()?;
+    let families = state.families_read_early();
+    let (ipvs, rules) = (&mut kernel.ipvs, &mut kernel.rules);
+    let (tables, snapshot) = if families.is_empty() {
+        (Vec::new(), ipvs.snapshot())
+    } else {
+        at_once(|| read_tables_of(&mut **rules, &families), || ipvs.snapshot())
+    };
+    let snapshot = snapshot?;
     if let Consistency::Unverified { attempts } = snapshot.consistency {
         let text =
             format!("IPVS changed during {attempts} listings; virtual servers that exist may be missing");
@@ -108,16 +117,21 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in Family::ALL {
         state.chains[family.index()].is_unread = true;
     }
+    state.early_tables = families.into_iter().zip(tables).collect();
     Ok(events)
 }
 
-/// Reads the tables of these families, all at the same time.
+/// Reads the tables of these families, all at the same time, unless [`observe`] did.
 pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
-    let is_managed = |family: &Family| state.managed.contains(family);
-    let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
-    let tables = read_tables_of(&mut *kernel.rules, &families);
+    // What is not requested now may be outdated at the next call: a plan is executed before it.
+    let mut read = std::mem::take(&mut state.early_tables);
+    let is_missing = |family: &Family| state.managed.contains(family) && !read.contains_key(family);
+    let missing: Vec<Family> = families.iter().copied().filter(is_missing).collect();
+    let tables = read_tables_of(&mut *kernel.rules, &missing);
+    read.extend(missing.into_iter().zip(tables));
+    read.retain(|family, _| families.contains(family));
     let mut events = Vec::new();
-    for (family, read) in families.into_iter().zip(tables) {
+    for (family, read) in read {
         events.extend(set_rules(state, family, read));
     }
     events

@@ -21,6 +21,7 @@ use ipnet::IpNet;
 use kernlink_base::KernelRelease;
 use kernlink_dummylink::{AddressKey, LinkName};
 use kernlink_ipset::{Entry, Set};
+use kernlink_iptables_restore::{Error as RulesError, Ruleset};
 use kernlink_ipvs::{Timeouts, VirtualServerKey};
 use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
 
@@ -66,6 +67,8 @@ pub struct State {
     pub(super) temporary_sets: Table<(Family, SetId), ()>,
     pub(super) entries: [[Table<Entry, ()>; SetId::ALL.len()]; 2],
     pub(super) chains: [Chains; 2],
+    /// The tables that a listing read together with the virtual servers, until they are observed.
+    pub(super) early_tables: BTreeMap<Family, Result<Ruleset, RulesError>>,
     /// The extensions of iptables that rules do without.
     missing: MissingExtensions,
     pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
@@ -127,6 +130,7 @@ impl State {
             temporary_sets: Table::default(),
             entries: std::array::from_fn(|_| std::array::from_fn(|_| Table::default())),
             chains: std::array::from_fn(|_| Chains::default()),
+            early_tables: BTreeMap::new(),
             missing: MissingExtensions::default(),
             servers: Table::default(),
             flows: TrackedFlows::default(),
@@ -205,6 +209,14 @@ impl State {
         for (name, value) in desired {
             self.sysctls.set(name, Some(value), Subject::Node);
         }
+    }
+
+    /// The families whose tables are read together with the virtual servers, which takes less time. None if there were no virtual servers:
+    /// this may be a first listing, and [first Services](crate::DataPath::first_services) wait for the tables of their families only.
+    pub(super) fn families_read_early(&self) -> Vec<Family> {
+        let is_known = self.retired.is_none() && self.servers.iter_observed().len() > 0;
+        let families = is_known.then(|| self.managed.iter().copied());
+        families.into_iter().flatten().collect()
     }
 
     /// The configuration.
