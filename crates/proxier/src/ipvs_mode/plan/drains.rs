@@ -51,6 +51,9 @@ impl Planner<'_, '_, '_> {
         observed: &ObservedServer,
         late: &mut HashMap<EntryKey, Vec<Need>>,
     ) {
+        if observed.real_servers_agree(&desired.real_servers) {
+            return;
+        }
         let key = *difference.key;
         let leaving = |(known, _): &&(RealServerKey, _)| desired.real_server(known).is_none();
         let mut leaving: Vec<_> = observed.real_servers.iter().filter(leaving).copied().collect();

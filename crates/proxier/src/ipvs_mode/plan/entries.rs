@@ -73,6 +73,9 @@ impl Planner<'_, '_, '_> {
             let (Some(desired), Some(observed)) = (difference.desired, difference.observed) else {
                 continue;
             };
+            if observed.real_servers_agree(&desired.real_servers) {
+                continue;
+            }
             // A real server that drains already has no new connections.
             let mut known = observed.real_servers.iter();
             let loses_any =

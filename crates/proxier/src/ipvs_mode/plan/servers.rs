@@ -78,6 +78,10 @@ impl Planner<'_, '_, '_> {
             let Some(desired) = difference.desired else {
                 continue;
             };
+            let known = difference.observed;
+            if known.is_some_and(|known| known.real_servers_agree(&desired.real_servers)) {
+                continue;
+            }
             let key = *difference.key;
             let new = self.new_servers.get(&key);
             if matches!(new, Some(Need::Waiting(_))) {
@@ -88,9 +92,7 @@ impl Planner<'_, '_, '_> {
             let adopted = self.adoption_need(difference);
             let frontends = self.frontend_needs(difference, desired);
             for server in desired.real_servers.iter() {
-                let observed = difference
-                    .observed
-                    .and_then(|known| known.real_server(&server.key));
+                let observed = known.and_then(|known| known.real_server(&server.key));
                 let operation = match observed {
                     None => Operation::AddRealServer {
                         virtual_server: key,

@@ -90,9 +90,13 @@ impl From<&RealServerSummary> for ObservedRealServer {
 impl ObservedServer {
     /// Whether the attributes and all real servers have the desired values.
     pub(super) fn agrees_with(&self, virtual_server: &VirtualServer, real_servers: &[RealServer]) -> bool {
-        let mut pairs = self.real_servers.iter().zip(real_servers);
-        self.virtual_server == *virtual_server
-            && self.real_servers.len() == real_servers.len()
+        self.virtual_server == *virtual_server && self.real_servers_agree(real_servers)
+    }
+
+    /// Whether the real servers are the desired ones, which are sorted by key, with their values.
+    pub(in crate::ipvs_mode) fn real_servers_agree(&self, desired: &[RealServer]) -> bool {
+        let mut pairs = self.real_servers.iter().zip(desired);
+        self.real_servers.len() == desired.len()
             && pairs.all(|((key, observed), desired)| *key == desired.key && observed.agrees_with(desired))
     }
 
