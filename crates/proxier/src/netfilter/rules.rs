@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
-use kernlink_iptables_restore::{ChainName, Error, Iptables, Match, Rule, Ruleset, Save, SetName, Table};
+use kernlink_iptables_restore::{
+    ChainName, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table,
+};
 use kernlink_services::{Event, Family};
 
-use crate::unreadable::rules_code;
+use crate::unreadable::{RULES_UNREADABLE, RULES_UNSUPPORTED};
 
 /// A rule in a built-in chain that jumps to an owned chain. If it does not exist, it is inserted at the top of its chain; its position
 /// does not matter afterwards.
@@ -70,6 +72,18 @@ pub(crate) fn unreadable_tables(error: &Error, family: Family) -> Event {
     Event::host(rules_code(error), text)
 }
 
+/// The code of the event about tables that were not read because of an error.
+#[must_use]
+pub fn rules_code(error: &Error) -> &'static str {
+    match error {
+        Error::Refused {
+            kind: RefusedKind::Unsupported,
+            ..
+        } => RULES_UNSUPPORTED,
+        _ => RULES_UNREADABLE,
+    }
+}
+
 /// The error about a table that the tool cannot print.
 pub(crate) fn unreadable_table(saved: &Ruleset, table: Table) -> Error {
     let line = saved.unreadable().first().map(ToString::to_string);
@@ -102,4 +116,32 @@ pub(crate) fn chain_name(name: &str) -> ChainName {
 pub(crate) fn comment_match(text: &str) -> Match {
     #[expect(clippy::expect_used, reason = "constants that tests of the data paths check")]
     Match::comment(text).expect("a comment that fits the kernel")
+}
+
+#[cfg(test)]
+mod tests {
+    use kernlink_iptables_restore::Refused;
+
+    use super::*;
+    use crate::unreadable::is_unreadable;
+
+    #[test]
+    fn tables_that_the_kernel_does_not_have_are_known() {
+        let refused = |kind| Error::Refused {
+            tool: "ip6tables-save".into(),
+            refused: Box::new(Refused::Whole(Family::Ipv6)),
+            kind,
+            text: String::new(),
+            status: Some(3),
+            applied: Vec::new(),
+        };
+        let is_unknown = |error: &Error| is_unreadable(&unreadable_tables(error, Family::Ipv6));
+        assert!(!is_unknown(&refused(RefusedKind::Unsupported)));
+        assert!(is_unknown(&refused(RefusedKind::PermissionDenied)));
+        // Without the tool, another program may have written tables.
+        assert!(is_unknown(&Error::custom(
+            "read tables",
+            "the tool is not installed"
+        )));
+    }
 }

@@ -6,7 +6,7 @@ use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
 use kernlink_proxier::netfilter::flows::{Reading, read_flows};
 use kernlink_proxier::netfilter::node_addresses;
-use kernlink_proxier::unreadable::rules_code;
+use kernlink_proxier::netfilter::rules_code;
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;
