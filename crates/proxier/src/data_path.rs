@@ -63,10 +63,9 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
 
     /// Reads what concerns one family alone and is costly to read, such as tables, and makes it dirty. Called after
     /// [`observe`](Self::observe), once for each family: for all families together, or for those of the
-    /// [first Services](Self::first_services) before the first plan, and for the others before the second one. It may be called on another thread than the others,
-    /// which is in the same network namespace. A plan must not
-    /// contain steps that depend on what was not read. Returns events as [`observe`](Self::observe). Default: nothing, for data paths that
-    /// read everything in `observe`.
+    /// [first Services](Self::first_services) before the first plan, and for the others before the second one. It may be called on another
+    /// thread than the others, which is in the same network namespace. A plan must not contain steps that depend on what was not read.
+    /// Returns events as [`observe`](Self::observe). Default: nothing, for data paths that read everything in `observe`.
     fn observe_families(
         _state: &mut Self::State,
         _kernel: &mut Self::Kernel,

@@ -65,7 +65,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
     let tables = read_tables_of(&mut *kernel.rules, &families);
     let mut events: Vec<Event> = observe_flows(state, kernel).into_iter().collect();
-    for (family, read) in families.into_iter().zip(tables) {
+    for (family, read) in tables {
         events.extend(set_rules(state, family, read));
     }
     state.events.returned(&events);

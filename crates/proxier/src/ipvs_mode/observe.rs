@@ -117,7 +117,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     for family in Family::ALL {
         state.chains[family.index()].is_unread = true;
     }
-    state.early_tables = families.into_iter().zip(tables).collect();
+    state.early_tables = tables.into_iter().collect();
     Ok(events)
 }
 
@@ -127,8 +127,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let mut read = std::mem::take(&mut state.early_tables);
     let is_missing = |family: &Family| state.managed.contains(family) && !read.contains_key(family);
     let missing: Vec<Family> = families.iter().copied().filter(is_missing).collect();
-    let tables = read_tables_of(&mut *kernel.rules, &missing);
-    read.extend(missing.into_iter().zip(tables));
+    read.extend(read_tables_of(&mut *kernel.rules, &missing));
     read.retain(|family, _| families.contains(family));
     let mut events = Vec::new();
     for (family, read) in read {

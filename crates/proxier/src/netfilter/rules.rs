@@ -33,14 +33,14 @@ pub(crate) const LOOPBACK_IPV6: IpNet = IpNet::new_assert(IpAddr::V6(Ipv6Addr::L
 /// Reads [`TABLES`] of a family. What cannot be parsed is recorded in the rule set.
 pub(crate) fn read_tables(iptables: &mut dyn Iptables, family: Family) -> Result<Ruleset, Error> {
     let of_family = read_tables_of(iptables, &[family]).pop();
-    of_family.unwrap_or(Err(Error::OutcomeMissing))
+    of_family.map_or(Err(Error::OutcomeMissing), |(_, read)| read)
 }
 
 /// Reads [`TABLES`] of several families, all at the same time. Returns one result for each family, in order.
 pub(crate) fn read_tables_of(
     iptables: &mut dyn Iptables,
     families: &[Family],
-) -> Vec<Result<Ruleset, Error>> {
+) -> Vec<(Family, Result<Ruleset, Error>)> {
     let tables = |family: &Family| TABLES.map(|table| Save::table(*family, table).lenient());
     let requests: Vec<Save> = families.iter().flat_map(tables).collect();
     let mut answers = iptables.save_all(&requests).into_iter();
@@ -55,7 +55,7 @@ pub(crate) fn read_tables_of(
         }
         problem.map_or(Ok(rules), Err)
     };
-    families.iter().map(|_| of_family()).collect()
+    families.iter().map(|family| (*family, of_family())).collect()
 }
 
 /// The event about rules that cannot be parsed.
