@@ -19,7 +19,7 @@ use crate::all_modes::{AllModes, Kernel, Mode, Proxier};
 use crate::cluster::{Cluster, Traffic, Update};
 use crate::cluster_objects::ClusterObjects;
 use crate::exit::Exit;
-use crate::folder::{Folder, Reading, Watch};
+use crate::folder::{Folder, Problem, Reading, Watch};
 use crate::http::Servers;
 use crate::kernel_events;
 use crate::once::{self, CLUSTER, FOLDER};
@@ -145,7 +145,7 @@ fn start_sources(
 /// What the last reading of the folder found.
 #[derive(Default)]
 struct Summary {
-    problems: BTreeSet<String>,
+    problems: BTreeSet<Problem>,
     ignored: BTreeSet<String>,
     is_complete: bool,
     files: usize,

@@ -8,6 +8,7 @@ use kernlink_proxier::report::Outcome;
 use kernlink_services::Event;
 
 use crate::all_modes::{SyncError, Synced};
+use crate::folder::{Problem, ProblemDifference};
 
 /// The largest number of failed steps of one sync that have a line each, at level `debug`: events report each cause once.
 const MAX_FAILURES: usize = 20;
@@ -69,32 +70,15 @@ pub(crate) fn kernel(reported: &mut Option<String>, error: Option<&str>, delay: 
     error.is_some()
 }
 
-/// Logs the problems of the folder that are new, and those that are solved. A problem is not solved if its file has another one instead: what
-/// could not be read is then still not known.
-pub(crate) fn problems(before: &BTreeSet<String>, now: &BTreeSet<String>) {
-    for problem in now.difference(before) {
+/// Logs the problems of the folder that are new, and those that are solved.
+pub(crate) fn problems(before: &BTreeSet<Problem>, now: &BTreeSet<Problem>) {
+    let difference = ProblemDifference::between(before, now);
+    for problem in difference.new {
         tracing::error!("{problem}");
     }
-    for problem in solved(before, now) {
+    for problem in difference.solved {
         tracing::info!("solved: {problem}");
     }
-}
-
-/// The problems that are gone, without those whose file or object has a new one.
-fn solved<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> Vec<&'a String> {
-    let replaced: BTreeSet<&str> = now.difference(before).map(|problem| place(problem)).collect();
-    let gone = before.difference(now);
-    gone.filter(|problem| !replaced.contains(place(problem)))
-        .collect()
-}
-
-/// The file or object that a problem names first.
-fn place(problem: &str) -> &str {
-    let end = [": ", " is in "]
-        .iter()
-        .filter_map(|separator| problem.find(separator))
-        .min();
-    end.map_or(problem, |end| problem.get(..end).unwrap_or(problem))
 }
 
 /// Logs that a sync did nothing: `error`, or `None` if one was done. The same error is logged once, also if it persists, and once more when
@@ -114,30 +98,6 @@ pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn set(problems: &[&str]) -> BTreeSet<String> {
-        problems.iter().map(|problem| (*problem).to_owned()).collect()
-    }
-
-    #[test]
-    fn a_problem_that_is_replaced_by_another_one_is_not_solved() {
-        let broken = set(&["a.yaml: line 1: x", "b.yaml: cannot be read: y"]);
-        assert_eq!(solved(&broken, &broken), Vec::<&str>::new());
-        assert_eq!(
-            solved(&broken, &set(&["a.yaml: line 1: x"])),
-            ["b.yaml: cannot be read: y"]
-        );
-        let other = set(&["a.yaml: line 2: z", "b.yaml: cannot be read: y"]);
-        assert_eq!(solved(&broken, &other), Vec::<&str>::new());
-        assert_eq!(solved(&other, &set(&[])).len(), 2);
-        let twice = set(&["Service n/x is in a and in b, c; that of a is used"]);
-        let once = set(&["Service n/x is in a and in b; that of a is used"]);
-        assert_eq!(solved(&twice, &once), Vec::<&str>::new());
-        assert_eq!(
-            solved(&twice, &set(&["Service n/y is in a and in b; that of a is used"])).len(),
-            1
-        );
-    }
 
     #[test]
     fn a_kernel_that_cannot_be_used_is_reported_once_for_each_cause() {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use kernlink_kubernetes::Objects;
 use kernlink_services::{Change, EndpointSlice, Kind, Node, ObjectChange, ObjectName, Service};
 
+use super::problem::Problem;
+
 /// The name of a file in the folder.
 pub(super) type FileName = Arc<str>;
 
@@ -54,7 +56,7 @@ impl Index {
         file: &FileName,
         objects: Objects,
         difference: &mut Difference,
-    ) -> Vec<String> {
+    ) -> Vec<Problem> {
         let mut keys = HashSet::new();
         let mut repeated = Vec::new();
         let Objects {
@@ -150,16 +152,15 @@ impl Index {
         self.effective.len()
     }
 
-    /// The objects that are in several files, one line for each.
-    pub(super) fn duplicates(&self) -> impl Iterator<Item = String> {
+    /// The objects that are in several files.
+    pub(super) fn duplicates(&self) -> impl Iterator<Item = Problem> {
         self.shadowed.iter().filter_map(|(key, files)| {
             let used = &self.effective.get(key)?.file;
             let (kind, name) = key;
             let others: Vec<&str> = files.iter().map(|file| &**file).collect();
             let others = others.join(", ");
-            Some(format!(
-                "{kind} {name} is in {used} and in {others}; that of {used} is used"
-            ))
+            let reason = format!("is in {used} and in {others}; that of {used} is used");
+            Some(Problem::of_object(None, *kind, name, reason))
         })
     }
 }
@@ -169,7 +170,7 @@ struct OfFile<'a> {
     index: &'a mut Index,
     file: &'a FileName,
     keys: &'a mut HashSet<Key>,
-    repeated: &'a mut Vec<String>,
+    repeated: &'a mut Vec<Problem>,
     difference: &'a mut Difference,
 }
 
@@ -186,10 +187,9 @@ impl OfFile<'_> {
         for object in objects.into_iter().rev() {
             let key = (kind, name(&object).clone());
             if !self.keys.insert(key.clone()) {
-                let name = &key.1;
-                self.repeated.push(format!(
-                    "{kind} {name} occurs more than once; the last version is used"
-                ));
+                let reason = "occurs more than once; the last version is used".to_owned();
+                let problem = Problem::of_object(Some(self.file), kind, &key.1, reason);
+                self.repeated.push(problem);
                 continue;
             }
             let hash = self.index.hasher.hash_one(&object);
@@ -315,10 +315,10 @@ mod tests {
             set(&mut index, "a", services(&[("x", "10.0.0.1")])),
             ["+x 10.0.0.1"]
         );
-        let duplicates: Vec<_> = index.duplicates().collect();
+        let duplicates: Vec<_> = index.duplicates().map(|problem| problem.to_string()).collect();
         assert_eq!(
             duplicates,
-            ["Service default/x is in a and in b, c; that of a is used"]
+            ["Service default/x: is in a and in b, c; that of a is used"]
         );
         // The file that has it next is read again; until then the former version stays.
         let mut difference = Difference::default();
@@ -362,9 +362,10 @@ mod tests {
             services(&[("x", "10.0.0.1"), ("x", "10.0.0.2")]),
             &mut difference,
         );
+        let repeated: Vec<_> = repeated.iter().map(ToString::to_string).collect();
         assert_eq!(
             repeated,
-            ["Service default/x occurs more than once; the last version is used"]
+            ["f: Service default/x: occurs more than once; the last version is used"]
         );
         assert_eq!(text(difference), ["+x 10.0.0.2"]);
     }

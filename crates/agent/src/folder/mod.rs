@@ -12,6 +12,7 @@
 
 mod file;
 mod index;
+mod problem;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,8 @@ use kernlink_kubernetes::manifest::Missing;
 use kernlink_services::Change;
 
 use self::index::{Difference, FileName, Index};
+pub(crate) use self::problem::Difference as ProblemDifference;
+pub use self::problem::{Place, Problem};
 pub use self::watch::{StartError, Watch};
 use crate::stamp::{FileId, Stamp};
 
@@ -47,7 +50,7 @@ struct File {
     stamp: Option<Stamp>,
     /// The objects that were never read.
     missing: Missing,
-    problems: Vec<String>,
+    problems: Vec<Problem>,
     /// The kinds in the text that are not read.
     ignored: Vec<String>,
 }
@@ -59,7 +62,7 @@ pub struct Reading {
     /// What changed since the last reading, at most one change for each object.
     pub changes: Vec<Change>,
     /// Everything that is invalid now, also what was reported before.
-    pub problems: BTreeSet<String>,
+    pub problems: BTreeSet<Problem>,
     /// The files with objects of kinds that are not read, and these kinds.
     pub ignored: BTreeSet<String>,
     /// Whether no object is unknown. False if the folder could not be read, if it never had a manifest, or if a file has objects that were
@@ -105,9 +108,9 @@ impl Folder {
         }
         let is_complete = problem.is_none() && self.files.values().all(|file| file.missing.is_empty());
         self.was_complete |= is_complete;
-        let mut problems: BTreeSet<String> = self.index.duplicates().collect();
+        let mut problems: BTreeSet<Problem> = self.index.duplicates().collect();
         problems.extend(self.files.values().flat_map(|file| file.problems.iter().cloned()));
-        problems.extend(problem);
+        problems.extend(problem.map(Problem::of_folder));
         let with_ignored = self.files.iter().filter(|(_, file)| !file.ignored.is_empty());
         let ignored = with_ignored.map(|(name, file)| {
             let kinds = file.ignored.join(", ");
@@ -254,15 +257,15 @@ impl Folder {
             Err(problem) => File {
                 stamp,
                 missing: known.missing,
-                problems: vec![format!("{name}: {problem}")],
+                problems: vec![Problem::of_file(&name, problem)],
                 ignored: known.ignored,
             },
             Ok(objects) => {
                 let mut missing = objects.missing.clone();
-                let mut problems: Vec<String> = objects.errors.iter().map(ToString::to_string).collect();
+                let errors = objects.errors.iter();
+                let mut problems: Vec<Problem> = errors.map(|error| Problem::of_text(&name, error)).collect();
                 let ignored = objects.other.keys().cloned().collect();
-                let repeated = self.index.set_file(&name, objects, difference);
-                problems.extend(repeated.into_iter().map(|problem| format!("{name}: {problem}")));
+                problems.extend(self.index.set_file(&name, objects, difference));
                 if missing.unnamed {
                     missing.named.extend(known.missing.named.iter().cloned());
                 }

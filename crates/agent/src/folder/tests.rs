@@ -33,7 +33,8 @@ fn text(reading: &Reading) -> Vec<String> {
 }
 
 fn problems(reading: &Reading) -> String {
-    reading.problems.iter().cloned().collect::<Vec<_>>().join("\n")
+    let lines: Vec<String> = reading.problems.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }
 
 fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
@@ -275,13 +276,41 @@ fn an_object_in_two_files_is_reported_and_follows_the_first_one() {
     ]);
     let reading = folder.read();
     assert_eq!(text(&reading), ["+x 10.0.0.1"]);
-    let expected = "Service default/x is in a.yaml and in b.yaml; that of a.yaml is used";
+    let expected = "Service default/x: is in a.yaml and in b.yaml; that of a.yaml is used";
     assert_eq!(problems(&reading), expected);
     // One reading is enough, although `b.yaml` did not change.
     fs::remove_file(dir.path().join("a.yaml")).unwrap();
     let reading = folder.read();
     assert_eq!(text(&reading), ["+x 10.0.0.2"]);
     assert!(reading.problems.is_empty());
+}
+
+#[test]
+fn a_problem_is_solved_although_the_other_one_of_its_file_is_now_in_another_line() {
+    let broken = |name: &str| service(name, "10.0.0.1").replace("80", "99999");
+    let (dir, mut folder) = folder(&[("a.yaml", &(broken("a") + &broken("b")))]);
+    let before = folder.read().problems;
+    let port = "spec.ports[0].port: 99999 is not a port (1 to 65535)";
+    let places: Vec<_> = before
+        .iter()
+        .map(|problem| (&problem.place, problem.line))
+        .collect();
+    let place = |document, object: &str| Place {
+        file: Some("a.yaml".into()),
+        document: Some(document),
+        object: object.to_owned(),
+        field: "spec.ports[0].port".to_owned(),
+    };
+    let (a, b) = (place(1, "Service a"), place(2, "Service b"));
+    assert_eq!(places, [(&a, Some(1)), (&b, Some(6))]);
+    // `a` is repaired, and has a line more.
+    let repaired = service("a", "10.0.0.1") + "# repaired\n" + &broken("b");
+    fs::write(dir.path().join("a.yaml"), repaired).unwrap();
+    let now = folder.read().problems;
+    let difference = ProblemDifference::between(&before, &now);
+    let lines: Vec<String> = difference.solved.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, [format!("a.yaml: document 1 (line 1): Service a: {port}")]);
+    assert_eq!(difference.new, Vec::<&Problem>::new());
 }
 
 /// A folder as kubelet mounts a ConfigMap: files are links to `..data/FILE`, and `..data` is a link that is replaced.
@@ -457,7 +486,7 @@ fn kinds_that_are_not_read_are_named_once_for_each_file() {
     .unwrap();
     let reading = folder.read();
     assert_eq!(reading.changes, []);
-    let problem = reading.problems.first().unwrap();
+    let problem = reading.problems.first().unwrap().to_string();
     assert!(problem.contains("\"Sevice\" is not a kind of v1"), "{problem}");
     fs::remove_file(path.path().join("a.yaml")).unwrap();
     assert_eq!(folder.read().ignored, [].into());

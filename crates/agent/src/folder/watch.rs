@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 
-use super::{Folder, Reading};
+use super::{Folder, Problem, Reading};
 
 /// A thread that reads a folder when a file in it changes, and every 30 seconds in case that the kernel reported no event, such as for a
 /// file that a link leads to. Dropping it stops the thread.
@@ -82,7 +82,7 @@ impl Drop for Watch {
 
 fn run(mut folder: Folder, stopped: &PipeReader, mut deliver: impl FnMut(Reading)) {
     let mut events = Events::new();
-    let mut last: Option<(BTreeSet<String>, BTreeSet<String>, bool)> = None;
+    let mut last: Option<(BTreeSet<Problem>, BTreeSet<String>, bool)> = None;
     loop {
         // Before the reading: what changes during it is reported.
         events.watch(&folder.path);
