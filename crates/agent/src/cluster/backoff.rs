@@ -11,13 +11,29 @@ const DELAYS: Delays = Delays {
 };
 
 /// The failures in a row. The delays are random, so that the nodes of a cluster do not return together to an API server that restarted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Backoff {
+    delays: Delays,
     failures: u32,
     random: RandomState,
 }
 
+impl Default for Backoff {
+    /// The delays between requests.
+    fn default() -> Self {
+        Self::new(DELAYS)
+    }
+}
+
 impl Backoff {
+    pub(super) fn new(delays: Delays) -> Self {
+        Self {
+            delays,
+            failures: 0,
+            random: RandomState::new(),
+        }
+    }
+
     /// Forgets the failures.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
@@ -26,7 +42,13 @@ impl Backoff {
     /// The delay after one more failure.
     pub(super) fn next(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
-        DELAYS.delay(self.failures, self.random())
+        self.delays.delay(self.failures, self.random())
+    }
+
+    /// The failures in a row.
+    #[cfg(test)]
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// A random number from 0 to 1.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
@@ -14,6 +14,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use jiff::{SignedDuration, Timestamp};
+use kernlink_base::Backoff as Delays;
 use kernlink_kubernetes::watch::{Status, read_status};
 use kernlink_services::Kind;
 use kube::Client;
@@ -21,6 +22,7 @@ use kube::client::{Body, ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
 use super::access::{Access, Credentials, describe, describe_chain};
+use super::backoff::Backoff;
 use super::certificates::{advice, describe_identity};
 use super::encoding;
 use super::files::Files;
@@ -62,7 +64,8 @@ impl fmt::Display for Failure {
 }
 
 /// Sends requests. The client is built when it is needed, and again when its files change, such as in a rotation of certificates, when its
-/// credentials end, and after a request without an answer. What changed and cannot be used does not replace a client that works.
+/// credentials end, and after a request without an answer. What changed and cannot be used does not replace a client that works; it is tried
+/// again after a delay that grows, because a credential plugin may need long to fail.
 pub(super) struct Connection {
     access: Access,
     /// Locked while a client is built, so that a credential plugin runs once.
@@ -78,6 +81,36 @@ struct Slot {
     attempts: u64,
     /// Why the last one could not be built.
     problem: Option<String>,
+    /// The next attempt to replace a client that works, after one failed.
+    retry: Option<Retry>,
+}
+
+/// When another client is built from files that could not be used.
+struct Retry {
+    /// The versions that could not be used. With others, it is tried at once.
+    files: Files,
+    backoff: Backoff,
+    due: Instant,
+}
+
+impl Retry {
+    /// After the first failure with these files.
+    fn new(files: Files, now: Instant) -> Self {
+        let mut backoff = Backoff::new(Delays::default());
+        let due = now + backoff.next();
+        Self { files, backoff, due }
+    }
+
+    /// After one more failure, with these files.
+    fn after(former: Option<Self>, files: Files, now: Instant) -> Self {
+        match former.filter(|former| former.files == files) {
+            Some(mut retry) => {
+                retry.due = now + retry.backoff.next();
+                retry
+            }
+            None => Self::new(files, now),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -190,6 +223,15 @@ impl Connection {
         if let Some(problem) = problem {
             return former.ok_or(Failure::NoAnswer(problem));
         }
+        // Before they are read: what changes meanwhile is tried at once.
+        let files = former.as_ref().map(|former| former.files.now());
+        if let (Some(former), Some(files)) = (&former, &files) {
+            let slot = self.slot();
+            let retry = slot.retry.as_ref().filter(|retry| retry.files == *files);
+            if retry.is_some_and(|retry| Instant::now() < retry.due) {
+                return Ok(former.clone());
+            }
+        }
         let result = self.build().await;
         let mut slot = self.slot();
         slot.attempts += 1;
@@ -204,6 +246,7 @@ impl Connection {
                 let client = Numbered { number, ..client };
                 slot.client = Some(client.clone());
                 slot.problem = None;
+                slot.retry = None;
                 Ok(client)
             }
             (Err(problem), Some(former)) => {
@@ -213,11 +256,14 @@ impl Connection {
                     );
                 }
                 slot.problem = Some(problem);
+                let files = files.unwrap_or_default();
+                slot.retry = Some(Retry::after(slot.retry.take(), files, Instant::now()));
                 Ok(former)
             }
             (Err(problem), None) => {
                 slot.client = None;
                 slot.problem = Some(problem.clone());
+                slot.retry = None;
                 Err(Failure::NoAnswer(problem))
             }
         }
@@ -432,6 +478,59 @@ mod tests {
             answer(&folder, SignedDuration::from_hours(1));
             assert!(client().await.is_ok());
             assert_eq!(runs(&folder), 2);
+        });
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_tried_again_after_a_delay_or_when_they_change() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (folder, connection) = connection();
+            answer(&folder, SignedDuration::from_hours(1));
+            let number = async || connection.client().await.unwrap().number;
+            let set_due = |due: Instant| connection.slot().retry.as_mut().unwrap().due = due;
+            let later = Instant::now() + Duration::from_hours(1);
+            let change_kubeconfig = || {
+                let path = folder.path().join("kubeconfig");
+                let text = fs::read_to_string(&path).unwrap();
+                fs::write(&path, text + "\n").unwrap();
+            };
+            assert_eq!((number().await, runs(&folder)), (1, 1));
+            // The plugin of the file that changed fails.
+            fs::remove_file(folder.path().join("answer")).unwrap();
+            change_kubeconfig();
+            assert_eq!((number().await, runs(&folder)), (1, 2));
+            set_due(later);
+            for _ in 0..5 {
+                assert_eq!((number().await, runs(&folder)), (1, 2));
+            }
+            set_due(Instant::now());
+            assert_eq!((number().await, runs(&folder)), (1, 3));
+            let failures = || {
+                connection
+                    .slot()
+                    .retry
+                    .as_ref()
+                    .map(|retry| retry.backoff.failures())
+            };
+            assert_eq!(failures(), Some(2));
+            // The delay is not that of other files.
+            set_due(later);
+            change_kubeconfig();
+            assert_eq!((number().await, runs(&folder)), (1, 4));
+            assert_eq!(failures(), Some(1));
+            set_due(later);
+            assert_eq!((number().await, runs(&folder)), (1, 4));
+            // What does not work any more is not kept.
+            connection.discard(1);
+            assert!(connection.client().await.is_err());
+            answer(&folder, SignedDuration::from_hours(1));
+            let next = number().await;
+            assert_eq!((next > 1, runs(&folder)), (true, 6));
+            assert!(connection.slot().retry.is_none());
         });
     }
 

@@ -17,6 +17,12 @@ impl Files {
         self.0.push((path, stamp));
     }
 
+    /// The same files, with their versions now.
+    pub(super) fn now(&self) -> Self {
+        let files = self.0.iter().map(|(path, _)| (path.clone(), stamp(path)));
+        Self(files.collect())
+    }
+
     /// The files that have another version now, separated by commas. `None` if there is no such file.
     pub(super) fn changed(&self) -> Option<String> {
         let changed = self.0.iter().filter(|(path, known)| stamp(path) != *known);
