@@ -33,11 +33,11 @@ pub(super) struct Credentials {
 }
 
 impl Access {
-    /// Reads the files, and runs a credential plugin.
+    /// Reads the files, and runs a credential plugin. `has_former` is whether earlier credentials work.
     ///
     /// # Errors
     /// What cannot be read, with the reason.
-    pub(super) async fn read(&self) -> Result<Credentials, String> {
+    pub(super) async fn read(&self, has_former: bool) -> Result<Credentials, String> {
         let mut files = Files::default();
         let mut config = self.config(&mut files).await?;
         config.cluster_url = complete(config.cluster_url.clone(), has_tls(&config))
@@ -47,7 +47,7 @@ impl Access {
         of_user.into_iter().flatten().for_each(|path| files.add(path));
         // Of a pod. The client library reads it again when the client is built.
         config.root_cert_file.iter().for_each(|path| files.add(path));
-        let of_token = token::read(user, &mut files);
+        let of_token = token::read(user, has_former, &mut files);
         of_token.map_err(|problem| format!("{}: {problem}", self.place()))?;
         let expiry = plugin::log_in(user, plugin::LIMIT).await?;
         token::check(user).map_err(|problem| format!("{}: {problem}", self.place()))?;
@@ -187,7 +187,7 @@ mod tests {
             master: Some("ftp://server".to_owned()),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let error = runtime.block_on(access.read()).unwrap_err();
+        let error = runtime.block_on(access.read(false)).unwrap_err();
         assert!(error.starts_with("--master: ftp://server/ is not"), "{error}");
     }
 }

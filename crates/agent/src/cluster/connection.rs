@@ -232,7 +232,7 @@ impl Connection {
                 return Ok(former.clone());
             }
         }
-        let result = self.build().await;
+        let result = self.build(former.is_some()).await;
         let mut slot = self.slot();
         slot.attempts += 1;
         let number = slot.attempts;
@@ -269,13 +269,13 @@ impl Connection {
         }
     }
 
-    /// A client without a number.
-    async fn build(&self) -> Result<Numbered, String> {
+    /// A client without a number. `has_former` is whether there is one that works.
+    async fn build(&self, has_former: bool) -> Result<Numbered, String> {
         let Credentials {
             config,
             expiry,
             files,
-        } = self.access.read().await?;
+        } = self.access.read(has_former).await?;
         let host = config.cluster_url.authority();
         let host = Arc::from(host.map_or("", |authority| authority.as_str()));
         let user = config.auth_info.clone();

@@ -8,27 +8,40 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::files::Files;
 
-/// Reads the token file of a user that has no token, without white space at its ends, as client-go.
+/// Reads the token file of a user, without white space at its ends. As in client-go, it takes precedence over the field `token`, which is used
+/// if the file cannot be used and never could: `has_former` is whether a client with earlier credentials works.
 ///
 /// # Errors
 /// If the file cannot be read or is empty.
-pub(super) fn read(user: &mut AuthInfo, files: &mut Files) -> Result<(), String> {
-    let has_token = user
-        .token
-        .as_ref()
-        .is_some_and(|token| !token.expose_secret().is_empty());
-    let Some(path) = user.token_file.as_ref().filter(|_| !has_token) else {
+pub(super) fn read(user: &mut AuthInfo, has_former: bool, files: &mut Files) -> Result<(), String> {
+    user.token_file.take_if(|path| path.is_empty());
+    let Some(path) = &user.token_file else {
         return Ok(());
     };
     files.add(path);
+    match read_file(path) {
+        Ok(token) => user.token = Some(token),
+        Err(problem) => {
+            let has_token = user
+                .token
+                .as_ref()
+                .is_some_and(|token| !token.expose_secret().is_empty());
+            if has_former || !has_token {
+                return Err(problem);
+            }
+            tracing::warn!("{problem}; the field token is used instead");
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &str) -> Result<SecretString, String> {
     let text = fs::read_to_string(path)
         .map_err(|error| format!("the token file {path}: cannot be read: {error}"))?;
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(format!("the token file {path}: is empty"));
+    match text.trim() {
+        "" => Err(format!("the token file {path}: is empty")),
+        token => Ok(SecretString::from(token)),
     }
-    user.token = Some(SecretString::from(token));
-    Ok(())
 }
 
 /// Finds out whether the token of a user can be sent. The client library would panic.
@@ -68,7 +81,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             let mut user = user(json!({"tokenFile": path, "token": token}));
             let mut files = Files::default();
-            read(&mut user, &mut files)?;
+            read(&mut user, false, &mut files)?;
             fs::remove_file(&path).unwrap();
             let is_known = files.changed().is_some();
             assert_eq!(check(&user), Ok(()));
@@ -77,15 +90,41 @@ mod tests {
         };
         assert_eq!(read_token(" secret\n", None), Ok(("secret".to_owned(), true)));
         assert_eq!(read_token("secret", Some("")), Ok(("secret".to_owned(), true)));
-        assert_eq!(read_token("file", Some("field")), Ok(("field".to_owned(), false)));
         assert!(read_token("\n", None).unwrap_err().ends_with("token: is empty"));
         fs::remove_file(&path).unwrap();
-        let missing = read(&mut user(json!({"tokenFile": path})), &mut Files::default());
+        let missing = read(
+            &mut user(json!({"tokenFile": path})),
+            false,
+            &mut Files::default(),
+        );
         assert!(
             missing
                 .unwrap_err()
                 .contains("token: cannot be read: No such file")
         );
+    }
+
+    #[test]
+    fn a_token_file_takes_precedence_over_the_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let read_token = |has_former: bool| {
+            let mut user = user(json!({"tokenFile": path, "token": "field"}));
+            read(&mut user, has_former, &mut Files::default())?;
+            let token = user.token.as_ref().map(ExposeSecret::expose_secret);
+            Ok::<_, String>(token.unwrap_or_default().to_owned())
+        };
+        fs::write(&path, "file\n").unwrap();
+        assert_eq!(read_token(false).as_deref(), Ok("file"));
+        assert_eq!(read_token(true).as_deref(), Ok("file"));
+        // The token that was read before stays in use.
+        for change in [|path| fs::write(path, ""), |path| fs::remove_file(path)] {
+            change(&path).unwrap();
+            assert_eq!(read_token(false).as_deref(), Ok("field"));
+            assert!(read_token(true).unwrap_err().starts_with("the token file "));
+        }
+        let mut none = user(json!({"tokenFile": "", "token": "field"}));
+        assert_eq!(read(&mut none, true, &mut Files::default()), Ok(()));
     }
 
     #[test]
