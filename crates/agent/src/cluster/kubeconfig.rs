@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use kube::Config;
-use kube::config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster};
 
 use super::files::Files;
 
-/// Reads the current context of a kubeconfig file. `master` replaces the address of the server. Adds the file and the certificates of servers
-/// that it names to `files`.
+/// Reads the current context of a kubeconfig file. `master` replaces the address of the server. Adds the file and the
+/// certificate authority of this context to `files`.
 ///
 /// # Errors
 /// What cannot be read or is missing, with the field. No part of the file is quoted that could be a secret.
@@ -24,12 +24,9 @@ pub(super) async fn read(path: &Path, master: Option<&str>, files: &mut Files) -
             cluster.server = Some(master.to_owned());
         }
     }
-    check(&kubeconfig)?;
-    let authorities = kubeconfig.clusters.iter().filter_map(|named| {
-        let cluster = named.cluster.as_ref()?;
-        cluster.certificate_authority.clone()
-    });
-    authorities.for_each(|authority| files.add(authority));
+    let cluster = check(&kubeconfig)?.cluster.as_ref();
+    let authority = cluster.and_then(|cluster| cluster.certificate_authority.as_ref());
+    authority.into_iter().for_each(|authority| files.add(authority));
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| describe(&error))?;
     if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
@@ -38,8 +35,9 @@ pub(super) async fn read(path: &Path, master: Option<&str>, files: &mut Files) -
     Ok(config)
 }
 
-/// Finds out whether the current context is complete. The client library uses no credentials if the user is missing; client-go refuses the file.
-fn check(kubeconfig: &Kubeconfig) -> Result<(), String> {
+/// The cluster of the current context, if that is complete. The client library uses no credentials if the user is missing; client-go refuses the
+/// file.
+fn check(kubeconfig: &Kubeconfig) -> Result<&NamedCluster, String> {
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
     if current.is_empty() {
         return Err("current-context is missing".to_owned());
@@ -51,10 +49,10 @@ fn check(kubeconfig: &Kubeconfig) -> Result<(), String> {
         return Err(missing("current-context", current, "contexts", known));
     };
     let clusters = &kubeconfig.clusters;
-    if !clusters.iter().any(|named| named.name == *cluster) {
+    let Some(found) = clusters.iter().find(|named| named.name == *cluster) else {
         let known = clusters.iter().map(|named| named.name.as_str());
         return Err(missing("contexts[].context.cluster", cluster, "clusters", known));
-    }
+    };
     let users = &kubeconfig.auth_infos;
     if let Some(user) = user.as_ref().filter(|user| !user.is_empty())
         && !users.iter().any(|named| named.name == *user)
@@ -62,7 +60,7 @@ fn check(kubeconfig: &Kubeconfig) -> Result<(), String> {
         let known = users.iter().map(|named| named.name.as_str());
         return Err(missing("contexts[].context.user", user, "users", known));
     }
-    Ok(())
+    Ok(found)
 }
 
 fn missing<'a>(field: &str, name: &str, list: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -179,6 +177,33 @@ mod tests {
             text.starts_with("clusters[].cluster.certificate-authority: ") && text.contains("/missing"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn only_the_certificate_authority_of_the_current_context_is_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, used, other] = ["kubeconfig", "used", "other"].map(|name| folder.path().join(name));
+        let cluster = |name: &str, authority: &Path| json!({"name": name, "cluster": {"server": "https://192.0.2.1:6443", "certificate-authority": authority}});
+        let file = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [cluster("l", &other), cluster("k", &used)],
+            "contexts": [{"name": "c", "context": {"cluster": "k"}}, {"name": "d", "context": {"cluster": "l"}}],
+        });
+        fs::write(&path, file.to_string()).unwrap();
+        for authority in [&used, &other] {
+            fs::write(
+                authority,
+                "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+            )
+            .unwrap();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut files = Files::default();
+        runtime.block_on(read(&path, None, &mut files)).unwrap();
+        fs::remove_file(&other).unwrap();
+        assert_eq!(files.changed(), None);
+        fs::remove_file(&used).unwrap();
+        assert_eq!(files.changed(), Some(used.display().to_string()));
     }
 
     #[test]
