@@ -38,10 +38,9 @@ fn without_a_free_port_a_service_is_reported_and_served_as_soon_as_one_is_free()
     let mut fixture = Fixture::with(&config, Tables::default(), Default::default());
     let synced = fixture.services(vec![web("web", 10), web("other", 11)]).sync();
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
-    assert_eq!(events.len(), 1, "{events:?}");
-    let expected =
-        "configuration: portRange: 40001-40001 has no free tcp port for IPv4; not served: default/";
-    assert!(events[0].starts_with(expected), "{events:?}");
+    assert_eq!(events.len(), 2, "{events:?}");
+    let expected = "configuration: portRange: 40001-40001 has no free tcp port for IPv4; ";
+    assert!(events[1].starts_with(expected), "{events:?}");
     let served = fixture.tables.portal_rules(Family::Ipv4)[0].contains("default/web");
     // The rules of the deleted Service lead to the port until it is closed.
     let synced = fixture.delete(if served { "web" } else { "other" }).try_sync();
@@ -59,7 +58,7 @@ fn without_a_free_port_a_service_is_reported_and_served_as_soon_as_one_is_free()
     assert!(rules[0].contains(if served { "default/other" } else { "default/web" }));
 }
 
-/// One line for one cause, not one for each portal.
+/// One text for one cause, and one line that names portals.
 #[test]
 fn portals_without_a_free_port_are_reported_together() {
     let mut config = config();
@@ -70,16 +69,19 @@ fn portals_without_a_free_port_are_reported_together() {
         .collect();
     let synced = fixture.services(all.clone()).sync();
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
-    assert_eq!(events.len(), 1, "{events:?}");
-    let expected = "(IPv4, tcp) and 6 more portals; valid: a range with a port for each portal";
-    assert!(events[0].ends_with(expected), "{events:?}");
-    // A later one is reported alone.
+    let cause = "configuration: portRange: 40001-40002 has no free tcp port for IPv4; portals without a port are not served; \
+                 valid: a range with a port for each portal";
+    assert_eq!((events.len(), &*events[1]), (2, cause), "{events:?}");
+    assert!(
+        events[0].ends_with("(IPv4, tcp) and 6 more portals"),
+        "{events:?}"
+    );
+    // A later one is reported alone. The text about the configuration is the same: events on the Node are written once for each text.
     all.push(web("later", 10));
     let synced = fixture.services(all).sync();
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
-    let expected = "configuration: portRange: 40001-40002 has no free tcp port for IPv4; not served: default/later:http (IPv4, tcp); \
-                    valid: a range with a port for each portal";
-    assert_eq!(events, [expected]);
+    let portals = "Service default/later: not served, because portRange has no free port: default/later:http (IPv4, tcp)";
+    assert_eq!(events, [portals, cause]);
 }
 
 #[test]

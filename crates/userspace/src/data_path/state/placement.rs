@@ -49,27 +49,34 @@ impl State {
         })
     }
 
-    /// One event for each family and protocol of which portals have no port since this compilation.
+    /// Two events for each family and protocol of which portals have no port since this compilation: one about the range, whose text does not depend
+    /// on the portals, and one that names the first portal.
     pub(super) fn shortage_events(&mut self) -> Vec<Event> {
         let range = self.config.port_range;
-        let event = |((family, transport), shortage): ((Family, Transport), Shortage)| {
+        let events = |((family, transport), shortage): ((Family, Transport), Shortage)| {
             let more = match shortage.portals - 1 {
                 0 => String::new(),
                 1 => " and 1 more portal".to_owned(),
                 more => format!(" and {more} more portals"),
             };
-            let text = format!(
-                "portRange: {range} has no free {transport} port for {family}; not served: {}{more}; valid: a range with a port for each portal",
-                shortage.first
-            );
-            Event::configuration(Reason::DataPath {
+            let first = shortage.first;
+            let reason = |text| Reason::DataPath {
                 code: "NoFreePort",
                 text,
-            })
+            };
+            let cause = format!(
+                "portRange: {range} has no free {transport} port for {family}; portals without a port are not served; valid: a range with a port for \
+                 each portal"
+            );
+            let portals = format!("not served, because portRange has no free port: {first}{more}");
+            [
+                Event::configuration(reason(cause)),
+                Event::service(first.port.name.service, reason(portals)),
+            ]
         };
         std::mem::take(&mut self.shortages)
             .into_iter()
-            .map(event)
+            .flat_map(events)
             .collect()
     }
 
