@@ -1,7 +1,11 @@
 //! Several inputs of `iptables-restore` as one, without a copy of their edits.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
 use kernlink_base::Family;
 
+use crate::chain::ChainName;
 use crate::error::Error;
 use crate::restore::{Edit, Restore, check_lines, render_section};
 use crate::style::Style;
@@ -11,6 +15,10 @@ use crate::table::Table;
 const USUAL_LINE: usize = 96;
 
 /// The edits of one or more inputs of a family as one input in mode [`RestoreMode::Keep`](crate::RestoreMode::Keep).
+///
+/// Declarations of chains are the first lines of their table, in descending order of the names, except those that follow another edit of
+/// the same chain; all other edits keep their order. The result is the same, and large inputs take less time: `iptables-restore` 1.8.9 keeps
+/// the chains of a table in a sorted list, and looks for the place of a new one from the first.
 #[derive(Clone, Debug)]
 pub struct Joined<'a> {
     family: Family,
@@ -54,43 +62,82 @@ impl<'a> Joined<'a> {
     #[must_use]
     pub fn to_restore(&self) -> Restore {
         let mut restore = Restore::new(self.family);
-        for (table, edits) in &self.edits {
-            restore.table_mut(*table).extend_from_slice(edits);
+        for (table, edits) in self.tables() {
+            restore.table_mut(table).extend(edits.into_iter().cloned());
         }
         restore
+    }
+
+    /// The tables with their edits, both in the order of the lines.
+    fn tables(&self) -> impl Iterator<Item = (Table, Vec<&'a Edit>)> {
+        let tables = self.edits.chunk_by(|(a, _), (b, _)| a == b);
+        tables.filter_map(|of_table| {
+            let (table, _) = of_table.first()?;
+            let edits = of_table.iter().flat_map(|(_, edits)| *edits);
+            Some((*table, declared_first(edits)))
+        })
     }
 
     /// The text of the input, as [`Restore::render_checked`].
     pub(crate) fn render_checked(&self, style: Style) -> Result<String, Error> {
         let edits: usize = self.edits.iter().map(|(_, edits)| edits.len()).sum();
         let mut out = String::with_capacity(edits.saturating_mul(USUAL_LINE));
-        for of_table in self.edits.chunk_by(|(a, _), (b, _)| a == b) {
-            let Some((table, _)) = of_table.first() else {
-                continue;
-            };
-            let edits = || of_table.iter().flat_map(|(_, edits)| *edits);
-            for edit in edits() {
-                edit.check(*table)?;
+        for (table, edits) in self.tables() {
+            for edit in &edits {
+                edit.check(table)?;
             }
-            render_section(&mut out, *table, edits(), style);
+            render_section(&mut out, table, edits.into_iter(), style);
         }
         check_lines(&out)?;
         Ok(out)
     }
 }
 
+/// The edits of a table in the order of their lines.
+fn declared_first<'a>(edits: impl Iterator<Item = &'a Edit>) -> Vec<&'a Edit> {
+    let (mut declarations, mut others) = (Vec::new(), Vec::new());
+    let mut edited: HashSet<ChainName> = HashSet::new();
+    // Rules of a chain usually follow each other.
+    let mut last = None;
+    for edit in edits {
+        let chain = *edit.chain();
+        if matches!(edit, Edit::Declare { .. }) && !edited.contains(&chain) {
+            declarations.push((chain, edit));
+            continue;
+        }
+        if last.replace(chain) != Some(chain) {
+            edited.insert(chain);
+        }
+        others.push(edit);
+    }
+    declarations.sort_by_key(|(chain, _)| Reverse(*chain));
+    let mut ordered = Vec::with_capacity(declarations.len() + others.len());
+    ordered.extend(declarations.into_iter().map(|(_, edit)| edit));
+    ordered.append(&mut others);
+    ordered
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::chain::ChainName;
+    use crate::apply::{apply, empty_table};
     use crate::rule::Rule;
+    use crate::ruleset::Ruleset;
+
+    fn chain(name: &str) -> ChainName {
+        name.parse().unwrap()
+    }
+
+    fn append(name: &str, rule: &str) -> Edit {
+        Edit::append(chain(name), rule.parse::<Rule>().unwrap())
+    }
 
     #[test]
     fn joined_inputs_render_as_one_input_table_by_table() {
-        let chain: ChainName = "A".parse().unwrap();
-        let append = |rule: &str| Edit::append(chain, rule.parse::<Rule>().unwrap());
-        let first = [Edit::declare(chain), append("-j ACCEPT")];
-        let (second, third) = ([append("-j RETURN")], [append("-j DROP")]);
+        let first = [Edit::declare(chain("A")), append("A", "-j ACCEPT")];
+        let (second, third) = ([append("A", "-j RETURN")], [append("A", "-j DROP")]);
         let mut joined = Joined::new(Family::Ipv6);
         assert!(joined.is_empty());
         joined.push(Table::Nat, &[]);
@@ -105,6 +152,74 @@ mod tests {
             text,
             "*filter\n:A - [0:0]\n-A A -j ACCEPT\n-A A -j DROP\nCOMMIT\n*nat\n-A A -j RETURN\nCOMMIT\n"
         );
+    }
+
+    #[test]
+    fn declarations_come_first_in_descending_order_unless_they_would_empty_a_chain_that_is_filled_before() {
+        let first = [
+            Edit::declare(chain("B")),
+            append("B", "-j C"),
+            append("A", "-j B"),
+        ];
+        let second = [
+            Edit::declare(chain("C")),
+            Edit::declare(chain("A")),
+            append("A", "-j C"),
+        ];
+        let mut joined = Joined::new(Family::Ipv4);
+        joined.push(Table::Nat, &first);
+        joined.push(Table::Nat, &second);
+        assert_eq!(
+            joined.render_checked(Style::RESTORE).unwrap(),
+            "*nat\n:C - [0:0]\n:B - [0:0]\n-A B -j C\n-A A -j B\n:A - [0:0]\n-A A -j C\nCOMMIT\n"
+        );
+    }
+
+    fn edit() -> impl Strategy<Value = Edit> {
+        let names = || prop::sample::select(vec!["A", "B", "C"]);
+        let rules = vec!["-j ACCEPT", "-j DROP", "-j B", "-j C"];
+        (0..7, names(), prop::sample::select(rules)).prop_map(|(kind, name, rule)| {
+            let chain = chain(name);
+            let rule: Rule = rule.parse().unwrap();
+            match kind {
+                0 | 1 => Edit::declare(chain),
+                2 => Edit::append(chain, rule),
+                3 => Edit::insert(chain, rule),
+                4 => Edit::delete(chain, rule),
+                5 => Edit::Flush { chain },
+                _ => Edit::delete_chain(chain),
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn joined_inputs_have_the_effect_of_their_edits_in_order(
+            inputs in prop::collection::vec(prop::collection::vec(edit(), 1..4), 1..4),
+            present in prop::collection::vec(edit(), 0..6),
+        ) {
+            let mut before = Ruleset::new();
+            *before.table_mut(Table::Nat) = empty_table(Table::Nat);
+            for edit in present {
+                // Those that are refused change nothing.
+                let _ = apply(&mut before, &Restore::new(Family::Ipv4).with(Table::Nat, edit), None);
+            }
+            let mut expected = before.clone();
+            let mut accepted = inputs;
+            for edits in &mut accepted {
+                edits.retain(|edit| {
+                    let one = Restore::new(Family::Ipv4).with(Table::Nat, edit.clone());
+                    apply(&mut expected, &one, None).is_ok()
+                });
+            }
+            let mut joined = Joined::new(Family::Ipv4);
+            for edits in &accepted {
+                joined.push(Table::Nat, edits);
+            }
+            let mut actual = before;
+            prop_assert_eq!(apply(&mut actual, &joined.to_restore(), None), Ok(()));
+            prop_assert_eq!(actual, expected);
+        }
     }
 
     #[test]
