@@ -90,7 +90,7 @@ impl Client {
             &mut |candidate: &Restore| {
                 let text = candidate.render_checked(self.style).ok()?;
                 let completion = refusal_search::in_private_namespace(|| {
-                    self.start_restore(candidate, &text, Mode::Commit)
+                    self.start_restore(candidate, text, Mode::Commit)
                 })?
                 .ok()?;
                 if completion.status == Some(0) {

@@ -22,7 +22,7 @@ impl Client {
         if restore.is_empty() {
             return Ok(());
         }
-        let completion = self.start_restore(restore, &text, mode)?;
+        let completion = self.start_restore(restore, text, mode)?;
         self.outcome(&completion, mode, || Cow::Borrowed(restore))
     }
 
@@ -32,7 +32,7 @@ impl Client {
             return Ok(());
         }
         let without_edits = Restore::new(joined.family());
-        let completion = self.start_restore(&without_edits, &text, Mode::Commit)?;
+        let completion = self.start_restore(&without_edits, text, Mode::Commit)?;
         self.outcome(&completion, Mode::Commit, || Cow::Owned(joined.to_restore()))
     }
 
@@ -58,11 +58,11 @@ impl Client {
     pub(super) fn start_restore(
         &mut self,
         restore: &Restore,
-        text: &str,
+        text: String,
         mode: Mode,
     ) -> Result<Completion, Error> {
         if !self.versions.contains_key(&restore.family) {
-            match self.start_restore_with_wait(restore, text, mode) {
+            match self.start_restore_with_wait(restore, text.clone(), mode) {
                 Err(error) if self.has_other_name(restore.family, &error) => {}
                 Ok(completion) if tool_message::is_unknown_option(&completion) => {}
                 done => return done,
@@ -81,7 +81,7 @@ impl Client {
     fn start_restore_with_wait(
         &mut self,
         restore: &Restore,
-        text: &str,
+        text: String,
         mode: Mode,
     ) -> Result<Completion, Error> {
         // In two arguments: see `start_restore`.
@@ -93,7 +93,7 @@ impl Client {
         &mut self,
         mut arguments: Vec<String>,
         restore: &Restore,
-        text: &str,
+        text: String,
         mode: Mode,
     ) -> Result<Completion, Error> {
         if restore.mode == RestoreMode::Keep {
@@ -104,6 +104,6 @@ impl Client {
             arguments.push("--test".into());
         }
         let program = self.program(restore.family, "restore");
-        self.start(&program, arguments, text.into(), self.wait)
+        self.start(&program, arguments, text.into_bytes(), self.wait)
     }
 }
