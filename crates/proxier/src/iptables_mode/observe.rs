@@ -18,6 +18,7 @@ use crate::netfilter::{
     CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
     unreadable_rules, unreadable_table, unreadable_tables,
 };
+use crate::overlap::at_once;
 use crate::unreadable::SYSCTL_UNREADABLE;
 
 /// Whether the kernel has a chain of a port of a Service, in either family.
@@ -56,15 +57,24 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
     Ok(events)
 }
 
-/// Reads the tables of these families, all at the same time, and at the first listing the UDP flows.
+/// Reads the tables of these families, and at the first listing the UDP flows, all at the same time.
+///
+/// An earlier process may have ended between a change and the deletion of the flows that it made stale. If the flows cannot be read, the
+/// next listing tries again.
 ///
 /// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
 /// then on what was written counts as read.
 pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
     let is_managed = |family: &Family| state.managed.contains(family);
     let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
-    let tables = read_tables_of(&mut *kernel.rules, &families);
-    let mut events: Vec<Event> = observe_flows(state, kernel).into_iter().collect();
+    let needs_flows = state.flows.tracked.reading() != Reading::Done;
+    let Kernel { rules, conntrack, .. } = kernel;
+    let (tables, flows) = at_once(
+        || read_tables_of(&mut **rules, &families),
+        || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
+    );
+    let recorded = flows.and_then(|flows| state.flows.tracked.record_reading(flows));
+    let mut events: Vec<Event> = recorded.into_iter().collect();
     for (family, read) in tables {
         events.extend(set_rules(state, family, read));
     }
@@ -100,16 +110,6 @@ pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key])
         state.events.add(events);
     }
     Ok(())
-}
-
-/// Reads the UDP flows, at the first listing of this process: an earlier process may have ended between a change and the deletion of the
-/// flows that it made stale. If they cannot be read, the next listing tries again.
-fn observe_flows(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
-    if state.flows.tracked.reading() == Reading::Done {
-        return None;
-    }
-    let read = read_flows(&mut *kernel.conntrack, |_| true);
-    state.flows.tracked.record_reading(read)
 }
 
 /// Reads the addresses of the node's interfaces.
