@@ -17,6 +17,7 @@ use crate::iptables_mode::flows;
 use crate::iptables_mode::key::Key;
 use crate::iptables_mode::totals::PortCounts;
 use crate::plan::Subject;
+use crate::table::Table;
 
 /// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.
 const MOST_ENDPOINTS_WITH_COMMENTS: usize = 1000;
@@ -67,6 +68,12 @@ impl State {
         // The Service of a destination that moves to another one depends on the order.
         ids.sort_unstable_by_key(|id| id.index());
         let mut names: BTreeSet<ObjectName> = BTreeSet::new();
+        if self.chains.iter().all(Table::is_empty) {
+            for family in Family::ALL {
+                // Most service ports have one chain, and one for each endpoint.
+                self.chains[family.index()].reserve(self.endpoints[family.index()] + ids.len());
+            }
+        }
         for id in ids {
             names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
             self.compile_port(id, services);
@@ -142,7 +149,7 @@ impl State {
         }
         let Some(place) = self.port_mut(id) else { return };
         now.endpoints = place.endpoints;
-        let before = std::mem::replace(place, now.clone());
+        let before = std::mem::take(place);
         let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
         if let Some(family) = now.family {
             let (chains, rules) = self.tables(family);
@@ -170,6 +177,9 @@ impl State {
             for (chain, text) in &before.rules {
                 rules.remove(&RuleKey::new(*chain, text));
             }
+        }
+        if let Some(place) = self.port_mut(id) {
+            *place = now;
         }
     }
 
