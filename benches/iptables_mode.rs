@@ -3,7 +3,6 @@
 //!
 //! Needs root and the tools of both variants.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,8 +25,8 @@ use nix::sys::time::TimeValLike;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SIZES: [u32; 3] = [1_000, 5_000, 10_000];
-/// The number of first syncs and of their floors; with the largest number of Services one, which takes minutes.
-const COLD_RUNS: usize = 2;
+/// The number of first syncs and of their floors; of those that take tens of seconds one.
+const COLD_RUNS: usize = 5;
 /// The largest number of Services that are passed to the nft tools in one input.
 const MOST_IN_ONE_INPUT: u32 = 1_000;
 /// The number of Services of which an endpoint is replaced and restored.
@@ -88,32 +87,43 @@ fn label(variant: Variant) -> &'static str {
     }
 }
 
-/// First syncs on an empty kernel, compared with a replay of the same inputs in the same processes, and with a bare `iptables-restore` of the
-/// same text for each family. The latter is left out where it takes too long: the time of the nft tools grows with the square of the input.
+/// First syncs on an empty kernel, compared with a replay of the same inputs in the same processes, and with one `iptables-restore` for each
+/// family of what `iptables-save` prints after the sync. The latter is left out where it takes too long: the time of the nft tools grows
+/// with the square of the input.
 fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
     let name = format!("{}.{}x{ENDPOINTS}", label(variant), cluster.size);
     let (mut times, mut replays, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     let mut processes = 0;
-    let runs = if cluster.size < 10_000 { COLD_RUNS } else { 1 };
+    let has_one_input = variant == Variant::Legacy || cluster.size <= MOST_IN_ONE_INPUT;
+    let runs = if has_one_input && cluster.size < 10_000 {
+        COLD_RUNS
+    } else {
+        1
+    };
     for _ in 0..runs {
-        let (time, entries) = in_new_namespace(|_| {
+        let (time, restores, saved) = in_new_namespace(|_| {
             let record = Record::default();
             let mut proxier = proxier(variant, cluster, &record)?;
             let (time, stages) = sync(&mut proxier)?;
             let stages = stages.stages().map(|(name, time)| format!("{name} {time:.1?}"));
             println!("{name}: {}", stages.join(", "));
-            Ok((time, record.take()))
+            let restores = restores(record.take());
+            let saved = if has_one_input {
+                saved(&restores)?
+            } else {
+                Vec::new()
+            };
+            Ok((time, restores, saved))
         })?;
         times.push(time);
-        let restores = restores(entries);
         processes = restores.len();
-        if variant == Variant::Legacy || cluster.size <= MOST_IN_ONE_INPUT {
-            bare.push(time_of(merged(&restores)?)?);
+        if !saved.is_empty() {
+            bare.push(time_of(saved)?);
         }
         replays.push(time_of(restores)?);
     }
     println!(
-        "{name}: first sync {times:.2?}, the same {processes} restores {replays:.2?}, one for each family {bare:.2?}"
+        "{name}: first sync {times:.2?}, the same {processes} restores {replays:.2?}, of what was saved {bare:.2?}"
     );
     for (floor, times_of_floor) in [("replay", replays), ("restore", bare)] {
         if !times_of_floor.is_empty() {
@@ -273,56 +283,33 @@ fn restores(entries: Vec<Entry>) -> Vec<Invocation> {
         .collect()
 }
 
-/// The lines of a table: chains and rules.
-#[derive(Default)]
-struct TableLines {
-    chains: String,
-    rules: String,
-}
-
-/// The same lines as input of one process for each family: for each table all chains, then all rules, in order.
-fn merged(restores: &[Invocation]) -> Result<Vec<Invocation>> {
-    let mut merged: Vec<(Invocation, BTreeMap<&str, TableLines>)> = Vec::new();
+/// For each family, what `iptables-save` prints now as the input of one restore.
+fn saved(restores: &[Invocation]) -> Result<Vec<Invocation>> {
+    let mut saved: Vec<Invocation> = Vec::new();
     for restore in restores {
-        let text = std::str::from_utf8(&restore.stdin)?;
-        let position = merged.iter().position(|(of, _)| of.program == restore.program);
-        let position = position.unwrap_or_else(|| {
-            merged.push((restore.clone(), BTreeMap::new()));
-            merged.len() - 1
-        });
-        let (_, tables) = merged.get_mut(position).ok_or("no such process")?;
-        let mut table = None;
-        for line in text.lines() {
-            if let Some(name) = line.strip_prefix('*') {
-                table = Some(tables.entry(name).or_default());
-            } else if !line.starts_with('#') && line != "COMMIT" {
-                let lines = table.as_mut().ok_or_else(|| format!("line {line:?}"))?;
-                let part = if line.starts_with(':') {
-                    &mut lines.chains
-                } else {
-                    &mut lines.rules
-                };
-                part.push_str(line);
-                part.push('\n');
-            }
+        if saved.iter().any(|of_family| of_family.program == restore.program) {
+            continue;
         }
+        let save = Invocation {
+            program: restore.program.replace("restore", "save"),
+            arguments: Vec::new(),
+            stdin: Vec::new(),
+            ..restore.clone()
+        };
+        saved.push(Invocation {
+            stdin: run(save)?,
+            ..restore.clone()
+        });
     }
-    let inputs = merged.into_iter().map(|(invocation, tables)| Invocation {
-        stdin: tables
-            .into_iter()
-            .map(|(table, TableLines { chains, rules })| format!("*{table}\n{chains}{rules}COMMIT\n"))
-            .collect::<String>()
-            .into_bytes(),
-        ..invocation
-    });
-    Ok(inputs.collect())
+    Ok(saved)
 }
 
-fn run(invocation: Invocation) -> Result<()> {
+/// Runs a process, which must end with 0, and returns its standard output.
+fn run(invocation: Invocation) -> Result<Vec<u8>> {
     let program = invocation.program.clone();
     let completion = LocalRunner::new().run(invocation)?;
     if completion.status == Some(0) {
-        Ok(())
+        Ok(completion.stdout)
     } else {
         let errors = String::from_utf8_lossy(&completion.stderr);
         Err(format!("{program}: {errors}").into())
