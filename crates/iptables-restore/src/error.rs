@@ -58,7 +58,7 @@ pub enum Error {
         refused: Box<Refused>,
         /// The reason.
         kind: RefusedKind,
-        /// The message of the tool.
+        /// The message of the tool, without numbers of lines if the refused part of the input is known: they differ from input to input.
         text: String,
         /// Exit status of the tool; `None` if a signal terminated it.
         status: Option<i32>,

@@ -29,6 +29,10 @@ impl Client {
                 .find(|(other, _)| *other == table)
                 .map_or(&[][..], |(_, edits): (_, &[Edit])| edits)
         };
+        let text = match location {
+            Location::Edit(..) | Location::Table(_) => message.reason(),
+            Location::Unknown => message.text,
+        };
         let (refused, applied) = match location {
             Location::Edit(table, at) => {
                 let refused = edits(table)
@@ -46,7 +50,7 @@ impl Client {
             tool: self.program(restore.family, "restore"),
             refused: Box::new(refused),
             kind: message.kind,
-            text: message.text,
+            text,
             status: completion.status,
             applied: match mode {
                 Mode::Commit => applied,

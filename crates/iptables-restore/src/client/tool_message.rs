@@ -19,6 +19,46 @@ pub(super) struct ToolMessage {
     pub(super) text: String,
 }
 
+impl ToolMessage {
+    /// The text about the refused part of the input, which the error names, without the numbers of lines: the same part may be in another
+    /// line of the next input.
+    pub(super) fn reason(&self) -> String {
+        let is_about = |part: &&str| {
+            let is_banner = part.ends_with("):");
+            let is_position = part.starts_with("Error occurred at line");
+            let is_other = part.starts_with("line ") && line_number(part) != self.line;
+            !is_banner && !is_position && !is_other
+        };
+        let parts: Vec<String> = self
+            .text
+            .split("; ")
+            .filter(is_about)
+            .map(without_line_number)
+            .collect();
+        if parts.is_empty() {
+            return self.text.clone();
+        }
+        parts.join("; ")
+    }
+}
+
+/// `iptables-restore: failed` of `iptables-restore: line 3 failed`, and so on.
+fn without_line_number(text: &str) -> String {
+    let Some((before, after)) = text.split_once("line ").or_else(|| text.split_once("line: ")) else {
+        return text.to_owned();
+    };
+    let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    if rest.len() == after.len() {
+        return text.to_owned();
+    }
+    let before = before.trim_end();
+    let before = before.strip_suffix(" at").unwrap_or(before);
+    if before.is_empty() {
+        return rest.trim_start_matches([':', ' ']).to_owned();
+    }
+    format!("{before}{rest}")
+}
+
 /// What the tool wrote to both outputs, without the hints to `--help`.
 pub(super) fn text(completion: &Completion) -> String {
     let output = String::from_utf8_lossy(&completion.stderr);
@@ -246,6 +286,51 @@ mod tests {
             });
             assert_eq!((message.line, message.kind), (line, kind), "{text}");
             assert!(!message.text.contains("Try `"));
+        }
+    }
+
+    #[test]
+    fn a_reason_has_no_number_of_a_line_and_nothing_about_other_lines() {
+        let busy = "CHAIN_DEL failed (Device or resource busy): chain";
+        for (text, reason) in [
+            (
+                format!("iptables-restore v1.8.9 (nf_tables): \nline 14: {busy} A\nline 20: {busy} B"),
+                format!("{busy} A"),
+            ),
+            (
+                "iptables-restore: line 90 failed (Device or resource busy)".into(),
+                "iptables-restore: failed (Device or resource busy)".into(),
+            ),
+            (
+                "iptables-nft-restore: line 3 failed: No chain/target/match by that name.".into(),
+                "iptables-nft-restore: failed: No chain/target/match by that name.".into(),
+            ),
+            (
+                "Set A doesn't exist.\n\nError occurred at line: 4\nTry `iptables-restore -h' for more"
+                    .into(),
+                "Set A doesn't exist.".into(),
+            ),
+            (
+                "Can't set policy `ACCEPT' on `A' line 2: Bad built-in chain name".into(),
+                "Can't set policy `ACCEPT' on `A': Bad built-in chain name".into(),
+            ),
+            (
+                "iptables-restore: COMMIT expected at line 3".into(),
+                "iptables-restore: COMMIT expected".into(),
+            ),
+            (
+                "Error occurred at line: 7".into(),
+                "Error occurred at line: 7".into(),
+            ),
+            ("an outline is missing".into(), "an outline is missing".into()),
+        ] {
+            let message = read(&Completion {
+                status: Some(1),
+                signal: None,
+                stdout: Vec::new(),
+                stderr: text.as_bytes().to_vec(),
+            });
+            assert_eq!(message.reason(), reason);
         }
     }
 
