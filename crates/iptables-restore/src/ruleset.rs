@@ -273,6 +273,12 @@ impl Ruleset {
         self.unreadable_tables.contains_key(&table)
     }
 
+    /// The line, or the message of the tool, which shows that a table [is unreadable](Self::is_unreadable).
+    #[must_use]
+    pub fn unreadable_table(&self, table: Table) -> Option<&UnreadableLine> {
+        self.unreadable_tables.get(&table)
+    }
+
     /// Number of parsed rules in all tables.
     pub fn rule_count(&self) -> usize {
         self.tables.values().map(TableRules::rule_count).sum()

@@ -34,6 +34,12 @@ impl UnreadableLine {
         targets.filter_map(|(_, target)| ChainName::new(target).ok())
     }
 
+    /// The reason and the text, without the number of the line, which changes with the rules before it.
+    #[must_use]
+    pub fn description(&self) -> String {
+        format!("{}: {:?}", self.reason, self.text)
+    }
+
     /// Whether it contains `-j` or `-g` followed by `chain`.
     pub(crate) fn jumps_to(&self, chain: &ChainName) -> bool {
         self.targets().any(|target| target == *chain)
@@ -51,9 +57,9 @@ impl UnreadableLine {
 
 impl fmt::Display for UnreadableLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => write!(f, "{}: {:?}", self.reason, self.text),
-            line => write!(f, "line {line}: {}: {:?}", self.reason, self.text),
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
         }
+        f.write_str(&self.description())
     }
 }

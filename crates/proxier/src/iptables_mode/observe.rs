@@ -225,7 +225,7 @@ fn observe_objects(state: &mut State, kernel: &mut Kernel, family: Family, keys:
     match read_tables(&mut *kernel.rules, family) {
         Ok(ruleset) => {
             state.observe_objects(family, &Observed::of(&ruleset, family), keys);
-            unreadable_rules(&ruleset, family).into_iter().collect()
+            unreadable_rules(&ruleset, family)
         }
         // What is recorded stays in use: the chains are declared again, and what is double then is found by the next listing.
         Err(error) => vec![unreadable_tables(&error, family)],

@@ -31,10 +31,10 @@ pub use self::node_addresses::node_addresses;
 pub(crate) use self::processors::processors;
 pub(crate) use self::removal::removal;
 pub use self::removal::{Owned, TableRemoval, plan_removal, write_removal};
-pub use self::rules::{Jump, rules_code};
+pub use self::rules::{Jump, rules_code, unreadable_rules};
 pub(crate) use self::rules::{
     LOOPBACK_IPV4, LOOPBACK_IPV6, TABLES, chain_name, comment_match, mark_match, masquerade_sources,
-    read_tables, read_tables_of, unreadable_rules, unreadable_table, unreadable_tables,
+    read_tables, read_tables_of, unreadable_table, unreadable_tables,
 };
 #[cfg(feature = "fake")]
 pub use self::sysctls::FakeSysctls;

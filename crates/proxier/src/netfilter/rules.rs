@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::matches::{MarkMatch, SetDirection};
 use kernlink_iptables_restore::{
-    ChainName, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table,
+    ChainName, Error, Iptables, Match, RefusedKind, Rule, Ruleset, Save, SetName, Table, UnreadableLine,
 };
 use kernlink_services::{Event, Family};
 
@@ -58,12 +58,28 @@ pub(crate) fn read_tables_of(
     families.iter().map(|family| (*family, of_family())).collect()
 }
 
-/// The event about rules that cannot be parsed.
-pub(crate) fn unreadable_rules(rules: &Ruleset, family: Family) -> Option<Event> {
-    let unreadable = rules.unreadable();
-    let line = unreadable.first()?;
-    let text = format!("{family} tables contain rules that cannot be parsed; they are not changed: {line}");
-    Some(Event::host("ForeignRulesUnreadable", text))
+/// The events about tables that the tool does not print, and about rules that cannot be parsed. They do not change as long as these rules do
+/// not, regardless of what else the tables contain.
+#[must_use]
+pub fn unreadable_rules(rules: &Ruleset, family: Family) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut of_tables = Vec::new();
+    for table in Table::ALL {
+        if let Some(line) = rules.unreadable_table(table) {
+            let text = format!("{family} table {table} cannot be read: {}", line.description());
+            events.push(Event::host(RULES_UNREADABLE, text));
+            of_tables.push(line);
+        }
+    }
+    let mut lines = rules.unreadable().into_iter();
+    if let Some(line) = lines.find(|line| !of_tables.contains(line)) {
+        let text = format!(
+            "{family} tables contain rules that cannot be parsed; foreign ones are not changed: {}",
+            line.description()
+        );
+        events.push(Event::host("ForeignRulesUnreadable", text));
+    }
+    events
 }
 
 /// The event about tables that cannot be read.
@@ -86,7 +102,7 @@ pub fn rules_code(error: &Error) -> &'static str {
 
 /// The error about a table that the tool cannot print.
 pub(crate) fn unreadable_table(saved: &Ruleset, table: Table) -> Error {
-    let line = saved.unreadable().first().map(ToString::to_string);
+    let line = saved.unreadable_table(table).map(UnreadableLine::description);
     let cause = line.unwrap_or_else(|| format!("table {table} cannot be read"));
     Error::custom("read tables", cause)
 }
@@ -124,6 +140,34 @@ mod tests {
 
     use super::*;
     use crate::unreadable::is_unreadable;
+
+    fn events(saved: &str) -> Vec<Event> {
+        unreadable_rules(&Ruleset::parse_lenient(saved), Family::Ipv4)
+    }
+
+    #[test]
+    fn a_foreign_rule_is_reported_in_the_same_way_wherever_it_is() {
+        let saved = |chains: &str| {
+            format!(
+                "*nat\n:POSTROUTING ACCEPT [0:0]\n{chains}-A POSTROUTING -m comment --comment \"a\nb\"\nCOMMIT\n"
+            )
+        };
+        let first = events(&saved(""));
+        assert_eq!(first, events(&saved(":KUBE-SVC-A - [0:0]\n")));
+        assert_eq!(first.len(), 1);
+        assert!(!first.iter().any(is_unreadable), "{first:?}");
+    }
+
+    #[test]
+    fn a_table_that_the_tool_does_not_print_is_not_known() {
+        let incompatible = "# Table `nat' is incompatible, use 'nft' tool.\n";
+        let found = events(incompatible);
+        assert!(found.len() == 1 && found.iter().all(is_unreadable), "{found:?}");
+        let with_rule = format!("{incompatible}*filter\n:INPUT ACCEPT [0:0]\n-A INPUT \"a\nCOMMIT\n");
+        let found = events(&with_rule);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found.iter().filter(|event| is_unreadable(event)).count(), 1);
+    }
 
     #[test]
     fn tables_that_the_kernel_does_not_have_are_known() {

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
 use kernlink_proxier::netfilter::flows::{Reading, read_flows};
-use kernlink_proxier::netfilter::node_addresses;
-use kernlink_proxier::netfilter::rules_code;
+use kernlink_proxier::netfilter::{node_addresses, rules_code, unreadable_rules};
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;
@@ -87,12 +86,7 @@ fn observe_family(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec
     let mut events = Vec::new();
     match read(&mut *kernel.rules, family) {
         Ok(tables) => {
-            if let Some(line) = tables.unreadable().first() {
-                let text = format!(
-                    "{family} tables contain rules that cannot be parsed; foreign ones are not changed: {line}"
-                );
-                events.push(Event::host("ForeignRulesUnreadable", text));
-            }
+            events.extend(unreadable_rules(&tables, family));
             state.observe_tables(family, &tables);
         }
         Err(error) => {
