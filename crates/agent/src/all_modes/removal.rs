@@ -54,7 +54,7 @@ impl Removal {
     /// Whether there is nothing to remove.
     pub(super) fn is_empty(&self) -> bool {
         match self {
-            Removal::Portals(read) => read.as_ref().is_ok_and(|cleanup| cleanup.restores.is_empty()),
+            Removal::Portals(read) => read.as_ref().map_or(true, |cleanup| cleanup.restores.is_empty()),
             Removal::Chains(removal) => removal.operations.is_empty(),
             Removal::Ipvs(removal) => removal.operations.is_empty(),
         }

@@ -313,6 +313,24 @@ fn the_mode_may_change_while_the_process_runs() {
 }
 
 #[test]
+fn a_table_that_cannot_be_read_is_no_failed_removal() {
+    let node = Node::new();
+    node.rules
+        .0
+        .lock()
+        .unwrap()
+        .set_unreadable(Family::Ipv4, Table::Nat);
+    let mut process = node.start("iptables");
+    for _ in 0..5 {
+        let synced = process.proxier.sync(process.now).unwrap();
+        assert!(synced.is_success(), "{synced}\n{}", synced.plan);
+        process.now += Duration::from_secs(30);
+    }
+    // It is read again, to remove what userspace mode may have left.
+    assert!(process.proxier.sync(process.now).unwrap().next.is_some());
+}
+
+#[test]
 fn modes_have_the_names_of_kube_proxy() {
     for name in ["iptables", "ipvs", "userspace"] {
         assert_eq!(name.parse::<Mode>().unwrap().to_string(), name);
