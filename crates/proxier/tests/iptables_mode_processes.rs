@@ -10,12 +10,17 @@
 #[path = "support/iptables_node.rs"]
 mod iptables_node;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use kernlink_iptables_restore::{Client, Completion, Error, Invocation, Runner, Variant};
-use kernlink_proxier::iptables_mode::Proxier;
+use kernlink_iptables_restore::{
+    Chain, ChainName, Client, Completion, Edit, Error, Fake, Invocation, Iptables,
+    Operation as RulesOperation, Restore, Ruleset, Runner, Save, Table, Variant,
+};
+use kernlink_proxier::iptables_mode::{Key, Proxier};
+use kernlink_services::Family;
 
-use crate::iptables_node::{change_endpoints, deliver_numbered, kernel, proxier_on, sync};
+use crate::iptables_node::{change_endpoints, deliver_numbered, kernel, proxier_on, saved, sync};
 
 /// The programs that were started together, with their last arguments.
 type Started = Vec<Vec<String>>;
@@ -116,4 +121,86 @@ fn the_variant_is_asked_for_once_if_an_input_would_be_too_large_for_the_nft_tool
         .flatten()
         .filter(|program| program.contains("--counters"));
     assert_eq!(restores.count(), 3);
+}
+
+/// The fake, with the variant of its tools. Records the chains that are listed by themselves.
+struct Listed {
+    fake: Fake,
+    variant: Variant,
+    chains: Arc<Mutex<Vec<(Table, ChainName)>>>,
+}
+
+impl Iptables for Listed {
+    fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), Error>> {
+        self.fake.execute(operations)
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, Error> {
+        self.fake.save(request)
+    }
+
+    fn list_chain(
+        &mut self,
+        family: Family,
+        table: Table,
+        chain: &ChainName,
+    ) -> Result<Option<Chain>, Error> {
+        self.chains.lock().unwrap().push((table, *chain));
+        self.fake.list_chain(family, table, chain)
+    }
+
+    fn variant(&mut self, _: Family) -> Option<Variant> {
+        Some(self.variant)
+    }
+}
+
+#[test]
+fn legacy_tools_read_one_chain_of_a_large_table_at_a_time() {
+    for (variant, services, expected) in [
+        (Variant::Legacy, 10, 5),
+        (Variant::Legacy, 100, 1),
+        (Variant::Nft, 100, 5),
+    ] {
+        let chains = Arc::default();
+        let mut kernel = kernel();
+        kernel.rules = Box::new(Listed {
+            fake: Fake::new(),
+            variant,
+            chains: Arc::clone(&chains),
+        });
+        let mut proxier = proxier_on(kernel);
+        deliver_numbered(&mut proxier, services, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        sync(&mut proxier);
+        let mut read = BTreeSet::new();
+        for _ in 0..5 {
+            assert!(proxier.recheck([Key::Fixed(Family::Ipv4)]));
+            assert!(sync(&mut proxier).plan.is_empty());
+            let listed = std::mem::take(&mut *chains.lock().unwrap());
+            let of_nat: Vec<_> = listed.iter().filter(|(table, _)| *table == Table::Nat).collect();
+            assert_eq!(of_nat.len(), expected, "{variant} {services} {listed:?}");
+            assert!(listed.iter().any(|(table, _)| *table == Table::Filter));
+            read.extend(of_nat.into_iter().copied());
+        }
+        assert_eq!(read.len(), 5, "{variant} {services} {read:?}");
+        // `iptables -t nat -F` is noticed by the next reading, a removed jump by one of the next five.
+        let flush = |chains: &[(Table, ChainName)]| {
+            let edits = chains.iter().map(|(_, chain)| Edit::Flush { chain: *chain });
+            let mut restore = Restore::new(Family::Ipv4);
+            restore.table_mut(Table::Nat).extend(edits);
+            restore
+        };
+        let all: Vec<_> = read.into_iter().collect();
+        let prerouting = (Table::Nat, "PREROUTING".parse().unwrap());
+        let nat = |proxier: &mut Proxier| saved(proxier, Family::Ipv4).table(Table::Nat).cloned();
+        for (removed, readings) in [(flush(&all), 1), (flush(&[prerouting]), 5)] {
+            let before = nat(&mut proxier);
+            proxier.kernel_mut().rules.restore(&removed).unwrap();
+            assert_ne!(nat(&mut proxier), before);
+            for _ in 0..readings {
+                assert!(proxier.recheck([Key::Fixed(Family::Ipv4)]));
+                sync(&mut proxier);
+            }
+            assert_eq!(nat(&mut proxier), before, "{variant} {services}");
+        }
+    }
 }

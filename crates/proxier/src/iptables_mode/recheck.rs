@@ -1,8 +1,8 @@
 //! Reads single objects again that another program may have changed, at a cost that does not depend on the number of Services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
+use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Rule, Table, Variant};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, jumps};
@@ -10,6 +10,7 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observe::{observe_addresses, observe_rules, observe_sysctl};
+use super::observed::ObservedChain;
 use super::state::{State, rule_text};
 
 /// Reads objects again and returns those that differ from what is recorded. If the jumps or fixed chains of a family do, all its tables are
@@ -59,40 +60,71 @@ pub(super) fn is_observed(state: &State, key: &Key) -> bool {
     }
 }
 
-/// Whether a jump is missing, or a fixed chain without rules of Services is not as it was read or written last. Each chain is listed by itself.
-fn is_damaged(state: &State, kernel: &mut Kernel, family: Family) -> Result<bool, RulesError> {
-    let mut list = |table: Table, chain: &ChainName| kernel.rules.list_chain(family, table, chain);
-    let mut listed: Option<((Table, ChainName), Option<Chain>)> = None;
-    let mut present: Vec<_> = jumps()
-        .into_iter()
-        .enumerate()
-        .filter(|(position, _)| state.has_jump(family, *position))
-        .map(|(_, jump)| jump)
-        .collect();
-    present.sort_by_key(|jump| (jump.table, jump.chain));
-    for jump in present {
-        let place = (jump.table, jump.chain);
-        if listed.as_ref().is_none_or(|(of, _)| *of != place) {
-            listed = Some((place, list(jump.table, &jump.chain)?));
+/// The number of chains of table `nat` above which only one of its watched chains is read at a time if the tools are legacy: they read the whole
+/// table for each.
+const MOST_CHAINS_READ_AT_ONCE: usize = 1_000;
+
+/// A chain that is watched: the jumps that it must have, and its rules as read or written last.
+#[derive(Default)]
+struct Watched<'a> {
+    jumps: Vec<Rule>,
+    recorded: Option<(FixedChain, &'a ObservedChain)>,
+}
+
+impl Watched<'_> {
+    fn is_damaged(&self, found: &Chain, family: Family) -> bool {
+        let has_jump = |jump: &Rule| found.contains(jump, family);
+        if !self.jumps.iter().all(has_jump) {
+            return true;
         }
-        let chain = listed.as_ref().and_then(|(_, chain)| chain.as_ref());
-        if !chain.is_some_and(|chain| chain.contains(&jump.rule, family)) {
-            return Ok(true);
+        let Some((chain, recorded)) = self.recorded else {
+            return false;
+        };
+        let rules: Vec<Box<str>> = found.rules().map(|rule| rule_text(rule, family)).collect();
+        if chain == FixedChain::FilterFirewall {
+            return !recorded.own.iter().all(|text| rules.contains(text));
+        }
+        rules != recorded.rules || found.unreadable.is_empty() == recorded.has_unreadable
+    }
+}
+
+/// Whether a jump is missing, or a fixed chain without rules of Services is not as it was read or written last. Each chain is listed by itself.
+fn is_damaged(state: &mut State, kernel: &mut Kernel, family: Family) -> Result<bool, RulesError> {
+    let reads_one = has_many_chains(state, family) && kernel.rules.variant(family) == Some(Variant::Legacy);
+    let turn = state.next_turn(family);
+    let mut watched: BTreeMap<(Table, ChainName), Watched<'_>> = BTreeMap::new();
+    for (position, jump) in jumps().into_iter().enumerate() {
+        if state.has_jump(family, position) {
+            let place = watched.entry((jump.table, jump.chain)).or_default();
+            place.jumps.push(jump.rule);
         }
     }
     for (chain, recorded) in state.fixed(family).iter().filter(|(chain, _)| !chain.is_shared()) {
-        let Some(found) = list(chain.table(), &chain.name())? else {
-            return Ok(true);
-        };
-        let rules: Vec<Box<str>> = found.rules().map(|rule| rule_text(rule, family)).collect();
-        let is_same = if *chain == FixedChain::FilterFirewall {
-            recorded.own.iter().all(|text| rules.contains(text))
-        } else {
-            rules == recorded.rules && found.unreadable.is_empty() != recorded.has_unreadable
-        };
-        if !is_same {
+        let place = watched.entry((chain.table(), chain.name())).or_default();
+        place.recorded = Some((*chain, recorded));
+    }
+    if reads_one {
+        let of_nat: Vec<_> = watched
+            .keys()
+            .filter(|(table, _)| *table == Table::Nat)
+            .copied()
+            .collect();
+        let read = turn
+            .checked_rem(of_nat.len())
+            .and_then(|turn| of_nat.get(turn))
+            .copied();
+        watched.retain(|place, _| place.0 != Table::Nat || Some(*place) == read);
+    }
+    for ((table, name), place) in &watched {
+        let found = kernel.rules.list_chain(family, *table, name)?;
+        if found.is_none_or(|found| place.is_damaged(&found, family)) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+fn has_many_chains(state: &State, family: Family) -> bool {
+    let mut chains = state.chains[family.index()].iter_observed();
+    chains.nth(MOST_CHAINS_READ_AT_ONCE).is_some()
 }

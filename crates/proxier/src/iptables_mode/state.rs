@@ -86,6 +86,8 @@ pub struct State {
     changes_fixed: bool,
     /// Whether one of the last sync did: the next sync, which is due at once, writes them.
     is_fixed_outdated: bool,
+    /// By family, how often the watched chains were read again.
+    turns: [usize; 2],
 }
 
 /// The fixed chains of a family as last read or written.
@@ -162,6 +164,7 @@ impl State {
             now: None,
             changes_fixed: false,
             is_fixed_outdated: false,
+            turns: [0; 2],
         };
         state.configure();
         state
@@ -227,6 +230,12 @@ impl State {
     pub(super) fn set_full(&mut self) {
         self.is_full = true;
         self.has_changed_support = false;
+    }
+
+    /// Counts a reading of the watched chains. Returns the number of those before.
+    pub(super) fn next_turn(&mut self, family: Family) -> usize {
+        let turns = &mut self.turns[family.index()];
+        std::mem::replace(turns, turns.wrapping_add(1))
     }
 
     pub(super) fn sums(&self, family: Family) -> &Sums {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the addresses of the node | events of route netlink |
 //! | jumps, whole tables, and chains in nftables without rules of Services | notifications of nf_tables |
-//! | jumps in legacy tables | the built-in chains are read every 5 seconds, see [`WatchOptions::check_interval`] |
+//! | the same in legacy tables | these chains are read every 5 seconds, see [`WatchOptions::check_interval`]; one of those in `nat` at a time if it has more than 1 000 chains of Services |
 //! | chains of Services and rules in the chains that they share, sysctls | only a full listing finds a change |
 //!
 //! Chains with rules of Services change with every Service: their notifications are nearly always about own changes. A flush of a table also

@@ -123,7 +123,8 @@ pub struct WatchOptions {
     /// How changes of rules are noticed. The rules of a family that is not in the map are not watched.
     pub rules: BTreeMap<Family, RulesSource>,
     /// How often rules with [`RulesSource::Checks`] are read, and all watched rules while nf_tables sends no notifications. Each reading
-    /// starts processes for each family: two in IPVS mode, one for each of six chains in iptables mode. 0: never. Default: 5 seconds.
+    /// starts processes for each family: two in IPVS mode, one for each of ten chains in iptables mode, or of six if the legacy table `nat` is
+    /// large. 0: never. Default: 5 seconds.
     pub check_interval: Duration,
 }
 
