@@ -5,12 +5,13 @@
 //!
 //! | configured | what is removed |
 //! | --- | --- |
-//! | `userspace` | virtual servers and their addresses when their connections have ended; then chains of iptables and IPVS mode, sets, the link |
+//! | `userspace` | virtual servers and their addresses when their connections have ended; then chains, sets, and last the link of IPVS mode, by which a process notices that anything of it is left; then chains of iptables mode |
 //! | `iptables`, `ipvs` | portal chains of userspace mode. What these two leave for each other is removed by `any_mode` |
 
 use std::time::{Duration, Instant};
 
 use kernlink_proxier::any_mode;
+use kernlink_proxier::ipvs_mode::SharedChains;
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
 use kernlink_services::{Changes, Event, Services};
 
@@ -33,8 +34,6 @@ pub(super) struct Former {
     progress: Progress,
     /// IPVS mode in userspace mode, until its connections have ended.
     pub(super) ipvs: Option<any_mode::Former>,
-    /// Whether there was IPVS mode.
-    had_ipvs: bool,
     /// The rest, as last read.
     removal: Option<Removal>,
     /// Whether the rest was read, or its removal failed, since the last plan.
@@ -62,7 +61,6 @@ impl Former {
         Self {
             progress: Progress::Waiting,
             ipvs: None,
-            had_ipvs: false,
             removal: None,
             is_dirty: false,
             is_removed: false,
@@ -76,9 +74,10 @@ impl Former {
         let mut events = Vec::new();
         if let Config::Userspace(config) = config {
             let former = config.former_modes();
-            events = any_mode::Former::observe(&mut self.ipvs, &former, &mut kernel.in_kernel)?;
+            let removed = SharedChains::Removed;
+            let kernel = &mut kernel.in_kernel;
+            events = any_mode::Former::observe(&mut self.ipvs, &former, removed, self.now, kernel)?;
             if self.ipvs.is_some() {
-                self.had_ipvs = true;
                 self.progress = self.progress.restarted();
             }
         }
@@ -91,7 +90,7 @@ impl Former {
         };
         let of = match removal {
             Removal::Portals(_) => "userspace mode",
-            Removal::Chains(_) | Removal::Ipvs(_) => "iptables or IPVS mode",
+            Removal::Chains(_) => "iptables or IPVS mode",
         };
         if let Some(problem) = removal.problem() {
             let text = format!("what {of} may have left cannot be read: {problem}");
@@ -103,11 +102,11 @@ impl Former {
         Ok(events)
     }
 
-    /// Reads what is left apart from virtual servers.
+    /// Reads what is left apart from IPVS mode, which has a state of its own.
     pub(super) fn read(&mut self, config: &Config, kernel: &mut Kernel) {
         let removal = match config {
             Config::InKernel(_) => Ok(Removal::of_portals(kernel)),
-            Config::Userspace(config) => Removal::of_in_kernel(config, self.had_ipvs, kernel),
+            Config::Userspace(_) => Removal::of_chains(kernel),
         };
         self.is_dirty = true;
         self.removal = removal.ok();

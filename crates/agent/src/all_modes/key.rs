@@ -14,7 +14,7 @@ pub enum Key {
     InKernel(any_mode::Key),
     /// An object of userspace mode.
     Userspace(userspace::Key),
-    /// What another mode left, apart from virtual servers and addresses.
+    /// What another mode left, apart from IPVS mode, whose objects have keys of their own.
     Former,
 }
 

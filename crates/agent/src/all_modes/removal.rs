@@ -3,11 +3,10 @@
 use std::fmt;
 
 use kernlink_base::ErrorChain;
-use kernlink_proxier::{any_mode, iptables_mode, ipvs_mode};
+use kernlink_proxier::{any_mode, iptables_mode};
 use kernlink_services::Family;
 use kernlink_userspace::data_path::{self as userspace, CleanedUp};
 
-use super::config::UserspaceConfig;
 use super::error::Error;
 use super::kernel::Kernel;
 
@@ -18,8 +17,6 @@ pub enum Removal {
     Portals(Result<CleanedUp, Error>),
     /// Chains that iptables mode has, also with rules of IPVS mode.
     Chains(iptables_mode::cleanup::Removal),
-    /// What remains of IPVS mode then: other chains, sets, the link.
-    Ipvs(ipvs_mode::cleanup::Removal),
 }
 
 impl Removal {
@@ -36,19 +33,10 @@ impl Removal {
         Removal::Portals(read)
     }
 
-    /// What iptables mode left; if there is nothing, what IPVS mode left, if it was found.
-    pub(super) fn of_in_kernel(
-        config: &UserspaceConfig,
-        has_ipvs: bool,
-        kernel: &mut Kernel,
-    ) -> Result<Self, Error> {
-        let chains = iptables_mode::cleanup::remaining(kernel.in_kernel.iptables()?);
-        if !has_ipvs || !chains.operations.is_empty() || !chains.errors.is_empty() {
-            return Ok(Removal::Chains(chains));
-        }
-        let config = config.former_modes().former_ipvs();
-        let rest = ipvs_mode::cleanup::remaining(kernel.in_kernel.ipvs()?, &config);
-        Ok(Removal::Ipvs(rest))
+    /// What iptables mode left.
+    pub(super) fn of_chains(kernel: &mut Kernel) -> Result<Self, Error> {
+        let kernel = kernel.in_kernel.iptables()?;
+        Ok(Removal::Chains(iptables_mode::cleanup::remaining(kernel)))
     }
 
     /// Whether there is nothing to remove.
@@ -56,7 +44,6 @@ impl Removal {
         match self {
             Removal::Portals(read) => read.as_ref().map_or(true, |cleanup| cleanup.restores.is_empty()),
             Removal::Chains(removal) => removal.operations.is_empty(),
-            Removal::Ipvs(removal) => removal.operations.is_empty(),
         }
     }
 
@@ -65,7 +52,6 @@ impl Removal {
         match self {
             Removal::Portals(read) => read.as_ref().err().map(|error| ErrorChain(error).to_string()),
             Removal::Chains(removal) => removal.errors.first().map(|error| ErrorChain(error).to_string()),
-            Removal::Ipvs(removal) => removal.errors.first().map(|error| ErrorChain(error).to_string()),
         }
     }
 
@@ -92,10 +78,6 @@ impl Removal {
                 let outcomes = removal.execute(kernel.in_kernel.iptables()?).into_iter();
                 first_error(outcomes.map(|outcome| outcome.map_err(any_mode::Error::from)))
             }
-            Removal::Ipvs(removal) => {
-                let outcomes = removal.execute(kernel.in_kernel.ipvs()?).into_iter();
-                first_error(outcomes.map(|outcome| outcome.map_err(any_mode::Error::from)))
-            }
         }
     }
 }
@@ -112,7 +94,6 @@ impl fmt::Display for Removal {
             Removal::Portals(Ok(cleanup)) => cleanup.fmt(f),
             Removal::Portals(Err(error)) => writeln!(f, "# {}", ErrorChain(error)),
             Removal::Chains(removal) => removal.fmt(f),
-            Removal::Ipvs(removal) => removal.fmt(f),
         }
     }
 }

@@ -9,8 +9,16 @@ use kernlink_proxier::ipvs_mode::dummylink::{
     DummyLinks, Error as LinkError, Fake as FakeLinks, HostAddress, Link, LinkAddress, LinkName,
     Operation as LinkOperation, Selection,
 };
+use kernlink_proxier::ipvs_mode::ipset::{
+    Error as SetError, Fake as FakeSets, IpSets, Operation as SetOperation, SetContents, SetHeader, SetName,
+};
 use kernlink_proxier::ipvs_mode::iptables_restore::{
-    Error as RulesError, Fake as FakeRules, Iptables, Operation as RulesOperation, Ruleset, Save, Table,
+    Error as RulesError, Fake as FakeRules, Iptables, Operation as RulesOperation, Restore, Ruleset, Save,
+    Table,
+};
+use kernlink_proxier::ipvs_mode::ipvs::{
+    Error as IpvsError, Fake as FakeIpvs, Ipvs, Operation as IpvsOperation, RealServerStatus, Timeouts,
+    VirtualServerKey, VirtualServerStatus,
 };
 use kernlink_services::{
     Change, Endpoint, EndpointPort, EndpointSlice, Family, Kind, ObjectChange, Port, Service, SourceId,
@@ -19,55 +27,190 @@ use kernlink_userspace::data_path::sockets::FakeSockets;
 
 use super::*;
 
+/// A fake that all processes of a node share.
+struct Shared<T> {
+    fake: Arc<Mutex<T>>,
+    process: RunningProcess,
+}
+
+/// The number of operations after which the process of a node ends: it changes nothing any more. `None`: it does not end.
 #[derive(Clone, Default)]
-struct Shared<T>(Arc<Mutex<T>>);
+struct RunningProcess(Arc<Mutex<Option<usize>>>);
+
+impl RunningProcess {
+    /// Whether the process still executes an operation.
+    fn executes(&self) -> bool {
+        match &mut *self.0.lock().unwrap() {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+}
+
+const ENDED: &str = "the process has ended";
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self {
+            fake: Arc::clone(&self.fake),
+            process: self.process.clone(),
+        }
+    }
+}
+
+impl<T: Default> Shared<T> {
+    fn of(process: &RunningProcess) -> Self {
+        Self {
+            fake: Arc::default(),
+            process: process.clone(),
+        }
+    }
+
+    /// Executes operations one by one.
+    fn one_by_one<O, E>(
+        &self,
+        operations: &[O],
+        execute: impl Fn(&mut T, &O) -> Result<(), E>,
+        ended: impl Fn(&O) -> E,
+    ) -> Vec<Result<(), E>> {
+        let outcomes = operations.iter().map(|operation| {
+            if self.process.executes() {
+                execute(&mut self.fake.lock().unwrap(), operation)
+            } else {
+                Err(ended(operation))
+            }
+        });
+        outcomes.collect()
+    }
+}
 
 impl Iptables for Shared<FakeRules> {
+    /// Each table of an input is an operation.
     fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), RulesError>> {
-        self.0.lock().unwrap().execute(operations)
+        let outcomes = operations.iter().map(|operation| {
+            let parts = match operation {
+                RulesOperation::Restore(restore) => {
+                    let tables = restore.tables().map(|(table, edits)| {
+                        let mut part = Restore::new(restore.family);
+                        part.table_mut(table).extend_from_slice(edits);
+                        RulesOperation::from(part)
+                    });
+                    tables.collect()
+                }
+                other => vec![other.clone()],
+            };
+            let execute = |fake: &mut FakeRules, part: &RulesOperation| {
+                fake.execute(std::slice::from_ref(part)).remove(0)
+            };
+            let ended = |_: &RulesOperation| RulesError::custom("write", ENDED);
+            self.one_by_one(&parts, execute, ended).into_iter().collect()
+        });
+        outcomes.collect()
     }
 
     fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
-        self.0.lock().unwrap().save(request)
+        self.fake.lock().unwrap().save(request)
     }
 }
 
 impl DummyLinks for Shared<FakeLinks> {
     fn execute(&mut self, operations: &[LinkOperation]) -> Vec<Result<(), LinkError>> {
-        self.0.lock().unwrap().execute(operations)
+        self.one_by_one(
+            operations,
+            |fake, operation| fake.execute(std::slice::from_ref(operation)).remove(0),
+            |operation| LinkError::custom(operation, ENDED),
+        )
     }
 
     fn links(&mut self) -> Result<Vec<Link>, LinkError> {
-        self.0.lock().unwrap().links()
+        self.fake.lock().unwrap().links()
     }
 
     fn list(&mut self, selection: Selection) -> Result<Vec<HostAddress>, LinkError> {
-        self.0.lock().unwrap().list(selection)
+        self.fake.lock().unwrap().list(selection)
+    }
+}
+
+impl IpSets for Shared<FakeSets> {
+    fn execute(&mut self, operations: &[SetOperation]) -> Vec<Result<(), SetError>> {
+        self.one_by_one(
+            operations,
+            |fake, operation| fake.execute(std::slice::from_ref(operation)).remove(0),
+            |operation| SetError::custom(operation.clone(), ENDED),
+        )
+    }
+
+    fn list_set(&mut self, name: &SetName) -> Result<SetContents, SetError> {
+        self.fake.lock().unwrap().list_set(name)
+    }
+
+    fn headers(&mut self) -> Result<Vec<SetHeader>, SetError> {
+        self.fake.lock().unwrap().headers()
+    }
+}
+
+impl Ipvs for Shared<FakeIpvs> {
+    fn execute(&mut self, operations: &[IpvsOperation]) -> Vec<Result<(), IpvsError>> {
+        self.one_by_one(
+            operations,
+            |fake, operation| fake.execute(std::slice::from_ref(operation)).remove(0),
+            |operation| IpvsError::custom(operation.to_string(), ENDED),
+        )
+    }
+
+    fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, IpvsError> {
+        self.fake.lock().unwrap().list_virtual_servers()
+    }
+
+    fn list_real_servers(&mut self, key: &VirtualServerKey) -> Result<Vec<RealServerStatus>, IpvsError> {
+        self.fake.lock().unwrap().list_real_servers(key)
+    }
+
+    fn timeouts(&mut self) -> Result<Timeouts, IpvsError> {
+        self.fake.lock().unwrap().timeouts()
     }
 }
 
 /// A node, whose kernel outlives the processes.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Node {
     rules: Shared<FakeRules>,
     links: Shared<FakeLinks>,
+    sets: Shared<FakeSets>,
+    ipvs: Shared<FakeIpvs>,
     sockets: FakeSockets,
+    process: RunningProcess,
 }
 
 impl Node {
     fn new() -> Self {
-        let node = Self::default();
+        let process = RunningProcess::default();
+        let node = Self {
+            rules: Shared::of(&process),
+            links: Shared::of(&process),
+            sets: Shared::of(&process),
+            ipvs: Shared::of(&process),
+            sockets: FakeSockets::default(),
+            process,
+        };
         let address = LinkAddress::host(IpAddr::from([192, 0, 2, 10])).unwrap();
-        let mut links = node.links.0.lock().unwrap();
+        let mut links = node.links.fake.lock().unwrap();
         links.set_link(LinkName::new("eth0").unwrap(), None, &[address]);
         drop(links);
         node
     }
 
-    /// Gives APIs of all modes the rules and links of this node.
-    fn share(&self, mut ipvs: ipvs_mode::Kernel) -> Kernel {
+    /// Gives APIs of all modes the objects of this node.
+    fn share(&self) -> Kernel {
+        let mut ipvs = ipvs_mode::Kernel::fake();
         ipvs.rules = Box::new(self.rules.clone());
         ipvs.links = Box::new(self.links.clone());
+        ipvs.sets = Box::new(self.sets.clone());
+        ipvs.ipvs = Box::new(self.ipvs.clone());
         let mut iptables = iptables_mode::Kernel::fake();
         iptables.rules = Box::new(self.rules.clone());
         iptables.links = Box::new(self.links.clone());
@@ -77,6 +220,61 @@ impl Node {
         userspace.links = Box::new(self.links.clone());
         userspace.sockets = Box::new(self.sockets.clone());
         Kernel::with_in_kernel(in_kernel).with_userspace(userspace)
+    }
+
+    /// Runs a process in a mode until nothing is left to do, or until it ends after this number of operations. Returns whether it ended.
+    fn run_and_end(&self, mode: &str, operations: usize) -> bool {
+        let set = |left| *self.process.0.lock().unwrap() = left;
+        set(Some(operations));
+        let mut process = self.start(mode);
+        for _ in 0..40 {
+            let synced = process.proxier.sync(process.now).unwrap();
+            let has_ended = *self.process.0.lock().unwrap() == Some(0);
+            match synced.next.filter(|_| !has_ended) {
+                Some(next) => process.now = next.max(process.now),
+                None => {
+                    set(None);
+                    // Its sockets are closed with it.
+                    let mut sockets = self.sockets.lock();
+                    sockets.listeners.clear();
+                    sockets.claims.clear();
+                    return has_ended;
+                }
+            }
+        }
+        panic!("the syncs do not end");
+    }
+
+    fn has_ipvs_link(&self) -> bool {
+        self.links
+            .clone()
+            .exists(&LinkName::new("kube-ipvs0").unwrap())
+            .unwrap()
+    }
+
+    /// The sets, and the virtual servers.
+    fn ipvs_objects(&self) -> Vec<String> {
+        let sets = self.sets.clone().headers().unwrap().into_iter();
+        let servers = self.ipvs.clone().list_virtual_servers().unwrap().into_iter();
+        let sets = sets.map(|header| header.set.name.to_string());
+        sets.chain(servers.map(|status| status.server.key.to_string()))
+            .collect()
+    }
+
+    /// Asserts that a rule names no set that does not exist.
+    fn assert_sets_exist(&self) {
+        let sets = self.ipvs_objects();
+        for family in Family::ALL {
+            let ruleset = self.rules.fake.lock().unwrap().ruleset(family).to_string();
+            let words: Vec<&str> = ruleset.split_ascii_whitespace().collect();
+            for pair in words.windows(2).filter(|pair| pair[0] == "--match-set") {
+                assert!(
+                    sets.iter().any(|set| set == pair[1]),
+                    "{}: {sets:?}\n{ruleset}",
+                    pair[1]
+                );
+            }
+        }
     }
 
     fn process(&self, mode: &str, kernel: Kernel) -> Process {
@@ -92,12 +290,12 @@ impl Node {
 
     /// A process that starts in a mode.
     fn start(&self, mode: &str) -> Process {
-        self.process(mode, self.share(ipvs_mode::Kernel::fake()))
+        self.process(mode, self.share())
     }
 
     /// The names of the chains of both tables that Kubernetes' programs have, except that of the kubelet.
     fn chains(&self) -> Vec<String> {
-        let ruleset = self.rules.0.lock().unwrap().ruleset(Family::Ipv4);
+        let ruleset = self.rules.fake.lock().unwrap().ruleset(Family::Ipv4);
         let names = [Table::Nat, Table::Filter].into_iter().flat_map(|table| {
             let rules = ruleset.table(table).into_iter();
             rules.flat_map(|rules| rules.chains().map(|(name, _)| name.to_string()))
@@ -295,6 +493,70 @@ fn userspace_mode_removes_what_ipvs_mode_left() {
     assert!(node.has_chain("KUBE-PORTALS-CONTAINER"));
 }
 
+/// Asserts that nothing of iptables and IPVS mode is left.
+fn assert_only_userspace_mode(node: &Node, when: &str) {
+    assert!(!node.has_ipvs_link(), "{when}");
+    assert_eq!(node.ipvs_objects(), [""; 0], "{when}");
+    let chains = node.chains();
+    let is_of_userspace =
+        |name: &String| name.starts_with("KUBE-PORTALS") || name.starts_with("KUBE-NODEPORT-");
+    assert!(chains.iter().all(is_of_userspace), "{when}: {chains:?}");
+    assert!(node.has_chain("KUBE-PORTALS-CONTAINER"), "{when}");
+}
+
+#[test]
+fn after_a_process_ended_at_any_operation_the_next_one_removes_the_rest_of_ipvs_mode() {
+    let mut ended_without_link = 0;
+    for operations in 0.. {
+        let node = Node::new();
+        node.start("ipvs").settle();
+        let has_ended = node.run_and_end("userspace", operations);
+        let when = format!("after {operations} operations");
+        node.assert_sets_exist();
+        if !node.has_ipvs_link() {
+            // It is the notice for the next process.
+            assert_eq!(node.ipvs_objects(), [""; 0], "{when}");
+            ended_without_link += 1;
+        }
+        node.start("userspace").settle();
+        assert_only_userspace_mode(&node, &when);
+        if !has_ended {
+            assert!(operations > 20 && ended_without_link > 0, "{when}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn after_ipvs_mode_ended_while_it_replaced_iptables_mode_userspace_mode_removes_both() {
+    for operations in 0.. {
+        let node = Node::new();
+        node.start("iptables").settle();
+        let has_ended = node.run_and_end("ipvs", operations);
+        node.start("userspace").settle();
+        assert_only_userspace_mode(&node, &format!("after {operations} operations"));
+        if !has_ended {
+            assert!(operations > 20, "{operations}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn after_iptables_mode_ended_while_it_replaced_ipvs_mode_userspace_mode_removes_both() {
+    for operations in 0.. {
+        let node = Node::new();
+        node.start("ipvs").settle();
+        let has_ended = node.run_and_end("iptables", operations);
+        node.start("userspace").settle();
+        assert_only_userspace_mode(&node, &format!("after {operations} operations"));
+        if !has_ended {
+            assert!(operations > 20, "{operations}");
+            return;
+        }
+    }
+}
+
 #[test]
 fn the_mode_may_change_while_the_process_runs() {
     let node = Node::new();
@@ -316,7 +578,7 @@ fn the_mode_may_change_while_the_process_runs() {
 fn a_table_that_cannot_be_read_is_no_failed_removal() {
     let node = Node::new();
     node.rules
-        .0
+        .fake
         .lock()
         .unwrap()
         .set_unreadable(Family::Ipv4, Table::Nat);

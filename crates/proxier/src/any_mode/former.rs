@@ -12,7 +12,7 @@ use super::config::Config;
 use super::error::Error;
 use super::kernel::Kernel;
 use crate::data_path::DataPath;
-use crate::ipvs_mode::{self, IpvsMode};
+use crate::ipvs_mode::{self, IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
 
 /// How often it is compared whether the removal may begin.
@@ -41,9 +41,13 @@ enum Progress {
 }
 
 impl Former {
-    /// After the mode changed: the state of IPVS mode until now.
-    pub(super) fn after(mut state: Box<ipvs_mode::State>) -> Self {
-        state.retire();
+    /// After the mode changed to iptables mode: the state of IPVS mode until now.
+    pub(super) fn after(state: Box<ipvs_mode::State>) -> Self {
+        Self::new(state, SharedChains::Kept)
+    }
+
+    fn new(mut state: Box<ipvs_mode::State>, shared_chains: SharedChains) -> Self {
+        state.retire(shared_chains);
         Self {
             state,
             is_new: false,
@@ -54,25 +58,32 @@ impl Former {
     }
 
     /// On a node that another process served.
-    fn found(config: &Config) -> Self {
+    fn found(config: &Config, shared_chains: SharedChains, now: Option<Instant>) -> Self {
         let state = IpvsMode::new_state(&config.former_ipvs());
-        Self {
+        let mut found = Self {
             is_new: true,
-            ..Self::after(Box::new(state))
+            ..Self::new(Box::new(state), shared_chains)
+        };
+        if let Some(now) = now {
+            found.set_time(now);
         }
+        found
     }
 
-    /// Reads what is left. Returns an event as long as there is anything. `config` has what decides what is owned.
+    /// Reads what is left. Returns an event as long as there is anything. `config` has what decides what is owned;
+    /// `shared_chains` is what happens to chains that iptables mode has too, `now` the time of the sync in progress.
     ///
     /// # Errors
     /// Whether the link of IPVS mode exists could not be read. What else cannot be read is an event.
     pub fn observe(
         former: &mut Option<Self>,
         config: &Config,
+        shared_chains: SharedChains,
+        now: Option<Instant>,
         kernel: &mut Kernel,
     ) -> Result<Vec<Event>, Error> {
         if former.is_none() && kernel.has_ipvs_link()? {
-            *former = Some(Self::found(config));
+            *former = Some(Self::found(config, shared_chains, now));
         }
         let Some(left) = former else {
             return Ok(Vec::new());

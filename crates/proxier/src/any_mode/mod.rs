@@ -39,7 +39,7 @@ pub use self::totals::Totals;
 use crate::data_path::{Class, DataPath};
 use crate::error::InvalidConfig;
 use crate::iptables_mode::IptablesMode;
-use crate::ipvs_mode::IpvsMode;
+use crate::ipvs_mode::{IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
 use crate::schedule::Intervals;
 
@@ -94,7 +94,8 @@ impl DataPath for AnyMode {
             ModeState::Ipvs(state) => IpvsMode::observe(state, kernel.ipvs()?)?,
             ModeState::Iptables(active) => {
                 let mut events = IptablesMode::observe(active, kernel.iptables()?)?;
-                events.extend(Former::observe(&mut state.former, &state.config, kernel)?);
+                let (former, config, kept) = (&mut state.former, &state.config, SharedChains::Kept);
+                events.extend(Former::observe(former, config, kept, state.now, kernel)?);
                 events
             }
         })
@@ -158,6 +159,7 @@ impl DataPath for AnyMode {
     }
 
     fn set_time(state: &mut State, now: Instant) {
+        state.now = Some(now);
         match &mut state.active {
             ModeState::Ipvs(state) => IpvsMode::set_time(state, now),
             ModeState::Iptables(state) => IptablesMode::set_time(state, now),

@@ -1,5 +1,7 @@
 //! The state of the configured mode.
 
+use std::time::Instant;
+
 use super::config::Config;
 use super::former::Former;
 use super::mode::Mode;
@@ -17,6 +19,8 @@ pub struct State {
     pub(super) is_new_mode: bool,
     /// What IPVS mode left, while iptables mode serves the node.
     pub(super) former: Option<Former>,
+    /// The time of the sync in progress.
+    pub(super) now: Option<Instant>,
 }
 
 /// The state of one mode.
@@ -47,6 +51,7 @@ impl State {
             active: ModeState::new(config),
             is_new_mode: false,
             former: None,
+            now: None,
         }
     }
 

@@ -93,7 +93,7 @@ fn shared_chains(table: Table) -> &'static [&'static str] {
 }
 
 /// Whether a chain is one of iptables mode, and IPVS mode has none with this name. `KUBE-FIREWALL` belongs to the kubelet too.
-fn is_only_chain_of_iptables_mode(table: Table, name: &ChainName) -> bool {
+pub(super) fn is_only_chain_of_iptables_mode(table: Table, name: &ChainName) -> bool {
     let name = name.as_str();
     let prefixes = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
     match table {
@@ -112,7 +112,7 @@ const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
 const CANARY: &str = "KUBE-PROXY-CANARY";
 
 /// The jumps of iptables mode that IPVS mode does not have.
-fn jumps() -> Vec<Jump> {
+pub(super) fn jumps() -> Vec<Jump> {
     let external = "kubernetes externally-visible service portals";
     let checks = "kubernetes health check service ports";
     let portals = "kubernetes service portals";

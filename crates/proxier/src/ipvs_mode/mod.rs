@@ -54,7 +54,7 @@ pub use self::options::IpvsOptions;
 pub use self::order::Phase;
 pub use self::replacement::Replacement;
 pub use self::sets::SetId;
-pub use self::state::{DesiredVirtualServer, HostFacts, State};
+pub use self::state::{DesiredVirtualServer, HostFacts, SharedChains, State};
 pub use self::sysctls::Sysctl;
 pub use self::totals::{FamilyTotals, Totals};
 use crate::data_path::{Class, DataPath};

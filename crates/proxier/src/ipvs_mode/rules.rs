@@ -113,6 +113,12 @@ pub(super) fn is_only_chain_of_ipvs_mode(table: Table, name: &ChainName) -> bool
     names.contains(&name.as_str())
 }
 
+/// Whether a chain is one of IPVS mode.
+pub(super) fn is_chain_of_ipvs_mode(table: Table, name: &ChainName) -> bool {
+    let mut chains = CHAINS.iter().filter(|(of, _)| *of == table);
+    chains.any(|(_, names)| names.contains(&name.as_str()))
+}
+
 /// Whether iptables mode has no equal jump. That to `KUBE-PROXY-FIREWALL` has another comment there, and another condition.
 pub(super) fn is_only_of_ipvs_mode(jump: &Jump) -> bool {
     let to = jump.rule.target.as_ref().and_then(|target| target.chain());

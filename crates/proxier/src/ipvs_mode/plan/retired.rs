@@ -8,7 +8,8 @@
 //!    addresses. Flows to UDP virtual servers are deleted before; the next packet of a client begins one that the other mode translates.
 //! 3. Addresses without virtual servers are removed unless connections of this node use them as their source.
 //! 4. If there are no more of these: jumps and chains, then the sets that the chains named, last the link. A node without the link has
-//!    nothing of IPVS mode.
+//!    nothing of IPVS mode. Chains that iptables mode has too are removed here unless iptables mode serves the node: sets that they name
+//!    could not be removed before the link otherwise.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -22,13 +23,16 @@ use kernlink_services::Family;
 
 use crate::ipvs_mode::IpvsMode;
 use crate::ipvs_mode::drain::{self, Drain, refuses_at_weight_0};
+use crate::ipvs_mode::former;
 use crate::ipvs_mode::key::Key;
 use crate::ipvs_mode::order::Phase;
 use crate::ipvs_mode::ownership::FRONTEND_SETS;
 use crate::ipvs_mode::replacement;
 use crate::ipvs_mode::rules;
 use crate::ipvs_mode::sets::{SetId, of_virtual_server};
-use crate::ipvs_mode::state::{ObservedRealServer, ObservedRules, ObservedServer, State, udp_address};
+use crate::ipvs_mode::state::{
+    ObservedRealServer, ObservedRules, ObservedServer, SharedChains, State, udp_address,
+};
 use crate::netfilter::flows::{DeleteFlows, FlowDestination};
 use crate::netfilter::{Jump, Owned, removal};
 use crate::plan::{Needs, PlanBuilder, Subject};
@@ -296,9 +300,11 @@ impl Planner<'_, '_, '_> {
     fn rest(&mut self) {
         let mut needs = Vec::new();
         let mut used: BTreeSet<SetName> = BTreeSet::new();
+        let retired = self.state.retired.as_ref();
+        let shared_chains = retired.map_or(SharedChains::Kept, |retired| retired.shared_chains);
         for family in Family::ALL {
             if let ObservedRules::Saved(saved) = &self.state.chains[family.index()].observed {
-                let removal = chains(saved, family);
+                let removal = chains(saved, family, shared_chains);
                 used.extend(removal.used_sets);
                 if !removal.restore.is_empty() {
                     let operation = RulesOperation::Restore(removal.restore);
@@ -346,22 +352,31 @@ impl Planner<'_, '_, '_> {
     }
 }
 
-/// The removal of the chains of a family that only IPVS mode has.
+/// The removal of chains of a family.
 struct ChainRemoval {
     restore: Restore,
     /// The sets that rules name which stay.
     used_sets: BTreeSet<SetName>,
 }
 
-fn chains(saved: &Ruleset, family: Family) -> ChainRemoval {
+fn chains(saved: &Ruleset, family: Family, shared_chains: SharedChains) -> ChainRemoval {
     let mut restore = Restore::new(family);
     let mut used_sets = BTreeSet::new();
-    let jumps: Vec<Jump> = rules::jumps()
-        .into_iter()
-        .filter(rules::is_only_of_ipvs_mode)
-        .collect();
+    let jumps: Vec<Jump> = match shared_chains {
+        SharedChains::Kept => {
+            let jumps = rules::jumps().into_iter();
+            jumps.filter(rules::is_only_of_ipvs_mode).collect()
+        }
+        SharedChains::Removed => rules::jumps().into_iter().chain(former::jumps()).collect(),
+    };
     for table in [Table::Filter, Table::Nat] {
-        let is_owned = |name: &ChainName| rules::is_only_chain_of_ipvs_mode(table, name);
+        let is_owned = |name: &ChainName| match shared_chains {
+            SharedChains::Kept => rules::is_only_chain_of_ipvs_mode(table, name),
+            SharedChains::Removed => {
+                rules::is_chain_of_ipvs_mode(table, name)
+                    || former::is_only_chain_of_iptables_mode(table, name)
+            }
+        };
         let owned = Owned {
             is_owned: &is_owned,
             jumps: &jumps,

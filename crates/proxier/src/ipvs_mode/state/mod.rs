@@ -32,6 +32,7 @@ pub(super) use self::flows::udp_address;
 use self::foreign::Foreign;
 pub(super) use self::readings::{Part, Readings};
 use self::retired::Retired;
+pub use self::retired::SharedChains;
 pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
 use self::service_ports::PortObjects;
 use super::config::Config;

@@ -16,9 +16,19 @@ use crate::ipvs_mode::sets::SetId;
 /// than one of a few virtual servers.
 pub(in crate::ipvs_mode) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
 
+/// What happens to the chains that iptables mode has too, on a node that another mode serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedChains {
+    /// They stay: iptables mode serves the node and writes its own rules to them.
+    Kept,
+    /// They are removed with the chains that only IPVS mode has, and with those that iptables mode left: a mode without them serves the node.
+    Removed,
+}
+
 /// What is known in addition about IPVS mode on a node that another mode serves.
 #[derive(Clone, Debug)]
 pub(in crate::ipvs_mode) struct Retired {
+    pub(in crate::ipvs_mode) shared_chains: SharedChains,
     /// Whether anything was read or failed since the last plan.
     pub(in crate::ipvs_mode) is_dirty: bool,
     /// The addresses of the dummy link without virtual servers that connections of this node have as their source. `None`: not read.
@@ -38,9 +48,10 @@ pub(in crate::ipvs_mode) struct Retired {
 impl State {
     /// From now on everything that is owned is removed: another mode serves the node. Real servers get no new connections and drain; what
     /// is removed only with them follows.
-    pub(crate) fn retire(&mut self) {
+    pub(crate) fn retire(&mut self, shared_chains: SharedChains) {
         self.managed.extend(Family::ALL);
         self.retired = Some(Retired {
+            shared_chains,
             is_dirty: false,
             sources: None,
             unserved: BTreeMap::new(),
