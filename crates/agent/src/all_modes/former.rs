@@ -10,9 +10,11 @@
 
 use std::time::{Duration, Instant};
 
+use kernlink_base::ErrorChain;
 use kernlink_proxier::any_mode;
 use kernlink_proxier::ipvs_mode::SharedChains;
 use kernlink_proxier::plan::{Needs, PlanBuilder, Subject};
+use kernlink_proxier::unreadable::FORMER_MODE_UNREADABLE;
 use kernlink_services::{Changes, Event, Services};
 
 use super::AllModes;
@@ -36,6 +38,8 @@ pub(super) struct Former {
     pub(super) ipvs: Option<any_mode::Former>,
     /// The rest, as last read.
     removal: Option<Removal>,
+    /// What of the rest could not be read.
+    problem: Option<String>,
     /// Whether the rest was read, or its removal failed, since the last plan.
     is_dirty: bool,
     /// Whether a part of the rest was removed since the last plan.
@@ -62,6 +66,7 @@ impl Former {
             progress: Progress::Waiting,
             ipvs: None,
             removal: None,
+            problem: None,
             is_dirty: false,
             is_removed: false,
             now: None,
@@ -85,17 +90,15 @@ impl Former {
             return Ok(events);
         }
         self.read(config, kernel);
-        let Some(removal) = &self.removal else {
-            return Ok(events);
+        let of = match config {
+            Config::InKernel(_) => "userspace mode",
+            Config::Userspace(_) => "iptables or IPVS mode",
         };
-        let of = match removal {
-            Removal::Portals(_) => "userspace mode",
-            Removal::Chains(_) => "iptables or IPVS mode",
-        };
-        if let Some(problem) = removal.problem() {
+        let is_left = self.removal.as_ref().is_some_and(|removal| !removal.is_empty());
+        if let Some(problem) = &self.problem {
             let text = format!("what {of} may have left cannot be read: {problem}");
-            events.push(Event::host("FormerMode", text));
-        } else if !removal.is_empty() && self.ipvs.is_none() {
+            events.push(Event::host(FORMER_MODE_UNREADABLE, text));
+        } else if is_left && self.ipvs.is_none() {
             let text = format!("{of} served this node before; what it left is removed after the first sync");
             events.push(Event::host("FormerMode", text));
         }
@@ -109,9 +112,13 @@ impl Former {
             Config::Userspace(_) => Removal::of_chains(kernel),
         };
         self.is_dirty = true;
+        self.problem = match &removal {
+            Ok(removal) => removal.problem(),
+            Err(error) => Some(ErrorChain(error).to_string()),
+        };
         self.removal = removal.ok();
-        let is_nothing = |removal: &Removal| removal.is_empty() && removal.problem().is_none();
-        if self.ipvs.is_none() && self.removal.as_ref().is_some_and(is_nothing) {
+        let is_nothing = self.problem.is_none() && self.removal.as_ref().is_some_and(Removal::is_empty);
+        if self.ipvs.is_none() && is_nothing {
             self.progress = Progress::Gone;
         }
     }

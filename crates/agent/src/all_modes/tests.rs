@@ -558,6 +558,48 @@ fn after_iptables_mode_ended_while_it_replaced_ipvs_mode_userspace_mode_removes_
 }
 
 #[test]
+fn a_plan_tells_if_what_another_mode_left_cannot_be_read() {
+    let unknown = |process: &mut Process| {
+        process.proxier.plan(process.now).unwrap();
+        let events = process.proxier.pending_events();
+        let events = events.filter(|event| kernlink_proxier::unreadable::is_unreadable(event));
+        events.map(|event| event.reason.to_string()).collect::<Vec<_>>()
+    };
+    let node = Node::new();
+    for mode in ["iptables", "ipvs", "userspace"] {
+        assert_eq!(unknown(&mut node.start(mode)), Vec::<String>::new(), "{mode}");
+    }
+    // Of a family that the configuration does not have: no mode reads it for itself.
+    let mut rules = node.rules.fake.lock().unwrap();
+    rules.set_unreadable(Family::Ipv6, Table::Nat);
+    drop(rules);
+    for (mode, former) in [
+        ("iptables", "userspace mode"),
+        ("ipvs", "userspace mode"),
+        ("userspace", "iptables or IPVS mode"),
+    ] {
+        let unknown = unknown(&mut node.start(mode));
+        let expected = format!("what {former} may have left cannot be read: ");
+        assert_eq!(unknown.len(), 1, "{mode}: {unknown:?}");
+        assert!(unknown[0].starts_with(&expected), "{mode}: {unknown:?}");
+    }
+    // IPVS mode, which the link shows.
+    let node = Node::new();
+    let mut links = node.links.fake.lock().unwrap();
+    links.set_link(LinkName::new("kube-ipvs0").unwrap(), Some("dummy"), &[]);
+    drop(links);
+    for mode in ["iptables", "userspace"] {
+        let mut kernel = node.share();
+        let ipvs = kernel.in_kernel.ipvs().unwrap();
+        ipvs.ipvs = Box::new(ipvs_mode::ipvs::Fake::new().without_permission());
+        let unknown = unknown(&mut node.process(mode, kernel));
+        let expected = "IPVS mode served this node before; what it left cannot be read: ";
+        assert_eq!(unknown.len(), 1, "{mode}: {unknown:?}");
+        assert!(unknown[0].starts_with(expected), "{mode}: {unknown:?}");
+    }
+}
+
+#[test]
 fn the_mode_may_change_while_the_process_runs() {
     let node = Node::new();
     let mut process = node.start("iptables");

@@ -14,6 +14,7 @@ use super::kernel::Kernel;
 use crate::data_path::DataPath;
 use crate::ipvs_mode::{self, IpvsMode, SharedChains};
 use crate::plan::PlanBuilder;
+use crate::unreadable::FORMER_MODE_UNREADABLE;
 
 /// How often it is compared whether the removal may begin.
 const BEGIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -94,17 +95,19 @@ impl Former {
             read.map_err(Error::from)
         });
         left.is_read = read.is_ok();
-        let text = match read {
-            Ok(_) => {
-                "IPVS mode served this node before; what it left is removed when its connections have ended"
-                    .to_owned()
-            }
-            Err(error) => format!(
-                "IPVS mode served this node before; what it left cannot be read: {}",
-                ErrorChain(&error)
+        Ok(vec![match read {
+            Ok(_) => Event::host(
+                "FormerMode",
+                "IPVS mode served this node before; what it left is removed when its connections have ended",
             ),
-        };
-        Ok(vec![Event::host("FormerMode", text)])
+            Err(error) => Event::host(
+                FORMER_MODE_UNREADABLE,
+                format!(
+                    "IPVS mode served this node before; what it left cannot be read: {}",
+                    ErrorChain(&error)
+                ),
+            ),
+        }])
     }
 
     /// Reads single objects again.
