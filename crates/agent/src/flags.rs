@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 use kernlink_services::address::{parse_address, parse_net};
-use kernlink_services::{Family, ObjectName};
+use kernlink_services::{AddressScope, Family, ObjectName};
 use lexopt::{Arg, Parser, ValueExt};
 use tracing::Level;
 
@@ -242,7 +242,16 @@ impl Flags {
                 Ok(())
             }
             "node-ip" => {
-                self.node_ips = list(name, parser, "an IP address", parse_address)?;
+                let addresses = list(name, parser, "an IP address", parse_address)?;
+                for address in &addresses {
+                    if let Some(scope) = AddressScope::of(*address) {
+                        return Err(InvalidFlags(format!(
+                            "--{name}: {address} is {scope}; valid: addresses of this node, except unspecified, loopback, \
+                             link-local and multicast ones; without the flag, those of its Node object are used"
+                        )));
+                    }
+                }
+                self.node_ips = addresses;
                 Ok(())
             }
             "pod-cidr" => {
@@ -466,6 +475,30 @@ mod tests {
             assert!(error.starts_with(expected), "{line}: {error}");
             assert!(error.ends_with("; see kernlink-agent --help"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_address_that_no_node_can_have_is_an_error() {
+        for (address, scope) in [
+            ("0.0.0.0", "an unspecified address"),
+            ("::", "an unspecified address"),
+            ("::ffff:0.0.0.0", "an unspecified address"),
+            ("127.0.0.1", "a loopback address"),
+            ("::1", "a loopback address"),
+            ("169.254.1.1", "a link-local address"),
+            ("fe80::1", "a link-local address"),
+            ("224.0.0.1", "a multicast or broadcast address"),
+            ("255.255.255.255", "a multicast or broadcast address"),
+            ("ff02::1", "a multicast or broadcast address"),
+        ] {
+            let error = parse(&format!("--node-ip 192.0.2.1,{address}")).unwrap_err();
+            let expected = format!(" is {scope}; valid: addresses of this node, except unspecified, ");
+            assert!(error.starts_with("--node-ip: "), "{error}");
+            assert!(error.contains(&expected), "{error}");
+        }
+        let flags = parse("--node-ip 192.0.2.1,2001:db8::1").unwrap();
+        assert_eq!(flags.node_ips.len(), 2);
+        assert!(parse("--node-ip=").unwrap().node_ips.is_empty());
     }
 
     #[test]
