@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::{AddressScope, Family, ObjectName};
-use lexopt::{Arg, Parser, ValueExt};
+use lexopt::{Arg, Parser};
 use tracing::Level;
 
 pub use self::kube_proxy::KubeProxyFlag;
@@ -359,7 +359,7 @@ impl fmt::Display for Action {
 }
 
 fn path(name: &str, parser: &mut Parser) -> Result<PathBuf, InvalidFlags> {
-    let value = parser.value().map_err(|error| InvalidFlags(error.to_string()))?;
+    let value = value(name, parser)?;
     if value.is_empty() {
         return Err(InvalidFlags(format!("--{name}: the path is empty")));
     }
@@ -367,8 +367,17 @@ fn path(name: &str, parser: &mut Parser) -> Result<PathBuf, InvalidFlags> {
 }
 
 fn text(name: &str, parser: &mut Parser) -> Result<String, InvalidFlags> {
-    let value = parser.value().and_then(|value| value.string());
-    value.map_err(|error| InvalidFlags(format!("--{name}: {error}")))
+    utf8(name, value(name, parser)?)
+}
+
+fn value(name: &str, parser: &mut Parser) -> Result<OsString, InvalidFlags> {
+    let value = parser.value();
+    value.map_err(|_| InvalidFlags(format!("--{name}: the value is missing")))
+}
+
+fn utf8(name: &str, value: OsString) -> Result<String, InvalidFlags> {
+    let text = value.into_string();
+    text.map_err(|value| InvalidFlags(format!("--{name}: {value:?} is not UTF-8 text")))
 }
 
 /// Values separated by commas.
@@ -402,6 +411,8 @@ fn family(name: &str) -> Option<Family> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Flags, String> {
@@ -467,7 +478,8 @@ mod tests {
                 "--ipvs-strict-arp=perhaps",
                 "--ipvs-strict-arp: \"perhaps\" is not valid; valid: true, false",
             ),
-            ("--watch", "missing argument for option '--watch'"),
+            ("--watch", "--watch: the value is missing"),
+            ("--zone", "--zone: the value is missing"),
             ("--watch /a --watch /b", "--watch: given twice; valid: one folder"),
             ("--once=1", "unexpected argument for option '--once'"),
         ] {
@@ -499,6 +511,43 @@ mod tests {
         let flags = parse("--node-ip 192.0.2.1,2001:db8::1").unwrap();
         assert_eq!(flags.node_ips.len(), 2);
         assert!(parse("--node-ip=").unwrap().node_ips.is_empty());
+    }
+
+    #[test]
+    fn errors_name_each_flag_once() {
+        let own = [
+            "watch",
+            "master",
+            "config",
+            "node-ip",
+            "pod-cidr",
+            "zone",
+            "ip-families",
+            "first-services",
+            "logging-format",
+            "v",
+        ];
+        let of_kube_proxy = kube_proxy::FLAGS.iter().map(|flag| flag.name);
+        for name in own.into_iter().chain(of_kube_proxy) {
+            let flag = format!("--{name}");
+            let mut values = vec![None];
+            for value in [&b""[..], b"x", b"a,b", b"-1", b"1.5", b"0.0.0.0", b"\xff"] {
+                values.push(Some(OsString::from_vec(value.to_vec())));
+            }
+            for value in values {
+                let mut argument = OsString::from(&flag);
+                if let Some(value) = &value {
+                    argument.push("=");
+                    argument.push(value);
+                }
+                let Err(error) = Flags::parse([argument]) else {
+                    continue;
+                };
+                let error = error.to_string();
+                assert!(error.starts_with(&format!("{flag}: ")), "{value:?}: {error}");
+                assert_eq!(error.matches(&flag).count(), 1, "{value:?}: {error}");
+            }
+        }
     }
 
     #[test]

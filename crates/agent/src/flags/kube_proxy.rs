@@ -1,9 +1,9 @@
 //! The flags that replace fields of kube-proxy's configuration file, and those of kube-proxy that are not supported.
 
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
-use lexopt::{Parser, ValueExt};
+use lexopt::Parser;
 
-use super::{InvalidFlags, text};
+use super::{InvalidFlags, text, utf8};
 
 /// A flag that replaces a field of kube-proxy's configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,9 +135,7 @@ impl KubeProxyFlag {
             Form::Bool => match parser.optional_value() {
                 None => Ok(OverrideValue::Bool(true)),
                 Some(value) => {
-                    let value = value
-                        .string()
-                        .map_err(|error| InvalidFlags(format!("--{}: {error}", self.name)))?;
+                    let value = utf8(self.name, value)?;
                     let bool = value
                         .parse()
                         .map_err(|_| invalid(&value, "not valid; valid: true, false"))?;
