@@ -13,11 +13,14 @@ mod iptables_node;
 #[path = "support/refusing_tables.rs"]
 mod refusing_tables;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kernlink_iptables_restore::{ChainName, Edit, Fake, Restore, Table};
+use kernlink_iptables_restore::{
+    Chain, ChainName, Edit, Error as RulesError, Fake, Iptables, Operation as RulesOperation, Restore,
+    Ruleset, Save, Table,
+};
 use kernlink_proxier::Outcome;
 use kernlink_proxier::iptables_mode::{Key, Operation, Phase, Proxier, Synced};
 use kernlink_proxier::netfilter::{FakeSysctls, Sysctl, SysctlError, SysctlErrorCause, Sysctls};
@@ -251,6 +254,75 @@ fn rules_of_the_kubelet_stay_in_a_table_that_cannot_be_read() {
         .filter(|(_, step)| matches!(step.key, Key::Jump(..)))
         .last();
     assert!(jump.unwrap().0.index() < sysctl.unwrap(), "{}", synced.plan);
+}
+
+/// Tables of IPv4 that cannot be printed as a whole: another program has such a rule in a built-in chain. The other chains can.
+#[derive(Clone)]
+struct Incompatible(Arc<Mutex<Fake>>);
+
+impl Iptables for Incompatible {
+    fn execute(&mut self, operations: &[RulesOperation]) -> Vec<Result<(), RulesError>> {
+        self.0.lock().unwrap().execute(operations)
+    }
+
+    fn save(&mut self, request: &Save) -> Result<Ruleset, RulesError> {
+        self.0.lock().unwrap().save(request)
+    }
+
+    fn list_chain(
+        &mut self,
+        family: Family,
+        table: Table,
+        chain: &ChainName,
+    ) -> Result<Option<Chain>, RulesError> {
+        let mut fake = self.0.lock().unwrap();
+        if family == Family::Ipv6 || table.is_builtin(chain) {
+            return fake.list_chain(family, table, chain);
+        }
+        Ok(fake.ruleset(family).chain(table, chain).cloned())
+    }
+}
+
+#[test]
+fn flushed_chains_of_a_table_that_cannot_be_read_are_written_again() {
+    let mut fake = Fake::new();
+    fake.set_ruleset(Family::Ipv4, FOREIGN.parse().unwrap());
+    fake.set_unreadable(Family::Ipv4, Table::Nat);
+    let tables = Incompatible(Arc::new(Mutex::new(fake)));
+    let mut kernel = kernel();
+    kernel.rules = Box::new(tables.clone());
+    let mut proxier = proxier_on(kernel);
+    deliver_numbered(&mut proxier, 3, &[1]);
+    assert!(sync(&mut proxier).is_success());
+    let nat = || {
+        let fake = tables.0.lock().unwrap();
+        let ruleset = fake.ruleset(Family::Ipv4);
+        ruleset.table(Table::Nat).cloned().unwrap()
+    };
+    let before = nat();
+    let flush = Restore::new(Family::Ipv4).with(
+        Table::Nat,
+        Edit::Flush {
+            chain: "KUBE-POSTROUTING".parse().unwrap(),
+        },
+    );
+    for finds in [
+        |proxier: &mut Proxier| assert!(proxier.recheck([Key::Fixed(Family::Ipv4)])),
+        |proxier: &mut Proxier| proxier.resync(),
+    ] {
+        tables.0.lock().unwrap().restore(&flush).unwrap();
+        assert_ne!(nat(), before);
+        finds(&mut proxier);
+        let synced = sync(&mut proxier);
+        assert!(synced.is_success(), "{synced}");
+        assert_eq!(nat(), before);
+        // What is as it was written is not written again.
+        proxier.resync();
+        let synced = sync(&mut proxier);
+        let writes = synced.plan.steps();
+        let mut writes = writes.filter(|(_, step)| matches!(step.operation, Operation::Write(_)));
+        assert!(writes.next().is_none(), "{}", synced.plan);
+    }
 }
 
 /// Sysctls of which one cannot be written.

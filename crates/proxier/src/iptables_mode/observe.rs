@@ -11,6 +11,7 @@ use super::error::Error;
 use super::kernel::Kernel;
 use super::key::Key;
 use super::observed::{Observed, is_port_chain};
+use super::recheck::forget_damaged;
 use super::state::State;
 use super::sysctls::TCP_BE_LIBERAL;
 use crate::netfilter::flows::{Reading, read_flows};
@@ -63,7 +64,7 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
 /// next listing tries again.
 ///
 /// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
-/// then on what was written counts as read.
+/// then on what was written counts as read, unless a chain that the tools print by itself shows that it was changed.
 pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
     let is_managed = |family: &Family| state.managed.contains(family);
     let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
@@ -77,6 +78,7 @@ pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families:
     let mut events: Vec<Event> = recorded.into_iter().collect();
     for (family, read) in tables {
         events.extend(set_rules(state, family, read));
+        forget_damaged(state, kernel, family);
     }
     state.events.returned(&events);
     events

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Rule, Table, Variant};
+use kernlink_iptables_restore::{Chain, ChainName, Rule, Table, Variant};
 use kernlink_services::Family;
 
 use super::chains::{FixedChain, jumps};
@@ -35,14 +35,25 @@ pub(super) fn recheck(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> R
         }
     }
     for family in families {
-        // What cannot be read does not count as changed: the next listing reports it.
-        if is_damaged(state, kernel, family).unwrap_or_default() {
+        if let Some(table) = damaged_table(state, kernel, family) {
             let events = observe_rules(state, kernel, family);
+            // If it is not printed, all of it is written again.
+            state.forget(family, table);
             state.events.add(events);
             changed.push(Key::Fixed(family));
         }
     }
     Ok(changed)
+}
+
+/// Has a damaged table that could not be read written again: what is recorded of it is what this process wrote.
+pub(super) fn forget_damaged(state: &mut State, kernel: &mut Kernel, family: Family) {
+    if state.is_readable(family) || state.fixed(family).is_empty() {
+        return;
+    }
+    if let Some(table) = damaged_table(state, kernel, family) {
+        state.forget(family, table);
+    }
 }
 
 /// Whether an object is recorded as existing. Before the first listing nothing is.
@@ -88,8 +99,9 @@ impl Watched<'_> {
     }
 }
 
-/// Whether a jump is missing, or a fixed chain without rules of Services is not as it was read or written last. Each chain is listed by itself.
-fn is_damaged(state: &mut State, kernel: &mut Kernel, family: Family) -> Result<bool, RulesError> {
+/// A table in which a jump is missing, or a fixed chain without rules of Services is not as it was read or written last. Each chain is listed by
+/// itself. What cannot be read does not count: the next listing reports it.
+fn damaged_table(state: &mut State, kernel: &mut Kernel, family: Family) -> Option<Table> {
     let reads_one = has_many_chains(state, family) && kernel.rules.variant(family) == Some(Variant::Legacy);
     let turn = state.next_turn(family);
     let mut watched: BTreeMap<(Table, ChainName), Watched<'_>> = BTreeMap::new();
@@ -116,12 +128,18 @@ fn is_damaged(state: &mut State, kernel: &mut Kernel, family: Family) -> Result<
         watched.retain(|place, _| place.0 != Table::Nat || Some(*place) == read);
     }
     for ((table, name), place) in &watched {
-        let found = kernel.rules.list_chain(family, *table, name)?;
-        if found.is_none_or(|found| place.is_damaged(&found, family)) {
-            return Ok(true);
+        match kernel.rules.list_chain(family, *table, name) {
+            Ok(found) => {
+                if found.is_none_or(|found| place.is_damaged(&found, family)) {
+                    return Some(*table);
+                }
+            }
+            // The tools print other chains of a table in which another program has rules that they do not print.
+            Err(error) if error.is_unreadable() => {}
+            Err(_) => return None,
         }
     }
-    Ok(false)
+    None
 }
 
 fn has_many_chains(state: &State, family: Family) -> bool {
