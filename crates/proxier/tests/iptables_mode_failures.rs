@@ -300,16 +300,16 @@ fn flushed_chains_of_a_table_that_cannot_be_read_are_written_again() {
         ruleset.table(Table::Nat).cloned().unwrap()
     };
     let before = nat();
-    let flush = Restore::new(Family::Ipv4).with(
-        Table::Nat,
-        Edit::Flush {
-            chain: "KUBE-POSTROUTING".parse().unwrap(),
-        },
-    );
-    for finds in [
-        |proxier: &mut Proxier| assert!(proxier.recheck([Key::Fixed(Family::Ipv4)])),
-        |proxier: &mut Proxier| proxier.resync(),
+    type Finds = fn(&mut Proxier);
+    let recheck: Finds = |proxier| assert!(proxier.recheck([Key::Fixed(Family::Ipv4)]));
+    let resync: Finds = Proxier::resync;
+    for (chain, finds) in [
+        ("KUBE-POSTROUTING", recheck),
+        ("KUBE-POSTROUTING", resync),
+        ("KUBE-SERVICES", resync),
     ] {
+        let chain = chain.parse().unwrap();
+        let flush = Restore::new(Family::Ipv4).with(Table::Nat, Edit::Flush { chain });
         tables.0.lock().unwrap().restore(&flush).unwrap();
         assert_ne!(nat(), before);
         finds(&mut proxier);

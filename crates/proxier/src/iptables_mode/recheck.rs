@@ -1,6 +1,6 @@
 //! Reads single objects again that another program may have changed, at a cost that does not depend on the number of Services.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use kernlink_iptables_restore::{Chain, ChainName, Rule, Table, Variant};
 use kernlink_services::Family;
@@ -51,9 +51,28 @@ pub(super) fn forget_damaged(state: &mut State, kernel: &mut Kernel, family: Fam
     if state.is_readable(family) || state.fixed(family).is_empty() {
         return;
     }
-    if let Some(table) = damaged_table(state, kernel, family) {
+    let shared = FixedChain::ALL.into_iter().filter(|chain| chain.is_shared());
+    let mut unread = shared.filter(|chain| state.is_unread(family, chain.table()));
+    let incomplete = unread.find(|chain| lacks_rules(state, kernel, family, *chain));
+    let damaged = incomplete.map(FixedChain::table);
+    if let Some(table) = damaged.or_else(|| damaged_table(state, kernel, family)) {
         state.forget(family, table);
     }
+}
+
+/// Whether a chain with rules of Services lacks one that was written.
+fn lacks_rules(state: &State, kernel: &mut Kernel, family: Family, chain: FixedChain) -> bool {
+    let Some(recorded) = state.fixed(family).get(&chain) else {
+        return false;
+    };
+    let listed = kernel.rules.list_chain(family, chain.table(), &chain.name());
+    let Ok(Some(listed)) = listed else {
+        return false;
+    };
+    let found: HashSet<Box<str>> = listed.rules().map(|rule| rule_text(rule, family)).collect();
+    let written = state.rules[family.index()].iter_observed();
+    let mut written = written.map(|(key, ())| key).filter(|key| key.chain == chain);
+    !recorded.own.iter().all(|text| found.contains(text)) || written.any(|key| !found.contains(&key.text))
 }
 
 /// Whether an object is recorded as existing. Before the first listing nothing is.

@@ -370,6 +370,11 @@ impl State {
         self.former_rules[family.index()].is_some()
     }
 
+    /// Whether a table could not be read.
+    pub(super) fn is_unread(&self, family: Family, table: RuleTable) -> bool {
+        self.fixed[family.index()].unread.contains(&table)
+    }
+
     /// Whether the tables of a family could be read.
     pub(super) fn is_readable(&self, family: Family) -> bool {
         self.fixed[family.index()].is_readable
