@@ -92,36 +92,39 @@ fn label(variant: Variant) -> &'static str {
 /// with the square of the input.
 fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
     let name = format!("{}.{}x{ENDPOINTS}", label(variant), cluster.size);
-    let (mut times, mut replays, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    let mut processes = 0;
     let has_one_input = variant == Variant::Legacy || cluster.size <= MOST_IN_ONE_INPUT;
     let runs = if has_one_input && cluster.size < 10_000 {
         COLD_RUNS
     } else {
         1
     };
+    // The inputs are the same in every run. To record them takes time, which is not measured.
+    let (restores, saved) = in_new_namespace(|_| {
+        let record = Record::default();
+        sync(&mut proxier(variant, cluster, record.runner(LocalRunner::new()))?)?;
+        let restores = restores(record.take());
+        let saved = if has_one_input {
+            saved(&restores)?
+        } else {
+            Vec::new()
+        };
+        Ok((restores, saved))
+    })?;
+    let (mut times, mut replays, mut bare) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..runs {
-        let (time, restores, saved) = in_new_namespace(|_| {
-            let record = Record::default();
-            let mut proxier = proxier(variant, cluster, &record)?;
-            let (time, stages) = sync(&mut proxier)?;
-            let stages = stages.stages().map(|(name, time)| format!("{name} {time:.1?}"));
-            println!("{name}: {}", stages.join(", "));
-            let restores = restores(record.take());
-            let saved = if has_one_input {
-                saved(&restores)?
-            } else {
-                Vec::new()
-            };
-            Ok((time, restores, saved))
+        let (time, stages) = in_new_namespace(|_| {
+            let runner = Box::new(LocalRunner::new());
+            sync(&mut proxier(variant, cluster, runner)?)
         })?;
+        let stages = stages.stages().map(|(name, time)| format!("{name} {time:.1?}"));
+        println!("{name}: {}", stages.join(", "));
         times.push(time);
-        processes = restores.len();
         if !saved.is_empty() {
-            bare.push(time_of(saved)?);
+            bare.push(time_of(&saved)?);
         }
-        replays.push(time_of(restores)?);
+        replays.push(time_of(&restores)?);
     }
+    let processes = restores.len();
     println!(
         "{name}: first sync {times:.2?}, the same {processes} restores {replays:.2?}, of what was saved {bare:.2?}"
     );
@@ -138,7 +141,7 @@ fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
 const ACCOUNTING_OBJECTS: [&str; 2] = ["ct_state_invalid_dropped_pkts", "localhost_nps_accepted_pkts"];
 
 /// The time of processes, one after the other, in a network namespace of their own.
-fn time_of(processes: Vec<Invocation>) -> Result<Duration> {
+fn time_of(processes: &[Invocation]) -> Result<Duration> {
     in_new_namespace(|_| {
         // On a host without such objects no rule names one.
         let mut accounting = KernelAccounting::open()?;
@@ -148,6 +151,7 @@ fn time_of(processes: Vec<Invocation>) -> Result<Duration> {
                 _ => {}
             }
         }
+        let processes = processes.to_vec();
         let start = Instant::now();
         for process in processes {
             run(process)?;
@@ -170,7 +174,7 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
     let (mut user, mut system) = (Vec::new(), Vec::new());
     in_new_namespace(|_| {
         let record = Record::default();
-        let mut proxier = proxier(variant, cluster, &record)?;
+        let mut proxier = proxier(variant, cluster, record.runner(LocalRunner::new()))?;
         sync(&mut proxier)?;
         let changes = cluster.replacements();
         let every = changes.len() / CHANGED;
@@ -228,12 +232,10 @@ fn one_change(variant: Variant, cluster: &Cluster) -> Result<Change> {
 fn print_resident(size: u32) -> Result<()> {
     let kib = in_new_namespace(|_| {
         let cluster = Cluster::new(size);
-        let record = Record::default();
-        let mut proxier = proxier(Variant::Nft, &cluster, &record)?;
+        let mut proxier = proxier(Variant::Nft, &cluster, Box::new(LocalRunner::new()))?;
         let [changed, _] = cluster.replacements().pop().ok_or("no endpoint to replace")?;
         drop(cluster);
         sync(&mut proxier)?;
-        record.take();
         change(&mut proxier, changed);
         sync(&mut proxier)?;
         thread::sleep(PAUSE);
@@ -245,11 +247,11 @@ fn print_resident(size: u32) -> Result<()> {
 }
 
 /// A proxier on the calling thread's network namespace with the complete model, before its first sync.
-fn proxier(variant: Variant, cluster: &Cluster, record: &Record) -> Result<Proxier> {
+fn proxier(variant: Variant, cluster: &Cluster, runner: Box<dyn Runner>) -> Result<Proxier> {
     let mut kernel = Kernel::open()?;
     // Of its own: other programs on this machine may hold the common one.
     let lock = PathBuf::from(format!("/dev/shm/kernlink-bench-{}.lock", std::process::id()));
-    let client = Client::with_runner(record.runner(LocalRunner::new()))
+    let client = Client::with_runner(runner)
         .with_variant(variant)
         .with_timeout(Duration::from_secs(600))
         .with_lock_file(lock);
