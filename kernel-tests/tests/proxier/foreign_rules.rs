@@ -186,7 +186,7 @@ fn on_foreign_rules(foreign: Foreign, backend: Variant) {
     let synced = sync(&mut proxier);
     let events: Vec<String> = synced.events.iter().map(ToString::to_string).collect();
     assert!(
-        events.iter().any(|event| event.contains("IPv4 tables")),
+        events.iter().any(|event| event.contains("IPv4 table")),
         "{events:#?}"
     );
     assert_restricted(&network);
