@@ -40,7 +40,8 @@ impl Part {
     }
 
     /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
-    /// others removed; chains that nothing jumps to any more are emptied last.
+    /// others removed; chains that nothing jumps to any more are emptied last. In the joined input all declarations are before these rules,
+    /// which makes no difference: a table is written as a whole.
     pub(super) fn write(self, family: Family, key: Key, order: TableOrder) -> Write {
         let mut writer = Writer::new(family);
         let rules_of_chains = self.chains.iter().flat_map(|(_, content)| content);
