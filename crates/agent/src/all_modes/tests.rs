@@ -527,12 +527,13 @@ fn after_a_process_ended_at_any_operation_the_next_one_removes_the_rest_of_ipvs_
     }
 }
 
-#[test]
-fn after_ipvs_mode_ended_while_it_replaced_iptables_mode_userspace_mode_removes_both() {
+/// Ends a process in the mode `next` after any number of its first operations, on a node that `first` serves. Userspace mode then removes
+/// what is left of both.
+fn assert_removed_if_a_change_is_interrupted(first: &str, next: &str) {
     for operations in 0.. {
         let node = Node::new();
-        node.start("iptables").settle();
-        let has_ended = node.run_and_end("ipvs", operations);
+        node.start(first).settle();
+        let has_ended = node.run_and_end(next, operations);
         node.start("userspace").settle();
         assert_only_userspace_mode(&node, &format!("after {operations} operations"));
         if !has_ended {
@@ -543,18 +544,13 @@ fn after_ipvs_mode_ended_while_it_replaced_iptables_mode_userspace_mode_removes_
 }
 
 #[test]
+fn after_ipvs_mode_ended_while_it_replaced_iptables_mode_userspace_mode_removes_both() {
+    assert_removed_if_a_change_is_interrupted("iptables", "ipvs");
+}
+
+#[test]
 fn after_iptables_mode_ended_while_it_replaced_ipvs_mode_userspace_mode_removes_both() {
-    for operations in 0.. {
-        let node = Node::new();
-        node.start("ipvs").settle();
-        let has_ended = node.run_and_end("iptables", operations);
-        node.start("userspace").settle();
-        assert_only_userspace_mode(&node, &format!("after {operations} operations"));
-        if !has_ended {
-            assert!(operations > 20, "{operations}");
-            return;
-        }
-    }
+    assert_removed_if_a_change_is_interrupted("ipvs", "iptables");
 }
 
 #[test]

@@ -432,6 +432,11 @@ mod tests {
         fs::write(folder.path().join("answer"), format!("{answer}\n")).unwrap();
     }
 
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    }
+
     fn runs(folder: &TempDir) -> usize {
         let runs = fs::read_to_string(folder.path().join("runs"));
         runs.map_or(0, |runs| runs.lines().count())
@@ -439,11 +444,7 @@ mod tests {
 
     #[test]
     fn a_credential_plugin_runs_when_its_credentials_end_or_are_refused() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let (folder, connection) = connection();
             answer(&folder, SignedDuration::from_hours(1));
             let first = connection.client().await.unwrap();
@@ -463,11 +464,7 @@ mod tests {
 
     #[test]
     fn requests_that_wait_for_a_credential_plugin_share_its_failure() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let (folder, connection) = connection();
             let client = || connection.client();
             let (first, second, third) = tokio::join!(client(), client(), client());
@@ -483,11 +480,7 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_used_are_tried_again_after_a_delay_or_when_they_change() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let (folder, connection) = connection();
             answer(&folder, SignedDuration::from_hours(1));
             let number = async || connection.client().await.unwrap().number;
@@ -536,11 +529,7 @@ mod tests {
 
     #[test]
     fn a_file_that_changed_is_used_unless_it_is_invalid() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        runtime().block_on(async {
             let folder = tempfile::tempdir().unwrap();
             let [path, token] = ["kubeconfig", "token"].map(|name| folder.path().join(name));
             let kubeconfig = json!({
