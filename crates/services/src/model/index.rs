@@ -9,7 +9,6 @@ use foldhash::quality::RandomState;
 
 use super::port_spec::PortSpec;
 use super::service_spec::ServicePorts;
-use crate::name_map::NameSet;
 use crate::source::ObjectName;
 
 /// The Services that depend on addresses of this node and of other nodes.
@@ -18,9 +17,9 @@ pub(super) struct ServiceIndex {
     /// The Services with an external or load-balancer IP, by address.
     by_virtual_ip: HashMap<IpAddr, BTreeSet<ObjectName>, RandomState>,
     /// The Services with a node port.
-    with_node_ports: NameSet,
+    with_node_ports: BTreeSet<ObjectName>,
     /// The Services with source ranges.
-    with_source_ranges: NameSet,
+    with_source_ranges: BTreeSet<ObjectName>,
 }
 
 impl ServiceIndex {
@@ -29,12 +28,12 @@ impl ServiceIndex {
         self.by_virtual_ip.get(&address).into_iter().flatten()
     }
 
-    /// The Services with a node port, in no particular order.
+    /// The Services with a node port, sorted.
     pub(super) fn with_node_ports(&self) -> impl Iterator<Item = &ObjectName> {
         self.with_node_ports.iter()
     }
 
-    /// The Services with source ranges, in no particular order.
+    /// The Services with source ranges, sorted.
     pub(super) fn with_source_ranges(&self) -> impl Iterator<Item = &ObjectName> {
         self.with_source_ranges.iter()
     }
@@ -60,11 +59,13 @@ impl ServiceIndex {
         let any = |ports: Option<&ServicePorts>, is: fn(&PortSpec) -> bool| {
             ports.is_some_and(|ports| ports.ports.iter().any(is))
         };
-        let update = |set: &mut NameSet, is: fn(&PortSpec) -> bool| match (any(before, is), any(now, is)) {
-            (false, true) => _ = set.insert(name.clone()),
-            (true, false) => _ = set.remove(name),
-            _ => {}
-        };
+        let update =
+            |set: &mut BTreeSet<ObjectName>, is: fn(&PortSpec) -> bool| match (any(before, is), any(now, is))
+            {
+                (false, true) => _ = set.insert(name.clone()),
+                (true, false) => _ = set.remove(name),
+                _ => {}
+            };
         update(&mut self.with_node_ports, |port| port.node_port.is_some());
         update(&mut self.with_source_ranges, |port| {
             !port.service.source_ranges.is_empty()

@@ -221,7 +221,8 @@ impl Model {
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
         self.defaults = Arc::new(self.config.defaults.clone());
-        let services: Vec<Arc<Service>> = self.services.iter().cloned().collect();
+        let mut services: Vec<Arc<Service>> = self.services.iter().cloned().collect();
+        services.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         for service in services {
             self.set_service(service.name.clone(), Some(&service), &mut Vec::new());
         }
@@ -425,7 +426,7 @@ impl Model {
             self.affect_virtual_ip(address);
         }
         if before.zone() != now.zone() {
-            let hinted: Vec<ObjectName> = self
+            let hinted: BTreeSet<ObjectName> = self
                 .slices
                 .iter()
                 .filter(|slice| slice.endpoints.iter().any(|endpoint| endpoint.hints.is_some()))

@@ -140,16 +140,18 @@ impl<T: Object> Objects<T> {
         self.not_among(source, &kept)
     }
 
-    /// The objects of a source that are not among `kept`.
+    /// The objects of a source that are not among `kept`, sorted.
     fn not_among(&self, source: SourceId, kept: &NameSet<&ObjectName>) -> Vec<ObjectName> {
         let of_source = |versions: &Versions<T>| {
             versions.effective.0 == source || versions.ignored.iter().any(|(id, _)| *id == source)
         };
-        self.versions
+        let gone = self
+            .versions
             .iter()
-            .filter(|(name, versions)| of_source(versions) && !kept.contains(name))
-            .map(|(name, _)| name.clone())
-            .collect()
+            .filter(|(name, versions)| of_source(versions) && !kept.contains(name));
+        let mut gone: Vec<ObjectName> = gone.map(|(name, _)| name.clone()).collect();
+        gone.sort_unstable();
+        gone
     }
 
     fn upsert(&mut self, source: SourceId, object: T, events: &mut Vec<Event>) -> Option<Changed<T>> {
