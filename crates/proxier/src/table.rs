@@ -68,7 +68,8 @@ impl<K, D, O> Default for Table<K, D, O> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
-    /// Adds a reference to a key and sets its desired value.
+    /// Adds a reference to a key and sets its desired value. The object is for the subject that was added last: one that hands a key over
+    /// may be removed after its successor is added.
     pub fn add(&mut self, key: K, value: D, subject: Subject) {
         self.work += 1;
         match self.desired.entry(key) {
@@ -85,9 +86,9 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
             Entry::Occupied(mut entry) => {
                 let desired = entry.get_mut();
                 desired.references += 1;
+                desired.subject = subject;
                 if desired.value != value {
                     desired.value = value;
-                    desired.subject = subject;
                     if !self.is_all_dirty {
                         self.dirty.insert(entry.key().clone());
                     }
@@ -355,6 +356,16 @@ mod tests {
         table.remove(&1);
         table.remove(&1);
         assert_eq!(dirty(&table), [(1, None, None)]);
+        assert_eq!(table.differences()[0].subject, Subject::DataPath);
+    }
+
+    #[test]
+    fn an_object_is_for_the_subject_that_took_its_key_over() {
+        let mut table: Table<u8, char> = Table::default();
+        table.add(1, 'a', Subject::DataPath);
+        table.add(1, 'a', Subject::Node);
+        table.remove(&1);
+        assert_eq!(table.subject(&1), Some(&Subject::Node));
         assert_eq!(table.differences()[0].subject, Subject::Node);
     }
 
