@@ -5,6 +5,7 @@ pub mod contract;
 mod error_chain;
 mod family;
 mod kernel_release;
+pub mod parallel;
 mod protocol;
 
 pub use backoff::Backoff;

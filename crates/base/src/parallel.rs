@@ -1,0 +1,112 @@
+//! Work on several processors.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+/// The most threads that work at the same time, including the calling one.
+const MOST_THREADS: usize = 4;
+
+/// The number of items of each part into which work on `items` items is divided for [`all_at_once`]: one part for each processor that this
+/// process may use, at most 4, but no part of fewer than `fewest` items. At least 1.
+#[must_use]
+pub fn part_size(items: usize, fewest: NonZeroUsize) -> usize {
+    let processors = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let parts = items / fewest;
+    let parts = if parts < 2 {
+        1
+    } else {
+        parts.min(MOST_THREADS).min(processors())
+    };
+    items.div_ceil(parts).max(1)
+}
+
+/// Does `work` on each part at the same time and returns the results in order. The calling thread does the first part; each of the others has
+/// a thread of its own, in the network namespace of the calling one. A part whose thread cannot be started is done by the calling thread.
+///
+/// # Panics
+/// If `work` panics.
+pub fn all_at_once<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let mut places: Vec<Place<T, R>> = parts.into_iter().map(Place::Part).collect();
+    if let Some((here, there)) = places.split_first_mut() {
+        thread::scope(|scope| {
+            for place in there {
+                // Without a thread the part stays in its place.
+                let _ = thread::Builder::new().spawn_scoped(scope, || place.fill(&work));
+            }
+            here.fill(&work);
+        });
+    }
+    for place in &mut places {
+        place.fill(&work);
+    }
+    places.into_iter().filter_map(Place::result).collect()
+}
+
+/// A part, and later its result.
+enum Place<T, R> {
+    Part(T),
+    /// `work` panicked.
+    Empty,
+    Result(R),
+}
+
+impl<T, R> Place<T, R> {
+    /// Does `work` unless it is done.
+    fn fill(&mut self, work: impl Fn(T) -> R) {
+        match std::mem::replace(self, Place::Empty) {
+            Place::Part(part) => *self = Place::Result(work(part)),
+            done => *self = done,
+        }
+    }
+
+    fn result(self) -> Option<R> {
+        match self {
+            Place::Result(result) => Some(result),
+            Place::Part(_) | Place::Empty => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+    use std::sync::Barrier;
+
+    use super::*;
+
+    fn size(items: usize, fewest: usize) -> usize {
+        part_size(items, NonZeroUsize::new(fewest).unwrap())
+    }
+
+    #[test]
+    fn parts_have_at_least_the_fewest_items() {
+        assert_eq!(size(0, 10), 1);
+        assert_eq!(size(19, 10), 19);
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert_eq!(size(20, 10), 20_usize.div_ceil(processors.min(2)));
+        assert_eq!(size(1000, 10), 1000_usize.div_ceil(processors.min(4)));
+    }
+
+    #[test]
+    fn all_parts_are_done_at_the_same_time_and_results_are_in_order() {
+        // Each waits for all others.
+        let barrier = Barrier::new(3);
+        let results = all_at_once([1, 2, 3], |part| {
+            barrier.wait();
+            part * 10
+        });
+        assert_eq!(results, [10, 20, 30]);
+        assert_eq!(all_at_once(Vec::<u8>::new(), |part| part), [0; 0]);
+    }
+
+    #[test]
+    fn a_panic_of_any_part_is_one_of_the_caller() {
+        for bad in [1, 2] {
+            let caught = catch_unwind(|| all_at_once([1, 2], |part| assert_ne!(part, bad)));
+            assert!(caught.is_err());
+        }
+    }
+}
