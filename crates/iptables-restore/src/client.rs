@@ -179,6 +179,8 @@ pub struct Client {
     runner: Box<dyn Runner>,
     variant: Option<Variant>,
     versions: BTreeMap<Family, Version>,
+    /// The families whose `iptables-restore` succeeded with `--wait`.
+    waiting: BTreeSet<Family>,
     /// Tools of a variant that exist only under their names without `-legacy` or `-nft`.
     unqualified: BTreeSet<(Variant, Family)>,
     style: Style,
@@ -226,6 +228,7 @@ impl Client {
             runner,
             variant: None,
             versions: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             unqualified: BTreeSet::new(),
             style: Style::RESTORE,
             wait: Duration::from_secs(5),
@@ -243,6 +246,7 @@ impl Client {
     pub fn with_variant(mut self, variant: Variant) -> Self {
         self.variant = Some(variant);
         self.versions.clear();
+        self.waiting.clear();
         self
     }
 

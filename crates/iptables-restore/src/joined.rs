@@ -2,17 +2,22 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::num::NonZeroUsize;
 
-use kernlink_base::Family;
+use kernlink_base::{Family, parallel};
 
 use crate::chain::ChainName;
 use crate::error::Error;
-use crate::restore::{Edit, Restore, check_lines, render_section};
+use crate::restore::{END_OF_SECTION, Edit, Restore, begin_section, check_lines};
 use crate::style::Style;
 use crate::table::Table;
+use crate::wire::render::render_edit;
 
 /// The bytes of a usual line: declarations are shorter, rules longer.
 const USUAL_LINE: usize = 96;
+
+/// The fewest edits that are rendered by a thread of their own; it takes longer to start one than to render fewer.
+const FEWEST_EDITS: NonZeroUsize = NonZeroUsize::new(2_000).unwrap();
 
 /// The edits of one or more inputs of a family as one input in mode [`RestoreMode::Keep`](crate::RestoreMode::Keep).
 ///
@@ -83,14 +88,40 @@ impl<'a> Joined<'a> {
         let edits: usize = self.edits.iter().map(|(_, edits)| edits.len()).sum();
         let mut out = String::with_capacity(edits.saturating_mul(USUAL_LINE));
         for (table, edits) in self.tables() {
-            for edit in &edits {
-                edit.check(table)?;
+            begin_section(&mut out, table);
+            let size = parallel::part_size(edits.len(), FEWEST_EDITS);
+            let mut parts: Vec<(String, &[&Edit])> =
+                edits.chunks(size).map(|part| (String::new(), part)).collect();
+            // The first part is rendered in its place; the others are moved there.
+            if let Some((text, _)) = parts.first_mut() {
+                std::mem::swap(text, &mut out);
             }
-            render_section(&mut out, table, edits.into_iter(), style);
+            let rendered = parallel::all_at_once(parts, |(mut text, part)| {
+                text.reserve(part.len().saturating_mul(USUAL_LINE));
+                render_edits(&mut text, table, part, style).map(|()| text)
+            });
+            for text in rendered {
+                let text = text?;
+                if out.is_empty() {
+                    out = text;
+                } else {
+                    out.push_str(&text);
+                }
+            }
+            out.push_str(END_OF_SECTION);
         }
-        check_lines(&out)?;
         Ok(out)
     }
+}
+
+/// Appends the text of some edits of a table, checked as by [`Restore::render_checked`].
+fn render_edits(out: &mut String, table: Table, edits: &[&Edit], style: Style) -> Result<(), Error> {
+    let before = out.len();
+    for edit in edits {
+        edit.check(table)?;
+        render_edit(out, edit, style);
+    }
+    check_lines(out.get(before..).unwrap_or_default())
 }
 
 /// The edits of a table in the order of their lines.
@@ -152,6 +183,27 @@ mod tests {
             text,
             "*filter\n:A - [0:0]\n-A A -j ACCEPT\n-A A -j DROP\nCOMMIT\n*nat\n-A A -j RETURN\nCOMMIT\n"
         );
+    }
+
+    #[test]
+    fn a_large_input_is_rendered_in_the_order_of_its_edits() {
+        let rules = (0..2 * FEWEST_EDITS.get() + 1).map(|number| append("A", &format!("-j C{number}")));
+        let mut rules: Vec<Edit> = rules.collect();
+        let chains = (0..FEWEST_EDITS.get()).map(|number| Edit::declare(chain(&format!("C{number}"))));
+        let chains: Vec<Edit> = chains.collect();
+        let mut joined = Joined::new(Family::Ipv4);
+        joined.push(Table::Nat, &rules);
+        joined.push(Table::Nat, &chains);
+        assert_eq!(
+            joined.render_checked(Style::RESTORE).unwrap(),
+            joined.to_restore().render(Style::RESTORE)
+        );
+        // The parts are checked.
+        let long = format!("-m comment --comment {} -j DROP", "x".repeat(Restore::LINE_LIMIT));
+        rules.push(append("A", &long));
+        let mut joined = Joined::new(Family::Ipv4);
+        joined.push(Table::Nat, &rules);
+        assert!(joined.render_checked(Style::RESTORE).is_err());
     }
 
     #[test]

@@ -317,7 +317,11 @@ impl Restore {
     pub fn render(&self, style: Style) -> String {
         let mut out = String::new();
         for (table, edits) in self.sections() {
-            render_section(&mut out, *table, edits.iter(), style);
+            begin_section(&mut out, *table);
+            for edit in edits {
+                render_edit(&mut out, edit, style);
+            }
+            out.push_str(END_OF_SECTION);
         }
         out
     }
@@ -371,20 +375,14 @@ impl Restore {
     }
 }
 
-/// Appends the text of the edits of one table.
-pub(crate) fn render_section<'a>(
-    out: &mut String,
-    table: Table,
-    edits: impl Iterator<Item = &'a Edit>,
-    style: Style,
-) {
+/// The last line of the text of a table.
+pub(crate) const END_OF_SECTION: &str = "COMMIT\n";
+
+/// Appends the first line of the text of a table.
+pub(crate) fn begin_section(out: &mut String, table: Table) {
     out.push('*');
     out.push_str(table.as_str());
     out.push('\n');
-    for edit in edits {
-        render_edit(out, edit, style);
-    }
-    out.push_str("COMMIT\n");
 }
 
 /// Refuses lines that the tools would not parse as one.

@@ -61,11 +61,20 @@ impl Client {
         text: String,
         mode: Mode,
     ) -> Result<Completion, Error> {
+        if self.waiting.contains(&restore.family) {
+            return self.start_restore_with_wait(restore, text, mode);
+        }
         if !self.versions.contains_key(&restore.family) {
             match self.start_restore_with_wait(restore, text.clone(), mode) {
                 Err(error) if self.has_other_name(restore.family, &error) => {}
                 Ok(completion) if tool_message::is_unknown_option(&completion) => {}
-                done => return done,
+                done => {
+                    let is_done = done.as_ref().is_ok_and(|completion| completion.status == Some(0));
+                    if is_done {
+                        self.waiting.insert(restore.family);
+                    }
+                    return done;
+                }
             }
         }
         if self.version(restore.family)?.restore_supports_wait() {
