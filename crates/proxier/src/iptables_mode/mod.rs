@@ -25,6 +25,7 @@ pub mod operation;
 pub mod order;
 mod plan;
 mod plan_flows;
+mod plan_services;
 mod port_chain;
 mod recheck;
 mod state;

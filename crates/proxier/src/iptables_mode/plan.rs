@@ -1,27 +1,26 @@
 //! Makes a plan: compares the dirty chains and rules and adds the steps that change them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use foldhash::quality::RandomState;
 use kernlink_iptables_restore::{ChainName, Edit, Operation as RulesOperation, Position, Rule, Table};
 use kernlink_services::Family;
 
 use super::IptablesMode;
 use super::chains::{FixedChain, Jump, jumps};
 use super::key::Key;
-use super::observed::{ObservedChain, counts, fingerprint};
+use super::observed::{ObservedChain, counts};
 use super::operation::{EnsureChain, Operation};
-use super::order::{FILTER_FIRST, NAT_FIRST, Phase};
-use super::plan_flows::{Written, plan_flows};
-use super::port_chain::service_of;
+use super::order::{FILTER_FIRST, Phase};
+use super::plan_flows::plan_flows;
+use super::plan_services::plan_services;
 use super::state::{RuleKey, State, rule_text};
 use super::sysctls::ROUTE_LOCALNET;
-use super::write::{Part, Writer};
+use super::write::Writer;
 use crate::netfilter::CONNTRACK_BUCKETS;
 use crate::netfilter::Sysctl;
 use crate::plan::{Needs, PlanBuilder, Subject};
 
-type Need = crate::plan::Need<Key>;
+pub(super) type Need = crate::plan::Need<Key>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
@@ -113,19 +112,19 @@ fn plan_accounting(state: &State, builder: &mut PlanBuilder<'_, IptablesMode>) {
 
 /// The needs of steps that require the fixed chains of a family, and the chains whose rules of Services are written again.
 #[derive(Default)]
-struct Fixed {
-    needs: Vec<Need>,
+pub(super) struct Fixed {
+    pub(super) needs: Vec<Need>,
     /// What must be done before packets to loopback addresses may pass.
     protection: Vec<Need>,
-    rewritten: BTreeSet<FixedChain>,
+    pub(super) rewritten: BTreeSet<FixedChain>,
     /// Whether a chain with rules of Services is emptied without knowing them. The Services are written by the same input then, after which
     /// the chains are complete.
-    is_blind: bool,
+    pub(super) is_blind: bool,
 }
 
 impl Fixed {
     /// The phase of steps for Services, and their needs.
-    fn of_services(&self) -> (Phase, Vec<Need>) {
+    pub(super) fn of_services(&self) -> (Phase, Vec<Need>) {
         // A step that needs another one is not in the same input. If the chains alone are refused, the former ones stay in use.
         match self.needs.as_slice() {
             [Need::Step(_)] if self.is_blind => (Phase::Fixed, Vec::new()),
@@ -347,137 +346,4 @@ fn change(chain: FixedChain, found: &ObservedChain, rules: &[Rule], family: Fami
         .collect();
     edits.extend(rules.iter().map(|rule| Edit::append(name, rule.clone())));
     Change::Edits(edits)
-}
-
-fn plan_services(
-    state: &State,
-    family: Family,
-    fixed: &Fixed,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
-    touched: &mut BTreeMap<Key, Vec<Touched>>,
-) -> Written {
-    let mut parts: HashMap<Subject, Part, RandomState> = HashMap::default();
-    let mut former: Vec<(Subject, ChainName)> = Vec::new();
-    let empty = fingerprint(&[], family);
-    for difference in state.chains[family.index()].differences() {
-        let name = *difference.key;
-        let content = match difference.desired {
-            Some(desired) => {
-                let rules = desired.rules();
-                let fingerprint = fingerprint(&rules, family);
-                if difference.observed == Some(&fingerprint) {
-                    continue;
-                }
-                Some((rules, fingerprint))
-            }
-            None if difference.observed.is_some() => {
-                former.push((difference.subject.clone(), name));
-                if difference.observed == Some(&empty) {
-                    continue;
-                }
-                None
-            }
-            None => continue,
-        };
-        parts
-            .entry(difference.subject)
-            .or_default()
-            .chains
-            .push((name, content));
-    }
-    for difference in state.rules[family.index()].differences() {
-        let key = difference.key;
-        let is_rewritten = fixed.rewritten.contains(&key.chain);
-        let is_observed = difference.observed.is_some() && (!is_rewritten || difference.desired.is_some());
-        let is_added = match (difference.desired.is_some(), is_observed) {
-            (true, false) => true,
-            (false, true) => false,
-            _ => continue,
-        };
-        let is_former = difference.subject == Subject::DataPath;
-        let service = is_former.then(|| service_of(&key.text)).flatten();
-        let subject = service.map_or(difference.subject, Subject::Service);
-        let part = parts.entry(subject).or_default();
-        part.rules.push((key.clone(), is_added));
-        if is_former {
-            part.former.push(key.clone());
-        }
-    }
-    let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
-    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let mut leftovers = None;
-    let mut written = Written::default();
-    let (phase, service_needs) = fixed.of_services();
-    // Chains that are emptied without knowing their rules are filled by the same input.
-    let leaves_ipvs = state.leaves_ipvs(family) && !fixed.is_blind;
-    for (subject, part) in parts {
-        match &subject {
-            Subject::Service(name) => {
-                let key = Key::Service(family, name.clone());
-                touched.insert(key.clone(), part.touched());
-                let needs = Needs::all(service_needs.iter().cloned());
-                let name = name.clone();
-                let former = part.former.clone();
-                let order = if leaves_ipvs && !part.is_translated() {
-                    NAT_FIRST
-                } else {
-                    FILTER_FIRST
-                };
-                let write = part.write(family, key.clone(), order);
-                let need = builder.push(phase, key, subject, write, needs);
-                written.add_former(former, &need);
-                written.services.insert(name, need);
-            }
-            _ => leftovers = Some(part),
-        }
-    }
-    // Emptied before by these steps or earlier ones.
-    let deletions = match &leftovers {
-        Some(_) => Phase::Leftovers,
-        None => Phase::Services,
-    };
-    let mut leftover_needs = fixed.needs.clone();
-    if let Some(part) = leftovers {
-        // Present Services are served by the former rules until their own ones are written.
-        let unwritten = unwritten(state, family, touched, builder);
-        let key = Key::Leftovers(family);
-        touched.insert(key.clone(), part.touched());
-        let needs = fixed.needs.iter().chain(written.services.values()).cloned();
-        let needs = Needs::all(needs.chain(unwritten));
-        let former = part.former.clone();
-        let write = part.write(family, key.clone(), FILTER_FIRST);
-        let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
-        written.add_former(former, &need);
-        leftover_needs.push(need);
-    }
-    former.sort();
-    for (subject, name) in former {
-        let key = Key::Chain(family, name);
-        let mut writer = Writer::new(family);
-        writer.edit(Table::Nat, Edit::delete_chain(name));
-        writer.effects.chains.push((name, None));
-        let needs = match subject {
-            Subject::Service(_) => &fixed.needs,
-            _ => &leftover_needs,
-        };
-        let needs = Needs::all(needs.iter().cloned());
-        let write = writer.finish(key.clone(), FILTER_FIRST);
-        builder.push(deletions, key, subject, write, needs);
-    }
-    written
-}
-
-/// The Services whose last operation failed and that no step of this plan writes.
-fn unwritten(
-    state: &State,
-    family: Family,
-    touched: &BTreeMap<Key, Vec<Touched>>,
-    builder: &mut PlanBuilder<'_, IptablesMode>,
-) -> Vec<Need> {
-    let of_family = |key: &&Key| matches!(key, Key::Service(of, _) if *of == family);
-    // A dirty one was compared, and has nothing to do.
-    let is_unwritten = |key: &&Key| !touched.contains_key(key) && !state.is_dirty(key);
-    let unwritten = state.touched.keys().filter(of_family).filter(is_unwritten);
-    let waiting = unwritten.filter(|key| builder.is_waiting(key));
-    waiting.cloned().map(Need::Waiting).collect()
 }

@@ -8,30 +8,25 @@ use super::observed::fingerprint;
 use super::operation::{Effects, Write};
 use super::order::TableOrder;
 use super::plan::Touched;
+use super::port_chain::PortChain;
 use super::state::{Fingerprint, RuleKey};
+use crate::table::Difference;
 
-/// The rules of a chain, and their fingerprint.
-type Content = (Vec<Rule>, Fingerprint);
+/// A dirty chain of a service port.
+pub(super) type DirtyChain<'a> = Difference<'a, ChainName, PortChain, Fingerprint>;
 
-/// What is written for one Service.
+/// What may have to be written for one Service.
 #[derive(Default)]
-pub(super) struct Part {
-    /// Chains with their content; `None` for those that are emptied, to be deleted.
-    pub(super) chains: Vec<(ChainName, Option<Content>)>,
+pub(super) struct Part<'a> {
+    /// Those that are not desired are emptied, to be deleted.
+    pub(super) chains: Vec<DirtyChain<'a>>,
     /// Rules in shared chains, with whether they are added.
     pub(super) rules: Vec<(RuleKey, bool)>,
     /// Those of them that are removed and that an earlier process wrote.
     pub(super) former: Vec<RuleKey>,
 }
 
-impl Part {
-    pub(super) fn touched(&self) -> Vec<Touched> {
-        let chains = self.chains.iter().map(|(name, _)| Touched::Chain(*name));
-        chains
-            .chain(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone())))
-            .collect()
-    }
-
+impl Part<'_> {
     /// Whether a rule that translates traffic of the Service is removed: then packets that the new rules do not translate were not served by
     /// IPVS mode.
     pub(super) fn is_translated(&self) -> bool {
@@ -39,37 +34,43 @@ impl Part {
         rules.any(|(key, is_added)| !is_added && key.chain.table() == Table::Nat)
     }
 
-    /// Chains that are filled are declared first, since their rules jump to each other; then the rules that jump to them are added and
-    /// others removed; chains that nothing jumps to any more are emptied last. In the joined input all declarations are before these rules,
-    /// which makes no difference: a table is written as a whole.
-    pub(super) fn write(self, family: Family, key: Key, order: TableOrder) -> Write {
+    /// The input that writes the chains whose content is not the desired one, and the rules, with what it changes. `None` if there is
+    /// nothing to write.
+    ///
+    /// Chains are declared first, since their rules jump to each other; then they are filled, and the rules that jump to them are added and
+    /// others removed. A table is written as a whole, so chains that nothing jumps to any more may be emptied before these rules are removed.
+    pub(super) fn write(
+        mut self,
+        family: Family,
+        key: Key,
+        order: TableOrder,
+    ) -> Option<(Write, Vec<Touched>)> {
+        self.chains.sort_unstable_by_key(|chain| chain.key);
         let mut writer = Writer::new(family);
-        let rules_of_chains = self.chains.iter().flat_map(|(_, content)| content);
-        let rules_of_chains: usize = rules_of_chains.map(|(rules, _)| rules.len()).sum();
-        writer
-            .nat
-            .reserve(self.chains.len() + rules_of_chains + self.rules.len());
+        let mut touched = Vec::with_capacity(self.chains.len() + self.rules.len());
+        let lines = |chain: &DirtyChain<'_>| 1 + chain.desired.map_or(0, PortChain::number_of_rules);
+        let lines: usize = self.chains.iter().map(lines).sum();
+        writer.nat.reserve(lines + self.rules.len());
         writer.effects.chains.reserve(self.chains.len());
-        for (name, content) in &self.chains {
-            let is_emptied = content.is_none();
-            let written = content.as_ref().map(|(_, fingerprint)| *fingerprint);
-            let written = written.unwrap_or_else(|| fingerprint(&[], family));
-            writer.effects.chains.push((*name, Some(written)));
-            if !is_emptied {
-                writer.edit(Table::Nat, Edit::declare(*name));
+        let mut filled = Vec::with_capacity(self.chains.len());
+        for chain in self.chains {
+            let name = *chain.key;
+            let rules = chain.desired.map(PortChain::rules);
+            let written = fingerprint(rules.as_deref().unwrap_or_default(), family);
+            if chain.observed == Some(&written) {
+                continue;
+            }
+            touched.push(Touched::Chain(name));
+            writer.effects.chains.push((name, Some(written)));
+            writer.edit(Table::Nat, Edit::declare(name));
+            filled.extend(rules.map(|rules| (name, rules)));
+        }
+        for (name, rules) in filled {
+            for rule in rules {
+                writer.edit(Table::Nat, Edit::append(name, rule));
             }
         }
-        let mut emptied = Vec::new();
-        for (name, content) in self.chains {
-            match content {
-                Some((rules, _)) => {
-                    for rule in rules {
-                        writer.edit(Table::Nat, Edit::append(name, rule));
-                    }
-                }
-                None => emptied.push(name),
-            }
-        }
+        touched.extend(self.rules.iter().map(|(key, _)| Touched::Rule(key.clone())));
         // Inserted at the top one after the other, so the last one is first.
         for (key, is_added) in self.rules.into_iter().rev() {
             let Ok(rule) = key.text.parse::<Rule>() else {
@@ -84,10 +85,7 @@ impl Part {
             writer.edit(key.chain.table(), edit);
             writer.effects.rules.push((key.chain, key.text, is_added));
         }
-        for name in emptied {
-            writer.edit(Table::Nat, Edit::declare(name));
-        }
-        writer.finish(key, order)
+        (!touched.is_empty()).then(|| (writer.finish(key, order), touched))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use ipnet::IpNet;
+use kernlink_base::parallel;
 use kernlink_iptables_restore::ChainName;
 use kernlink_services::{
     Changes, Event, Family, Frontend, NodeFacts, ObjectName, ServicePort, ServicePortId, Services,
@@ -12,15 +13,19 @@ use kernlink_services::{
 
 use super::{RuleKey, State, rule_text};
 use crate::iptables_mode::chains::FixedChain;
-use crate::iptables_mode::compile::{Compiled, Inputs, compile};
+use crate::iptables_mode::compile::{Inputs, compile};
 use crate::iptables_mode::flows;
 use crate::iptables_mode::key::Key;
+use crate::iptables_mode::port_chain::PortChain;
 use crate::iptables_mode::totals::PortCounts;
 use crate::plan::Subject;
 use crate::table::Table;
 
 /// Above this number of endpoints of a family, ready or not, its rules of endpoints have no comments, as in kube-proxy.
 const MOST_ENDPOINTS_WITH_COMMENTS: usize = 1000;
+
+/// The fewest service ports that are compiled by a thread of their own; it takes longer to start one than to compile fewer.
+const FEWEST_PORTS: NonZeroUsize = NonZeroUsize::new(200).unwrap();
 
 /// The objects of a service port.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +42,25 @@ pub(super) struct PortObjects {
     /// The addresses and ports to which clients send UDP packets.
     udp: Box<[SocketAddr]>,
     counts: PortCounts,
+}
+
+/// What a service port means.
+struct CompiledPort {
+    objects: PortObjects,
+    /// The content of its chains.
+    chains: Vec<(ChainName, PortChain)>,
+    /// The endpoints of UDP packets.
+    udp_endpoints: Arc<[SocketAddr]>,
+}
+
+impl Default for CompiledPort {
+    fn default() -> Self {
+        Self {
+            objects: PortObjects::default(),
+            chains: Vec::new(),
+            udp_endpoints: Arc::new([]),
+        }
+    }
 }
 
 impl State {
@@ -74,10 +98,16 @@ impl State {
                 self.chains[family.index()].reserve(self.endpoints[family.index()] + ids.len());
             }
         }
-        for id in ids {
+        let size = parallel::part_size(ids.len(), FEWEST_PORTS);
+        let state = &*self;
+        let compiled = parallel::all_at_once(ids.chunks(size), |ids| {
+            let ports = ids.iter().map(|id| state.compile_port(*id, services));
+            ports.collect::<Vec<_>>()
+        });
+        for (id, port) in ids.into_iter().zip(compiled.into_iter().flatten()) {
             names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
-            self.compile_port(id, services);
-            names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
+            names.extend(port.objects.service.clone());
+            self.replace_port(id, port);
         }
         // An operation of a Service that is not done yet becomes a part of the next one.
         let is_undone = |key: &&Key| matches!(key, Key::Service(_, name) if names.contains(name));
@@ -112,48 +142,57 @@ impl State {
         }
     }
 
-    fn compile_port(&mut self, id: ServicePortId, services: &Services) {
-        let mut now = PortObjects::default();
-        let mut compiled = Compiled::default();
-        let mut udp_endpoints: Arc<[SocketAddr]> = Arc::new([]);
-        if let Some(port) = services.port(id) {
-            let family = port.key.family;
-            let pod_cidr: Option<IpNet> = self.node.pod_cidr(family);
-            let config = Arc::clone(&self.config);
-            let inputs = Inputs {
-                config: &config,
-                pod_cidr,
-                counters: self.counters,
-                has_comments: self.has_comments[family.index()],
-                missing: self.missing.of(family),
-            };
-            compiled = compile(port, services.owned_frontends(id), &inputs);
-            now = PortObjects {
+    /// What a service port means, without a change of the state.
+    fn compile_port(&self, id: ServicePortId, services: &Services) -> CompiledPort {
+        let Some(port) = services.port(id) else {
+            return CompiledPort::default();
+        };
+        let family = port.key.family;
+        let inputs = Inputs {
+            config: &self.config,
+            pod_cidr: self.node.pod_cidr(family),
+            counters: self.counters,
+            has_comments: self.has_comments[family.index()],
+            missing: self.missing.of(family),
+        };
+        let compiled = compile(port, services.owned_frontends(id), &inputs);
+        let rules = compiled.rules.iter();
+        let flows = flows::endpoints(port);
+        CompiledPort {
+            objects: PortObjects {
                 family: Some(family),
                 service: Some(port.key.name.service.clone()),
                 name: port.key.name.to_string().into(),
                 chains: compiled.chains.iter().map(|(name, _)| *name).collect(),
-                rules: compiled
-                    .rules
-                    .iter()
+                rules: rules
                     .map(|(chain, rule)| (*chain, rule_text(rule, family)))
                     .collect(),
                 endpoints: 0,
-                udp: Box::new([]),
+                udp: match &flows {
+                    Some(_) => self.udp_destinations(port, services.owned_frontends(id)),
+                    None => Box::new([]),
+                },
                 counts: PortCounts::of(&compiled),
-            };
-            if let Some(endpoints) = flows::endpoints(port) {
-                udp_endpoints = endpoints;
-                now.udp = self.udp_destinations(port, services.owned_frontends(id));
-            }
+            },
+            chains: compiled.chains,
+            udp_endpoints: flows.unwrap_or_else(|| Arc::new([])),
         }
+    }
+
+    /// Replaces the objects of a service port.
+    fn replace_port(&mut self, id: ServicePortId, compiled: CompiledPort) {
+        let CompiledPort {
+            objects: mut now,
+            chains: contents,
+            udp_endpoints,
+        } = compiled;
         let Some(place) = self.port_mut(id) else { return };
         now.endpoints = place.endpoints;
         let before = std::mem::take(place);
         let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
         if let Some(family) = now.family {
             let (chains, rules) = self.tables(family);
-            for (name, chain) in compiled.chains {
+            for (name, chain) in contents {
                 chains.add(name, chain, subject.clone());
             }
             for (chain, text) in &now.rules {
