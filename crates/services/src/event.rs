@@ -133,7 +133,7 @@ pub enum Reason {
     },
     /// A Service of type `LoadBalancer` with `externalTrafficPolicy: Local` has no health-check node port.
     NoHealthCheckNodePort,
-    /// No address of this node accepts node ports in this family.
+    /// No address of this node in this family accepts node ports, except loopback addresses in modes that serve node ports at them.
     NoNodePortAddress(Family),
     /// `nodePortAddresses` has no network of this family, so all addresses of the family accept node ports.
     NoNodePortNetwork(Family),
@@ -330,7 +330,7 @@ impl fmt::Display for Reason {
                 f.write_str("spec.healthCheckNodePort: 0 is not valid with type LoadBalancer and externalTrafficPolicy Local")
             }
             Reason::NoNodePortAddress(family) => {
-                write!(f, "no {family} address of this node accepts node ports; {family} node ports are not programmed")
+                write!(f, "no {family} address of this node other than loopback accepts node ports")
             }
             Reason::NoNodePortNetwork(family) => write!(
                 f,
