@@ -214,6 +214,27 @@ fn the_refused_line_and_the_changed_tables_are_reported() {
 }
 
 #[test]
+fn a_refused_rule_has_the_same_error_in_every_line_of_an_input() {
+    let error = |input: &Restore, text| {
+        let (_, mut command) = script(NFT, &[(4, text)]);
+        command.restore(input).unwrap_err()
+    };
+    let first = error(
+        &restore(Table::Nat),
+        "iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_APPEND failed (Invalid argument): rule in chain A",
+    );
+    let mut later = Restore::new(Family::Ipv6).with(Table::Nat, Edit::declare("B".parse().unwrap()));
+    let edits = restore(Table::Nat);
+    let (_, edits) = edits.tables().next().unwrap();
+    later.table_mut(Table::Nat).extend_from_slice(edits);
+    let second = error(
+        &later,
+        "iptables-nft-restore v1.8.9 (nf_tables): \nline 4: RULE_APPEND failed (Invalid argument): rule in chain A",
+    );
+    assert_eq!(first, second);
+}
+
+#[test]
 fn a_line_without_a_reason_is_explained_from_the_tables() {
     let saved = "*nat\n:OUTPUT ACCEPT [0:0]\n:A - [0:0]\n-A OUTPUT -j A\nCOMMIT\n";
     let legacy = "iptables-restore v1.8.9 (legacy)";
