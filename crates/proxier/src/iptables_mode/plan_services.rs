@@ -97,12 +97,12 @@ pub(super) fn plan_services(
         written.add_former(former, &need);
         written.services.insert(name, need);
     }
-    // Emptied before by these steps or earlier ones.
     let leftovers = leftovers.and_then(|mut part| {
         let former = std::mem::take(&mut part.former);
         let (write, changes) = part.write(family, Key::Leftovers(family), FILTER_FIRST)?;
         Some((former, write, changes))
     });
+    // Chains are deleted after they are emptied, by these steps or earlier ones.
     let deletions = match &leftovers {
         Some(_) => Phase::Leftovers,
         None => Phase::Services,
