@@ -6,8 +6,9 @@ use std::thread;
 /// The most threads that work at the same time, including the calling one.
 const MOST_THREADS: usize = 4;
 
-/// The number of items of each part into which work on `items` items is divided for [`all_at_once`]: one part for each processor that this
-/// process may use, at most 4, but no part of fewer than `fewest` items. At least 1.
+/// The number of items of a part into which work on `items` items is divided for [`all_at_once`]: so many that there are at most 4 parts, no
+/// more than processors that this process may use, and no more than parts of `fewest` items. The last part may have fewer than the others.
+/// At least 1.
 #[must_use]
 pub fn part_size(items: usize, fewest: NonZeroUsize) -> usize {
     let processors = || thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -21,7 +22,8 @@ pub fn part_size(items: usize, fewest: NonZeroUsize) -> usize {
 }
 
 /// Does `work` on each part at the same time and returns the results in order. The calling thread does the first part; each of the others has
-/// a thread of its own, in the network namespace of the calling one. A part whose thread cannot be started is done by the calling thread.
+/// a thread of its own, in the network namespace of the calling one. Parts whose threads cannot be started are done by the calling thread after
+/// all others.
 ///
 /// # Panics
 /// If `work` panics.
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_at_least_the_fewest_items() {
+    fn there_are_no_more_parts_than_of_the_fewest_items() {
         assert_eq!(size(0, 10), 1);
         assert_eq!(size(19, 10), 19);
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
