@@ -55,6 +55,8 @@ impl Client {
     ///
     /// Its version is not read before: a tool without `--wait` (before 1.6.2) takes the seconds after it for the name of its input file and
     /// fails before it changes anything. Only then, and if the tool of a selected variant does not exist under its name, the version is read.
+    ///
+    /// After a success the text is not copied for that case. If the tool is replaced by an older one, one input fails.
     pub(super) fn start_restore(
         &mut self,
         restore: &Restore,
@@ -62,19 +64,21 @@ impl Client {
         mode: Mode,
     ) -> Result<Completion, Error> {
         if self.waiting.contains(&restore.family) {
-            return self.start_restore_with_wait(restore, text, mode);
+            let done = self.start_restore_with_wait(restore, text, mode);
+            if !is_accepted(&done) {
+                self.waiting.remove(&restore.family);
+            }
+            return done;
         }
         if !self.versions.contains_key(&restore.family) {
-            match self.start_restore_with_wait(restore, text.clone(), mode) {
+            let done = self.start_restore_with_wait(restore, text.clone(), mode);
+            if is_accepted(&done) {
+                self.waiting.insert(restore.family);
+            }
+            match done {
                 Err(error) if self.has_other_name(restore.family, &error) => {}
                 Ok(completion) if tool_message::is_unknown_option(&completion) => {}
-                done => {
-                    let is_done = done.as_ref().is_ok_and(|completion| completion.status == Some(0));
-                    if is_done {
-                        self.waiting.insert(restore.family);
-                    }
-                    return done;
-                }
+                done => return done,
             }
         }
         if self.version(restore.family)?.restore_supports_wait() {
@@ -115,4 +119,9 @@ impl Client {
         let program = self.program(restore.family, "restore");
         self.start(&program, arguments, text.into_bytes(), self.wait)
     }
+}
+
+/// Whether the tool exists, and executed the whole input.
+fn is_accepted(done: &Result<Completion, Error>) -> bool {
+    done.as_ref().is_ok_and(|completion| completion.status == Some(0))
 }

@@ -335,6 +335,27 @@ fn unqualified_tools_are_found_by_a_restore_and_by_several_reads() {
 }
 
 #[test]
+fn a_tool_that_is_replaced_by_another_one_is_found_after_a_failure() {
+    // Its name is without the variant now.
+    let (script_of_variant, command) = script("iptables v1.8.9 (legacy)", &[]);
+    let mut legacy = command.with_variant(Variant::Legacy);
+    legacy.restore(&restore(Table::Nat)).unwrap();
+    script_of_variant.0.lock().unwrap().only_short_names = true;
+    assert!(legacy.restore(&restore(Table::Nat)).is_err());
+    legacy.restore(&restore(Table::Nat)).unwrap();
+    // It does not wait for the lock itself now.
+    let (script, mut command) = script(NFT, &[]);
+    command.restore(&restore(Table::Nat)).unwrap();
+    {
+        let mut state = script.0.lock().unwrap();
+        state.version = "iptables v1.6.1\n";
+        state.lock_is_free = true;
+    }
+    assert!(command.restore(&restore(Table::Nat)).is_err());
+    command.restore(&restore(Table::Nat)).unwrap();
+}
+
+#[test]
 fn unqualified_tools_are_used_if_they_are_of_the_variant() {
     let full = "*filter\n:INPUT ACCEPT [0:0]\n:A - [0:0]\nCOMMIT\n";
     let (script, command) = script("iptables v1.6.1", &[(0, full), (0, "")]);
