@@ -13,7 +13,7 @@ use crate::retry::Failures;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Subject {
-    /// A Service. Where several need the object, the first one.
+    /// A Service. Where several need the object, the first of them.
     Service(ObjectName),
     /// This node: its configuration and addresses.
     Node,

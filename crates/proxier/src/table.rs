@@ -37,7 +37,71 @@ pub struct Table<K, D, O = D> {
 struct Desired<D> {
     value: D,
     subject: Subject,
+    /// Those of `subject`.
     references: u32,
+    /// The references of other subjects, in the order in which these were added.
+    #[expect(clippy::box_collection, reason = "few keys have any, and a box is smaller")]
+    others: Option<Box<Vec<(Subject, u32)>>>,
+}
+
+impl<D> Desired<D> {
+    fn add_reference(&mut self, subject: &Subject) {
+        if self.subject == *subject {
+            self.references += 1;
+            return;
+        }
+        let others = self.others.get_or_insert_default();
+        match others.iter_mut().find(|(other, _)| other == subject) {
+            Some((_, references)) => *references += 1,
+            None => others.push((subject.clone(), 1)),
+        }
+    }
+
+    /// Removes a reference of a subject, or if it has none, of the first one. Returns whether it was the last reference of all.
+    fn remove_reference(&mut self, subject: &Subject) -> bool {
+        let position = |others: &Vec<(Subject, u32)>| others.iter().position(|(other, _)| other == subject);
+        let of_other = self
+            .others
+            .as_mut()
+            .filter(|_| self.subject != *subject)
+            .and_then(|others| Some((position(others)?, others)));
+        if let Some((at, others)) = of_other {
+            if let Some((_, references)) = others.get_mut(at)
+                && *references > 1
+            {
+                *references -= 1;
+            } else {
+                others.remove(at);
+            }
+        } else {
+            self.references -= 1;
+            if self.references == 0 {
+                let Some(others) = self.others.as_mut().filter(|others| !others.is_empty()) else {
+                    return true;
+                };
+                (self.subject, self.references) = others.remove(0);
+            }
+        }
+        if self.others.as_ref().is_some_and(|others| others.is_empty()) {
+            self.others = None;
+        }
+        false
+    }
+
+    /// Makes a subject with a reference the first one.
+    fn put_first(&mut self, subject: &Subject) {
+        let mut others = self.others.iter_mut().flat_map(|others| others.iter_mut());
+        if let Some((other, references)) = others.find(|(other, _)| other == subject) {
+            std::mem::swap(other, &mut self.subject);
+            std::mem::swap(references, &mut self.references);
+        }
+    }
+
+    fn references(&self) -> usize {
+        let others = self.others.iter().flat_map(|others| others.iter());
+        let of_others = others.map(|(_, references)| *references as usize);
+        self.references as usize + of_others.sum::<usize>()
+    }
 }
 
 /// A dirty key with its desired and its observed value, which may be equal.
@@ -68,8 +132,8 @@ impl<K, D, O> Default for Table<K, D, O> {
 }
 
 impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
-    /// Adds a reference to a key and sets its desired value. The object is for the subject that was added last: one that hands a key over
-    /// may be removed after its successor is added.
+    /// Adds a reference of a subject to a key and sets its desired value. The object is for the subject that changed the value last;
+    /// of several with the same value, for the first one that still has a reference.
     pub fn add(&mut self, key: K, value: D, subject: Subject) {
         self.work += 1;
         match self.desired.entry(key) {
@@ -81,14 +145,15 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
                     value,
                     subject,
                     references: 1,
+                    others: None,
                 });
             }
             Entry::Occupied(mut entry) => {
                 let desired = entry.get_mut();
-                desired.references += 1;
-                desired.subject = subject;
+                desired.add_reference(&subject);
                 if desired.value != value {
                     desired.value = value;
+                    desired.put_first(&subject);
                     if !self.is_all_dirty {
                         self.dirty.insert(entry.key().clone());
                     }
@@ -97,31 +162,31 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets the desired value of a key that is referenced.
-    pub fn update(&mut self, key: &K, value: D, subject: Subject) {
+    /// Sets the desired value of a key to which a subject has a reference.
+    pub fn update(&mut self, key: &K, value: D, subject: &Subject) {
         self.work += 1;
         if let Some(desired) = self.desired.get_mut(key)
             && desired.value != value
         {
             desired.value = value;
-            desired.subject = subject;
+            desired.put_first(subject);
             if !self.is_all_dirty {
                 self.dirty.insert(key.clone());
             }
         }
     }
 
-    /// Removes a reference to a key. Without a reference it is withdrawn.
-    pub fn remove<Q: Eq + Hash + ToOwned<Owned = K> + ?Sized>(&mut self, key: &Q)
+    /// Removes a reference of a subject to a key. Without a reference it is withdrawn.
+    pub fn remove<Q: Eq + Hash + ToOwned<Owned = K> + ?Sized>(&mut self, key: &Q, subject: &Subject)
     where
         K: Borrow<Q>,
     {
         self.work += 1;
-        let Some(desired) = self.desired.get_mut(key) else {
-            return;
-        };
-        desired.references -= 1;
-        if desired.references == 0 {
+        let is_last = self
+            .desired
+            .get_mut(key)
+            .map(|desired| desired.remove_reference(subject));
+        if is_last == Some(true) {
             if let Some(desired) = self.desired.remove(key) {
                 self.withdrawn.insert(key.to_owned(), desired.subject);
             }
@@ -129,13 +194,13 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         }
     }
 
-    /// Sets or removes the desired value of a key that has one reference at most. Use [`add`](Self::add) and [`remove`](Self::remove)
-    /// for a key that several frontends share. Without a value, `subject` is not used: the key keeps its former one.
+    /// Sets or removes the desired value of a key to which no other subject has a reference. Use [`add`](Self::add) and
+    /// [`remove`](Self::remove) for a key that several frontends share.
     pub fn set(&mut self, key: K, value: Option<D>, subject: Subject) {
         match value {
-            Some(value) if self.desired.contains_key(&key) => self.update(&key, value, subject),
+            Some(value) if self.desired.contains_key(&key) => self.update(&key, value, &subject),
             Some(value) => self.add(key, value, subject),
-            None => self.remove(&key),
+            None => self.remove(&key, &subject),
         }
     }
 
@@ -277,9 +342,7 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
     /// The number of references to a key; 0 if it is not desired.
     #[must_use]
     pub fn references(&self, key: &K) -> usize {
-        self.desired
-            .get(key)
-            .map_or(0, |desired| desired.references as usize)
+        self.desired.get(key).map_or(0, Desired::references)
     }
 
     /// What an object is for, if it should exist.
@@ -352,6 +415,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
 
 #[cfg(test)]
 mod tests {
+    use kernlink_services::ObjectName;
+
     use super::*;
 
     fn dirty(table: &Table<u8, char>) -> Vec<(u8, Option<char>, Option<char>)> {
@@ -367,23 +432,53 @@ mod tests {
         table.add(1, 'a', Subject::Node);
         assert_eq!(dirty(&table), [(1, Some('a'), None)]);
         table.add(1, 'a', Subject::DataPath);
+        table.add(1, 'a', Subject::Node);
+        assert_eq!(table.references(&1), 3);
         table.clear_dirty();
-        table.remove(&1);
+        table.remove(&1, &Subject::Node);
+        table.remove(&1, &Subject::DataPath);
         assert_eq!(dirty(&table), []);
-        table.remove(&1);
-        table.remove(&1);
+        table.remove(&1, &Subject::Node);
+        table.remove(&1, &Subject::Node);
         assert_eq!(dirty(&table), [(1, None, None)]);
-        assert_eq!(table.differences()[0].subject, Subject::DataPath);
+        assert_eq!(table.differences()[0].subject, Subject::Node);
+    }
+
+    fn service(name: &str) -> Subject {
+        Subject::Service(ObjectName::new("ns", name))
     }
 
     #[test]
-    fn an_object_is_for_the_subject_that_took_its_key_over() {
+    fn an_object_is_for_the_first_subject_that_still_needs_it() {
+        let [a, b, c] = ["a", "b", "c"].map(service);
         let mut table: Table<u8, char> = Table::default();
-        table.add(1, 'a', Subject::DataPath);
-        table.add(1, 'a', Subject::Node);
-        table.remove(&1);
-        assert_eq!(table.subject(&1), Some(&Subject::Node));
-        assert_eq!(table.differences()[0].subject, Subject::Node);
+        for subject in [&a, &b, &a, &c, &b] {
+            table.add(1, 'x', subject.clone());
+        }
+        let mut remove = |subject| {
+            table.remove(&1, subject);
+            (table.references(&1), table.subject(&1).cloned())
+        };
+        assert_eq!(remove(&b), (4, Some(a.clone())));
+        assert_eq!(remove(&a), (3, Some(a.clone())));
+        assert_eq!(remove(&a), (2, Some(b.clone())));
+        assert_eq!(remove(&b), (1, Some(c.clone())));
+        // A reference of a subject that has none.
+        assert_eq!(remove(&a), (0, None));
+        assert_eq!(table.differences()[0].subject, c);
+    }
+
+    #[test]
+    fn an_object_is_for_the_subject_that_changed_its_value() {
+        let [a, b] = ["a", "b"].map(service);
+        let mut table: Table<u8, char> = Table::default();
+        table.add(1, 'x', a.clone());
+        table.add(1, 'y', b.clone());
+        assert_eq!(table.subject(&1), Some(&b));
+        table.update(&1, 'z', &a);
+        assert_eq!(table.subject(&1), Some(&a));
+        table.remove(&1, &a);
+        assert_eq!((table.references(&1), table.subject(&1)), (1, Some(&b)));
     }
 
     #[test]
@@ -392,10 +487,10 @@ mod tests {
         table.add(1, 'a', Subject::Node);
         table.observe(1, Some('a'));
         table.clear_dirty();
-        table.update(&1, 'a', Subject::Node);
+        table.update(&1, 'a', &Subject::Node);
         table.add(1, 'a', Subject::Node);
         assert_eq!(dirty(&table), []);
-        table.update(&1, 'b', Subject::Node);
+        table.update(&1, 'b', &Subject::Node);
         assert_eq!(dirty(&table), [(1, Some('b'), Some('a'))]);
     }
 
@@ -411,7 +506,7 @@ mod tests {
             [(1, Some('a'), None), (2, None, None), (3, None, Some('c'))]
         );
         table.add(3, 'd', Subject::DataPath);
-        table.remove(&1);
+        table.remove(&1, &Subject::Node);
         assert_eq!(
             dirty(&table),
             [(1, None, None), (2, None, None), (3, Some('d'), Some('c'))]

@@ -2,7 +2,7 @@
 #![cfg(feature = "fake")]
 #![allow(clippy::unwrap_used, reason = "a test reports errors by panicking")]
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use kernlink_dummylink::{AddressKey, DummyLinks, Error, Fake, LinkAddress, LinkName, Operation, Selection};
@@ -21,7 +21,7 @@ struct AddressMode;
 struct Addresses {
     table: Table<AddressKey, ()>,
     /// The frontends with a reference in the table: several ports of a Service share its address.
-    frontends: BTreeSet<FrontendKey>,
+    frontends: BTreeMap<FrontendKey, Subject>,
 }
 
 fn link() -> LinkName {
@@ -61,13 +61,13 @@ impl DataPath for AddressMode {
     fn compile(addresses: &mut Addresses, services: &Services, changes: &Changes) -> Vec<Event> {
         for key in &changes.frontends {
             let address = AddressKey::host(key.address).unwrap();
-            if addresses.frontends.remove(key) {
-                addresses.table.remove(&address);
+            if let Some(subject) = addresses.frontends.remove(key) {
+                addresses.table.remove(&address, &subject);
             }
             if let Some(frontend) = services.frontend(key) {
-                let service = frontend.owner.key.name.service.clone();
-                addresses.table.add(address, (), Subject::Service(service));
-                addresses.frontends.insert(*key);
+                let subject = Subject::Service(frontend.owner.key.name.service.clone());
+                addresses.table.add(address, (), subject.clone());
+                addresses.frontends.insert(*key, subject);
             }
         }
         Vec::new()

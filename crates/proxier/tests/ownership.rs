@@ -146,6 +146,29 @@ fn the_subject_of_a_virtual_server_is_the_service_that_took_it_over() {
     assert_eq!(server.subject.to_string(), "Service ns/second");
 }
 
+#[test]
+fn no_step_is_for_a_service_that_no_longer_needs_the_object() {
+    let shared = |name: &str, number: u16| {
+        let mut service = Service::new(ObjectName::new("ns", name))
+            .with_cluster_ip(format!("10.96.0.{number}"))
+            .with_port(Port::new("http", number));
+        service.external_ips = vec!["203.0.113.9".into()];
+        service
+    };
+    for (gone, stays) in [("a", "Service ns/b"), ("b", "Service ns/a")] {
+        let mut proxier = proxier(ipv4_config(), kernel());
+        upsert(&mut proxier, shared("a", 1));
+        proxier.plan(Instant::now()).unwrap();
+        upsert(&mut proxier, shared("b", 2));
+        proxier.plan(Instant::now()).unwrap();
+        delete(&mut proxier, gone);
+        let plan = proxier.plan(Instant::now()).unwrap();
+        let subjects: Vec<String> = plan.steps().map(|(_, step)| step.subject.to_string()).collect();
+        assert!(subjects.iter().any(|subject| subject == stays), "{plan}");
+        assert!(!subjects.contains(&format!("Service ns/{gone}")), "{plan}");
+    }
+}
+
 /// The ledger names the virtual server; its address no longer identifies it. Also for a process that started after the address was lost.
 #[test]
 fn node_ports_are_removed_from_an_address_that_the_node_loses() {

@@ -266,7 +266,7 @@ impl State {
         let names = self.sysctls.iter_desired().map(|(name, _)| name.clone());
         let withdrawn: Vec<Box<str>> = names.filter(|name| !desired.contains_key(name)).collect();
         for name in withdrawn {
-            self.sysctls.remove(&name);
+            self.sysctls.remove(&name, &Subject::Node);
         }
         for (name, value) in desired {
             self.sysctls.set(name, Some(value), Subject::Node);

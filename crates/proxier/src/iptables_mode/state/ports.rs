@@ -189,7 +189,9 @@ impl State {
         let Some(place) = self.port_mut(id) else { return };
         now.endpoints = place.endpoints;
         let before = std::mem::take(place);
-        let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
+        let subject_of =
+            |port: &PortObjects| port.service.clone().map_or(Subject::DataPath, Subject::Service);
+        let subject = subject_of(&now);
         if let Some(family) = now.family {
             let (chains, rules) = self.tables(family);
             for (name, chain) in contents {
@@ -209,12 +211,13 @@ impl State {
         }
         // After the additions: a key that stays keeps a reference and its value.
         if let Some(family) = before.family {
+            let subject = subject_of(&before);
             let (chains, rules) = self.tables(family);
             for name in &before.chains {
-                chains.remove(name);
+                chains.remove(name, &subject);
             }
             for (chain, text) in &before.rules {
-                rules.remove(&RuleKey::new(*chain, text));
+                rules.remove(&RuleKey::new(*chain, text), &subject);
             }
         }
         if let Some(place) = self.port_mut(id) {

@@ -161,7 +161,7 @@ impl State {
         self.missing.clear();
         self.is_config_reported = false;
         if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
-            self.links.remove(&before);
+            self.links.remove(&before, &Subject::DataPath);
             // They are on the former link and are deleted with it.
             self.addresses.observe_all([]);
         }
@@ -205,7 +205,7 @@ impl State {
             .map(|(name, _)| name.clone())
             .collect();
         for name in withdrawn {
-            self.sysctls.remove(&name);
+            self.sysctls.remove(&name, &Subject::Node);
         }
         for (name, value) in desired {
             self.sysctls.set(name, Some(value), Subject::Node);

@@ -58,6 +58,11 @@ impl PortObjects {
         sorted(self.frontends.iter().map(|frontend| frontend.key))
     }
 
+    /// What the objects are for.
+    fn subject(&self) -> Subject {
+        self.service.clone().map_or(Subject::DataPath, Subject::Service)
+    }
+
     fn addresses(&self) -> Vec<AddressKey> {
         let addresses = self.frontends.iter().filter_map(|frontend| frontend.address);
         sorted(addresses.filter_map(|address| AddressKey::host(address).ok()))
@@ -167,8 +172,6 @@ impl State {
             Some((port, mut compiled)) => (PortObjects::of(port, &mut compiled), compiled.frontends),
             None => (PortObjects::default(), Vec::new()),
         };
-        let subject = now.service.clone().map_or(Subject::DataPath, Subject::Service);
-        let subject = &subject;
         let new = now.events.iter().filter(|event| !before.events.contains(event));
         events.extend(new.cloned());
         if let (Some(family), Some(service)) = (before.family, &before.service) {
@@ -178,18 +181,20 @@ impl State {
             self.sums[family.index()].add(service, &now.totals);
         }
         if before.family == now.family && before.service == now.service {
-            self.update_references(id, &before, &now, servers, subject);
+            self.update_references(id, &before, &now, servers, &now.subject());
         } else {
             // The id was used for a service port of another Service or of the other family.
-            self.update_references(id, &before, &PortObjects::default(), Vec::new(), subject);
-            self.update_references(id, &PortObjects::default(), &now, servers, subject);
+            let nothing = PortObjects::default();
+            self.update_references(id, &before, &nothing, Vec::new(), &before.subject());
+            self.update_references(id, &nothing, &now, servers, &now.subject());
         }
         if let Some(place) = self.ports.get_mut(index) {
             *place = now;
         }
     }
 
-    /// Moves the references in the tables from the former objects of a service port to its present ones. Both are of one family.
+    /// Moves the references in the tables from the former objects of a service port to its present ones. Both are of one family and one
+    /// subject.
     fn update_references(
         &mut self,
         id: ServicePortId,
@@ -211,7 +216,7 @@ impl State {
                 owner: (id, u32::try_from(position).unwrap_or(u32::MAX)),
             };
             if old.binary_search(&key).is_ok() {
-                self.servers.update(&key, desired, subject.clone());
+                self.servers.update(&key, desired, subject);
             } else {
                 self.servers.add(key, desired, subject.clone());
                 // An address that waits for another virtual server can be bound for this one.
@@ -221,11 +226,11 @@ impl State {
                 }
             }
         }
-        only_in(&old, &new).for_each(|key| self.servers.remove(key));
+        only_in(&old, &new).for_each(|key| self.servers.remove(key, subject));
 
         let (old, new) = (before.addresses(), now.addresses());
         only_in(&new, &old).for_each(|key| self.addresses.add(*key, (), subject.clone()));
-        only_in(&old, &new).for_each(|key| self.addresses.remove(key));
+        only_in(&old, &new).for_each(|key| self.addresses.remove(key, subject));
 
         let (old, new) = (before.all_entries(), now.all_entries());
         for (set, entry) in only_in(&new, &old) {
@@ -236,7 +241,7 @@ impl State {
         }
         for (set, entry) in only_in(&old, &new) {
             let table = &mut self.entries[family.index()][set.index()];
-            table.remove(entry);
+            table.remove(entry, subject);
             self.chains[family.index()].is_dirty |= table.is_empty();
         }
 

@@ -179,15 +179,16 @@ impl State {
     /// Removes the references of a portal. `successor` is the same portal after a change: it may have the same listening port.
     pub(super) fn withdraw(&mut self, placed: &Placed, successor: Option<&Placed>) {
         let family = placed.portal.key.family();
+        let subject = Subject::Service(placed.portal.key.port.name.service.clone());
         for rule in &placed.rules {
-            self.rules[family.index()].remove(rule);
+            self.rules[family.index()].remove(rule, &subject);
         }
         self.rule_counts[family.index()] -= placed.rule_count;
         for claim in &placed.claims {
-            self.claims.remove(claim);
+            self.claims.remove(claim, &subject);
         }
         let key = placed.listener;
-        self.listeners.remove(&key);
+        self.listeners.remove(&key, &subject);
         if successor.is_none_or(|successor| successor.listener != key) {
             self.owners.remove(&key);
             self.busy.remove(&key);
