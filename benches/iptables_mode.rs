@@ -25,8 +25,6 @@ use nix::sys::time::TimeValLike;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const SIZES: [u32; 3] = [1_000, 5_000, 10_000];
-/// The number of first syncs and of their floors, up to a number of Services; of those that take tens of seconds one.
-const COLD_RUNS: [(u32, usize); 2] = [(1_000, 20), (5_000, 5)];
 /// The largest number of Services that are passed to the nft tools in one input.
 const MOST_IN_ONE_INPUT: u32 = 1_000;
 /// The number of Services of which an endpoint is replaced and restored.
@@ -93,9 +91,12 @@ fn label(variant: Variant) -> &'static str {
 fn first_syncs(variant: Variant, cluster: &Cluster) -> Result<()> {
     let name = format!("{}.{}x{ENDPOINTS}", label(variant), cluster.size);
     let has_one_input = variant == Variant::Legacy || cluster.size <= MOST_IN_ONE_INPUT;
-    let mut limits = COLD_RUNS.into_iter().filter(|_| has_one_input);
-    let runs = limits.find(|(most, _)| cluster.size <= *most);
-    let runs = runs.map_or(1, |(_, runs)| runs);
+    // Of those that take tens of seconds one.
+    let runs = match cluster.size {
+        ..=1_000 => 20,
+        ..=5_000 if has_one_input => 5,
+        _ => 1,
+    };
     // The inputs are the same in every run. To record them takes time, which is not measured.
     let (restores, saved) = in_new_namespace(|_| {
         let record = Record::default();
