@@ -226,7 +226,7 @@ fn a_table_that_cannot_be_printed_may_have_chains_of_services() {
 }
 
 /// Services whose port has another name than those of [`filled`].
-fn renamed(services: impl IntoIterator<Item = u8>) -> Vec<Change> {
+fn renamed(services: impl IntoIterator<Item = u16>) -> Vec<Change> {
     let mut changes = Vec::new();
     for number in services {
         let (mut service, mut slice) = (service(number), slice(number, &[1, 2]));

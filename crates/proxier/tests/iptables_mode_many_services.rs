@@ -12,29 +12,14 @@ mod iptables_node;
 
 use kernlink_iptables_restore::{Chain, Ruleset, Style, Table};
 use kernlink_proxier::iptables_mode::Proxier;
-use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Service,
-};
+use kernlink_services::{Change, Family, ObjectChange};
 
-use crate::iptables_node::{SOURCE, deliver, kernel, proxier_on, saved, sync};
+use crate::iptables_node::{
+    SOURCE, deliver, deliver_numbered, kernel, proxier_on, saved, service, slice, sync,
+};
 
 /// Enough for several threads; all rules of endpoints have comments.
 const NUMBER: u16 = 900;
-
-fn service(number: u16) -> Service {
-    Service::new(ObjectName::new("ns", format!("s{number}")))
-        .with_cluster_ip(format!("10.96.{}.{}", number / 256, number % 256))
-        .with_port(Port::new("web", 80))
-}
-
-fn slice(number: u16) -> EndpointSlice {
-    let name = ObjectName::new("ns", format!("s{number}-x"));
-    let mut slice = EndpointSlice::new(name, format!("s{number}"), Family::Ipv4);
-    slice.ports = vec![EndpointPort::new("web", 8080)];
-    let address = format!("10.244.{}.{}", number / 256, number % 256);
-    slice.endpoints = vec![Endpoint::new(address.parse().unwrap())];
-    slice
-}
 
 /// The chains with their rules. Rules of Services in the chains that they share may be in any order.
 fn chains(proxier: &mut Proxier) -> Vec<String> {
@@ -61,11 +46,7 @@ fn chains(proxier: &mut Proxier) -> Vec<String> {
 #[test]
 fn many_services_are_written_as_few_are() {
     let mut at_once = proxier_on(kernel());
-    deliver(
-        &mut at_once,
-        (0..NUMBER).map(service).collect(),
-        (0..NUMBER).map(slice).collect(),
-    );
+    deliver_numbered(&mut at_once, NUMBER, &[1]);
     sync(&mut at_once);
     let mut in_turns = proxier_on(kernel());
     deliver(&mut in_turns, Vec::new(), Vec::new());
@@ -73,7 +54,7 @@ fn many_services_are_written_as_few_are() {
         in_turns.change(SOURCE, Change::Services(ObjectChange::Upsert(service(number))));
         in_turns.change(
             SOURCE,
-            Change::EndpointSlices(ObjectChange::Upsert(slice(number))),
+            Change::EndpointSlices(ObjectChange::Upsert(slice(number, &[1]))),
         );
         if number % 60 == 0 {
             sync(&mut in_turns);

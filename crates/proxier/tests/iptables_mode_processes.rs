@@ -66,7 +66,7 @@ impl Runner for Tools {
 }
 
 /// A proxier that has numbered Services of ten endpoints each, and has synced nothing.
-fn proxier(tools: &Tools, variant: Option<Variant>, services: u8) -> Proxier {
+fn proxier(tools: &Tools, variant: Option<Variant>, services: u16) -> Proxier {
     let mut client = Client::with_runner(Box::new(tools.clone()));
     if let Some(variant) = variant {
         client = client.with_variant(variant);

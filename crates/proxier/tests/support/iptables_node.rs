@@ -79,13 +79,17 @@ pub(crate) fn sync(proxier: &mut Proxier) -> Synced {
     synced
 }
 
-pub(crate) fn service(number: u8) -> Service {
+pub(crate) fn service(number: u16) -> Service {
+    let [high, low] = number.to_be_bytes();
     Service::new(ObjectName::new("ns", format!("s{number}")))
-        .with_cluster_ip(format!("10.96.0.{number}"))
+        .with_cluster_ip(format!("10.96.{high}.{low}"))
         .with_port(Port::new("web", 80))
 }
 
-pub(crate) fn slice(number: u8, endpoints: &[u8]) -> EndpointSlice {
+/// `number` is less than 3 072.
+pub(crate) fn slice(number: u16, endpoints: &[u8]) -> EndpointSlice {
+    let [high, low] = number.to_be_bytes();
+    let network = 244 + high;
     let mut slice = EndpointSlice::new(
         ObjectName::new("ns", format!("s{number}-x")),
         format!("s{number}"),
@@ -94,7 +98,7 @@ pub(crate) fn slice(number: u8, endpoints: &[u8]) -> EndpointSlice {
     slice.ports = vec![EndpointPort::new("web", 8080)];
     slice.endpoints = endpoints
         .iter()
-        .map(|endpoint| Endpoint::new(format!("10.244.{number}.{endpoint}").parse().unwrap()))
+        .map(|endpoint| Endpoint::new(format!("10.{network}.{low}.{endpoint}").parse().unwrap()))
         .collect();
     slice
 }
@@ -119,7 +123,7 @@ pub(crate) fn deliver<M: DataPath>(
 /// Delivers numbered Services with these endpoints each.
 pub(crate) fn deliver_numbered<M: DataPath>(
     proxier: &mut kernlink_proxier::Proxier<M>,
-    services: u8,
+    services: u16,
     endpoints: &[u8],
 ) {
     let slices = (0..services).map(|number| slice(number, endpoints));
@@ -127,14 +131,14 @@ pub(crate) fn deliver_numbered<M: DataPath>(
 }
 
 /// A proxier in the desired state with Services of two endpoints each.
-pub(crate) fn filled(services: u8) -> Proxier {
+pub(crate) fn filled(services: u16) -> Proxier {
     let mut proxier = proxier_on(kernel());
     deliver_numbered(&mut proxier, services, &[1, 2]);
     sync(&mut proxier);
     proxier
 }
 
-pub(crate) fn change_endpoints(proxier: &mut Proxier, number: u8, endpoints: &[u8]) {
+pub(crate) fn change_endpoints(proxier: &mut Proxier, number: u16, endpoints: &[u8]) {
     let change = ObjectChange::Upsert(slice(number, endpoints));
     proxier.change(SOURCE, Change::EndpointSlices(change));
 }
