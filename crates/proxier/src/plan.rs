@@ -21,6 +21,13 @@ pub enum Subject {
     DataPath,
 }
 
+impl Subject {
+    /// A Service; the data path without one.
+    pub(crate) fn of(service: Option<&ObjectName>) -> Self {
+        service.cloned().map_or(Subject::DataPath, Subject::Service)
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -59,32 +59,22 @@ impl<D> Desired<D> {
 
     /// Removes a reference of a subject, or if it has none, of the first one. Returns whether it was the last reference of all.
     fn remove_reference(&mut self, subject: &Subject) -> bool {
-        let position = |others: &Vec<(Subject, u32)>| others.iter().position(|(other, _)| other == subject);
-        let of_other = self
-            .others
-            .as_mut()
-            .filter(|_| self.subject != *subject)
-            .and_then(|others| Some((position(others)?, others)));
-        if let Some((at, others)) = of_other {
-            if let Some((_, references)) = others.get_mut(at)
-                && *references > 1
-            {
-                *references -= 1;
-            } else {
-                others.remove(at);
-            }
-        } else {
-            self.references -= 1;
-            if self.references == 0 {
-                let Some(others) = self.others.as_mut().filter(|others| !others.is_empty()) else {
-                    return true;
-                };
-                (self.subject, self.references) = others.remove(0);
-            }
+        if self.subject != *subject
+            && let Some(others) = self.others.as_mut()
+            && let Some((_, references)) = others.iter_mut().find(|(other, _)| other == subject)
+        {
+            *references -= 1;
+            others.retain(|(_, references)| *references > 0);
+            return false;
         }
-        if self.others.as_ref().is_some_and(|others| others.is_empty()) {
-            self.others = None;
+        self.references -= 1;
+        if self.references > 0 {
+            return false;
         }
+        let Some(others) = self.others.as_mut().filter(|others| !others.is_empty()) else {
+            return true;
+        };
+        (self.subject, self.references) = others.remove(0);
         false
     }
 
@@ -182,11 +172,8 @@ impl<K: Clone + Eq + Hash + Ord, D: PartialEq, O> Table<K, D, O> {
         K: Borrow<Q>,
     {
         self.work += 1;
-        let is_last = self
-            .desired
-            .get_mut(key)
-            .map(|desired| desired.remove_reference(subject));
-        if is_last == Some(true) {
+        let desired = self.desired.get_mut(key);
+        if desired.is_some_and(|desired| desired.remove_reference(subject)) {
             if let Some(desired) = self.desired.remove(key) {
                 self.withdrawn.insert(key.to_owned(), desired.subject);
             }

@@ -189,9 +189,7 @@ impl State {
         let Some(place) = self.port_mut(id) else { return };
         now.endpoints = place.endpoints;
         let before = std::mem::take(place);
-        let subject_of =
-            |port: &PortObjects| port.service.clone().map_or(Subject::DataPath, Subject::Service);
-        let subject = subject_of(&now);
+        let subject = Subject::of(now.service.as_ref());
         if let Some(family) = now.family {
             let (chains, rules) = self.tables(family);
             for (name, chain) in contents {
@@ -211,7 +209,7 @@ impl State {
         }
         // After the additions: a key that stays keeps a reference and its value.
         if let Some(family) = before.family {
-            let subject = subject_of(&before);
+            let subject = Subject::of(before.service.as_ref());
             let (chains, rules) = self.tables(family);
             for name in &before.chains {
                 chains.remove(name, &subject);

@@ -60,7 +60,7 @@ impl PortObjects {
 
     /// What the objects are for.
     fn subject(&self) -> Subject {
-        self.service.clone().map_or(Subject::DataPath, Subject::Service)
+        Subject::of(self.service.as_ref())
     }
 
     fn addresses(&self) -> Vec<AddressKey> {
