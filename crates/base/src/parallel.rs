@@ -1,5 +1,6 @@
 //! Work on several processors.
 
+use std::iter;
 use std::num::NonZeroUsize;
 use std::thread;
 
@@ -45,6 +46,25 @@ pub fn all_at_once<T: Send, R: Send>(
         place.fill(&work);
     }
     places.into_iter().filter_map(Place::result).collect()
+}
+
+/// Does `work` on each item and returns the results in order. The items are divided into parts of [`part_size`], which are done
+/// [at the same time](all_at_once).
+///
+/// # Panics
+/// If `work` panics.
+pub fn map<T: Send, R: Send>(items: Vec<T>, fewest: NonZeroUsize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let size = part_size(items.len(), fewest);
+    if items.len() <= size {
+        return items.into_iter().map(work).collect();
+    }
+    let mut items = items.into_iter();
+    let parts = iter::from_fn(|| {
+        let part: Vec<T> = items.by_ref().take(size).collect();
+        (!part.is_empty()).then_some(part)
+    });
+    let of_part = |part: Vec<T>| part.into_iter().map(&work).collect::<Vec<R>>();
+    all_at_once(parts, of_part).into_iter().flatten().collect()
 }
 
 /// A part, and later its result.
@@ -102,6 +122,15 @@ mod tests {
         });
         assert_eq!(results, [10, 20, 30]);
         assert_eq!(all_at_once(Vec::<u8>::new(), |part| part), [0; 0]);
+    }
+
+    #[test]
+    fn results_of_items_are_in_order() {
+        let fewest = NonZeroUsize::new(3).unwrap();
+        for number in 0..30_u32 {
+            let expected: Vec<u32> = (0..number).map(|item| item * 2).collect();
+            assert_eq!(map((0..number).collect(), fewest, |item| item * 2), expected);
+        }
     }
 
     #[test]

@@ -73,22 +73,17 @@ pub(super) fn plan_services(
             _ => leftovers = Some(part),
         }
     }
-    let size = parallel::part_size(of_services.len(), FEWEST_SERVICES);
-    let writes = parallel::all_at_once(of_services.chunks_mut(size), |services| {
-        let writes = services.iter_mut().map(|(name, part)| {
-            let mut part = std::mem::take(part);
-            let order = if leaves_ipvs && !part.is_translated() {
-                NAT_FIRST
-            } else {
-                FILTER_FIRST
-            };
-            let former = std::mem::take(&mut part.former);
-            let written = part.write(family, Key::Service(family, name.clone()), order);
-            (former, written)
-        });
-        writes.collect::<Vec<_>>()
+    let writes = parallel::map(of_services, FEWEST_SERVICES, |(name, mut part)| {
+        let order = if leaves_ipvs && !part.is_translated() {
+            NAT_FIRST
+        } else {
+            FILTER_FIRST
+        };
+        let former = std::mem::take(&mut part.former);
+        let write = part.write(family, Key::Service(family, name.clone()), order);
+        (name, former, write)
     });
-    for ((name, _), (former, write)) in of_services.into_iter().zip(writes.into_iter().flatten()) {
+    for (name, former, write) in writes {
         let Some((write, changes)) = write else { continue };
         let key = write.key.clone();
         touched.insert(key.clone(), changes);

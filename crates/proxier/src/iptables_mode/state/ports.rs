@@ -98,13 +98,9 @@ impl State {
                 self.chains[family.index()].reserve(self.endpoints[family.index()] + ids.len());
             }
         }
-        let size = parallel::part_size(ids.len(), FEWEST_PORTS);
         let state = &*self;
-        let compiled = parallel::all_at_once(ids.chunks(size), |ids| {
-            let ports = ids.iter().map(|id| state.compile_port(*id, services));
-            ports.collect::<Vec<_>>()
-        });
-        for (id, port) in ids.into_iter().zip(compiled.into_iter().flatten()) {
+        let compiled = parallel::map(ids, FEWEST_PORTS, |id| (id, state.compile_port(id, services)));
+        for (id, port) in compiled {
             names.extend(self.ports.get(id.index()).and_then(|port| port.service.clone()));
             names.extend(port.objects.service.clone());
             self.replace_port(id, port);
