@@ -126,24 +126,29 @@ pub fn may_change_the_machine() -> bool {
     is_vm
 }
 
-/// Disables automatic loading of modules until it is dropped, on the whole machine: see [`may_change_the_machine`].
+/// Replaces the program that loads modules until it is dropped, on the whole machine: see [`may_change_the_machine`].
 #[derive(Debug)]
-pub struct NoAutoload {
+pub struct Autoload {
     before: String,
 }
 
-impl NoAutoload {
-    /// Disables it.
+impl Autoload {
+    /// Loads modules with another program, which gets the arguments of `modprobe`.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "it changes the machine")]
-    pub fn new() -> Self {
+    pub fn with(program: &str) -> Self {
         let before = tools::sysctl("kernel.modprobe");
-        tools::set_sysctl("kernel.modprobe", "/bin/false");
+        tools::set_sysctl("kernel.modprobe", program);
         Self { before }
+    }
+
+    /// Loads no modules.
+    #[must_use]
+    pub fn disabled() -> Self {
+        Self::with("/bin/false")
     }
 }
 
-impl Drop for NoAutoload {
+impl Drop for Autoload {
     fn drop(&mut self) {
         tools::set_sysctl("kernel.modprobe", &self.before);
     }

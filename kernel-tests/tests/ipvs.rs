@@ -27,6 +27,14 @@ fn lock_table() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Loads the modules of two schedulers, which the kernel should not do for `ipvsadm` while the namespace of another test is deleted:
+/// see [`Scheduler`].
+fn load_lblc_and_lblcr() {
+    for scheduler in [Scheduler::LBLC, Scheduler::LBLCR] {
+        tools::must("modprobe", &[&scheduler.module().unwrap()]);
+    }
+}
+
 /// Sets the flag that stops another thread, also after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
@@ -211,6 +219,7 @@ fn a_table_of_ipvsadm_is_listed() {
     let _lock = lock_table();
     let _inside = NetNs::new().enter();
     let table = wide_range();
+    load_lblc_and_lblcr();
     tools::run_with_input("ipvsadm", &["-R"], &save(&table)).unwrap();
     let mut client = Client::open().unwrap();
     assert_eq!(client.list_all().unwrap(), sorted(table.clone()));
@@ -477,9 +486,7 @@ fn read_and_write_back<T: sysctl::Value + PartialEq + std::fmt::Debug>(
 #[test]
 fn every_file_below_net_ipv4_vs_has_a_typed_sysctl() {
     requires!(Feature::Ipvs);
-    for module in ["ip_vs_lblc", "ip_vs_lblcr"] {
-        tools::run("modprobe", &[module]).unwrap();
-    }
+    load_lblc_and_lblcr();
     let _inside = NetNs::new().enter();
     let mut client = Client::open().unwrap();
     let files: BTreeSet<String> = std::fs::read_dir(sysctl::DIRECTORY)

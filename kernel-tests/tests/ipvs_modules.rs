@@ -53,7 +53,7 @@ fn the_errors_of_missing_modules_contain_the_remedy() {
     requires!(Feature::Ipvs);
     let _inside = NetNs::new().enter();
     unload();
-    let no_autoload = kernel::NoAutoload::new();
+    let no_autoload = kernel::Autoload::disabled();
 
     // IPVS itself.
     let error = Client::open().unwrap_err();
@@ -73,7 +73,7 @@ fn the_errors_of_missing_modules_contain_the_remedy() {
     client.add_virtual_server(&server(Scheduler::RR)).unwrap();
 
     // A scheduler that is installed but not loaded, and one that does not exist.
-    let no_autoload = kernel::NoAutoload::new();
+    let no_autoload = kernel::Autoload::disabled();
     let installed = client.update_virtual_server(&server(Scheduler::FO)).unwrap_err();
     let unknown = client
         .update_virtual_server(&server(Scheduler::new("nosuch").unwrap()))

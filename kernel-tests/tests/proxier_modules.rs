@@ -104,7 +104,7 @@ fn without(
     let network = Network::new(1);
     let _servers = network.serve(Protocol::Tcp, 8080);
     let _on_node = network.node.enter();
-    let autoload = (!modules.is_empty()).then(kernel::NoAutoload::new);
+    let autoload = (!modules.is_empty()).then(kernel::Autoload::disabled);
     unload(modules);
     let mut proxier = proxier_on(open(), objects);
     let now = Instant::now();

@@ -192,7 +192,7 @@ const RULES: &[Rule] = &[
     programs("kernel-tests", &["crate::programs"]),
     programs("benches", &[]),
     programs("examples", &["crate::network"]),
-    programs("crates/*", &["crate::runner"]),
+    programs("crates/*", &["crate::runner", "crate::client::load"]),
 ];
 
 /// The data path that passes everything on to one of the others.

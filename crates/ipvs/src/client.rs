@@ -27,6 +27,7 @@ use crate::wire;
 
 mod execute;
 mod listing;
+mod load;
 mod namespace;
 mod read;
 

@@ -12,6 +12,15 @@ use crate::uapi;
 /// uses it. The kernel refuses a name without a module, see
 /// [`Error::is_scheduler_unavailable`](crate::Error::is_scheduler_unavailable).
 ///
+/// # Modules
+/// The modules of [`LBLC`](Self::LBLC) and [`LBLCR`](Self::LBLCR) should be loaded at the start of the machine. If the kernel loads
+/// one for a request while it deletes a network namespace, both can wait for each other. The request then does not end
+/// before its process is killed, and until then no link, address or route of the machine can be changed
+/// ([`ip_vs_lblc_init`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_lblc.c) waits for the deletion, which waits in
+/// [`ip_vs_dst_event`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c) for the request). Therefore
+/// [`Client`](crate::Client) first loads a module of the two that is missing: with the program of the sysctl `kernel.modprobe`, as
+/// the kernel does. This requires `CAP_SYS_MODULE` and the kernel's module directory. Without them the kernel loads the module.
+///
 /// ```
 /// use kernlink_ipvs::Scheduler;
 /// assert_eq!(Scheduler::new("rr").unwrap(), Scheduler::RR);
@@ -32,9 +41,9 @@ impl Scheduler {
     pub const LC: Self = Self(ShortName::known("lc"));
     /// Weighted least connections.
     pub const WLC: Self = Self(ShortName::known("wlc"));
-    /// Locality-based least connections.
+    /// Locality-based least connections. See [Modules](Self#modules).
     pub const LBLC: Self = Self(ShortName::known("lblc"));
-    /// Locality-based least connections with replication.
+    /// Locality-based least connections with replication. See [Modules](Self#modules).
     pub const LBLCR: Self = Self(ShortName::known("lblcr"));
     /// Destination hashing.
     pub const DH: Self = Self(ShortName::known("dh"));

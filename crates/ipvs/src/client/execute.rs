@@ -4,6 +4,7 @@ use kernlink_base::KernelRelease;
 use kernlink_netlink::Errno;
 
 use super::Client;
+use super::load::load_schedulers;
 use super::namespace::has_local_table;
 use crate::error::{Error, InvalidOperation};
 use crate::modules::ModuleLookup;
@@ -43,6 +44,7 @@ impl Client {
 
     /// Appends the outcomes of one chunk. Returns whether the next chunk may be sent.
     fn execute_chunk(&mut self, operations: &[Operation], outcomes: &mut Vec<Result<(), Error>>) -> bool {
+        load_schedulers(operations);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let first = outcomes.len();
