@@ -67,6 +67,19 @@ impl Output {
     }
 }
 
+/// The tests that libtest reported to run for more than a minute and that have not ended.
+pub(crate) fn running(text: &str) -> Vec<String> {
+    let ended = parse(text).tests;
+    let slow = text.lines().filter_map(|line| {
+        let name = line
+            .strip_prefix("test ")?
+            .strip_suffix(" has been running for over 60 seconds")?;
+        Some(name.to_owned())
+    });
+    slow.filter(|name| !ended.iter().any(|(test, _)| test == name))
+        .collect()
+}
+
 /// Reads the output of a test binary. Lines of other programs are ignored.
 pub(crate) fn parse(text: &str) -> Output {
     let mut output = Output::default();
@@ -210,6 +223,13 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
             []
         );
         assert_eq!(parse("test result: ok. 1 passed; 0 failed\n").summaries, []);
+    }
+
+    #[test]
+    fn a_slow_test_runs_until_its_result() {
+        let slow = |name: &str| format!("test {name} has been running for over 60 seconds\n");
+        let text = [slow("a"), slow("b"), "test a ... ok\n".to_owned()].concat();
+        assert_eq!(running(&text), ["b"]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod shape;
 mod snippets;
 mod step;
 mod test;
+mod threads;
 mod vm;
 mod words;
 mod workspace;

@@ -19,7 +19,11 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::report::{Binary, Skip};
+use crate::{
+    libtest,
+    report::{Binary, Skip},
+    threads,
+};
 
 /// The environment variable with the path of the file to which `kernlink-kernel-tests` writes skipped tests.
 pub(crate) const SKIP_FILE: &str = "KERNLINK_SKIP_FILE";
@@ -83,6 +87,11 @@ impl Records {
         self.stem.with_extension("skips")
     }
 
+    /// What the threads of the program waited for at its time limit.
+    fn threads(&self) -> PathBuf {
+        self.stem.with_extension("threads")
+    }
+
     fn end(&self) -> PathBuf {
         self.stem.with_extension("end")
     }
@@ -119,9 +128,13 @@ impl Records {
                     .rfind(|line| !line.trim().is_empty())
                     .unwrap_or("nothing");
                 let limit = step.time_limit.as_secs();
+                let running = libtest::running(&text).join(", ");
+                let threads = fs::read_to_string(self.threads()).unwrap_or_default();
                 Binary::broken(
                     &step.name,
-                    format!("time limit of {limit} s; last line printed: {last}"),
+                    format!(
+                        "time limit of {limit} s; last line printed: {last}; running tests: {running}; threads:\n{threads}"
+                    ),
                 )
             }
             Some(End::Killed(signal)) => Binary::broken(&step.name, format!("killed by signal {signal}")),
@@ -210,7 +223,15 @@ pub(crate) fn run(step: &Step, records: &Records, sink: Sink) -> Result<End> {
                     .take()
                     .map(|pipe| copy_lines(pipe, Stream::Err, log, sink)),
             ];
-            let end = group.wait(step.time_limit)?.map_or(End::TimedOut, End::of);
+            let id = group.id;
+            let status = group.wait_while(|elapsed| {
+                let may_continue = elapsed <= step.time_limit;
+                if !may_continue {
+                    let _is_not_essential = fs::write(records.threads(), threads::of_group(id).join("\n"));
+                }
+                may_continue
+            })?;
+            let end = status.map_or(End::TimedOut, End::of);
             // What the program left behind would keep the pipes open for ever.
             group.kill();
             for reader in readers.into_iter().flatten() {
@@ -265,11 +286,6 @@ impl Group {
         let id = Pid::from_raw(child.id().try_into().context("process ID above 2^31")?);
         RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(id);
         Ok(Self { child, id })
-    }
-
-    /// Waits for the child. After the time limit, kills the group and returns `None`.
-    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
-        self.wait_while(|elapsed| elapsed <= limit)
     }
 
     /// Waits for the child as long as `may_continue` allows, which gets the time since the start of waiting. Then kills the group
@@ -371,15 +387,15 @@ mod tests {
         let records = Records::new(&folder, 0);
         let step = Step {
             time_limit: Duration::from_secs(2),
-            ..shell("echo begun; sleep 1000 & wait")
+            ..shell("echo 'test a has been running for over 60 seconds'; sleep 1000 & wait")
         };
         assert_eq!(run(&step, &records, pass_through).unwrap(), End::TimedOut);
         let binary = records.read_binary(&step).unwrap();
-        assert!(
-            binary.failures[0].contains("last line printed: begun"),
-            "{:?}",
-            binary.failures
-        );
+        let [failure] = &binary.failures[..] else {
+            panic!("{:?}", binary.failures)
+        };
+        assert!(failure.contains("running tests: a; threads:\n"), "{failure}");
+        assert!(failure.contains(" sh ("), "{failure}");
         fs::remove_dir_all(folder).unwrap();
     }
 
