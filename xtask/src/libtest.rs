@@ -67,13 +67,15 @@ impl Output {
     }
 }
 
-/// The tests that libtest reported to run for more than a minute and that have not ended.
+/// The tests that libtest reported to run for more than a minute and that have not ended. With one thread libtest prints the name
+/// of a test at its start, without the end of the line.
 pub(crate) fn running(text: &str) -> Vec<String> {
     let ended = parse(text).tests;
     let slow = text.lines().filter_map(|line| {
+        let line = line.strip_prefix("test ")?;
         let name = line
-            .strip_prefix("test ")?
-            .strip_suffix(" has been running for over 60 seconds")?;
+            .strip_suffix(" has been running for over 60 seconds")
+            .or_else(|| line.strip_suffix(" ... "))?;
         Some(name.to_owned())
     });
     slow.filter(|name| !ended.iter().any(|(test, _)| test == name))
@@ -230,6 +232,7 @@ test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 7 filtered out; 
         let slow = |name: &str| format!("test {name} has been running for over 60 seconds\n");
         let text = [slow("a"), slow("b"), "test a ... ok\n".to_owned()].concat();
         assert_eq!(running(&text), ["b"]);
+        assert_eq!(running("test a ... ok\ntest b ... "), ["b"]);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use nix::unistd::Pid;
 
 /// The maximum number of functions in a line.
 const FUNCTIONS: usize = 8;
+/// The maximum number of lines.
+const LINES: usize = 300;
 
 /// A line for each thread of a process group, and for each other thread of the machine in an uninterruptible wait: its name, its state,
 /// and the functions of the kernel in which it waits, the innermost first (only root can read them).
@@ -14,7 +16,10 @@ pub(crate) fn of_group(group: Pid) -> Vec<String> {
     let threads = processes
         .iter()
         .flat_map(|process| numbered(&Path::new("/proc").join(process).join("task")));
-    threads.filter_map(|thread| describe(&thread, group)).collect()
+    threads
+        .filter_map(|thread| describe(&thread, group))
+        .take(LINES)
+        .collect()
 }
 
 /// The entries of a folder of `/proc` that are numbers; empty if it does not exist any more.
@@ -26,12 +31,17 @@ fn numbered(folder: &Path) -> Vec<String> {
 
 /// `None` for a thread of another group without an uninterruptible wait, and for one that has ended.
 fn describe(thread: &str, group: Pid) -> Option<String> {
-    let read = |file: &str| fs::read_to_string(Path::new("/proc").join(thread).join(file));
-    let (name, state, of) = parse(&read("stat").ok()?)?;
+    // A name can end within a character.
+    let read = |file: &str| {
+        let bytes = fs::read(Path::new("/proc").join(thread).join(file)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let (name, state, of) = parse(&read("stat")?)?;
     if of != group.as_raw() && state != "D" {
         return None;
     }
     let stack = read("stack").unwrap_or_default();
+    let name = name.escape_debug();
     Some(format!("{thread} {name} ({state}): {}", functions(&stack)))
 }
 
