@@ -19,7 +19,8 @@ use crate::uapi;
 /// ([`ip_vs_lblc_init`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_lblc.c) waits for the deletion, which waits in
 /// [`ip_vs_dst_event`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c) for the request). Therefore
 /// [`Client`](crate::Client) first loads a module of the two that is missing: with the program of the sysctl `kernel.modprobe`, as
-/// the kernel does. This requires `CAP_SYS_MODULE` and the kernel's module directory. Without them the kernel loads the module.
+/// the kernel does. The program has to have `CAP_SYS_MODULE` (a process of root with this capability passes it on) and the kernel's module
+/// directory. Without them the kernel loads the module.
 ///
 /// ```
 /// use kernlink_ipvs::Scheduler;

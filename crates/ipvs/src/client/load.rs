@@ -17,11 +17,8 @@ use std::process::{Command, Stdio};
 use crate::operation::Operation;
 use crate::scheduler::Scheduler;
 
-/// The schedulers concerned. Each has a sysctl, which exists in all namespaces while the scheduler is registered.
-const CONCERNED: [(Scheduler, &str); 2] = [
-    (Scheduler::LBLC, "/proc/sys/net/ipv4/vs/lblc_expiration"),
-    (Scheduler::LBLCR, "/proc/sys/net/ipv4/vs/lblcr_expiration"),
-];
+/// The schedulers concerned.
+const CONCERNED: [Scheduler; 2] = [Scheduler::LBLC, Scheduler::LBLCR];
 
 /// The program that loads modules for the kernel, with its path; empty if automatic loading is disabled.
 const PROGRAM: &str = "/proc/sys/kernel/modprobe";
@@ -29,14 +26,26 @@ const PROGRAM: &str = "/proc/sys/kernel/modprobe";
 /// Loads the modules that `operations` need, if the kernel could fail to. A failure is ignored: the kernel then loads the module
 /// itself, or refuses the operation.
 pub(super) fn load_schedulers(operations: &[Operation]) {
-    for (scheduler, sysctl) in CONCERNED {
+    for scheduler in CONCERNED {
         let is_used = operations
             .iter()
             .any(|operation| scheduler_of(operation) == Some(scheduler));
-        if is_used && !Path::new(sysctl).exists() {
-            load(scheduler);
+        if let Some(module) = scheduler.module().filter(|_| is_used)
+            && !is_registered(scheduler, &module)
+        {
+            load(&module);
         }
     }
+}
+
+/// Whether the kernel has the scheduler: by its sysctl, which is missing in network namespaces of other user namespaces, or by the state of
+/// its module, which one that is built in does not have. If both are missing, the program of [`load`] finds that there is nothing to do.
+fn is_registered(scheduler: Scheduler, module: &str) -> bool {
+    let is_live = || {
+        let state = std::fs::read_to_string(format!("/sys/module/{module}/initstate"));
+        state.is_ok_and(|state| state.trim_end() == "live")
+    };
+    Path::new(&format!("/proc/sys/net/ipv4/vs/{scheduler}_expiration")).exists() || is_live()
 }
 
 /// The scheduler that the kernel looks up for an operation.
@@ -49,20 +58,23 @@ fn scheduler_of(operation: &Operation) -> Option<Scheduler> {
     }
 }
 
-/// Runs the program as the kernel does, with the environment of `call_modprobe` in
-/// [`kmod.c`](https://github.com/torvalds/linux/blob/v6.1/kernel/kmod.c).
-fn load(scheduler: Scheduler) {
+/// Runs the program as the kernel does (`call_modprobe` in
+/// [`kmod.c`](https://github.com/torvalds/linux/blob/v6.1/kernel/kmod.c)). The kernel does not search for one without a path.
+fn load(module: &str) {
     let program = std::fs::read_to_string(PROGRAM).unwrap_or_default();
-    let (program, Some(module)) = (program.trim_end(), scheduler.module()) else {
-        return;
-    };
-    if program.is_empty() {
+    let program = Path::new(program.trim_end());
+    if !program.is_absolute() {
         return;
     }
     let _the_kernel_tries_too = Command::new(program)
-        .args(["-q", "--", &module])
+        .args(["-q", "--", module])
         .env_clear()
-        .envs([("HOME", "/"), ("PATH", "/sbin:/usr/sbin:/bin:/usr/bin")])
+        .envs([
+            ("HOME", "/"),
+            ("TERM", "linux"),
+            ("PATH", "/sbin:/usr/sbin:/bin:/usr/bin"),
+        ])
+        .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
