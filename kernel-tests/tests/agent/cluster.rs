@@ -42,31 +42,34 @@ pub(crate) fn lists(requests: &[String]) -> usize {
     requests.iter().filter(is_list).count()
 }
 
-/// Waits until health and metrics name all kinds as those that cannot be read, or none. The node keeps the traffic of load balancers.
+/// Waits until health and metrics name all kinds as those that cannot be read, or none.
 pub(crate) fn wait_until_stale(is_stale: bool) {
-    wait::until(|| {
-        let [healthz, livez] = ["/healthz", "/livez"].map(|path| get("127.0.0.1:10256", path).unwrap());
-        assert!(
-            healthz.starts_with("HTTP/1.1 200") && livez.starts_with("HTTP/1.1 200"),
-            "{healthz}{livez}"
-        );
-        let page = get("127.0.0.1:10249", "/metrics").unwrap();
-        for kind in ["EndpointSlice", "Node", "Service"] {
-            for answer in [&healthz, &livez] {
-                let (_, stale) = answer.split_once("\"staleSince\":").unwrap_or_default();
-                if stale.contains(&format!("\"{kind}\":\"20")) != is_stale {
-                    return Err(answer.clone());
-                }
+    wait::until(|| check_staleness(is_stale));
+}
+
+/// Whether health and metrics name all kinds as those that cannot be read, or none. The node keeps the traffic of load balancers.
+pub(crate) fn check_staleness(is_stale: bool) -> Result<(), String> {
+    let [healthz, livez] = ["/healthz", "/livez"].map(|path| get("127.0.0.1:10256", path).unwrap());
+    assert!(
+        healthz.starts_with("HTTP/1.1 200") && livez.starts_with("HTTP/1.1 200"),
+        "{healthz}{livez}"
+    );
+    let page = get("127.0.0.1:10249", "/metrics").unwrap();
+    for kind in ["EndpointSlice", "Node", "Service"] {
+        for answer in [&healthz, &livez] {
+            let (_, stale) = answer.split_once("\"staleSince\":").unwrap_or_default();
+            if stale.contains(&format!("\"{kind}\":\"20")) != is_stale {
+                return Err(answer.clone());
             }
-            let fresh = format!("\nkernlink_api_server_stale_since_seconds{{kind=\"{kind}\"}} 0\n");
-            if page.contains(&fresh) == is_stale {
-                return Err(page);
-            }
-            let received = format!("\nkernlink_api_server_received_bytes_total{{kind=\"{kind}\"}} ");
-            assert!(page.contains(&received), "{page}");
         }
-        Ok(())
-    });
+        let fresh = format!("\nkernlink_api_server_stale_since_seconds{{kind=\"{kind}\"}} 0\n");
+        if page.contains(&fresh) == is_stale {
+            return Err(page);
+        }
+        let received = format!("\nkernlink_api_server_received_bytes_total{{kind=\"{kind}\"}} ");
+        assert!(page.contains(&received), "{page}");
+    }
+    Ok(())
 }
 
 /// Waits until exactly these events about the Node were written: types and reasons, in any order.
