@@ -41,7 +41,7 @@ pub fn cleanup(settings: &Settings) -> Exit {
         match proxier.cleanup(Instant::now()) {
             Ok((synced, removal, outcomes)) => {
                 exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
-                if !synced.is_success() {
+                if let Some(synced) = synced.filter(|synced| !synced.is_success()) {
                     print::text(&synced.to_string());
                     exit = Exit::Failure;
                 }
@@ -80,12 +80,13 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
     match without_services(settings) {
         Ok(Some(mut proxier)) => match proxier.plan_cleanup(Instant::now()) {
             Ok((plan, removal)) => {
-                text += &format!("{plan}{removal}");
+                text.extend(plan.map(|plan| plan.to_string()));
+                text += &removal.to_string();
                 let events = proxier.pending_events().filter(|event| is_unreadable(event));
                 unknown.extend(events.map(|event| event.reason.to_string()));
                 unknown.extend(removal.errors.iter().map(|error| ErrorChain(error).to_string()));
             }
-            Err(error) => return failure(&error),
+            Err(error) => unknown.push(ErrorChain(&error).to_string()),
         },
         Ok(None) => {}
         Err(exit) => return exit,

@@ -13,7 +13,7 @@ mod support;
 
 use kernlink_ipset::{Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{Family as TablesFamily, Save, Table};
-use kernlink_proxier::ipvs_mode::cleanup::{hand_back, remaining};
+use kernlink_proxier::ipvs_mode::cleanup::{Removal, hand_back, remaining};
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
 use kernlink_services::Family;
 use proptest::collection::vec;
@@ -34,6 +34,7 @@ fn synced(steps: &[Step]) -> Kernel {
 fn clean(kernel: Kernel) -> Kernel {
     let mut proxier = Proxier::without_services(config(), kernel).unwrap();
     let (synced, removal, outcomes) = proxier.cleanup(now()).unwrap();
+    let synced = synced.unwrap();
     assert!(synced.is_success(), "{synced}");
     assert_eq!(removal.errors, []);
     for (operation, outcome) in removal.operations.iter().zip(outcomes) {
@@ -67,9 +68,7 @@ proptest! {
         prop_assert_eq!(comparable(&mut kernel), comparable(&mut host()));
         // Again: nothing is left to do.
         let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-        let config = proxier.state().config().clone();
-        let removal = remaining(proxier.kernel_mut(), &config);
-        prop_assert_eq!(removal.operations, []);
+        prop_assert_eq!(proxier.plan_cleanup(now()).unwrap(), (None, Removal::default()));
     }
 
     #[test]
@@ -105,7 +104,7 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses() {
     kernel.rules.restore(&restore).unwrap();
     let mut proxier = Proxier::without_services(config(), kernel).unwrap();
     let (synced, removal, outcomes) = proxier.cleanup(now()).unwrap();
-    assert!(synced.is_success());
+    assert!(synced.unwrap().is_success());
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let kept: Vec<&str> = removal
         .kept_chains
@@ -167,10 +166,45 @@ fn the_plan_of_a_cleanup_prints_commands_and_changes_nothing() {
     let before = comparable(&mut kernel);
     let mut proxier = Proxier::without_services(config(), kernel).unwrap();
     let (plan, removal) = proxier.plan_cleanup(now()).unwrap();
+    let plan = plan.unwrap();
     assert!(plan.is_empty(), "{plan}");
     let text = removal.to_string();
     assert!(text.contains("ipset destroy KUBE-CLUSTER-IP"), "{text}");
     assert!(text.contains("ip link delete kube-ipvs0"), "{text}");
     assert!(text.contains("-X KUBE-SERVICES"), "{text}");
     assert_eq!(comparable(&mut proxier.into_kernel()), before);
+}
+
+/// A host with the chains of iptables mode, on which IPVS mode did not run.
+#[test]
+fn a_cleanup_creates_nothing_where_ipvs_mode_is_not_in_use() {
+    let mut kernel = host();
+    let chain = kernlink_iptables_restore::Restore::new(Family::Ipv4).with(
+        Table::Nat,
+        kernlink_iptables_restore::Edit::declare("KUBE-SERVICES".parse().unwrap()),
+    );
+    kernel.rules.restore(&chain).unwrap();
+    let mut before = comparable(&mut kernel);
+    let mut proxier = Proxier::without_services(config(), kernel).unwrap();
+    let (plan, removal) = proxier.plan_cleanup(now()).unwrap();
+    assert_eq!(plan, None);
+    assert_eq!(removal.operations.len(), 1, "{removal}");
+    let (synced, _, outcomes) = proxier.cleanup(now()).unwrap();
+    assert_eq!((synced, outcomes), (None, vec![Ok(())]));
+    before.retain(|line| !line.contains("KUBE-SERVICES"));
+    assert_eq!(comparable(&mut proxier.into_kernel()), before);
+}
+
+/// The rest of a cleanup that did not end.
+#[test]
+fn a_cleanup_removes_a_link_without_sets() {
+    let mut kernel = synced(&[]);
+    for operation in remaining(&mut kernel, &config()).operations {
+        if !matches!(operation, Operation::Link(_)) {
+            kernel.execute(&operation).unwrap();
+        }
+    }
+    assert_eq!(set_names(&mut kernel), ["blocked"]);
+    let mut kernel = clean(kernel);
+    assert_eq!(comparable(&mut kernel), comparable(&mut host()));
 }

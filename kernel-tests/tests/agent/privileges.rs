@@ -85,6 +85,11 @@ fn serve_and_remove(mode: &str, capabilities: &[&str]) {
             let rules = tools::run("iptables-save", &[]).unwrap();
             assert!(!rules.contains("KUBE-SERVICES"), "{rules}");
         }
+        // Where nothing is left, a cleanup creates nothing.
+        let again = command(&manifests.0, &["--proxy-mode", mode, "--cleanup", "--dry-run"])
+            .output()
+            .unwrap();
+        assert_eq!(text(&again), "# nothing to do\n");
     });
 }
 

@@ -109,6 +109,7 @@ address add 198.51.100.7/24 dev eth1
             let config = proxier.state().config().clone();
             let mut proxier = Proxier::without_services(config, proxier.into_kernel()).unwrap();
             let (synced, removal, outcomes) = proxier.cleanup(Instant::now()).unwrap();
+            let synced = synced.unwrap();
             assert!(synced.is_success(), "{name}: {synced}");
             assert!(
                 outcomes.iter().all(Result::is_ok),

@@ -76,32 +76,58 @@ impl Proxier {
     }
 
     /// The plan of [`cleanup`](Self::cleanup): the removal of what Services needed, and of the rest. The proxier must be one
-    /// [`without_services`](Self::without_services). The second part is that of the kernel as it is now.
+    /// [`without_services`](Self::without_services). The first part is `None` if IPVS mode is not in use here, the second is that of the
+    /// kernel as it is now.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
-    pub fn plan_cleanup(&mut self, now: Instant) -> Result<(Plan, Removal), SyncError> {
-        let plan = self.plan(now)?;
+    pub fn plan_cleanup(&mut self, now: Instant) -> Result<(Option<Plan>, Removal), SyncError> {
         let config = self.state().config().clone();
+        let plan = if is_in_use(self.kernel_mut(), &config) {
+            Some(self.plan(now)?)
+        } else {
+            None
+        };
         Ok((plan, remaining(self.kernel_mut(), &config)))
     }
 
     /// Removes everything that is owned: virtual servers, addresses, set entries, then jumps, chains, sets and the dummy link. Foreign
     /// objects stay, and sysctls keep their values. The proxier must be one [`without_services`](Self::without_services). Returns the report
-    /// of the first part, the operations of the second, and their outcomes.
+    /// of the first part, which is `None` if IPVS mode is not in use here, the operations of the second, and their outcomes.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
     #[expect(clippy::type_complexity, reason = "the outcomes of the operations")]
-    pub fn cleanup(&mut self, now: Instant) -> Result<(Synced, Removal, Vec<Result<(), Error>>), SyncError> {
-        let synced = self.sync(now)?;
+    pub fn cleanup(
+        &mut self,
+        now: Instant,
+    ) -> Result<(Option<Synced>, Removal, Vec<Result<(), Error>>), SyncError> {
         let config = self.state().config().clone();
+        let synced = if is_in_use(self.kernel_mut(), &config) {
+            Some(self.sync(now)?)
+        } else {
+            None
+        };
         let removal = remaining(self.kernel_mut(), &config);
         let outcomes = removal.execute(self.kernel_mut());
         // What was recorded as desired is gone.
         self.resync();
         Ok((synced, removal, outcomes))
     }
+}
+
+/// Whether there can be virtual servers, addresses or entries that are owned: they are by sets and by the dummy link. True if these cannot be
+/// read.
+fn is_in_use(kernel: &mut Kernel, config: &Config) -> bool {
+    let has_link = |kernel: &mut Kernel| match config.link() {
+        Some(link) => kernel.links.exists(&link).unwrap_or(true),
+        None => false,
+    };
+    let has_set = |kernel: &mut Kernel| match kernel.sets.headers() {
+        Ok(headers) => headers.iter().any(|header| is_owned(&header.set.name)),
+        Err(_) => true,
+    };
+    has_link(kernel) || has_set(kernel)
 }
 
 /// What remains after all Services are removed: jumps, chains, sets, and the dummy link.
