@@ -30,7 +30,8 @@ pub(super) fn load_schedulers(operations: &[Operation]) {
         let is_used = operations
             .iter()
             .any(|operation| scheduler_of(operation) == Some(scheduler));
-        if let Some(module) = scheduler.module().filter(|_| is_used)
+        if is_used
+            && let Some(module) = scheduler.module()
             && !is_registered(scheduler, &module)
         {
             load(&module);
