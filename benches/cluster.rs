@@ -151,7 +151,7 @@ impl Cluster {
 
     /// A proxier with the complete model, before its first sync.
     pub fn proxier<M: DataPath>(&self, config: &M::Config, kernel: M::Kernel) -> Result<Proxier<M>> {
-        let mut proxier = Proxier::with_data_path(config, kernel)?;
+        let mut proxier = Proxier::new(config, kernel)?;
         for change in [
             Change::Services(ObjectChange::ReplaceAll(self.services.clone())),
             Change::Services(ObjectChange::Synced),

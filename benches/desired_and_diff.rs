@@ -232,7 +232,7 @@ impl Built {
 
 /// A proxier after its first sync, on the fake kernel.
 fn synced(size: u32) -> Result<Proxier, String> {
-    let mut proxier = Proxier::new(config(), Kernel::fake()).map_err(|error| error.to_string())?;
+    let mut proxier = Proxier::new(&config(), Kernel::fake()).map_err(|error| error.to_string())?;
     for change in full_lists(objects(size)) {
         proxier.change(SOURCE, change);
     }

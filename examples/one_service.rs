@@ -4,21 +4,21 @@
 //!
 //! ```sh
 //! cargo build --example one_service
-//! unshare --net sh -c 'ip link set lo up; target/debug/examples/one_service; ipvsadm -Ln; ip address show kube-ipvs0'
+//! unshare --net sh -c 'ip link set lo up; target/debug/examples/one_service; iptables-save'
 //! ```
 
 use std::time::Instant;
 
+use kernlink_proxier::iptables_mode::{Config, Kernel, Proxier};
 use kernlink_proxier::{
-    Change, Config, Endpoint, EndpointPort, EndpointSlice, Family, Kernel, ObjectChange, ObjectName, Port,
-    Proxier, Service, SourceId,
+    Change, Endpoint, EndpointPort, EndpointSlice, Family, ObjectChange, ObjectName, Port, Service, SourceId,
 };
 
 fn main() -> anyhow::Result<()> {
     let mut config = Config::new("node-a");
     // All network namespaces share the size of the connection table, and only the initial one may change it: leave it as it is.
     config.conntrack.max_per_core = 0;
-    let mut proxier = Proxier::new(config, Kernel::open()?)?;
+    let mut proxier = Proxier::new(&config, Kernel::open()?)?;
 
     let service = Service::new(ObjectName::new("shop", "web"))
         .with_cluster_ip("10.96.12.80")

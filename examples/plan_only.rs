@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     }
     let is_complete = objects.missing.is_empty();
     // With `Kernel::open()` the plan is the difference from what the kernel of this network namespace holds.
-    let mut proxier = Proxier::new(Config::new("node-a"), Kernel::fake())?;
+    let mut proxier = Proxier::new(&Config::new("node-a"), Kernel::fake())?;
     for change in objects.into_changes_without_missing() {
         for event in proxier.change(SourceId(0), change) {
             eprintln!("event: {event}");

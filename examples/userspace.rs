@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let objects = manifest::read(&file, &text);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let kernel = Kernel::open(runtime.handle().clone(), Limits::default())?;
-    let mut proxier = Proxier::with_data_path(&Config::new("node-a"), kernel)?;
+    let mut proxier = Proxier::new(&Config::new("node-a"), kernel)?;
     for change in objects.into_changes()? {
         proxier.change(SourceId(0), change);
     }

@@ -69,7 +69,7 @@ pub(crate) fn serve_userspace(runtime: &Handle) -> Outcome<Proxier<UserspaceMode
     let mut config = Config::new("node-a");
     config.services.node_ips = vec![Network::node_ipv4().into()];
     let kernel = Kernel::open(runtime.clone(), Limits::default())?;
-    USERSPACE.serve(kernlink_userspace::Proxier::with_data_path(&config, kernel)?)
+    USERSPACE.serve(kernlink_userspace::Proxier::new(&config, kernel)?)
 }
 
 /// Writes the rules of the Service of iptables mode.
@@ -79,6 +79,6 @@ pub(crate) fn serve_iptables() -> Outcome<()> {
     // The limits of the whole machine stay as they are.
     config.conntrack = kernlink_benches::cluster::conntrack();
     let kernel = iptables_mode::Kernel::open()?;
-    IPTABLES.serve(iptables_mode::Proxier::with_data_path(&config, kernel)?)?;
+    IPTABLES.serve(iptables_mode::Proxier::new(&config, kernel)?)?;
     Ok(())
 }

@@ -134,7 +134,7 @@ fn read(mut files: Vec<PathBuf>) -> Result<Objects> {
 }
 
 fn proxier<M: Mode>(config: &M::Config, kernel: M::Kernel, objects: Objects) -> Result<Proxier<M>> {
-    let mut proxier = Proxier::with_data_path(config, kernel)?;
+    let mut proxier = Proxier::new(config, kernel)?;
     // The kernel holds nothing yet, so nothing is deleted because of an object that could not be read.
     for change in objects.into_changes_without_missing() {
         for event in proxier.change(SOURCE, change) {

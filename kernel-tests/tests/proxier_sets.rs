@@ -14,7 +14,7 @@ use kernlink_ipset::{Entry, IpSets, Protocol, ProtocolPort};
 use kernlink_kernel_tests::kernel::Feature;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::{requires, tools};
-use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, SetId};
+use kernlink_proxier::ipvs_mode::{Config, Kernel, Operation, Proxier, SetId, cleanup};
 use kernlink_proxier::{Change, Family, Kind, ObjectChange, ObjectName, Port, Service, SourceId};
 
 /// The calling thread's sets and tables.
@@ -28,7 +28,7 @@ fn kernel() -> Kernel {
 fn proxier(kernel: Kernel) -> Proxier {
     let mut config = Config::new("node-a");
     config.services.families = [Family::Ipv4].into();
-    let mut proxier = Proxier::new(config, kernel).unwrap();
+    let mut proxier = Proxier::new(&config, kernel).unwrap();
     for kind in [Kind::Service, Kind::EndpointSlice] {
         proxier.change(SourceId(0), Change::synced(kind));
     }
@@ -172,7 +172,7 @@ fn a_set_that_another_program_made_with_other_parameters_is_replaced_while_rules
         proxier.resync();
         let idle = proxier.sync(Instant::now()).unwrap();
         assert!(idle.plan.is_empty(), "{parameters:?}: {}", idle.plan);
-        let (_, _, outcomes) = without_services().cleanup(Instant::now()).unwrap();
+        let (_, _, outcomes) = cleanup::cleanup(&mut without_services(), Instant::now()).unwrap();
         assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
         assert!(!tools::ipset_save().contains("KUBE-CLUSTER-IP"));
     }
@@ -181,7 +181,7 @@ fn a_set_that_another_program_made_with_other_parameters_is_replaced_while_rules
 fn without_services() -> Proxier {
     let mut config = Config::new("node-a");
     config.services.families = [Family::Ipv4].into();
-    Proxier::without_services(config, kernel()).unwrap()
+    cleanup::without_services(config, kernel()).unwrap()
 }
 
 #[test]

@@ -49,22 +49,6 @@ const RULE: Rule = Rule {
     why: "",
 };
 
-/// A rule for the structure of the proxier.
-const fn proxier(
-    modules: &'static [&'static str],
-    must_not: &'static [&'static str],
-    why: &'static str,
-) -> Rule {
-    Rule {
-        package: "crates/proxier",
-        modules,
-        must_not,
-        only_with: "crate::ipvs_mode",
-        why,
-        ..RULE
-    }
-}
-
 /// A rule for starting external programs, in tests as well.
 const fn programs(package: &'static str, except: &'static [&'static str]) -> Rule {
     Rule {
@@ -78,60 +62,42 @@ const fn programs(package: &'static str, except: &'static [&'static str]) -> Rul
 }
 
 const RULES: &[Rule] = &[
-    // Data paths do not depend on each other, except the one that chooses. Shared modules do not depend on a data path.
+    // What data paths on netfilter share.
     Rule {
-        except: &[CHOOSING_MODE],
-        ..proxier(
-            &["crate::*_mode"],
-            &["crate::*_mode"],
-            "a data path must not depend on another one",
-        )
-    },
-    proxier(
-        &[CHOOSING_MODE],
-        KERNEL_CRATES,
-        "it passes everything on to a data path and has no kernel objects of its own",
-    ),
-    proxier(
-        SHARED_MODULES,
-        &["crate::*_mode"],
-        "shared modules must not depend on a data path",
-    ),
-    proxier(
-        SHARED_MODULES,
-        KERNEL_CRATES,
-        "shared modules must not depend on kernel objects of a data path",
-    ),
-    proxier(
-        &["crate::netfilter"],
-        &["crate::*_mode", "crate::plan", "crate::proxier", "crate::table"],
-        "what the data paths on iptables have in common must not depend on one of them, or on how plans are made",
-    ),
-    proxier(
-        &["crate::watch"],
-        &["crate::*_mode", "crate::plan", "crate::proxier", "crate::table"],
-        "what data paths have in common to notice changes must not depend on one of them, or on how plans are made",
-    ),
-    // Inside IPVS mode.
-    proxier(
-        &["crate::ipvs_mode::observe|observed"],
-        &["crate::ipvs_mode::compile|desired"],
-        "the kernel state is read independently of the desired state",
-    ),
-    proxier(
-        &["crate::ipvs_mode::ownership"],
-        &[
-            "crate::ipvs_mode::compile|desired",
-            "crate::ipvs_mode::plan|diff|order",
-            "crate::plan",
+        package: "crates/netfilter",
+        must_not: &[
+            "kernlink_engine::plan",
+            "kernlink_engine::proxier",
+            "kernlink_engine::table",
         ],
-        "ownership must not depend on how desired state and plans are computed",
-    ),
-    proxier(
-        &["crate::watch::changes|pace"],
-        &["crate::watch::watcher", "std::thread"],
-        "what events require is decided from the events and the time alone",
-    ),
+        why: "what data paths have in common must not depend on how plans are made",
+        ..RULE
+    },
+    Rule {
+        package: "crates/netfilter",
+        modules: &["crate::watch::changes|pace"],
+        must_not: &["crate::watch::watcher", "std::thread"],
+        only_with: "crate::watch",
+        why: "what events require is decided from the events and the time alone",
+        ..RULE
+    },
+    // Inside IPVS mode.
+    Rule {
+        package: "crates/ipvs-mode",
+        modules: &["crate::observe"],
+        must_not: &["crate::compile"],
+        only_with: "crate::observe",
+        why: "the kernel state is read independently of the desired state",
+        ..RULE
+    },
+    Rule {
+        package: "crates/ipvs-mode",
+        modules: &["crate::ownership"],
+        must_not: &["crate::compile", "crate::plan|order", "kernlink_engine::plan"],
+        only_with: "crate::observe",
+        why: "ownership must not depend on how desired state and plans are computed",
+        ..RULE
+    },
     // The agent.
     Rule {
         package: "crates/agent",
@@ -172,7 +138,7 @@ const RULES: &[Rule] = &[
         modules: &["crate::proxy"],
         must_not: &[
             "crate::data_path",
-            "kernlink_proxier",
+            "kernlink_engine",
             "kernlink_services",
             "kernlink_iptables_restore",
         ],
@@ -193,41 +159,6 @@ const RULES: &[Rule] = &[
     programs("benches", &[]),
     programs("examples", &["crate::network"]),
     programs("crates/*", &["crate::runner", "crate::client::load"]),
-];
-
-/// The data path that passes everything on to one of the others.
-const CHOOSING_MODE: &str = "crate::any_mode";
-
-/// The modules of the proxier that all data paths use.
-const SHARED_MODULES: &[&str] = &[
-    "crate::apply",
-    "crate::broadcast",
-    "crate::data_path",
-    "crate::durations",
-    "crate::error",
-    "crate::failures",
-    "crate::first",
-    "crate::metrics",
-    "crate::overlap",
-    "crate::plan",
-    "crate::proxier",
-    "crate::report",
-    "crate::retry",
-    "crate::runner",
-    "crate::schedule",
-    "crate::status",
-    "crate::table",
-    "crate::undone",
-    "crate::unreadable",
-];
-
-const KERNEL_CRATES: &[&str] = &[
-    "kernlink_netlink",
-    "kernlink_ipvs",
-    "kernlink_ipset",
-    "kernlink_dummylink",
-    "kernlink_conntrack",
-    "kernlink_iptables_restore",
 ];
 
 /// Fails with a list of all violations.
@@ -368,43 +299,19 @@ mod tests {
             .collect()
     }
 
-    /// The violations in a proxier in which one module has this text.
-    fn proxier_with(module: &str, text: &str) -> Vec<String> {
-        let mut modules: Vec<String> = SHARED_MODULES
-            .iter()
-            .filter_map(|path| Some(path.strip_prefix("crate::")?.replace("::", "/")))
-            .collect();
-        let shared: String = modules.iter().map(|name| format!("pub mod {name}; ")).collect();
-        modules.extend(
-            [
-                "netfilter",
-                "any_mode",
-                "ipvs_mode/compile",
-                "ipvs_mode/observe",
-                "ipvs_mode/ownership",
-                "ipvs_mode/order",
-                "ipvs_mode/client",
-                "ipvs_mode/kernel",
-                "watch/changes",
-                "watch/pace",
-                "watch/watcher",
-                "test_mode/client",
-            ]
-            .map(str::to_owned),
-        );
-        let root = format!(
-            "{shared} pub mod netfilter; pub mod any_mode; pub mod watch {{ pub mod changes; pub mod pace; pub mod watcher; }} \
-             pub mod ipvs_mode {{ pub mod compile; pub mod observe; pub mod ownership; pub mod order; pub mod client; pub mod kernel; }} \
-             pub mod test_mode {{ pub mod client; }} pub use ipvs_mode::compile::Compiled;"
-        );
-        assert!(modules.iter().any(|name| name == module));
-        let names: Vec<_> = modules.iter().map(|name| format!("src/{name}.rs")).collect();
+    /// The violations in a crate of IPVS mode in which one module has this text.
+    fn ipvs_mode_with(module: &str, text: &str) -> Vec<String> {
+        let modules = ["compile", "observe", "ownership", "order", "plan", "client"];
+        assert!(modules.contains(&module));
+        let root: String = modules.iter().map(|name| format!("pub mod {name}; ")).collect();
+        let root = format!("{root} pub use compile::Compiled;");
+        let names = modules.map(|name| format!("src/{name}.rs"));
         let mut files = vec![("src/lib.rs", root.as_str())];
         files.extend(names.iter().zip(&modules).map(|(name, this)| {
-            let text = if this == module { text } else { "" };
+            let text = if *this == module { text } else { "" };
             (name.as_str(), text)
         }));
-        violations_in("crates/proxier", &files)
+        violations_in("crates/ipvs-mode", &files)
     }
 
     #[track_caller]
@@ -420,138 +327,79 @@ mod tests {
 
     #[test]
     fn allowed_imports_are_no_violations() {
-        let text =
-            "use crate::table::Table;\nuse kernlink_ipvs::VirtualServer;\nuse super::compile::Compiled;";
-        assert_violations(&proxier_with("ipvs_mode/client", text), &[]);
-        assert_violations(&proxier_with("plan", "use kernlink_services::Frontend;"), &[]);
-    }
-
-    #[test]
-    fn a_mode_must_not_import_another_mode() {
-        let found = proxier_with("test_mode/client", "\nuse crate::ipvs_mode::client::Client;");
+        let text = "use kernlink_engine::table::Table;\nuse kernlink_ipvs::VirtualServer;\nuse super::compile::Compiled;";
+        assert_violations(&ipvs_mode_with("client", text), &[]);
         assert_violations(
-            &found,
-            &["src/test_mode/client.rs:2: crate::test_mode::client names crate::ipvs_mode: a data path"],
+            &ipvs_mode_with("ownership", "use kernlink_services::Frontend;"),
+            &[],
         );
-        // Through the root's re-export, too.
-        let found = proxier_with("test_mode/client", "fn f(_: crate::Compiled) {}");
-        assert_violations(
-            &found,
-            &["src/test_mode/client.rs:1: crate::test_mode::client names crate::ipvs_mode: a data path"],
-        );
-    }
-
-    #[test]
-    fn only_the_mode_that_chooses_imports_other_modes() {
-        let text = "use crate::ipvs_mode::client::Client;\nuse crate::test_mode::client;";
-        assert_violations(&proxier_with("any_mode", text), &[]);
-        let found = proxier_with("ipvs_mode/client", "use crate::any_mode;");
-        assert_violations(
-            &found,
-            &["src/ipvs_mode/client.rs:1: crate::ipvs_mode::client names crate::any_mode: a data path"],
-        );
-        let found = proxier_with("any_mode", "use kernlink_ipvs::VirtualServer;");
-        assert_violations(
-            &found,
-            &["src/any_mode.rs:1: crate::any_mode names kernlink_ipvs: it passes everything on"],
-        );
-    }
-
-    #[test]
-    fn a_shared_module_must_not_import_a_mode() {
-        for module in [
-            "apply",
-            "data_path",
-            "error",
-            "plan",
-            "proxier",
-            "report",
-            "retry",
-            "table",
-        ] {
-            let found = proxier_with(module, "fn f() { crate::ipvs_mode::compile::run(); }");
-            let expected = format!("src/{module}.rs:1: crate::{module} names crate::ipvs_mode: shared");
-            assert_violations(&found, &[&expected]);
-        }
-    }
-
-    #[test]
-    fn a_shared_module_must_not_import_a_kernel_crate() {
-        for name in KERNEL_CRATES {
-            let found = proxier_with("table", &format!("use {name}::{{Client, Error}};"));
-            let expected = format!("src/table.rs:1: crate::table names {name}: shared");
-            assert_violations(&found, &[&expected]);
-        }
     }
 
     #[test]
     fn observe_must_not_import_compile() {
-        let found = proxier_with(
-            "ipvs_mode/observe",
-            "use super::compile;\n\nfn f() { compile::run() }",
-        );
+        let found = ipvs_mode_with("observe", "use super::compile;\n\nfn f() { compile::run() }");
         assert_violations(
             &found,
-            &[
-                "src/ipvs_mode/observe.rs:1, 3: crate::ipvs_mode::observe names crate::ipvs_mode::compile: the",
-            ],
+            &["src/observe.rs:1, 3: crate::observe names crate::compile: the"],
         );
-    }
-
-    #[test]
-    fn what_events_require_must_not_depend_on_the_kernel() {
-        let found = proxier_with(
-            "watch/changes",
-            "use super::watcher;\nuse crate::ipvs_mode::kernel;",
-        );
+        // Through the root's re-export, too.
+        let found = ipvs_mode_with("observe", "fn f(_: crate::Compiled) {}");
         assert_violations(
             &found,
-            &[
-                "src/watch/changes.rs:2: crate::watch::changes names crate::ipvs_mode: what data paths",
-                "src/watch/changes.rs:1: crate::watch::changes names crate::watch::watcher: what events",
-            ],
+            &["src/observe.rs:1: crate::observe names crate::compile: the"],
         );
     }
 
     #[test]
     fn ownership_must_not_import_compile_or_plan() {
-        for path in ["crate::ipvs_mode::compile", "super::order", "crate::plan::Step"] {
-            let found = proxier_with("ipvs_mode/ownership", &format!("use {path};"));
-            assert_violations(
-                &found,
-                &["src/ipvs_mode/ownership.rs:1: crate::ipvs_mode::ownership names crate::"],
-            );
+        for path in [
+            "crate::compile",
+            "super::order",
+            "crate::plan",
+            "kernlink_engine::plan::Step",
+        ] {
+            let found = ipvs_mode_with("ownership", &format!("use {path};"));
+            assert_violations(&found, &["src/ownership.rs:1: crate::ownership names "]);
         }
     }
 
     #[test]
-    fn rules_do_not_apply_to_tests_of_a_module() {
-        let text = "#[cfg(test)] mod tests { use crate::ipvs_mode::client::Client; }";
-        assert_violations(&proxier_with("plan", text), &[]);
+    fn what_events_require_must_not_depend_on_the_watcher_and_on_threads() {
+        let files = [
+            ("src/lib.rs", "pub mod watch;"),
+            ("src/watch.rs", "mod changes; mod pace; mod watcher;"),
+            ("src/watch/changes.rs", "use super::watcher;\nuse std::thread;"),
+            ("src/watch/pace.rs", ""),
+            ("src/watch/watcher.rs", "use std::thread;"),
+        ];
+        assert_violations(
+            &violations_in("crates/netfilter", &files),
+            &[
+                "src/watch/changes.rs:1: crate::watch::changes names crate::watch::watcher: what events",
+                "src/watch/changes.rs:2: crate::watch::changes names std::thread: what events",
+            ],
+        );
     }
 
     #[test]
-    fn lines_with_the_same_violation_are_reported_together() {
-        let text = "fn f() { kernlink_ipvs::x(); }\nfn g() {\n kernlink_ipvs::y(); }";
-        assert_violations(
-            &proxier_with("plan", text),
-            &["src/plan.rs:1, 3: crate::plan names kernlink_ipvs: shared"],
-        );
+    fn rules_do_not_apply_to_tests_of_a_module() {
+        let text = "#[cfg(test)] mod tests { use crate::compile::Compiled; }";
+        assert_violations(&ipvs_mode_with("observe", text), &[]);
     }
 
     #[test]
     fn a_rule_that_names_a_missing_module_is_reported() {
-        let files = [("src/lib.rs", "mod ipvs_mode { mod observe {} }")];
-        let found = violations_in("crates/proxier", &files);
+        let files = [("src/lib.rs", "mod observe {}")];
+        let found = violations_in("crates/ipvs-mode", &files);
         assert!(
             found
                 .iter()
-                .any(|line| line.contains("no module crate::ipvs_mode::ownership,")),
+                .any(|line| line.contains("no module crate::ownership,")),
             "{found:#?}"
         );
-        // These rules apply only to a crate with `ipvs_mode`.
-        let files = [("src/lib.rs", "mod plan { use kernlink_ipvs::X; }")];
-        assert_violations(&violations_in("crates/proxier", &files), &[]);
+        // These rules apply only to a crate with `observe`.
+        let files = [("src/lib.rs", "mod ownership { use kernlink_engine::plan::X; }")];
+        assert_violations(&violations_in("crates/ipvs-mode", &files), &[]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which members of the workspace may depend on which: the arrows in ARCHITECTURE.md.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 use cargo_metadata::DependencyKind;
 
@@ -28,14 +30,28 @@ const LAYERS: &[Layer] = &[
     layer("kernlink-iptables-restore", &[BASE]),
     layer(SERVICES, &[BASE]),
     layer(KUBERNETES, &[BASE, SERVICES]),
+    // The sync algorithm: no kernel crate.
+    layer(ENGINE, &[BASE, SERVICES]),
     layer(
-        "kernlink-proxier",
+        NETFILTER,
         &[
             BASE,
             SERVICES,
             // For the feature `kubernetes`, which reads the configuration of kube-proxy.
             KUBERNETES,
             NETLINK,
+            ENGINE,
+            "kernlink-dummylink",
+            "kernlink-conntrack",
+            "kernlink-iptables-restore",
+        ],
+    ),
+    // The data paths: none depends on another one.
+    layer(
+        "kernlink-ipvs-mode",
+        &[
+            ENGINE,
+            NETFILTER,
             "kernlink-ipvs",
             "kernlink-ipset",
             "kernlink-dummylink",
@@ -44,28 +60,44 @@ const LAYERS: &[Layer] = &[
         ],
     ),
     layer(
-        "kernlink-userspace",
+        "kernlink-iptables-mode",
         &[
-            BASE,
-            SERVICES,
-            // It is a data path of the proxier, which plans, retries and reports for it.
-            "kernlink-proxier",
-            // Stale UDP flows.
-            "kernlink-conntrack",
+            ENGINE,
+            NETFILTER,
             // The addresses of the node.
             "kernlink-dummylink",
+            // Stale UDP flows.
+            "kernlink-conntrack",
             "kernlink-iptables-restore",
         ],
     ),
     layer(
-        AGENT,
+        "kernlink-userspace",
         &[
-            BASE,
-            SERVICES,
+            ENGINE,
+            NETFILTER,
+            // The addresses of the node.
+            "kernlink-dummylink",
+            // Stale UDP flows.
+            "kernlink-conntrack",
+            "kernlink-iptables-restore",
+        ],
+    ),
+    // What embedding programs add: the engine and the modes that they choose.
+    layer(
+        PROXIER,
+        &[
+            ENGINE,
             KUBERNETES,
-            "kernlink-proxier",
+            NETFILTER,
+            "kernlink-ipvs-mode",
+            "kernlink-iptables-mode",
             "kernlink-userspace",
         ],
+    ),
+    layer(
+        AGENT,
+        &[BASE, SERVICES, KUBERNETES, PROXIER, "kernlink-userspace"],
     ),
 ];
 
@@ -73,7 +105,47 @@ const BASE: &str = "kernlink-base";
 const NETLINK: &str = "kernlink-netlink";
 const SERVICES: &str = "kernlink-services";
 const KUBERNETES: &str = "kernlink-kubernetes";
+const ENGINE: &str = "kernlink-engine";
+const NETFILTER: &str = "kernlink-netfilter";
+const PROXIER: &str = "kernlink-proxier";
 const AGENT: &str = "kernlink-agent";
+
+/// What a build of a package must not compile, also not as a dependency of a dependency, with any of its features.
+const NEVER_COMPILED: &[(&str, &[&str])] = &[
+    (
+        ENGINE,
+        &[
+            NETLINK,
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-dummylink",
+            "kernlink-conntrack",
+            "kernlink-iptables-restore",
+        ],
+    ),
+    (
+        "kernlink-iptables-mode",
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-ipvs-mode",
+            "kernlink-userspace",
+        ],
+    ),
+    (
+        "kernlink-userspace",
+        &[
+            "kernlink-ipvs",
+            "kernlink-ipset",
+            "kernlink-ipvs-mode",
+            "kernlink-iptables-mode",
+        ],
+    ),
+    (
+        "kernlink-ipvs-mode",
+        &["kernlink-iptables-mode", "kernlink-userspace"],
+    ),
+];
 
 /// A dependency of one member on another one.
 #[derive(Clone, Copy, Debug)]
@@ -96,10 +168,38 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
             violations(package.name.as_str(), &named.collect::<Vec<_>>(), &members)
         })
         .collect();
+    let normal = |package: &str| -> Vec<&str> {
+        let package = packages
+            .iter()
+            .find(|candidate| candidate.name.as_str() == package);
+        let dependencies = package.into_iter().flat_map(|package| &package.dependencies);
+        dependencies
+            .filter(|dependency| dependency.kind != DependencyKind::Development)
+            .map(|dependency| dependency.name.as_str())
+            .collect()
+    };
+    let compiled = NEVER_COMPILED.iter().flat_map(|(package, never)| {
+        let all = closure(package, &normal);
+        let found = never.iter().filter(move |name| all.contains(*name));
+        found.map(move |name| format!("a build of {package} must not compile {name}"))
+    });
+    let violations: Vec<_> = violations.into_iter().chain(compiled).collect();
     if violations.is_empty() {
         return Ok(());
     }
     bail!("{}", violations.join("; "))
+}
+
+/// The dependencies of a package, and theirs.
+fn closure<'a>(package: &str, dependencies: &dyn Fn(&str) -> Vec<&'a str>) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    let mut new = dependencies(package);
+    while let Some(name) = new.pop() {
+        if found.insert(name) {
+            new.extend(dependencies(name));
+        }
+    }
+    found
 }
 
 /// The dependencies of one package that are not allowed. Dependencies on other packages than members are ignored.
@@ -147,8 +247,12 @@ mod tests {
         "kernlink-iptables-restore",
         "kernlink-services",
         "kernlink-kubernetes",
-        "kernlink-proxier",
+        "kernlink-engine",
+        "kernlink-netfilter",
+        "kernlink-ipvs-mode",
+        "kernlink-iptables-mode",
         "kernlink-userspace",
+        "kernlink-proxier",
         "kernlink-agent",
         "kernlink-examples",
         "kernlink-benches",
@@ -179,11 +283,15 @@ mod tests {
             ("kernlink-ipvs", "kernlink-netlink"),
             ("kernlink-ipvs", "thiserror"),
             ("kernlink-kubernetes", "kernlink-services"),
-            ("kernlink-proxier", "kernlink-services"),
-            ("kernlink-proxier", "kernlink-kubernetes"),
-            ("kernlink-proxier", "kernlink-ipvs"),
-            ("kernlink-userspace", "kernlink-proxier"),
+            ("kernlink-engine", "kernlink-services"),
+            ("kernlink-netfilter", "kernlink-engine"),
+            ("kernlink-ipvs-mode", "kernlink-netfilter"),
+            ("kernlink-ipvs-mode", "kernlink-ipvs"),
+            ("kernlink-iptables-mode", "kernlink-kubernetes"),
+            ("kernlink-userspace", "kernlink-engine"),
             ("kernlink-userspace", "kernlink-iptables-restore"),
+            ("kernlink-proxier", "kernlink-ipvs-mode"),
+            ("kernlink-proxier", "kernlink-kubernetes"),
             ("kernlink-agent", "kernlink-proxier"),
             ("kernlink-agent", "kernlink-userspace"),
             ("kernlink-examples", "kernlink-agent"),
@@ -207,7 +315,14 @@ mod tests {
             ("kernlink-services", "kernlink-kubernetes"),
             ("kernlink-services", "kernlink-proxier"),
             ("kernlink-kubernetes", "kernlink-proxier"),
-            ("kernlink-proxier", "kernlink-userspace"),
+            ("kernlink-engine", "kernlink-netlink"),
+            ("kernlink-engine", "kernlink-netfilter"),
+            ("kernlink-netfilter", "kernlink-ipvs"),
+            ("kernlink-ipvs-mode", "kernlink-iptables-mode"),
+            ("kernlink-iptables-mode", "kernlink-ipvs-mode"),
+            ("kernlink-iptables-mode", "kernlink-ipset"),
+            ("kernlink-userspace", "kernlink-iptables-mode"),
+            ("kernlink-userspace", "kernlink-proxier"),
             ("kernlink-userspace", "kernlink-agent"),
             ("kernlink-proxier", "kernlink-agent"),
             ("kernlink-agent", "kernlink-examples"),
@@ -219,8 +334,20 @@ mod tests {
     }
 
     #[test]
-    fn services_and_kubernetes_must_not_depend_on_kernel_crates() {
-        for package in ["kernlink-services", "kernlink-kubernetes"] {
+    fn dependencies_of_dependencies_are_found() {
+        let dependencies = |name: &str| match name {
+            "a" => vec!["b", "c"],
+            "b" => vec!["d"],
+            "d" => vec!["b"],
+            _ => Vec::new(),
+        };
+        assert_eq!(closure("a", &dependencies), BTreeSet::from(["b", "c", "d"]));
+        assert_eq!(closure("c", &dependencies), BTreeSet::new());
+    }
+
+    #[test]
+    fn services_kubernetes_and_the_engine_must_not_depend_on_kernel_crates() {
+        for package in ["kernlink-services", "kernlink-kubernetes", "kernlink-engine"] {
             for dependency in KERNEL {
                 assert_eq!(violates(package, dependency), [true; 2], "{package} {dependency}");
             }

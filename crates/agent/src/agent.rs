@@ -324,7 +324,7 @@ impl Agent {
     }
 
     fn proxier(&self, kernel: Kernel) -> Result<Proxier, Exit> {
-        Proxier::with_data_path(&self.settings.config, kernel).map_err(|error| {
+        Proxier::new(&self.settings.config, kernel).map_err(|error| {
             print::error(&error);
             Exit::Usage
         })

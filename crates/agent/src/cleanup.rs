@@ -38,7 +38,7 @@ pub fn cleanup(settings: &Settings) -> Exit {
         Err(exit) => return exit,
     };
     if let Some(proxier) = &mut ipvs {
-        match proxier.cleanup(Instant::now()) {
+        match cleanup::cleanup(proxier, Instant::now()) {
             Ok((synced, removal, outcomes)) => {
                 exit = exit.and(report(&removal.errors, &removal.operations, &outcomes));
                 if let Some(synced) = synced.filter(|synced| !synced.is_success()) {
@@ -78,7 +78,7 @@ pub fn plan_cleanup(settings: &Settings) -> Exit {
     let mut text = String::new();
     let mut unknown = Vec::new();
     match without_services(settings) {
-        Ok(Some(mut proxier)) => match proxier.plan_cleanup(Instant::now()) {
+        Ok(Some(mut proxier)) => match cleanup::plan_cleanup(&mut proxier, Instant::now()) {
             Ok((plan, removal)) => {
                 text.extend(plan.map(|plan| plan.to_string()));
                 text += &removal.to_string();
@@ -174,7 +174,7 @@ fn without_services(settings: &Settings) -> Result<Option<Proxier>, Exit> {
         (Err(_), mode) if mode != Mode::InKernel(InKernel::Ipvs) && !has_ipvs_link() => return Ok(None),
         (Err(error), _) => return Err(failure(&error)),
     };
-    let proxier = Proxier::without_services(settings.config.former_ipvs(), kernel);
+    let proxier = cleanup::without_services(settings.config.former_ipvs(), kernel);
     proxier.map(Some).map_err(|error| failure(&error))
 }
 

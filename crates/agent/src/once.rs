@@ -172,7 +172,7 @@ fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), Str
             return None;
         }
     };
-    let mut proxier = match Proxier::with_data_path(&settings.config, kernel) {
+    let mut proxier = match Proxier::new(&settings.config, kernel) {
         Ok(proxier) => proxier,
         Err(error) => {
             print::error(&error);

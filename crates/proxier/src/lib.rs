@@ -1,53 +1,16 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(all(feature = "ipvs", feature = "iptables"))]
 pub mod any_mode;
-mod apply;
-pub mod broadcast;
-pub mod data_path;
-pub mod durations;
-pub mod error;
-mod failures;
-mod first;
-#[cfg(feature = "health")]
-pub mod health;
-pub mod iptables_mode;
-pub mod ipvs_mode;
-pub mod lock;
-#[cfg(feature = "metrics")]
-pub mod metrics;
-pub mod netfilter;
-mod overlap;
-pub mod plan;
-pub mod proxier;
-pub mod report;
-pub mod retry;
-pub mod runner;
-pub mod schedule;
-pub mod status;
-pub mod table;
-mod undone;
-pub mod unreadable;
-pub mod watch;
 
-pub use kernlink_base::Backoff;
+pub use kernlink_engine::*;
+#[cfg(feature = "iptables")]
+pub use kernlink_iptables_mode as iptables_mode;
+#[cfg(feature = "ipvs")]
+pub use kernlink_ipvs_mode as ipvs_mode;
 #[cfg(feature = "kubernetes")]
 pub use kernlink_kubernetes as kubernetes;
-pub use kernlink_services as services;
-pub use kernlink_services::{
-    Change, Endpoint, EndpointPort, EndpointSlice, Event, Family, Kind, Node, ObjectChange, ObjectName, Port,
-    Protocol, Service, ServiceType, SourceId,
-};
-
-pub use self::broadcast::Subscription;
-pub use self::data_path::DataPath;
-pub use self::durations::Durations;
-pub use self::error::{InvalidConfig, SyncError};
-pub use self::failures::{OPERATION_FAILED, SOLVED};
-pub use self::ipvs_mode::{Config, IpvsMode, Kernel};
-pub use self::lock::Lock;
-pub use self::plan::{Plan, Subject};
-pub use self::proxier::{Cost, Proxier, Synced};
-pub use self::report::{Counts, Outcome, Report};
-pub use self::runner::Runner;
-pub use self::schedule::{Intervals, Schedule};
-pub use self::status::Status;
+#[cfg(any(feature = "ipvs", feature = "iptables"))]
+pub use kernlink_netfilter as netfilter;
+#[cfg(any(feature = "ipvs", feature = "iptables"))]
+pub use kernlink_netfilter::watch;

@@ -154,9 +154,9 @@ proptest! {
         let (own_kernel, own_faults) = Faults::of_kernel(ipvs_kernel());
         let (any_kernel, any_faults) = Faults::of_kernel(ipvs_kernel());
         let Config::Ipvs(own) = config(Mode::Ipvs) else { unreachable!() };
-        let own = ipvs_mode::Proxier::new(own, own_kernel).unwrap();
+        let own = ipvs_mode::Proxier::new(&own, own_kernel).unwrap();
         let any = Kernel::new().with_ipvs(any_kernel);
-        let any = Proxier::with_data_path(&config(Mode::Ipvs), any).unwrap();
+        let any = Proxier::new(&config(Mode::Ipvs), any).unwrap();
         assert_same_syncs(own, any, &[own_faults, any_faults], (refused, is_refused), &changes);
     }
 
@@ -173,9 +173,9 @@ proptest! {
             kernel
         };
         let Config::Iptables(own) = config(Mode::Iptables) else { unreachable!() };
-        let own = iptables_mode::Proxier::with_data_path(&own, kernel(&faults[0])).unwrap();
+        let own = iptables_mode::Proxier::new(&own, kernel(&faults[0])).unwrap();
         let any = Kernel::new().with_iptables(kernel(&faults[1]));
-        let any = Proxier::with_data_path(&config(Mode::Iptables), any).unwrap();
+        let any = Proxier::new(&config(Mode::Iptables), any).unwrap();
         assert_same_syncs(own, any, &faults, (refused, is_refused), &changes);
     }
 
@@ -186,7 +186,7 @@ proptest! {
         after in vec(step(), 0..15),
         first in prop::sample::select(&Mode::ALL[..]),
     ) {
-        let mut proxier = Proxier::with_data_path(&config(first), kernel()).unwrap();
+        let mut proxier = Proxier::new(&config(first), kernel()).unwrap();
         let mut all: Vec<Step> = Vec::new();
         let mut mode = first;
         for steps in [before, between, after] {
@@ -195,7 +195,7 @@ proptest! {
             let synced = proxier.sync(Instant::now()).unwrap();
             prop_assert!(synced.is_success(), "{}", synced);
             // The same as a process that starts in this mode with all objects.
-            let mut fresh = Proxier::with_data_path(&config(mode), kernel()).unwrap();
+            let mut fresh = Proxier::new(&config(mode), kernel()).unwrap();
             apply(&mut fresh, &all);
             fresh.sync(Instant::now()).unwrap();
             prop_assert_eq!(sorted_listings(&proxier), sorted_listings(&fresh));
@@ -241,7 +241,7 @@ fn changes() -> Vec<Change> {
 fn a_failed_operation_is_not_retried_in_the_other_mode() {
     let (ipvs, faults) = Faults::of_kernel(ipvs_kernel());
     let kernel = Kernel::new().with_ipvs(ipvs).with_iptables(iptables_kernel());
-    let mut proxier = Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in changes() {
         proxier.change(SOURCE, change);
     }
@@ -281,7 +281,7 @@ fn a_failed_operation_is_not_retried_in_the_other_mode() {
 #[test]
 fn a_runner_syncs_in_either_mode_and_reports_the_same_status() {
     for mode in Mode::ALL {
-        let proxier = Proxier::with_data_path(&config(mode), kernel()).unwrap();
+        let proxier = Proxier::new(&config(mode), kernel()).unwrap();
         let (sender, notices) = mpsc::channel();
         let intervals = Intervals {
             min: Duration::ZERO,

@@ -34,7 +34,7 @@ fn capacity(capacity: usize) -> NonZeroUsize {
 fn proxier() -> Proxier {
     let mut config = Config::new("node-a");
     config.conntrack.max_per_core = 0;
-    Proxier::new(config, Kernel::fake()).unwrap()
+    Proxier::new(&config, Kernel::fake()).unwrap()
 }
 
 /// Everything that listeners receive, as text.

@@ -13,7 +13,7 @@ mod support;
 
 use kernlink_ipset::{Operation as SetOperation, SetName};
 use kernlink_iptables_restore::{Family as TablesFamily, Save, Table};
-use kernlink_proxier::ipvs_mode::cleanup::{Removal, hand_back, remaining};
+use kernlink_proxier::ipvs_mode::cleanup::{self, Removal, hand_back, remaining};
 use kernlink_proxier::ipvs_mode::{Kernel, Operation, Proxier, SetId};
 use kernlink_services::Family;
 use proptest::collection::vec;
@@ -24,7 +24,7 @@ use crate::support::clusters::{Step, apply, step};
 
 /// A host after a sync with these steps.
 fn synced(steps: &[Step]) -> Kernel {
-    let mut proxier = Proxier::new(config(), host()).unwrap();
+    let mut proxier = Proxier::new(&config(), host()).unwrap();
     apply(&mut proxier, steps);
     let synced = proxier.sync(now()).unwrap();
     assert!(synced.is_success(), "{synced}");
@@ -32,8 +32,8 @@ fn synced(steps: &[Step]) -> Kernel {
 }
 
 fn clean(kernel: Kernel) -> Kernel {
-    let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-    let (synced, removal, outcomes) = proxier.cleanup(now()).unwrap();
+    let mut proxier = cleanup::without_services(config(), kernel).unwrap();
+    let (synced, removal, outcomes) = cleanup::cleanup(&mut proxier, now()).unwrap();
     let synced = synced.unwrap();
     assert!(synced.is_success(), "{synced}");
     assert_eq!(removal.errors, []);
@@ -67,8 +67,8 @@ proptest! {
         let mut kernel = clean(synced(&steps));
         prop_assert_eq!(comparable(&mut kernel), comparable(&mut host()));
         // Again: nothing is left to do.
-        let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-        prop_assert_eq!(proxier.plan_cleanup(now()).unwrap(), (None, Removal::default()));
+        let mut proxier = cleanup::without_services(config(), kernel).unwrap();
+        prop_assert_eq!(cleanup::plan_cleanup(&mut proxier, now()).unwrap(), (None, Removal::default()));
     }
 
     #[test]
@@ -79,7 +79,7 @@ proptest! {
         prop_assert!(removal.execute(&mut kernel).iter().all(Result::is_ok), "{}", removal);
         let kept: Vec<String> = before.into_iter().filter(|name| !name.starts_with("KERNLINK")).collect();
         prop_assert_eq!(set_names(&mut kernel), kept);
-        let mut proxier = Proxier::new(config(), kernel).unwrap();
+        let mut proxier = Proxier::new(&config(), kernel).unwrap();
         apply(&mut proxier, &steps);
         let plan = proxier.plan(now()).unwrap();
         for (_, step) in plan.steps() {
@@ -102,8 +102,8 @@ fn a_chain_that_a_foreign_rule_uses_stays_with_the_chains_that_it_uses() {
         kernlink_iptables_restore::Edit::append("PREROUTING".parse().unwrap(), rule.parse().unwrap()),
     );
     kernel.rules.restore(&restore).unwrap();
-    let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-    let (synced, removal, outcomes) = proxier.cleanup(now()).unwrap();
+    let mut proxier = cleanup::without_services(config(), kernel).unwrap();
+    let (synced, removal, outcomes) = cleanup::cleanup(&mut proxier, now()).unwrap();
     assert!(synced.unwrap().is_success());
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     let kept: Vec<&str> = removal
@@ -164,8 +164,8 @@ fn hand_back_restores_the_size_of_an_enlarged_set() {
 fn the_plan_of_a_cleanup_prints_commands_and_changes_nothing() {
     let mut kernel = synced(&[]);
     let before = comparable(&mut kernel);
-    let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-    let (plan, removal) = proxier.plan_cleanup(now()).unwrap();
+    let mut proxier = cleanup::without_services(config(), kernel).unwrap();
+    let (plan, removal) = cleanup::plan_cleanup(&mut proxier, now()).unwrap();
     let plan = plan.unwrap();
     assert!(plan.is_empty(), "{plan}");
     let text = removal.to_string();
@@ -185,11 +185,11 @@ fn a_cleanup_creates_nothing_where_ipvs_mode_is_not_in_use() {
     );
     kernel.rules.restore(&chain).unwrap();
     let mut before = comparable(&mut kernel);
-    let mut proxier = Proxier::without_services(config(), kernel).unwrap();
-    let (plan, removal) = proxier.plan_cleanup(now()).unwrap();
+    let mut proxier = cleanup::without_services(config(), kernel).unwrap();
+    let (plan, removal) = cleanup::plan_cleanup(&mut proxier, now()).unwrap();
     assert_eq!(plan, None);
     assert_eq!(removal.operations.len(), 1, "{removal}");
-    let (synced, _, outcomes) = proxier.cleanup(now()).unwrap();
+    let (synced, _, outcomes) = cleanup::cleanup(&mut proxier, now()).unwrap();
     assert_eq!((synced, outcomes), (None, vec![Ok(())]));
     before.retain(|line| !line.contains("KUBE-SERVICES"));
     assert_eq!(comparable(&mut proxier.into_kernel()), before);

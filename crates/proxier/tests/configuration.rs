@@ -29,7 +29,7 @@ fn an_invalid_configuration_is_refused_with_all_invalid_fields() {
     config.dummy_link = "a/b".to_owned();
     config.services.families.clear();
     config.ipvs_timeouts.tcp = Duration::from_secs(u64::MAX);
-    let error = Proxier::new(config, kernel()).unwrap_err().to_string();
+    let error = Proxier::new(&config, kernel()).unwrap_err().to_string();
     for field in ["dummy_link: ", "services.families: ", "ipvs_timeouts.tcp: "] {
         assert!(error.contains(field), "{error}");
     }

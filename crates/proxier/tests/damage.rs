@@ -24,7 +24,7 @@ use crate::support::clusters::{Step, apply, step};
 
 /// A proxier with these steps, before its first sync.
 fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
     apply(&mut proxier, steps);
     proxier
 }

@@ -129,7 +129,7 @@ impl DataPath for AddressMode {
 fn a_data_path_needs_only_its_own_kernel_objects() {
     let foreign = LinkAddress::host([198, 51, 100, 9].into()).unwrap();
     let kernel = Fake::new().with_link(link(), Some("dummy"), &[foreign]);
-    let mut proxier = Proxier::<AddressMode>::with_data_path(&Config::new("node-a"), kernel).unwrap();
+    let mut proxier = Proxier::<AddressMode>::new(&Config::new("node-a"), kernel).unwrap();
     let service = |name: &str, address: &str| {
         Service::new(ObjectName::new("ns", name))
             .with_cluster_ip(address)

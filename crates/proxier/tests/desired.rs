@@ -82,7 +82,7 @@ fn plan(scenario: &Scenario) -> String {
     for operation in kernlink_ipvs::notation::parse(&stage.present).unwrap() {
         kernel.execute(&Operation::Ipvs(operation)).unwrap();
     }
-    let mut proxier = Proxier::new(scenario.config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&scenario.config(), kernel).unwrap();
     for change in scenario.changes(0).0 {
         proxier.change(SourceId(0), change);
     }

@@ -666,7 +666,7 @@ fn an_invalid_default_limit_is_refused() {
     ] {
         let mut config: Config = ipv4_config();
         config.services.defaults.drain_timeout = Some(timeout);
-        let proxier = Proxier::new(config, kernel());
+        let proxier = Proxier::new(&config, kernel());
         assert_eq!(proxier.is_ok(), is_valid, "{timeout:?}");
     }
 }

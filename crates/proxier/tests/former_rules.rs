@@ -110,7 +110,7 @@ fn rules_of_ipvs_mode_stay_until_every_service_is_written() {
     tables.rules = faults.tables(Box::new(shared.rules.clone()));
     tables.links = Box::new(shared.links.clone());
     let kernel = shared.apis().with_iptables(tables);
-    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
@@ -188,7 +188,7 @@ fn iptables_mode_works_while_what_ipvs_mode_left_cannot_be_read() {
         is_unreadable: Arc::clone(&is_unreadable),
     });
     let kernel = shared.apis().with_ipvs(ipvs);
-    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }
@@ -327,7 +327,7 @@ fn restricted_proxier() -> (SharedKernel, Faults, any_mode::Proxier) {
     let shared = SharedKernel::new();
     let faults = Faults::default();
     let kernel = faulty_ipvs(&shared, &faults);
-    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Iptables), kernel).unwrap();
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Iptables), kernel).unwrap();
     for change in restricted() {
         proxier.change(SourceId(0), change);
     }

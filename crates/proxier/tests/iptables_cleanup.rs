@@ -105,7 +105,7 @@ fn lines(kernel: &mut Kernel) -> BTreeSet<String> {
 fn proxier(steps: &[Step], kernel: Kernel) -> Proxier {
     let mut config = Config::new("node-a");
     config.conntrack.max_per_core = 0;
-    let mut proxier = Proxier::with_data_path(&config, kernel).unwrap();
+    let mut proxier = Proxier::new(&config, kernel).unwrap();
     apply(&mut proxier, steps);
     proxier
 }

@@ -407,7 +407,7 @@ fn invalid_packets_are_dropped_while_the_sysctl_cannot_be_written() {
     });
     let mut liberal = config();
     liberal.conntrack.tcp_be_liberal = true;
-    let mut proxier = Proxier::with_data_path(&liberal, kernel).unwrap();
+    let mut proxier = Proxier::new(&liberal, kernel).unwrap();
     deliver_numbered(&mut proxier, 1, &[1]);
     let now = Instant::now();
     let synced = proxier.sync(now).unwrap();

@@ -319,7 +319,7 @@ fn a_plan_that_is_not_executed_adopts_nothing() {
 }
 
 /// A Service with a cluster IP, whose virtual server is foreign, and an external IP.
-fn with_foreign(foreign: VirtualServer, config: kernlink_proxier::Config) -> Proxier {
+fn with_foreign(foreign: VirtualServer, config: kernlink_proxier::ipvs_mode::Config) -> Proxier {
     let mut kernel = kernel();
     add_server(&mut kernel, foreign, &["10.244.0.9:8080"]);
     let mut proxier = proxier(config, kernel);

@@ -69,7 +69,7 @@ fn detection(detects: bool) -> LocalDetection {
 }
 
 fn proxier(config: &Config, kernel: Kernel, changes: &[Change]) -> Proxier {
-    let mut proxier = Proxier::with_data_path(config, kernel).unwrap();
+    let mut proxier = Proxier::new(config, kernel).unwrap();
     for change in changes {
         proxier.change(SourceId(0), change.clone());
     }

@@ -23,7 +23,7 @@ const INTERVALS: Intervals = Intervals {
 };
 
 fn start() -> (Runner<IpvsMode>, Receiver<Notice<IpvsMode>>) {
-    let proxier = Proxier::new(Config::new("node-a"), Kernel::fake()).unwrap();
+    let proxier = Proxier::new(&Config::new("node-a"), Kernel::fake()).unwrap();
     let (sender, notices) = mpsc::channel();
     let runner = Runner::start(proxier, Schedule::new(INTERVALS), move |notice| {
         let _ = sender.send(notice);

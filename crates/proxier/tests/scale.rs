@@ -44,7 +44,7 @@ fn config() -> Config {
 
 /// A proxier with Services of every type; those with numbers below 4 are changed.
 fn filled(kernel: Kernel, size: u32) -> Proxier {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
     let services = (0..size).map(service).collect();
     let slices = (0..size).map(|number| slice(number, 10)).collect();
     for change in [
@@ -378,7 +378,7 @@ fn ten_refused_real_servers_are_retried_at_ten_different_times() {
 
 #[test]
 fn the_kernel_is_not_read_before_every_source_has_synced() {
-    let mut proxier = Proxier::new(config(), kernel(&["192.0.2.1"])).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel(&["192.0.2.1"])).unwrap();
     proxier.register_source(SOURCE, Kind::Service);
     let error = proxier.sync(Instant::now()).unwrap_err();
     assert_eq!(

@@ -22,7 +22,7 @@ use crate::node::{SOURCE, bound, config, ipv4_config, kernel, key, load_balancer
 
 #[test]
 fn nothing_is_planned_before_the_first_full_lists() {
-    let mut proxier = Proxier::new(config(), kernel()).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel()).unwrap();
     assert!(matches!(
         proxier.plan(Instant::now()),
         Err(SyncError::NotSynced(_))

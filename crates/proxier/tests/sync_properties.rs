@@ -59,7 +59,7 @@ fn rules_by_set(kernel: &mut Kernel) -> BTreeMap<String, usize> {
 
 /// The kernel after a sync of a proxier with these steps, when no real server drains any more.
 fn synced(kernel: Kernel, steps: &[Step]) -> Kernel {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
     apply(&mut proxier, steps);
     settle(&mut proxier);
     proxier.into_kernel()
@@ -81,7 +81,7 @@ fn settle(proxier: &mut Proxier) {
 
 /// A proxier with these steps, before its first sync.
 fn proxier(kernel: Kernel, steps: &[Step]) -> Proxier {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
     apply(&mut proxier, steps);
     proxier
 }
@@ -161,7 +161,7 @@ proptest! {
     ) {
         let mut config = config();
         config.first_services = first.iter().map(|n| ObjectName::new("ns", format!("s{n}"))).collect();
-        let mut proxier = Proxier::new(config, host()).unwrap();
+        let mut proxier = Proxier::new(&config, host()).unwrap();
         apply(&mut proxier, &steps);
         let synced = proxier.sync(now()).unwrap();
         prop_assert!(synced.is_success(), "{}", synced);

@@ -125,7 +125,7 @@ fn changed(service: &Service, other: Service, is_changed: [bool; 8]) -> Service 
 
 /// A proxier with these objects, before its first sync.
 fn proxier(kernel: Kernel, changes: &[Change]) -> Proxier {
-    let mut proxier = Proxier::new(config(), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel).unwrap();
     for change in changes {
         proxier.change(SourceId(0), change.clone());
     }

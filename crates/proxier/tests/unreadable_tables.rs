@@ -237,7 +237,7 @@ fn config(mode: Mode) -> Config {
 #[test]
 fn a_host_without_ip6tables_serves_ipv4_and_the_other_mode_is_removed() {
     let (shared, kernel) = without_ipv6();
-    let mut proxier = any_mode::Proxier::with_data_path(&config(Mode::Ipvs), kernel).unwrap();
+    let mut proxier = any_mode::Proxier::new(&config(Mode::Ipvs), kernel).unwrap();
     deliver(&mut proxier, vec![service(1)], vec![slice(1, &[1])]);
     let mut now = Instant::now();
     proxier.sync(now).unwrap();

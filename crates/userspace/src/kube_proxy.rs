@@ -1,8 +1,8 @@
 //! The configuration from kube-proxy's configuration file.
 
-use kernlink_proxier::error::InvalidConfig;
-use kernlink_proxier::kubernetes::kube_proxy_config::KubeProxyConfiguration;
-use kernlink_proxier::netfilter::services_from_kube_proxy;
+use kernlink_engine::error::InvalidConfig;
+use kernlink_kubernetes::kube_proxy_config::KubeProxyConfiguration;
+use kernlink_netfilter::services_from_kube_proxy;
 
 use crate::data_path::Config;
 use crate::flows::FlowTimeouts;
@@ -61,7 +61,7 @@ impl Limits {
 mod tests {
     use std::time::Duration;
 
-    use kernlink_proxier::kubernetes::kube_proxy_config::read;
+    use kernlink_kubernetes::kube_proxy_config::read;
 
     use super::*;
 

@@ -114,7 +114,7 @@ fn proxier_of(variant: Variant, fixture: &str) -> Proxier {
     let be_liberal = config.conntrack.tcp_be_liberal;
     config.conntrack = crate::support::config().conntrack;
     config.conntrack.tcp_be_liberal = be_liberal;
-    let mut proxier = Proxier::with_data_path(&config, kernel(variant)).unwrap();
+    let mut proxier = Proxier::new(&config, kernel(variant)).unwrap();
     replace_objects(
         &mut proxier,
         &read(&folder("oracle").join(fixture).join("objects.yaml")),

@@ -109,7 +109,7 @@ pub(crate) fn kernel(variant: Variant) -> Kernel {
 }
 
 pub(crate) fn proxier(variant: Variant, manifests: &str) -> Proxier {
-    let mut proxier = Proxier::with_data_path(&config(), kernel(variant)).unwrap();
+    let mut proxier = Proxier::new(&config(), kernel(variant)).unwrap();
     replace_objects(&mut proxier, manifests);
     proxier
 }

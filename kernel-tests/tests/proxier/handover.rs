@@ -7,7 +7,7 @@ use std::time::Instant;
 use kernlink_kernel_tests::netns::NetNs;
 use kernlink_kernel_tests::tools;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
-use kernlink_proxier::ipvs_mode::cleanup::hand_back;
+use kernlink_proxier::ipvs_mode::cleanup::{self, hand_back};
 use kernlink_proxier::ipvs_mode::{Kernel, Key, Operation, Plan, Proxier, SetId};
 
 use crate::oracle::{config, read};
@@ -40,7 +40,7 @@ fn load_fixture(fixture: &Path) {
 }
 
 fn proxier_of(fixture: &Path) -> Proxier {
-    let mut proxier = Proxier::new(config(fixture), Kernel::open().unwrap()).unwrap();
+    let mut proxier = Proxier::new(&config(fixture), Kernel::open().unwrap()).unwrap();
     replace_objects(&mut proxier, &read(&fixture.join("objects.yaml")));
     proxier
 }
@@ -107,8 +107,8 @@ address add 198.51.100.7/24 dev eth1
 
             // Nothing of either is left.
             let config = proxier.state().config().clone();
-            let mut proxier = Proxier::without_services(config, proxier.into_kernel()).unwrap();
-            let (synced, removal, outcomes) = proxier.cleanup(Instant::now()).unwrap();
+            let mut proxier = cleanup::without_services(config, proxier.into_kernel()).unwrap();
+            let (synced, removal, outcomes) = cleanup::cleanup(&mut proxier, Instant::now()).unwrap();
             let synced = synced.unwrap();
             assert!(synced.is_success(), "{name}: {synced}");
             assert!(

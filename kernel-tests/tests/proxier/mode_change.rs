@@ -154,7 +154,7 @@ fn assert_settled(mode: Mode, words: &[&str]) {
 }
 
 fn proxier(config: &Config) -> Proxier {
-    let mut proxier = Proxier::with_data_path(config, Kernel::open(config.mode()).unwrap()).unwrap();
+    let mut proxier = Proxier::new(config, Kernel::open(config.mode()).unwrap()).unwrap();
     let objects = kernlink_kubernetes::manifest::read("test", &manifests());
     for change in objects.into_changes().unwrap() {
         proxier.change(SourceId(0), change);

@@ -122,7 +122,7 @@ fn on_a_node(scenario: &Scenario, reference: &mut Reference) {
         memory: Fake::new(),
         in_kernel: unseen.clone(),
     });
-    let mut proxier = Proxier::new(config(scenario), kernel).unwrap();
+    let mut proxier = Proxier::new(&config(scenario), kernel).unwrap();
     let mut links = Links::default();
     for (stage, desired) in desired_at.iter().enumerate() {
         let what = format!("{}, stage {stage}: {}", scenario.name, scenario.why);

@@ -113,7 +113,7 @@ pub(crate) fn proxier_on(kernel: Kernel, manifests: &str) -> Proxier {
 
 /// A proxier with these manifests on kernel APIs.
 pub(crate) fn proxier_with(config: Config, kernel: Kernel, manifests: &str) -> Proxier {
-    let mut proxier = Proxier::new(config, kernel).unwrap();
+    let mut proxier = Proxier::new(&config, kernel).unwrap();
     replace_objects(&mut proxier, manifests);
     proxier
 }

@@ -142,7 +142,7 @@ impl Process {
         let mut kernel = Kernel::open(runtime.handle().clone(), limits).unwrap();
         kernel.rules = Box::new(client(variant));
         Self {
-            proxier: Proxier::with_data_path(&config, kernel).unwrap(),
+            proxier: Proxier::new(&config, kernel).unwrap(),
             node: "node-b",
             _runtime: runtime,
         }

@@ -278,7 +278,7 @@ impl Node {
     }
 
     fn process(&self, mode: &str, kernel: Kernel) -> Process {
-        let mut proxier = Proxier::with_data_path(&config(mode), kernel).unwrap();
+        let mut proxier = Proxier::new(&config(mode), kernel).unwrap();
         for change in objects() {
             proxier.change(SourceId(0), change);
         }

@@ -88,7 +88,7 @@ fn lines(answer: &str) -> Vec<&str> {
 
 /// A runner on fakes, after its first sync.
 fn runner(line: &str, changes: Vec<Change>) -> Runner<AllModes> {
-    let proxier = Proxier::with_data_path(&settings(line).config, Kernel::fake()).unwrap();
+    let proxier = Proxier::new(&settings(line).config, Kernel::fake()).unwrap();
     let (sender, notices) = mpsc::channel();
     let runner = Runner::start(proxier, Schedule::new(Intervals::default()), move |notice| {
         _ = sender.send(notice);

@@ -56,7 +56,7 @@ pub(crate) fn kernel() -> Kernel {
 }
 
 pub(crate) fn proxier_on(kernel: Kernel) -> Proxier {
-    Proxier::with_data_path(&config(), kernel).unwrap()
+    Proxier::new(&config(), kernel).unwrap()
 }
 
 pub(crate) fn saved(proxier: &mut Proxier, family: Family) -> Ruleset {

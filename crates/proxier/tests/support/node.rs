@@ -40,7 +40,7 @@ pub(crate) fn kernel() -> Kernel {
 
 /// A proxier whose only source has synced.
 pub(crate) fn proxier(config: Config, kernel: Kernel) -> Proxier {
-    let mut proxier = Proxier::new(config, kernel).unwrap();
+    let mut proxier = Proxier::new(&config, kernel).unwrap();
     proxier.change(SOURCE, Change::Services(ObjectChange::Synced));
     proxier.change(SOURCE, Change::EndpointSlices(ObjectChange::Synced));
     proxier

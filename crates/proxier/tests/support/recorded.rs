@@ -21,7 +21,7 @@ impl Recorded {
     pub(crate) fn new(config: Config, kernel: Kernel) -> Self {
         let families = config.services.families.clone();
         let mut recorded = Self {
-            proxier: Proxier::new(config, kernel).unwrap(),
+            proxier: Proxier::new(&config, kernel).unwrap(),
             recorder: Recorder::new(families, SystemTime::UNIX_EPOCH),
             now: Instant::now(),
             time: SystemTime::UNIX_EPOCH,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kernlink_iptables_restore::{ChainName, Error, Iptables, Operation, Restore, Table};
-use kernlink_proxier::netfilter::{Jump, Owned, plan_removal, write_removal};
+use kernlink_netfilter::{Jump, Owned, plan_removal, write_removal};
 use kernlink_services::Family;
 
 use super::chains::PortalChain;

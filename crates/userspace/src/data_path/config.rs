@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernlink_proxier::error::InvalidConfig;
-use kernlink_proxier::schedule::Intervals;
+use kernlink_engine::error::InvalidConfig;
+use kernlink_engine::schedule::Intervals;
 use kernlink_services::Family;
 
 use crate::ports::PortRange;
@@ -41,7 +41,7 @@ impl Config {
         }
     }
 
-    /// The intervals of a [`Schedule`](kernlink_proxier::Schedule), from `min_sync_period` and `sync_period`.
+    /// The intervals of a [`Schedule`](kernlink_engine::Schedule), from `min_sync_period` and `sync_period`.
     #[must_use]
     pub fn intervals(&self) -> Intervals {
         Intervals {

@@ -6,7 +6,7 @@ use std::io;
 use kernlink_conntrack::Conntrack;
 use kernlink_dummylink::DummyLinks;
 use kernlink_iptables_restore::{Error as RulesError, Iptables, Refused, Restore};
-use kernlink_proxier::netfilter::KernelConntrack;
+use kernlink_netfilter::KernelConntrack;
 use tokio::runtime::Handle;
 
 use super::error::Error;
@@ -29,7 +29,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// The kernel, in the calling thread's network namespace. The iptables tools run, and sockets are opened, in the namespace of the
-    /// thread that calls [`sync`](kernlink_proxier::Proxier::sync), which must be the same, also for the threads of the runtime.
+    /// thread that calls [`sync`](kernlink_engine::Proxier::sync), which must be the same, also for the threads of the runtime.
     ///
     /// # Errors
     /// The first API that cannot be opened.

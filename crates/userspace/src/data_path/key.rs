@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use kernlink_engine::data_path::Class;
 use kernlink_iptables_restore::Table;
-use kernlink_proxier::data_path::Class;
 use kernlink_services::Family;
 
 use super::chains::PortalChain;

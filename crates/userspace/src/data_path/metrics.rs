@@ -1,6 +1,6 @@
 //! Metrics of userspace mode.
 
-use kernlink_proxier::metrics::{Collect, Families, Labels};
+use kernlink_engine::metrics::{Collect, Families, Labels};
 use kernlink_services::Family;
 
 use super::totals::Totals;

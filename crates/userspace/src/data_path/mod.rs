@@ -1,6 +1,6 @@
 //! The data path: compiles arbitrated frontends to listening ports and to the portal rules that lead to them.
 //!
-//! It runs in [`kernlink_proxier::Proxier`], which orders and executes plans and retries failed operations by key.
+//! It runs in [`kernlink_engine::Proxier`], which orders and executes plans and retries failed operations by key.
 
 pub mod chains;
 mod cleanup;
@@ -24,10 +24,10 @@ mod watch;
 
 use std::time::Instant;
 
-use kernlink_proxier::data_path::{Class, DataPath};
-use kernlink_proxier::error::InvalidConfig;
-use kernlink_proxier::plan::PlanBuilder;
-use kernlink_proxier::schedule::Intervals;
+use kernlink_engine::data_path::{Class, DataPath};
+use kernlink_engine::error::InvalidConfig;
+use kernlink_engine::plan::PlanBuilder;
+use kernlink_engine::schedule::Intervals;
 use kernlink_services::{Changes, Event, InterfaceAddress, Services};
 
 pub use self::cleanup::{CleanedUp, cleanup, has_portals, plan_cleanup};
@@ -45,13 +45,13 @@ pub use self::totals::Totals;
 pub struct UserspaceMode;
 
 /// A proxier of userspace mode.
-pub type Proxier = kernlink_proxier::Proxier<UserspaceMode>;
+pub type Proxier = kernlink_engine::Proxier<UserspaceMode>;
 /// A plan of userspace mode.
-pub type Plan = kernlink_proxier::Plan<UserspaceMode>;
+pub type Plan = kernlink_engine::Plan<UserspaceMode>;
 /// What a sync in userspace mode did.
-pub type Synced = kernlink_proxier::Synced<UserspaceMode>;
+pub type Synced = kernlink_engine::Synced<UserspaceMode>;
 /// Why a sync in userspace mode did nothing.
-pub type SyncError = kernlink_proxier::SyncError<Error>;
+pub type SyncError = kernlink_engine::SyncError<Error>;
 
 impl DataPath for UserspaceMode {
     type Config = Config;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kernlink_base::ErrorChain;
 use kernlink_iptables_restore::{Iptables, Ruleset, Save, Table};
-use kernlink_proxier::netfilter::flows::{Reading, read_flows};
-use kernlink_proxier::netfilter::{node_addresses, rules_code, unreadable_rules};
+use kernlink_netfilter::flows::{Reading, read_flows};
+use kernlink_netfilter::{node_addresses, rules_code, unreadable_rules};
 use kernlink_services::{Event, Family};
 
 use super::chains::PortalChain;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kernlink_iptables_restore::{Operation as RulesOperation, Restore};
-use kernlink_proxier::netfilter::DeleteFlows;
+use kernlink_netfilter::DeleteFlows;
 use kernlink_services::Family;
 
 use super::chains::PortalChain;

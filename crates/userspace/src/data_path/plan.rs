@@ -5,9 +5,9 @@ mod rules;
 
 use std::collections::BTreeMap;
 
+use kernlink_engine::Subject;
+use kernlink_engine::plan::{Needs, PlanBuilder};
 use kernlink_iptables_restore::{Edit, Restore, Table};
-use kernlink_proxier::Subject;
-use kernlink_proxier::plan::{Needs, PlanBuilder};
 use kernlink_services::Family;
 
 use self::flows::plan_flows;
@@ -20,7 +20,7 @@ use super::order::Phase;
 use super::state::{PresentRules, State};
 use crate::proxy::ListenerKey;
 
-type Need = kernlink_proxier::plan::Need<Key>;
+type Need = kernlink_engine::plan::Need<Key>;
 type Builder<'a> = PlanBuilder<'a, UserspaceMode>;
 
 /// Adds the steps for everything that is dirty.

@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kernlink_engine::Backoff;
+use kernlink_engine::table::Table;
 use kernlink_iptables_restore::Table as RulesTable;
-use kernlink_proxier::Backoff;
-use kernlink_proxier::netfilter::flows::TrackedFlows;
-use kernlink_proxier::table::Table;
+use kernlink_netfilter::flows::TrackedFlows;
 use kernlink_services::{Changes, Event, Family, InterfaceAddress, NodeFacts, ServicePortId, Services};
 
 pub(super) use self::rules::{ChainRule, DesiredRules, PresentRules};

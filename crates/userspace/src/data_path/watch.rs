@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use kernlink_iptables_restore::{Chain, ChainName, Error as RulesError, Table};
-use kernlink_proxier::watch::{Changed, WatchError, Watchable, Watched};
+use kernlink_netfilter::watch::{Changed, WatchError, Watchable, Watched};
 use kernlink_services::Family;
 
 use super::chains::PortalChain;

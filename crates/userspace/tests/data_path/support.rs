@@ -221,7 +221,7 @@ impl Fixture {
         kernel.links = Box::new(links);
         kernel.conntrack = Box::new(tracking.clone());
         Self {
-            proxier: Proxier::with_data_path(config, kernel).unwrap(),
+            proxier: Proxier::new(config, kernel).unwrap(),
             tables,
             sockets,
             tracking,

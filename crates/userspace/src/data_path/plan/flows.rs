@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kernlink_proxier::Subject;
-use kernlink_proxier::netfilter::flows::Reading;
-use kernlink_proxier::plan::Needs;
+use kernlink_engine::Subject;
+use kernlink_engine::plan::Needs;
+use kernlink_netfilter::flows::Reading;
 use kernlink_services::Family;
 
 use super::rules::Written;

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use kernlink_engine::Subject;
+use kernlink_engine::plan::Needs;
 use kernlink_iptables_restore::{Edit, Restore, Rule, Table};
-use kernlink_proxier::Subject;
-use kernlink_proxier::plan::Needs;
 use kernlink_services::Family;
 
 use super::{Builder, Need};

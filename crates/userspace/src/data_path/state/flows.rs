@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use kernlink_proxier::netfilter::DeleteFlows;
-use kernlink_proxier::netfilter::flows::FlowDestination;
+use kernlink_netfilter::DeleteFlows;
+use kernlink_netfilter::flows::FlowDestination;
 use kernlink_services::Family;
 
 use super::State;

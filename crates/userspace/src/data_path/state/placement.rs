@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use kernlink_engine::Subject;
 use kernlink_iptables_restore::Error as RulesError;
-use kernlink_proxier::Subject;
 use kernlink_services::{Event, Family, Reason, ServicePort, ServicePortId};
 
 use super::{ChainRule, DesiredRules, Listening, Placed, Shortage, State, index};

@@ -1,0 +1,45 @@
+#![doc = include_str!("../README.md")]
+
+mod apply;
+pub mod broadcast;
+pub mod data_path;
+pub mod durations;
+pub mod error;
+mod failures;
+mod first;
+#[cfg(feature = "health")]
+pub mod health;
+pub mod lock;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+pub mod overlap;
+pub mod plan;
+pub mod proxier;
+pub mod report;
+pub mod retry;
+pub mod runner;
+pub mod schedule;
+pub mod status;
+pub mod table;
+mod undone;
+pub mod unreadable;
+
+pub use kernlink_base::Backoff;
+pub use kernlink_services as services;
+pub use kernlink_services::{
+    Change, Endpoint, EndpointPort, EndpointSlice, Event, Family, Kind, Node, ObjectChange, ObjectName, Port,
+    Protocol, Service, ServiceType, SourceId,
+};
+
+pub use self::broadcast::Subscription;
+pub use self::data_path::DataPath;
+pub use self::durations::Durations;
+pub use self::error::{InvalidConfig, SyncError};
+pub use self::failures::{OPERATION_FAILED, SOLVED};
+pub use self::lock::Lock;
+pub use self::plan::{Plan, Subject};
+pub use self::proxier::{Cost, Proxier, Synced};
+pub use self::report::{Counts, Outcome, Report};
+pub use self::runner::Runner;
+pub use self::schedule::{Intervals, Schedule};
+pub use self::status::Status;

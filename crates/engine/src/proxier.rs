@@ -1,0 +1,649 @@
+//! Objects in, kernel state out.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use kernlink_base::{Backoff, ErrorChain};
+use kernlink_services::{Change, Changes, Event, Family, Kind, Reason, Services, SourceId};
+
+use crate::apply;
+use crate::broadcast::{Broadcaster, Subscriber, Subscription};
+use crate::data_path::DataPath;
+use crate::durations::{Durations, Stage, Stopwatch};
+use crate::error::{InvalidConfig, SyncError};
+use crate::failures::{FailureEvents, solved_event};
+use crate::first;
+use crate::overlap::at_once;
+use crate::plan::{Built, Plan, PlanBuilder};
+use crate::report::{Counts, Outcome, Report};
+use crate::retry::{Failures, Retries};
+use crate::undone::Undone;
+
+/// Keeps the kernel in the state that the Services need, through one data path.
+///
+/// It has no thread and no clock: the embedder calls [`sync`](Self::sync) after changes, and at the time that the last sync returned in
+/// [`Synced::next`]. The first sync, and the first one after [`resync`](Self::resync), reads the whole kernel; any other reads only single
+/// objects whose operations failed, or that have removed endpoints with connections. The cost of a sync depends on what changed, not on the number of Services.
+#[derive(Debug)]
+pub struct Proxier<M: DataPath> {
+    services: Services,
+    state: M::State,
+    kernel: KernelApis<M>,
+    retries: Retries<M::Key, M::Operation>,
+    /// Whether the next sync reads the whole kernel.
+    needs_listing: bool,
+    /// Whether a sync reads the whole kernel when repairs are no longer delayed.
+    needs_later_listing: bool,
+    /// Objects that the next sync reads again because another program may have changed them.
+    recheck: BTreeSet<M::Key>,
+    /// The families of which the last listing read only what all families share.
+    unread: BTreeSet<Family>,
+    /// Events that no sync has returned.
+    pending: BTreeSet<Event>,
+    /// Events about the host that were returned and are still true.
+    host_events: BTreeSet<Event>,
+    /// Those of the listing before the last one.
+    former_host_events: BTreeSet<Event>,
+    /// The operations that fail, and were reported.
+    failures: FailureEvents<M::Key>,
+    cost: Cost,
+    /// Health-check node ports that changed, and that no sync has returned.
+    health_checks: BTreeSet<(Family, u16)>,
+    broadcaster: Broadcaster,
+    stopwatch: Stopwatch,
+    /// What other programs changed back.
+    undone: Undone<M::Key>,
+    /// The objects that the recheck before the next plan found changed.
+    found: Vec<M::Key>,
+    /// Whether the recorded values were those in the kernel before it was read last: a difference is a change by another program.
+    is_comparable: bool,
+}
+
+struct KernelApis<M: DataPath>(M::Kernel);
+
+impl<M: DataPath> fmt::Debug for KernelApis<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}
+
+/// Counters since the proxier was made. Their increase over one sync is the cost of the changes before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cost {
+    /// Readings of the whole kernel.
+    pub listings: usize,
+    /// Objects that were read again, each by itself.
+    pub rereads: usize,
+    /// Service ports that were resolved again.
+    pub resolved: usize,
+    /// Map entries of the arbitration that were looked up to change them.
+    pub map_entries: usize,
+}
+
+impl<M: DataPath> Proxier<M> {
+    /// A proxier without objects.
+    ///
+    /// # Errors
+    /// Everything that is invalid in the configuration.
+    pub fn new(config: &M::Config, kernel: M::Kernel) -> Result<Self, InvalidConfig> {
+        M::validate(config)?;
+        Ok(Self {
+            services: Services::new(M::services_config(config).clone()),
+            state: M::new_state(config),
+            kernel: KernelApis(kernel),
+            retries: Retries::new(Backoff::default()),
+            needs_listing: true,
+            needs_later_listing: false,
+            recheck: BTreeSet::new(),
+            unread: BTreeSet::new(),
+            pending: BTreeSet::new(),
+            host_events: BTreeSet::new(),
+            former_host_events: BTreeSet::new(),
+            failures: FailureEvents::new(),
+            cost: Cost::default(),
+            health_checks: BTreeSet::new(),
+            broadcaster: Broadcaster::default(),
+            stopwatch: Stopwatch::default(),
+            undone: Undone::new(),
+            found: Vec::new(),
+            is_comparable: false,
+        })
+    }
+
+    /// Sets the delays between attempts of failed operations.
+    pub fn set_backoff(&mut self, backoff: Backoff) {
+        self.retries.set_backoff(backoff);
+    }
+
+    /// Sets the clock that measures the stages of a sync, such as [`Instant::now`]: [`Synced::durations`]. It is used for nothing else.
+    pub fn set_clock(&mut self, clock: fn() -> Instant) {
+        self.stopwatch.set_clock(clock);
+    }
+
+    /// Applies a change of a source. Returns new events about single objects; the next sync returns the events about conflicts, frontends
+    /// and the node. The kernel is not touched before the next sync.
+    pub fn change(&mut self, source: SourceId, change: Change) -> Vec<Event> {
+        self.services.change(source, change)
+    }
+
+    /// Declares that a source delivers a kind of object: no sync acts before the first full list of this kind from this source. A source
+    /// that delivers an object is registered without this call.
+    pub fn register_source(&mut self, source: SourceId, kind: Kind) {
+        self.services.register_source(source, kind);
+    }
+
+    /// A listener that receives what the data path receives, beginning with a snapshot; see [`broadcast`](crate::broadcast). At most
+    /// `capacity` updates wait to be received; further ones are merged.
+    pub fn subscribe(&mut self, capacity: NonZeroUsize) -> Subscription {
+        let (subscriber, subscription) = Broadcaster::pair(capacity);
+        self.add_subscriber(subscriber);
+        subscription
+    }
+
+    pub(crate) fn add_subscriber(&mut self, subscriber: Subscriber) {
+        self.broadcaster.add(&self.services, subscriber);
+    }
+
+    /// Removes a source with all its objects.
+    pub fn remove_source(&mut self, source: SourceId) -> Vec<Event> {
+        self.services.remove_source(source)
+    }
+
+    /// Replaces the configuration. The next sync reads the whole kernel.
+    ///
+    /// # Errors
+    /// Everything that is invalid; the previous configuration stays in use.
+    pub fn set_config(&mut self, config: &M::Config) -> Result<(), InvalidConfig> {
+        M::validate(config)?;
+        M::set_config(&mut self.state, config);
+        self.services.set_config(M::services_config(config).clone());
+        self.needs_listing = true;
+        self.is_comparable = false;
+        Ok(())
+    }
+
+    /// Makes the next plan or sync read the whole kernel, to find changes by other programs. Call it when the kernel reports such a
+    /// change, and at intervals.
+    pub fn resync(&mut self) {
+        self.needs_listing = true;
+    }
+
+    /// Makes the next plan or sync read these objects again, because another program may have removed or changed them. What differs is
+    /// repaired, and then the whole kernel is read: [`Synced::next`] is now. Before [`Synced::no_listing_before`] the whole kernel is not read
+    /// for them, and those that another program changed back again and again are not read either; a later sync reads them.
+    ///
+    /// Objects that are not recorded as existing are ignored: only [`resync`](Self::resync) finds what another program added. Returns
+    /// whether there is anything to read.
+    pub fn recheck(&mut self, keys: impl IntoIterator<Item = M::Key>) -> bool {
+        let state = &self.state;
+        let observed = keys.into_iter().filter(|key| M::is_observed(state, key));
+        self.recheck.extend(observed);
+        !self.recheck.is_empty()
+    }
+
+    /// The plan that a sync would execute now. Consumes no events.
+    ///
+    /// # Errors
+    /// [`SyncError::NotSynced`], [`SyncError::Observe`].
+    pub fn plan(&mut self, now: Instant) -> Result<Plan<M>, SyncError<M::Error>> {
+        self.prepare(now)?;
+        Ok(self.make_plan().plan)
+    }
+
+    /// The events that the next sync returns, as far as they are known: after [`plan`](Self::plan), also those about the node. Consumes none.
+    pub fn pending_events(&self) -> impl Iterator<Item = &Event> {
+        self.pending.iter()
+    }
+
+    /// Brings the kernel to the desired state. A failed operation is retried later, at its own time; all others are executed. A second sync
+    /// without a change in between does nothing.
+    ///
+    /// A sync that follows no [`plan`](Self::plan) and finds a kernel without objects of the data path executes two plans: one for
+    /// [`DataPath::first_services`], and one for the rest. [`Synced`] has both as one, the phases of the second after those of the first.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan). Steps that fail are in the report.
+    pub fn sync(&mut self, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+        let (mut changes, is_listing) = self.read(now)?;
+        let first = if is_listing {
+            first::split(&self.services, M::first_services(&self.state), &mut changes)
+        } else {
+            None
+        };
+        let Some(first) = first else {
+            self.read_deferred(&Family::ALL);
+            self.compile(&changes, is_listing)?;
+            let built = self.make_plan();
+            return Ok(self.execute(built, now));
+        };
+        let (of_first, others) = first::families(&self.services, &first);
+        self.read_deferred(&of_first);
+        self.compile(&first, is_listing)?;
+        let built = self.make_plan();
+        let synced = self.execute(built, now);
+        self.read_deferred(&others);
+        if self.compile(&changes, false).is_err() {
+            // An object with an unknown outcome could not be read again. The next sync is due at once, reads the whole kernel, and
+            // returns the error if it persists.
+            return Ok(Synced {
+                next: Some(now),
+                ..synced
+            });
+        }
+        let built = self.make_plan();
+        Ok(synced.followed_by(self.execute(built, now)))
+    }
+
+    /// Executes a reviewed plan. The whole kernel is read again, and a new plan is made and compared with the reviewed one.
+    ///
+    /// # Errors
+    /// [`SyncError::PlanOutdated`] if the new plan differs: the kernel or the objects changed, or the retry of an operation that failed
+    /// became due. Nothing is done then; make a new plan. Otherwise as [`plan`](Self::plan).
+    pub fn apply(&mut self, reviewed: &Plan<M>, now: Instant) -> Result<Synced<M>, SyncError<M::Error>> {
+        self.needs_listing = true;
+        self.prepare(now)?;
+        let built = self.make_plan();
+        if built.plan != *reviewed {
+            return Err(SyncError::PlanOutdated);
+        }
+        Ok(self.execute(built, now))
+    }
+
+    /// Brings the observed and the desired state up to date.
+    fn prepare(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+        let (changes, is_listing) = self.read(now)?;
+        self.read_deferred(&Family::ALL);
+        self.compile(&changes, is_listing)
+    }
+
+    /// Brings the observed state and the Services up to date. Returns the changes to compile, and whether the whole kernel was read. If there
+    /// may be first Services, what [`read_deferred`](Self::read_deferred) reads was not.
+    fn read(&mut self, now: Instant) -> Result<(Changes, bool), SyncError<M::Error>> {
+        if let Some(not_synced) = self.services.not_synced() {
+            return Err(SyncError::NotSynced(not_synced));
+        }
+        self.stopwatch.start();
+        M::set_time(&mut self.state, now);
+        let (mut due, dependents) = self.retries.take_due(now);
+        if self.undone.no_listing_before(now).is_none() {
+            self.needs_listing |= std::mem::take(&mut self.needs_later_listing);
+        }
+        let is_listing = self.needs_listing || M::needs_listing(&self.state, now);
+        if !is_listing {
+            due.extend(M::due(&self.state, now));
+        }
+        for key in due.iter().chain(&dependents) {
+            M::set_dirty(&mut self.state, key);
+        }
+        if is_listing {
+            // After an error the next sync reads everything.
+            self.needs_listing = true;
+            self.cost.listings += 1;
+            let events = M::observe(&mut self.state, &mut self.kernel.0).map_err(SyncError::Observe)?;
+            self.needs_listing = false;
+            self.needs_later_listing = false;
+            self.recheck.clear();
+            self.former_host_events = std::mem::take(&mut self.host_events);
+            self.add_host_events(events);
+            // Node ports are served at these addresses: they must be known before the Services are resolved.
+            self.services
+                .set_interface_addresses(M::interface_addresses(&self.state));
+            self.unread = Family::ALL.into();
+        } else {
+            self.reread(&due)?;
+            self.read_rechecked(now)?;
+        }
+        let updated = if is_listing && M::first_services(&self.state).is_empty() {
+            let (state, kernel) = (&mut self.state, &mut self.kernel.0);
+            let services = &mut self.services;
+            let (events, updated) = at_once(
+                || M::observe_families(state, kernel, &Family::ALL),
+                || services.update(),
+            );
+            self.add_families(&Family::ALL, events);
+            self.stopwatch.end(Stage::Read);
+            updated
+        } else {
+            self.stopwatch.end(Stage::Read);
+            self.services.update()
+        };
+        self.cost.resolved += updated.resolved;
+        self.cost.map_entries += updated.map_entries;
+        self.pending.extend(updated.events);
+        let changes = self.services.take_changes();
+        self.health_checks.extend(&changes.health_checks);
+        self.broadcaster.publish(&self.services, &changes);
+        Ok((changes, is_listing))
+    }
+
+    /// Reads what a listing did not read of these families.
+    fn read_deferred(&mut self, families: &[Family]) {
+        if families.iter().any(|family| self.unread.contains(family)) {
+            self.read_families(families);
+            self.stopwatch.end(Stage::Read);
+        }
+    }
+
+    fn read_families(&mut self, families: &[Family]) {
+        let events = M::observe_families(&mut self.state, &mut self.kernel.0, families);
+        self.add_families(families, events);
+    }
+
+    /// What concerns these families was read.
+    fn add_families(&mut self, families: &[Family], events: Vec<Event>) {
+        self.unread.retain(|family| !families.contains(family));
+        self.add_host_events(events);
+        if self.unread.is_empty() {
+            let events = &self.host_events;
+            let is_solved = |event: &Event| !events.iter().any(|other| is_same_kind(event, other));
+            let former = std::mem::take(&mut self.former_host_events);
+            self.pending
+                .extend(former.into_iter().filter(is_solved).map(solved_event));
+        }
+    }
+
+    /// Adds what a listing reports. Only what the listing before did not report is returned by the sync.
+    fn add_host_events(&mut self, events: Vec<Event>) {
+        let former = &self.former_host_events;
+        let new = events.iter().filter(|event| !former.contains(event));
+        self.pending.extend(new.cloned());
+        self.host_events.extend(events);
+    }
+
+    /// Brings the desired state up to date with changes of the Services, and decides which failed operations are planned again.
+    fn compile(&mut self, changes: &Changes, is_listing: bool) -> Result<(), SyncError<M::Error>> {
+        let events = M::compile(&mut self.state, &self.services, changes);
+        self.pending.extend(events);
+        // A dependent may have failed itself, and have dependents of its own.
+        loop {
+            let dependents = self.retries.dependents_of(|key| M::is_dirty(&self.state, key));
+            if dependents.is_empty() {
+                break;
+            }
+            for key in dependents {
+                M::set_dirty(&mut self.state, &key);
+            }
+        }
+        self.stopwatch.end(Stage::Compile);
+        // Before another operation is planned for such a key, its object is read again.
+        if !is_listing {
+            let state = &self.state;
+            let (unknown, dependents) = self.retries.take_unknown(|key| M::is_dirty(state, key));
+            for key in unknown.iter().chain(&dependents) {
+                M::set_dirty(&mut self.state, key);
+            }
+            self.reread(&unknown)?;
+            self.stopwatch.end(Stage::Read);
+        }
+        Ok(())
+    }
+
+    /// Reads single objects again.
+    fn reread(&mut self, keys: &[M::Key]) -> Result<(), SyncError<M::Error>> {
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.cost.rereads += keys.len();
+        M::observe_keys(&mut self.state, &mut self.kernel.0, keys).map_err(|error| {
+            // Their observed values are unknown now.
+            self.needs_listing = true;
+            self.is_comparable = false;
+            SyncError::Observe(error)
+        })
+    }
+
+    /// Reads the objects again that another program may have changed.
+    fn read_rechecked(&mut self, now: Instant) -> Result<(), SyncError<M::Error>> {
+        let is_delayed = self.undone.no_listing_before(now).is_some();
+        let recheck = std::mem::take(&mut self.recheck).into_iter();
+        let (delayed, due): (BTreeSet<M::Key>, BTreeSet<M::Key>) =
+            recheck.partition(|key| self.undone.is_delayed(key, now));
+        self.recheck = delayed;
+        let keys: Vec<M::Key> = due.into_iter().collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        self.cost.rereads += keys.len();
+        let rechecked = M::recheck(&mut self.state, &mut self.kernel.0, &keys);
+        // Where one object was changed, others may be, of which there was no notice. An error leaves observed values unknown.
+        let has_changed = rechecked.as_ref().is_ok_and(|changed| !changed.is_empty());
+        self.needs_listing |= rechecked.is_err() || (has_changed && !is_delayed);
+        self.needs_later_listing |= has_changed && is_delayed;
+        self.is_comparable &= rechecked.is_ok();
+        self.found.extend(rechecked.map_err(SyncError::Observe)?);
+        self.services
+            .set_interface_addresses(M::interface_addresses(&self.state));
+        Ok(())
+    }
+
+    fn make_plan(&mut self) -> Built<M> {
+        let mut builder = PlanBuilder::new(&self.retries);
+        M::plan(&mut self.state, &mut builder);
+        let built = builder.finish();
+        self.stopwatch.end(Stage::Plan);
+        built
+    }
+
+    fn execute(&mut self, built: Built<M>, now: Instant) -> Synced<M> {
+        let Built {
+            plan,
+            waiting,
+            needed,
+        } = built;
+        self.find_undone(&plan, now);
+        // A failed operation that is no longer desired needs no retry: its key was compared, and there is nothing to do.
+        let state = &self.state;
+        self.retries
+            .retain(|key| needed.contains(key) || !M::is_dirty(state, key));
+        let report = apply::apply(&plan, &mut self.kernel.0, &mut self.state);
+        let steps: Vec<_> = plan.steps().map(|(_, step)| step).collect();
+        for (step, outcome) in steps.iter().zip(report.outcomes()) {
+            match outcome {
+                Outcome::Done => self.retries.succeed(&step.key),
+                Outcome::Failed(error) => {
+                    let is_unknown = M::is_outcome_unknown(error);
+                    self.retries
+                        .fail(&step.key, step.operation.clone(), is_unknown, now);
+                }
+                Outcome::Skipped { .. } => {}
+            }
+        }
+        // Before dependents are recorded: a key that fell due and now waits for another one has no dependents itself.
+        self.retries.drop_due();
+        for (step, outcome) in steps.iter().zip(report.outcomes()) {
+            let Outcome::Skipped { dependency } = outcome else {
+                continue;
+            };
+            // Of several, the first one that is done is enough.
+            let is_any = step.needs_any.contains(dependency);
+            let others = step.needs_any.iter().filter(|need| is_any && *need != dependency);
+            for need in others.chain([dependency]) {
+                if let Some(root) = steps.get(report.root(*need).index()) {
+                    self.retries.depend(&root.key, step.key.clone());
+                }
+            }
+        }
+        for (on, dependent) in waiting {
+            self.retries.depend(&on, dependent);
+        }
+        let events = self
+            .failures
+            .update(&plan, &report, |key| self.retries.has_failed(key));
+        self.pending.extend(events);
+        M::clear_dirty(&mut self.state);
+        self.is_comparable = true;
+        self.stopwatch.end(Stage::Apply);
+        let no_listing_before = self.undone.no_listing_before(now);
+        let recheck = no_listing_before.filter(|_| !self.recheck.is_empty() || self.needs_later_listing);
+        Synced {
+            plan,
+            report,
+            events: std::mem::take(&mut self.pending).into_iter().collect(),
+            next: if self.needs_listing {
+                Some(now)
+            } else {
+                [self.retries.next(), M::next(&self.state), recheck]
+                    .into_iter()
+                    .flatten()
+                    .min()
+            },
+            draining: M::draining(&self.state),
+            no_listing_before,
+            waiting: self.retries.len(),
+            unread: M::unread(&self.state).len(),
+            health_checks: std::mem::take(&mut self.health_checks),
+            durations: self.stopwatch.take(),
+        }
+    }
+
+    /// Counts the objects that a listing or a recheck found changed by another program.
+    fn find_undone(&mut self, plan: &Plan<M>, now: Instant) {
+        let mut found = std::mem::take(&mut self.found);
+        if self.is_comparable {
+            let steps = plan.steps().map(|(_, step)| step);
+            // An operation that failed may have been executed all the same.
+            let intact = steps.filter(|step| !self.retries.has_failed(&step.key));
+            found.extend(intact.filter_map(|step| M::undone(&self.state, &step.key)));
+        }
+        let event = self.undone.found(found, now);
+        self.pending.extend(event);
+    }
+
+    /// The Services, and what each means on this node. Up to date after a plan or sync.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// The tables of the data path. Up to date after a plan or sync.
+    #[must_use]
+    pub fn state(&self) -> &M::State {
+        &self.state
+    }
+
+    /// The kernel objects whose operations failed and are retried, in no particular order. [`Synced::waiting`] is their number.
+    pub fn waiting(&self) -> impl Iterator<Item = &M::Key> {
+        self.retries.keys()
+    }
+
+    /// The counters of work since the proxier was made.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// The kernel APIs. After a change through them call [`resync`](Self::resync).
+    pub fn kernel_mut(&mut self) -> &mut M::Kernel {
+        &mut self.kernel.0
+    }
+
+    /// Returns the kernel APIs. The kernel is not changed.
+    #[must_use]
+    pub fn into_kernel(self) -> M::Kernel {
+        self.kernel.0
+    }
+}
+
+/// Whether two events about the host have the same code, so that one follows the other.
+fn is_same_kind(event: &Event, other: &Event) -> bool {
+    match (&event.reason, &other.reason) {
+        (Reason::DataPath { code: a, .. }, Reason::DataPath { code: b, .. }) => a == b,
+        (a, b) => a == b,
+    }
+}
+
+/// What a sync did.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Synced<M: DataPath> {
+    /// The plan that was executed. After a sync in two parts, see [`Proxier::sync`], a phase may occur in each part.
+    pub plan: Plan<M>,
+    /// The outcome of each step.
+    pub report: Report<M>,
+    /// New events since the last sync.
+    pub events: Vec<Event>,
+    /// The latest time to call [`Proxier::sync`] again: when the first retry of a failed operation is due, when an object with removed
+    /// endpoints is to be read again, or now if a [`recheck`](Proxier::recheck) found a difference. `None`: no time.
+    pub next: Option<Instant>,
+    /// The number of removed endpoints that are still in the kernel until their connections end. They are no failure.
+    pub draining: usize,
+    /// Another program changed back what was written, three times in a row at least, see [`events`](Self::events): the whole kernel should
+    /// not be read for such changes before this time. [`Schedule::delay_listing`](crate::Schedule::delay_listing) takes it. `None`: no such
+    /// time.
+    pub no_listing_before: Option<Instant>,
+    /// The number of kernel objects whose operations failed, in this sync or before, and are retried.
+    pub waiting: usize,
+    /// The number of kinds of kernel objects that could not be read. Their last known values are used, and they are read again at
+    /// [`next`](Self::next); [`events`](Self::events) named them once.
+    pub unread: usize,
+    /// Health-check node ports that were added or removed, or whose Service or number of endpoints changed:
+    /// [`Services::health_check`] returns the present value. The first sync names all of them.
+    pub health_checks: BTreeSet<(Family, u16)>,
+    /// How long the stages took. All 0 without [`Proxier::set_clock`].
+    pub durations: Durations,
+}
+
+impl<M: DataPath> Synced<M> {
+    /// Both parts of a sync that executed two plans.
+    fn followed_by(mut self, second: Self) -> Self {
+        let steps = self.plan.len();
+        self.plan.append(second.plan);
+        self.report.append(second.report, steps);
+        self.events.extend(second.events);
+        self.health_checks.extend(second.health_checks);
+        Self {
+            plan: self.plan,
+            report: self.report,
+            events: self.events,
+            next: second.next,
+            draining: second.draining,
+            no_listing_before: second.no_listing_before,
+            waiting: second.waiting,
+            unread: second.unread,
+            health_checks: self.health_checks,
+            durations: self.durations.plus(second.durations),
+        }
+    }
+
+    /// Whether the kernel is in the desired state: everything was read, no step failed, and no object waits for a retry.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.report.is_success() && self.waiting == 0 && self.unread == 0
+    }
+
+    /// The number of steps by outcome.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.report.counts()
+    }
+}
+
+impl<M: DataPath> fmt::Display for Synced<M> {
+    /// The counts, then a line for each step that was not done: its number in the plan, what it is for, and why.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.counts())?;
+        for ((id, step), outcome) in self.plan.steps().zip(self.report.outcomes()) {
+            if matches!(outcome, Outcome::Done) {
+                continue;
+            }
+            let operation = step.operation.to_string();
+            let operation = operation.lines().next().unwrap_or_default();
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Failed(error) => {
+                    let error = ErrorChain(error);
+                    write!(f, "\n[{id}] failed: {operation} ({}): {error}", step.subject)?;
+                }
+                Outcome::Skipped { dependency } => write!(
+                    f,
+                    "\n[{id}] skipped: {operation} ({}): step {dependency} was not done",
+                    step.subject
+                )?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! When to sync: a state machine without a clock.
+
+use std::time::{Duration, Instant};
+
+use kernlink_base::Backoff;
+
+/// The intervals between syncs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intervals {
+    /// The shortest time between the starts of two syncs; changes in between are combined. 0, the default of kube-proxy's
+    /// `ipvs.minSyncPeriod` and of this type: no limit.
+    pub min: Duration,
+    /// The longest time between two readings of the whole kernel, which find changes by other programs that no event reported. 0: it is
+    /// read on request only. Default: 30 seconds, as kube-proxy's `ipvs.syncPeriod`.
+    pub max: Duration,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Self {
+            min: Duration::ZERO,
+            max: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What to do when the schedule is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// [`Proxier::sync`](crate::Proxier::sync).
+    Sync,
+    /// [`Proxier::resync`](crate::Proxier::resync), then [`Proxier::sync`](crate::Proxier::sync).
+    Resync,
+}
+
+/// Decides when to sync.
+///
+/// The embedder reports what happens and calls [`take`](Self::take) at the time that [`next`](Self::next) returns. After a sync it calls
+/// [`on_report`](Self::on_report) or [`on_error`](Self::on_error). Nothing is due before [`on_synced`](Self::on_synced).
+///
+/// ```
+/// # use std::time::{Duration, Instant};
+/// # use kernlink_engine::schedule::{Due, Intervals, Schedule};
+/// let start = Instant::now();
+/// let mut schedule = Schedule::new(Intervals { min: Duration::from_secs(1), ..Intervals::default() });
+/// schedule.on_synced(start);
+/// assert_eq!(schedule.take(start), Some(Due::Sync));
+/// schedule.on_report(start, None);
+/// // Two changes within the shortest interval are one sync.
+/// schedule.on_change(start + Duration::from_millis(10));
+/// schedule.on_change(start + Duration::from_millis(20));
+/// assert_eq!(schedule.next(), Some(start + Duration::from_secs(1)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    intervals: Intervals,
+    backoff: Backoff,
+    /// Whether all sources have synced.
+    has_synced: bool,
+    /// The time of the first change that no sync has seen.
+    change: Option<Instant>,
+    /// The time of the first request to read the whole kernel that no sync has seen.
+    resync: Option<Instant>,
+    /// When a failed operation is retried.
+    retry: Option<Instant>,
+    /// When the last sync started.
+    started: Option<Instant>,
+    /// When the whole kernel was read last.
+    listed: Option<Instant>,
+    /// What the sync in progress does.
+    current: Option<Due>,
+    /// Syncs in a row that did nothing because of an error.
+    errors: u32,
+    /// After such an error, when to try again.
+    blocked_until: Option<Instant>,
+    /// The time before which the whole kernel is not read.
+    no_listing_before: Option<Instant>,
+}
+
+impl Schedule {
+    /// A schedule of a proxier that has not synced.
+    #[must_use]
+    pub fn new(intervals: Intervals) -> Self {
+        Self {
+            intervals,
+            backoff: Backoff::default(),
+            has_synced: false,
+            change: None,
+            resync: None,
+            retry: None,
+            started: None,
+            listed: None,
+            current: None,
+            errors: 0,
+            blocked_until: None,
+            no_listing_before: None,
+        }
+    }
+
+    /// Sets the delays after syncs that failed as a whole, because the kernel could not be read. Without jitter; `initial` is the first
+    /// delay.
+    #[must_use]
+    pub fn with_backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Replaces the intervals.
+    pub fn set_intervals(&mut self, intervals: Intervals) {
+        self.intervals = intervals;
+    }
+
+    /// All sources have delivered their first full list: the first sync is due. Later calls have no effect.
+    pub fn on_synced(&mut self, now: Instant) {
+        if !self.has_synced {
+            self.has_synced = true;
+            self.change = Some(now);
+        }
+    }
+
+    /// An object or the configuration changed.
+    pub fn on_change(&mut self, now: Instant) {
+        self.change.get_or_insert(now);
+    }
+
+    /// Delays readings of the whole kernel, at intervals and after changes by other programs, until a time. `None`: no delay. Changes of
+    /// objects and retries are not delayed. Call it after each sync with
+    /// [`Synced::no_listing_before`](crate::Synced::no_listing_before), before [`on_report`](Self::on_report).
+    pub fn delay_listing(&mut self, until: Option<Instant>) {
+        self.no_listing_before = until;
+    }
+
+    /// The kernel was changed by another program, or may have been.
+    pub fn on_kernel_change(&mut self, now: Instant) {
+        self.resync.get_or_insert(now);
+    }
+
+    /// A sync ended at `now`. `retry` is [`Synced::next`](crate::Synced::next).
+    pub fn on_report(&mut self, now: Instant, retry: Option<Instant>) {
+        if self.current.take() == Some(Due::Resync) || self.listed.is_none() {
+            self.listed = Some(now);
+        }
+        self.retry = retry;
+        self.errors = 0;
+        self.blocked_until = None;
+    }
+
+    /// A sync did nothing: [`SyncError`](crate::SyncError). It is repeated after a delay, and reads the whole kernel then.
+    pub fn on_error(&mut self, now: Instant) {
+        self.current = None;
+        self.errors = self.errors.saturating_add(1);
+        self.resync.get_or_insert(now);
+        self.no_listing_before = None;
+        let delay = self.backoff.delay(self.errors, u64::MAX);
+        self.blocked_until = now.checked_add(delay);
+    }
+
+    /// When [`take`](Self::take) returns something. `None`: after the next call of an `on_` function at the earliest. A time in the past
+    /// is due now.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        if !self.has_synced || self.current.is_some() {
+            return None;
+        }
+        let requested = [self.change, self.listing(), self.retry];
+        let requested = requested.into_iter().flatten().min()?;
+        let earliest = self
+            .started
+            .and_then(|started| started.checked_add(self.intervals.min));
+        [Some(requested), earliest, self.blocked_until]
+            .into_iter()
+            .flatten()
+            .max()
+    }
+
+    /// What is due at `now`. The sync counts as started then, with everything reported so far.
+    pub fn take(&mut self, now: Instant) -> Option<Due> {
+        if self.next()? > now {
+            return None;
+        }
+        let is_resync = self.listing().is_some_and(|time| time <= now);
+        let due = if is_resync { Due::Resync } else { Due::Sync };
+        self.change = None;
+        if is_resync {
+            self.resync = None;
+        }
+        self.retry = None;
+        self.started = Some(now);
+        self.current = Some(due);
+        Some(due)
+    }
+
+    /// When the whole kernel is read again.
+    fn listing(&self) -> Option<Instant> {
+        let requested = [self.resync, self.periodic()].into_iter().flatten().min()?;
+        Some(requested.max(self.no_listing_before.unwrap_or(requested)))
+    }
+
+    /// When the whole kernel is read again without a request.
+    fn periodic(&self) -> Option<Instant> {
+        let interval = Some(self.intervals.max).filter(|interval| !interval.is_zero())?;
+        self.listed?.checked_add(interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVALS: Intervals = Intervals {
+        min: Duration::from_secs(1),
+        max: Duration::from_secs(30),
+    };
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A schedule after its first sync at `start`.
+    fn synced(start: Instant) -> Schedule {
+        let mut schedule = Schedule::new(INTERVALS);
+        schedule.on_synced(start);
+        assert_eq!(schedule.take(start), Some(Due::Sync));
+        schedule.on_report(start, None);
+        schedule
+    }
+
+    #[test]
+    fn nothing_is_due_before_all_sources_have_synced() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVALS);
+        schedule.on_change(start);
+        schedule.on_kernel_change(start);
+        assert_eq!(schedule.next(), None);
+        assert_eq!(schedule.take(start + seconds(100)), None);
+        schedule.on_synced(start + seconds(7));
+        assert_eq!(schedule.next(), Some(start));
+    }
+
+    #[test]
+    fn a_change_is_due_at_once_and_changes_are_combined() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        schedule.on_change(start + seconds(5));
+        assert_eq!(schedule.next(), Some(start + seconds(5)));
+        assert_eq!(schedule.take(start + seconds(5)), Some(Due::Sync));
+        schedule.on_report(start + seconds(5), None);
+        for _ in 0..3 {
+            schedule.on_change(start + seconds(5));
+        }
+        assert_eq!(schedule.take(start + seconds(5)), None);
+        assert_eq!(schedule.take(start + seconds(6)), Some(Due::Sync));
+        schedule.on_report(start + seconds(6), None);
+        assert_eq!(
+            schedule.next(),
+            Some(start + seconds(30)),
+            "only the periodic reading is left"
+        );
+    }
+
+    #[test]
+    fn a_change_during_a_sync_leads_to_another_one() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVALS);
+        schedule.on_synced(start);
+        assert!(schedule.take(start).is_some());
+        schedule.on_change(start);
+        assert_eq!(schedule.next(), None, "a sync is in progress");
+        schedule.on_report(start + seconds(3), None);
+        assert_eq!(schedule.next(), Some(start + seconds(1)));
+    }
+
+    #[test]
+    fn the_kernel_is_read_at_intervals_and_on_request() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        assert_eq!(schedule.take(start + seconds(30)), Some(Due::Resync));
+        schedule.on_report(start + seconds(31), None);
+        assert_eq!(schedule.next(), Some(start + seconds(61)));
+        schedule.on_kernel_change(start + seconds(40));
+        assert_eq!(schedule.take(start + seconds(40)), Some(Due::Resync));
+        schedule.on_report(start + seconds(40), None);
+        assert_eq!(schedule.next(), Some(start + seconds(70)));
+        schedule.set_intervals(Intervals {
+            max: Duration::ZERO,
+            ..INTERVALS
+        });
+        assert_eq!(schedule.next(), None);
+    }
+
+    #[test]
+    fn a_change_does_not_delay_the_periodic_reading() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        for second in 1..30 {
+            schedule.on_change(start + seconds(second));
+            assert_eq!(schedule.take(start + seconds(second)), Some(Due::Sync));
+            schedule.on_report(start + seconds(second), None);
+        }
+        schedule.on_change(start + seconds(30));
+        assert_eq!(schedule.take(start + seconds(30)), Some(Due::Resync));
+    }
+
+    #[test]
+    fn a_retry_is_due_at_its_time() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        schedule.on_change(start + seconds(2));
+        assert!(schedule.take(start + seconds(2)).is_some());
+        schedule.on_report(start + seconds(2), Some(start + seconds(9)));
+        assert_eq!(schedule.next(), Some(start + seconds(9)));
+        assert_eq!(schedule.take(start + seconds(9)), Some(Due::Sync));
+        schedule.on_report(start + seconds(9), None);
+        assert_eq!(schedule.next(), Some(start + seconds(30)));
+    }
+
+    #[test]
+    fn readings_of_the_whole_kernel_can_be_delayed_and_changes_are_not() {
+        let start = Instant::now();
+        let mut schedule = synced(start);
+        schedule.delay_listing(Some(start + seconds(60)));
+        assert_eq!(schedule.next(), Some(start + seconds(60)));
+        // Another program changed the kernel: that waits. A change of an object does not.
+        schedule.on_kernel_change(start + seconds(10));
+        assert_eq!(schedule.next(), Some(start + seconds(60)));
+        schedule.on_change(start + seconds(20));
+        assert_eq!(schedule.take(start + seconds(20)), Some(Due::Sync));
+        schedule.delay_listing(Some(start + seconds(60)));
+        schedule.on_report(start + seconds(20), Some(start + seconds(40)));
+        assert_eq!(schedule.take(start + seconds(40)), Some(Due::Sync), "a retry");
+        schedule.on_report(start + seconds(40), None);
+        // The request is not lost.
+        assert_eq!(schedule.take(start + seconds(59)), None);
+        assert_eq!(schedule.take(start + seconds(60)), Some(Due::Resync));
+        schedule.delay_listing(None);
+        schedule.on_report(start + seconds(60), None);
+        assert_eq!(schedule.next(), Some(start + seconds(90)));
+        // After an error the kernel is read in any case.
+        schedule.delay_listing(Some(start + seconds(1_000)));
+        schedule.on_change(start + seconds(70));
+        assert_eq!(schedule.take(start + seconds(70)), Some(Due::Sync));
+        schedule.on_error(start + seconds(70));
+        assert_eq!(schedule.take(start + seconds(71)), Some(Due::Resync));
+    }
+
+    #[test]
+    fn errors_are_repeated_with_growing_delays() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVALS);
+        schedule.on_synced(start);
+        let mut now = start;
+        for delay in [1, 2, 4] {
+            assert!(schedule.take(now).is_some());
+            schedule.on_error(now);
+            schedule.on_change(now);
+            assert_eq!(
+                schedule.next(),
+                Some(now + seconds(delay)),
+                "a change does not shorten the delay"
+            );
+            now += seconds(delay);
+        }
+        assert_eq!(schedule.take(now), Some(Due::Resync));
+        schedule.on_report(now, None);
+        schedule.on_kernel_change(now);
+        assert_eq!(
+            schedule.next(),
+            Some(now + seconds(1)),
+            "success resets the delay"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! The identity of what one operation of iptables mode changes.
+
+use std::fmt;
+
+use kernlink_engine::data_path::Class;
+use kernlink_iptables_restore::ChainName;
+use kernlink_services::{Family, ObjectName};
+
+/// What one operation changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Key {
+    /// A sysctl, by name.
+    Sysctl(Box<str>),
+    /// The fixed chains of a family, their rules that do not depend on Services, and the jumps to them.
+    Fixed(Family),
+    /// A jump of a family whose tables cannot be read, by its position.
+    Jump(Family, usize),
+    /// The chains and rules of a Service in a family, with the rules of an earlier process that name it.
+    Service(Family, ObjectName),
+    /// The rule of `KUBE-FIREWALL` in a family whose tables cannot be read: the kubelet may have rules in this chain, so it is not emptied.
+    Firewall(Family),
+    /// Rules of a family that no Service needs, that this process did not write and that name no Service, in chains that stay or are emptied.
+    Leftovers(Family),
+    /// A chain that no Service needs any more. It is emptied with its Service or the [`Leftovers`](Key::Leftovers), and deleted by itself: the
+    /// kernel refuses that while a foreign rule jumps to it.
+    Chain(Family, ChainName),
+    /// An accounting object, by name.
+    Accounting(Box<str>),
+    /// The stale UDP flows of a family.
+    Flows(Family),
+    /// The addresses of the node.
+    NodeAddresses,
+}
+
+impl Key {
+    pub(super) fn family(&self) -> Option<Family> {
+        match self {
+            Key::Sysctl(_) | Key::Accounting(_) | Key::NodeAddresses => None,
+            Key::Fixed(family)
+            | Key::Jump(family, _)
+            | Key::Firewall(family)
+            | Key::Service(family, _)
+            | Key::Leftovers(family)
+            | Key::Chain(family, _)
+            | Key::Flows(family) => Some(*family),
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn class(&self) -> Class {
+        let (kind, is_shared) = match self {
+            Key::Sysctl(_) => ("sysctl", false),
+            Key::Fixed(_) => ("fixed_chains", true),
+            Key::Jump(..) => ("jump", true),
+            Key::Service(..) => ("service", false),
+            Key::Firewall(_) => ("firewall", true),
+            Key::Leftovers(_) => ("leftovers", false),
+            Key::Chain(..) => ("former_chain", false),
+            Key::Accounting(_) => ("accounting_object", false),
+            Key::Flows(_) => ("flows", false),
+            Key::NodeAddresses => ("node_addresses", false),
+        };
+        Class {
+            kind,
+            family: self.family(),
+            is_shared,
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Sysctl(name) => write!(f, "sysctl {name}"),
+            Key::Fixed(family) => write!(f, "{family} fixed chains"),
+            Key::Jump(family, position) => write!(f, "{family} jump {position}"),
+            Key::Service(family, name) => write!(f, "{family} chains of Service {name}"),
+            Key::Firewall(family) => write!(f, "{family} rule of KUBE-FIREWALL"),
+            Key::Leftovers(family) => write!(f, "{family} rules of former Services"),
+            Key::Chain(family, name) => write!(f, "{family} chain {name}"),
+            Key::Accounting(name) => write!(f, "accounting object {name}"),
+            Key::Flows(family) => write!(f, "stale {family} UDP flows"),
+            Key::NodeAddresses => f.write_str("addresses of the node"),
+        }
+    }
+}

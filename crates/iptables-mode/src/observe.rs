@@ -1,0 +1,235 @@
+//! Reads the kernel: tables, addresses and sysctls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernlink_base::ErrorChain;
+use kernlink_engine::overlap::at_once;
+use kernlink_engine::unreadable::SYSCTL_UNREADABLE;
+use kernlink_iptables_restore::{Error as RulesError, Iptables, Ruleset, Save, Table};
+use kernlink_netfilter::flows::{Reading, read_flows};
+use kernlink_netfilter::{
+    CONNTRACK_BUCKETS, SysctlError, node_addresses, processors, read_tables, read_tables_of,
+    unreadable_rules, unreadable_table, unreadable_tables,
+};
+use kernlink_services::{Event, Family};
+
+use super::accounting;
+use super::error::Error;
+use super::kernel::Kernel;
+use super::key::Key;
+use super::observed::{Observed, is_port_chain};
+use super::recheck::forget_damaged;
+use super::state::State;
+use super::sysctls::TCP_BE_LIBERAL;
+
+/// Whether the kernel has a chain of a port of a Service, in either family.
+///
+/// # Errors
+/// If a table cannot be read.
+pub fn has_service_chains(rules: &mut dyn Iptables) -> Result<bool, Error> {
+    for family in Family::ALL {
+        let saved = match rules.save(&Save::table(family, Table::Nat).lenient()) {
+            Ok(saved) => saved,
+            // Without the table there is no chain.
+            Err(error) if error.is_unsupported() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if saved.is_unreadable(Table::Nat) {
+            return Err(unreadable_table(&saved, Table::Nat).into());
+        }
+        let mut chains = saved.table(Table::Nat).into_iter().flat_map(|nat| nat.chains());
+        if chains.any(|(name, _)| is_port_chain(name)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads everything that a plan depends on, except what takes long ([`observe_families`]), and makes all objects dirty.
+///
+/// A sysctl that cannot be read affects nothing else.
+pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Event>, Error> {
+    state.set_full();
+    observe_addresses(state, kernel)?;
+    let mut events = observe_sysctls(state, kernel);
+    events.extend(observe_accounting(state, kernel));
+    events.extend(state.missing.events(state.families()));
+    state.events.replace(&events);
+    Ok(events)
+}
+
+/// Reads the tables of these families, and at the first listing the UDP flows, all at the same time.
+///
+/// An earlier process may have ended between a change and the deletion of the flows that it made stale. If the flows cannot be read, the
+/// next listing tries again.
+///
+/// Tables that cannot be read affect their family only: its chains are written once without knowing what else the tables contain, and from
+/// then on what was written counts as read, unless a chain that the tools print by itself shows that it was changed.
+pub(super) fn observe_families(state: &mut State, kernel: &mut Kernel, families: &[Family]) -> Vec<Event> {
+    let is_managed = |family: &Family| state.managed.contains(family);
+    let families: Vec<Family> = families.iter().copied().filter(is_managed).collect();
+    let needs_flows = state.flows.tracked.reading() != Reading::Done;
+    let Kernel { rules, conntrack, .. } = kernel;
+    let (tables, flows) = at_once(
+        || read_tables_of(&mut **rules, &families),
+        || needs_flows.then(|| read_flows(&mut **conntrack, |_| true)),
+    );
+    let recorded = flows.and_then(|flows| state.flows.tracked.record_reading(flows));
+    let mut events: Vec<Event> = recorded.into_iter().collect();
+    for (family, read) in tables {
+        events.extend(set_rules(state, family, read));
+        forget_damaged(state, kernel, family);
+    }
+    state.events.returned(&events);
+    events
+}
+
+/// Reads single objects again. Tables are read as a whole, but only what concerns the keys is recorded: all others stay as they are, so that
+/// their retries are not affected.
+pub(super) fn observe_keys(state: &mut State, kernel: &mut Kernel, keys: &[Key]) -> Result<(), Error> {
+    let mut families: BTreeMap<Family, Vec<&Key>> = BTreeMap::new();
+    for key in keys {
+        match key {
+            Key::Sysctl(name) => observe_sysctl(state, kernel, name),
+            Key::NodeAddresses => observe_addresses(state, kernel)?,
+            // A pass is repeated as it was, and an object is created unless it exists.
+            Key::Flows(_) | Key::Accounting(_) => {}
+            _ if state.is_refused(key) => {}
+            _ => {
+                if let Some(family) = key.family() {
+                    families.entry(family).or_default().push(key);
+                }
+            }
+        }
+    }
+    for (family, keys) in families {
+        let is_shared = |key: &&&Key| key.class().is_shared;
+        let events = if keys.iter().any(|key| is_shared(&key)) {
+            observe_rules(state, kernel, family)
+        } else {
+            observe_objects(state, kernel, family, &keys)
+        };
+        state.events.add(events);
+    }
+    Ok(())
+}
+
+/// Reads the addresses of the node's interfaces.
+pub(super) fn observe_addresses(state: &mut State, kernel: &mut Kernel) -> Result<(), Error> {
+    state.interfaces = node_addresses(&mut *kernel.links)?;
+    Ok(())
+}
+
+/// Reads one sysctl.
+pub(super) fn observe_sysctl(state: &mut State, kernel: &mut Kernel, name: &str) {
+    match kernel.sysctls.read(name) {
+        Ok(value) => {
+            if name == TCP_BE_LIBERAL {
+                state.set_tcp_be_liberal(value.as_deref());
+            }
+            state.sysctls.observe(name.into(), value.map(Into::into));
+        }
+        Err(error) => {
+            state.sysctls.observe(name.into(), None);
+            state.events.add([unreadable_sysctl(&error)]);
+        }
+    }
+}
+
+/// Reads which accounting objects exist or can be created. Returns an event if that failed although the kernel has such objects.
+fn observe_accounting(state: &mut State, kernel: &mut Kernel) -> Option<Event> {
+    let config = state.config();
+    let families = &config.services.families;
+    let serves_loopback = config.serves_loopback_node_ports() && families.contains(&Family::Ipv4);
+    let found = accounting::find(&mut *kernel.accounting, serves_loopback);
+    state.observe_accounting(found.available, found.existing);
+    let error = found.error?;
+    let text = format!(
+        "accounting objects (nfacct) cannot be read, packets are not counted: {}",
+        ErrorChain(&error)
+    );
+    Some(Event::host("AccountingUnavailable", text))
+}
+
+fn observe_sysctls(state: &mut State, kernel: &mut Kernel) -> Vec<Event> {
+    let mut events = Vec::new();
+    state.configure_sysctls(processors());
+    let mut names: BTreeSet<Box<str>> = state
+        .sysctls
+        .iter_desired()
+        .map(|(name, _)| name.clone())
+        .collect();
+    names.insert(TCP_BE_LIBERAL.into());
+    let mut values = Vec::new();
+    let mut liberal = None;
+    for name in names {
+        match kernel.sysctls.read(&name) {
+            Ok(value) => {
+                if *name == *TCP_BE_LIBERAL {
+                    liberal.clone_from(&value);
+                }
+                // The other one is read only.
+                if state.sysctls.is_desired(&name) {
+                    values.extend(value.map(|value| (name, value.into())));
+                }
+            }
+            Err(error) => {
+                events.push(unreadable_sysctl(&error));
+                if *name == *CONNTRACK_BUCKETS && error.is_permission_denied() {
+                    // Only root may read it; the size of the connection table is then not changed.
+                    if let Some(value) = state.sysctls.desired(&name).cloned() {
+                        values.push((name, value));
+                    }
+                }
+            }
+        }
+    }
+    state.set_tcp_be_liberal(liberal.as_deref());
+    state.sysctls.observe_all(values);
+    events
+}
+
+fn unreadable_sysctl(error: &SysctlError) -> Event {
+    Event::host(SYSCTL_UNREADABLE, ErrorChain(error).to_string())
+}
+
+/// Reads the tables of a family.
+pub(super) fn observe_rules(state: &mut State, kernel: &mut Kernel, family: Family) -> Vec<Event> {
+    let read = read_tables(&mut *kernel.rules, family);
+    set_rules(state, family, read)
+}
+
+/// Sets the observed tables of a family. Returns what cannot be read.
+fn set_rules(state: &mut State, family: Family, read: Result<Ruleset, RulesError>) -> Vec<Event> {
+    let mut events = Vec::new();
+    let observed = match read {
+        Ok(ruleset) => {
+            events.extend(unreadable_rules(&ruleset, family));
+            state.set_unsupported(family, false);
+            Observed::of(&ruleset, family)
+        }
+        Err(error) => {
+            events.push(unreadable_tables(&error, family));
+            if state.is_readable(family) {
+                // It was read before: what is recorded stays in use until the next listing.
+                return events;
+            }
+            state.set_unsupported(family, error.is_unsupported());
+            Observed::nothing()
+        }
+    };
+    state.observe_rules(family, observed);
+    events
+}
+
+/// Reads the chains and rules of these keys.
+fn observe_objects(state: &mut State, kernel: &mut Kernel, family: Family, keys: &[&Key]) -> Vec<Event> {
+    match read_tables(&mut *kernel.rules, family) {
+        Ok(ruleset) => {
+            state.observe_objects(family, &Observed::of(&ruleset, family), keys);
+            unreadable_rules(&ruleset, family)
+        }
+        // What is recorded stays in use: the chains are declared again, and what is double then is found by the next listing.
+        Err(error) => vec![unreadable_tables(&error, family)],
+    }
+}

@@ -1,0 +1,147 @@
+//! Steps that write the chains of service ports, and their rules in the fixed chains.
+
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+
+use foldhash::quality::RandomState;
+use kernlink_base::parallel;
+use kernlink_engine::plan::{Needs, PlanBuilder, Subject};
+use kernlink_iptables_restore::{ChainName, Edit, Table};
+use kernlink_services::{Family, ObjectName};
+
+use super::IptablesMode;
+use super::key::Key;
+use super::order::{FILTER_FIRST, NAT_FIRST, Phase};
+use super::plan::{Fixed, Need, Touched};
+use super::plan_flows::Written;
+use super::port_chain::service_of;
+use super::state::State;
+use super::write::{Part, Writer};
+
+/// The fewest Services whose chains are compared by a thread of their own; it takes longer to start one than to compare fewer.
+const FEWEST_SERVICES: NonZeroUsize = NonZeroUsize::new(200).unwrap();
+
+/// Adds the steps of a family for Services. Returns those that write.
+pub(super) fn plan_services(
+    state: &State,
+    family: Family,
+    fixed: &Fixed,
+    builder: &mut PlanBuilder<'_, IptablesMode>,
+    touched: &mut BTreeMap<Key, Vec<Touched>>,
+) -> Written {
+    let mut parts: HashMap<Subject, Part<'_>, RandomState> = HashMap::default();
+    let mut former: Vec<(Subject, ChainName)> = Vec::new();
+    for difference in state.chains[family.index()].unsorted_differences() {
+        if difference.desired.is_none() {
+            if difference.observed.is_none() {
+                continue;
+            }
+            former.push((difference.subject.clone(), *difference.key));
+        }
+        let part = parts.entry(difference.subject.clone()).or_default();
+        part.chains.push(difference);
+    }
+    for difference in state.rules[family.index()].differences() {
+        let key = difference.key;
+        let is_rewritten = fixed.rewritten.contains(&key.chain);
+        let is_observed = difference.observed.is_some() && (!is_rewritten || difference.desired.is_some());
+        let is_added = match (difference.desired.is_some(), is_observed) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => continue,
+        };
+        let is_former = difference.subject == Subject::DataPath;
+        let service = is_former.then(|| service_of(&key.text)).flatten();
+        let subject = service.map_or(difference.subject, Subject::Service);
+        let part = parts.entry(subject).or_default();
+        part.rules.push((key.clone(), is_added));
+        if is_former {
+            part.former.push(key.clone());
+        }
+    }
+    let mut parts: Vec<(Subject, Part)> = parts.into_iter().collect();
+    parts.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut leftovers = None;
+    let mut written = Written::default();
+    let (phase, service_needs) = fixed.of_services();
+    // Chains that are emptied without knowing their rules are filled by the same input.
+    let leaves_ipvs = state.leaves_ipvs(family) && !fixed.is_blind;
+    let mut of_services: Vec<(ObjectName, Part<'_>)> = Vec::with_capacity(parts.len());
+    for (subject, part) in parts {
+        match subject {
+            Subject::Service(name) => of_services.push((name, part)),
+            _ => leftovers = Some(part),
+        }
+    }
+    let writes = parallel::map(of_services, FEWEST_SERVICES, |(name, mut part)| {
+        let order = if leaves_ipvs && !part.is_translated() {
+            NAT_FIRST
+        } else {
+            FILTER_FIRST
+        };
+        let former = std::mem::take(&mut part.former);
+        let write = part.write(family, Key::Service(family, name.clone()), order);
+        (name, former, write)
+    });
+    for (name, former, write) in writes {
+        let Some((write, changes)) = write else { continue };
+        let key = write.key.clone();
+        touched.insert(key.clone(), changes);
+        let needs = Needs::all(service_needs.iter().cloned());
+        let need = builder.push(phase, key, Subject::Service(name.clone()), write, needs);
+        written.add_former(former, &need);
+        written.services.insert(name, need);
+    }
+    let leftovers = leftovers.and_then(|mut part| {
+        let former = std::mem::take(&mut part.former);
+        let (write, changes) = part.write(family, Key::Leftovers(family), FILTER_FIRST)?;
+        Some((former, write, changes))
+    });
+    // Chains are deleted after they are emptied, by these steps or earlier ones.
+    let deletions = match &leftovers {
+        Some(_) => Phase::Leftovers,
+        None => Phase::Services,
+    };
+    let mut leftover_needs = fixed.needs.clone();
+    if let Some((former, write, changes)) = leftovers {
+        // Present Services are served by the former rules until their own ones are written.
+        let unwritten = unwritten(state, family, touched, builder);
+        let key = write.key.clone();
+        touched.insert(key.clone(), changes);
+        let needs = fixed.needs.iter().chain(written.services.values()).cloned();
+        let needs = Needs::all(needs.chain(unwritten));
+        let need = builder.push(Phase::Leftovers, key, Subject::DataPath, write, needs);
+        written.add_former(former, &need);
+        leftover_needs.push(need);
+    }
+    former.sort();
+    for (subject, name) in former {
+        let key = Key::Chain(family, name);
+        let mut writer = Writer::new(family);
+        writer.edit(Table::Nat, Edit::delete_chain(name));
+        writer.effects.chains.push((name, None));
+        let needs = match subject {
+            Subject::Service(_) => &fixed.needs,
+            _ => &leftover_needs,
+        };
+        let needs = Needs::all(needs.iter().cloned());
+        let write = writer.finish(key.clone(), FILTER_FIRST);
+        builder.push(deletions, key, subject, write, needs);
+    }
+    written
+}
+
+/// The Services whose last operation failed and that no step of this plan writes.
+fn unwritten(
+    state: &State,
+    family: Family,
+    touched: &BTreeMap<Key, Vec<Touched>>,
+    builder: &mut PlanBuilder<'_, IptablesMode>,
+) -> Vec<Need> {
+    let of_family = |key: &&Key| matches!(key, Key::Service(of, _) if *of == family);
+    // A dirty one was compared, and has nothing to do.
+    let is_unwritten = |key: &&Key| !touched.contains_key(key) && !state.is_dirty(key);
+    let unwritten = state.touched.keys().filter(of_family).filter(is_unwritten);
+    let waiting = unwritten.filter(|key| builder.is_waiting(key));
+    waiting.cloned().map(Need::Waiting).collect()
+}

@@ -1,0 +1,549 @@
+//! The state of iptables mode: the desired and observed chains and rules.
+
+mod dirty;
+mod ports;
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use kernlink_engine::plan::Subject;
+use kernlink_engine::table::Table;
+use kernlink_iptables_restore::{ChainName, Rule, Style, Table as RuleTable};
+use kernlink_netfilter::{CONNTRACK_BUCKETS, MissingExtensions};
+use kernlink_services::{Family, InterfaceAddress, NodeFacts};
+
+use self::ports::PortObjects;
+use super::chains::{Counters, FixedChain, Jump, static_rules};
+use super::config::Config;
+use super::events::Events;
+use super::flows::Flows;
+use super::key::Key;
+use super::observed::{Observed, ObservedChain};
+use super::plan::Touched;
+use super::port_chain::PortChain;
+use super::totals::Sums;
+
+/// A rule of a service port in a chain that all service ports share: its normal form, as `iptables-save` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RuleKey {
+    pub(super) chain: FixedChain,
+    pub(super) text: Box<str>,
+}
+
+/// The desired and observed chains and rules of iptables mode.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Arc<Config>,
+    /// The families that are served, and those that were served before the configuration changed.
+    pub(super) managed: BTreeSet<Family>,
+    pub(super) node: NodeFacts,
+    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    pub(super) counters: Counters,
+    /// The accounting objects that rules name.
+    pub(super) accounting: Table<Box<str>, ()>,
+    /// By family, if anything of IPVS mode is left on this node: the rules of `KUBE-POSTROUTING` that are needed while it serves connections or
+    /// has virtual IPs.
+    former_rules: [Option<Vec<Rule>>; 2],
+    /// The extensions that rules do without.
+    pub(super) missing: MissingExtensions,
+    /// Whether an extension was found to be missing since the last listing. Everything is planned again then: rules are others.
+    pub(super) has_changed_support: bool,
+    /// Whether a rule with an accounting object was refused.
+    refuses_counters: bool,
+    pub(super) sysctls: Table<Box<str>, Box<str>>,
+    /// Whether the kernel accepts packets outside the window of a TCP connection, as last read or written. `None`: not read yet.
+    tcp_be_liberal: Option<bool>,
+    /// Events that no sync has returned yet.
+    pub(super) events: Events,
+    pub(super) flows: Flows,
+    /// The chains of service ports in table `nat`, by family.
+    pub(super) chains: [Table<ChainName, PortChain, Fingerprint>; 2],
+    /// Their rules in shared chains, by family.
+    pub(super) rules: [Table<RuleKey, ()>; 2],
+    /// By family.
+    fixed: [FixedChains; 2],
+    /// The objects whose last operation was refused without a change: they are as recorded.
+    refused: BTreeSet<Key>,
+    /// What the planned steps change that are not done yet.
+    pub(super) touched: BTreeMap<Key, Vec<Touched>>,
+    /// The objects of each service port, by its id.
+    ports: Vec<PortObjects>,
+    /// The number of endpoints of all service ports, by family.
+    endpoints: [usize; 2],
+    /// By family.
+    sums: [Sums; 2],
+    /// Whether the sync in progress, or the last one, read the whole kernel.
+    is_full: bool,
+    /// Whether rules of endpoints have comments, by family.
+    has_comments: [bool; 2],
+    /// Whether all service ports are to be compiled again.
+    is_outdated: bool,
+    /// The time of the plan or sync in progress, or of the last one.
+    now: Option<Instant>,
+    /// Whether an operation of this sync changed what the fixed chains depend on.
+    changes_fixed: bool,
+    /// Whether one of the last sync did: the next sync, which is due at once, writes them.
+    is_fixed_outdated: bool,
+    /// By family, how often the watched chains were read again.
+    turns: [usize; 2],
+}
+
+/// The fixed chains of a family as last read or written.
+#[derive(Clone, Debug, Default)]
+struct FixedChains {
+    observed: BTreeMap<FixedChain, ObservedChain>,
+    /// Whether each of the [`jumps`](super::chains::jumps) exists.
+    jumps: Vec<bool>,
+    /// The jumps of IPVS mode that exist.
+    former_jumps: Vec<Jump>,
+    /// Whether all tables could be read.
+    is_readable: bool,
+    /// The tables that could not be read last: what is recorded of them is what this process wrote.
+    unread: BTreeSet<RuleTable>,
+    /// Whether the tool or the kernel does not have the tables.
+    is_unsupported: bool,
+    is_dirty: bool,
+    /// Whether it was read and its rules are not distinguished yet.
+    is_new: bool,
+    /// Whether the last reading found another state than the recorded one.
+    is_changed: bool,
+}
+
+impl FixedChains {
+    /// Whether a reading shows that what is recorded was changed or removed.
+    fn is_changed_in(&self, read: &Observed) -> bool {
+        let is_lost = |(chain, recorded): (&FixedChain, &ObservedChain)| match read.fixed.get(chain) {
+            None => true,
+            Some(found) if chain.is_shared() || *chain == FixedChain::FilterFirewall => {
+                !recorded.own.iter().all(|text| found.rules.contains(text))
+            }
+            Some(found) => found.rules != recorded.rules,
+        };
+        let mut jumps = self.jumps.iter().zip(&read.jumps);
+        self.is_readable
+            && read.unread.is_empty()
+            && (self.observed.iter().any(is_lost) || jumps.any(|(recorded, found)| *recorded && !*found))
+    }
+}
+
+/// Identifies the rules of a chain: two hashes of their normal forms.
+pub(super) type Fingerprint = [u64; 2];
+
+impl State {
+    /// The state before Services and kernel were read: that of a node without Services.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let mut state = Self {
+            config: Arc::new(config.clone()),
+            managed: BTreeSet::new(),
+            node: NodeFacts::default(),
+            interfaces: BTreeSet::new(),
+            counters: Counters::ALL,
+            accounting: Table::default(),
+            former_rules: Default::default(),
+            missing: MissingExtensions::default(),
+            has_changed_support: false,
+            refuses_counters: false,
+            sysctls: Table::default(),
+            tcp_be_liberal: None,
+            events: Events::default(),
+            flows: Flows::default(),
+            chains: std::array::from_fn(|_| Table::default()),
+            rules: std::array::from_fn(|_| Table::default()),
+            fixed: std::array::from_fn(|_| FixedChains::default()),
+            refused: BTreeSet::new(),
+            touched: BTreeMap::new(),
+            ports: Vec::new(),
+            endpoints: [0; 2],
+            sums: Default::default(),
+            is_full: false,
+            has_comments: [true; 2],
+            is_outdated: false,
+            now: None,
+            changes_fixed: false,
+            is_fixed_outdated: false,
+            turns: [0; 2],
+        };
+        state.configure();
+        state
+    }
+
+    pub(super) fn set_config(&mut self, config: &Config) {
+        if *config == *self.config {
+            return;
+        }
+        self.config = Arc::new(config.clone());
+        self.is_outdated = true;
+        self.missing.clear();
+        self.configure();
+    }
+
+    fn configure(&mut self) {
+        self.managed.extend(&self.config.services.families);
+        for family in self.managed.clone() {
+            self.set_fixed_dirty(family);
+        }
+    }
+
+    /// Records the accounting objects that exist, and sets those that rules name: those that are available, and none after a rule with one
+    /// was refused, because the kernel or the tool lacks the match.
+    pub(super) fn observe_accounting(&mut self, available: Counters, existing: Vec<Box<str>>) {
+        let objects = existing.into_iter().map(|name| (name, ()));
+        self.accounting.observe_all(objects);
+        let counters = if self.refuses_counters {
+            Counters::default()
+        } else {
+            available
+        };
+        self.set_counters(counters);
+    }
+
+    fn set_counters(&mut self, counters: Counters) {
+        self.is_outdated |= counters != self.counters;
+        self.counters = counters;
+        for (name, is_named) in counters.by_name() {
+            self.accounting
+                .set(name.into(), is_named.then_some(()), Subject::DataPath);
+        }
+    }
+
+    /// Sets whether the kernel accepts packets outside the window of a TCP connection; without a value it does not.
+    pub(super) fn set_tcp_be_liberal(&mut self, value: Option<&str>) {
+        let is_liberal = Some(value.is_some_and(|value| value != "0"));
+        if is_liberal != self.tcp_be_liberal {
+            self.tcp_be_liberal = is_liberal;
+            for family in self.managed.clone() {
+                self.set_fixed_dirty(family);
+            }
+        }
+    }
+
+    /// Sets the time of the plan or sync that begins.
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.now = Some(now);
+        self.is_full = false;
+    }
+
+    /// The whole kernel is read by the plan or sync in progress.
+    pub(super) fn set_full(&mut self) {
+        self.is_full = true;
+        self.has_changed_support = false;
+    }
+
+    /// Counts a reading of the watched chains. Returns the number of those before.
+    pub(super) fn next_turn(&mut self, family: Family) -> usize {
+        let turns = &mut self.turns[family.index()];
+        std::mem::replace(turns, turns.wrapping_add(1))
+    }
+
+    pub(super) fn sums(&self, family: Family) -> &Sums {
+        &self.sums[family.index()]
+    }
+
+    /// The objects to read again although no operation on them failed.
+    pub(super) fn due(&self) -> Vec<Key> {
+        let managed = self.managed.iter().filter(|_| self.is_fixed_outdated);
+        managed.map(|family| Key::Fixed(*family)).collect()
+    }
+
+    /// When [`due`](Self::due) returns an object, or everything is to be read again.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.now
+            .filter(|_| self.is_fixed_outdated || self.has_changed_support)
+    }
+
+    /// Sets the desired sysctls, which depend on the configuration and the number of processors.
+    pub(super) fn configure_sysctls(&mut self, processors: u32) {
+        let mut desired: BTreeMap<Box<str>, Box<str>> = super::sysctls::sysctls(&self.config, processors)
+            .into_iter()
+            .map(|sysctl| (sysctl.name, sysctl.value))
+            .collect();
+        if let Some(buckets) = self.config.conntrack.buckets(processors) {
+            desired.insert(CONNTRACK_BUCKETS.into(), buckets.to_string().into());
+        }
+        let names = self.sysctls.iter_desired().map(|(name, _)| name.clone());
+        let withdrawn: Vec<Box<str>> = names.filter(|name| !desired.contains_key(name)).collect();
+        for name in withdrawn {
+            self.sysctls.remove(&name, &Subject::Node);
+        }
+        for (name, value) in desired {
+            self.sysctls.set(name, Some(value), Subject::Node);
+        }
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The families that are served.
+    pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
+        self.config.services.families.iter().copied()
+    }
+
+    fn tables(
+        &mut self,
+        family: Family,
+    ) -> (
+        &mut Table<ChainName, PortChain, Fingerprint>,
+        &mut Table<RuleKey, ()>,
+    ) {
+        (&mut self.chains[family.index()], &mut self.rules[family.index()])
+    }
+
+    /// The rules of a fixed chain that do not depend on Services, with those that are needed for what IPVS mode left.
+    pub(super) fn static_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
+        let mut rules = self.configured_rules(chain, family);
+        if chain == FixedChain::NatPostrouting {
+            rules.splice(..0, self.former_rules[family.index()].iter().flatten().cloned());
+        }
+        rules
+    }
+
+    /// The rules of a fixed chain that do not depend on Services.
+    pub(super) fn configured_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
+        let is_liberal = self
+            .tcp_be_liberal
+            .unwrap_or(self.config.conntrack.tcp_be_liberal);
+        static_rules(chain, &self.config, family, &self.node, self.counters, is_liberal)
+    }
+
+    /// The chains of service ports of a family with their rules, by service port, in kube-proxy's order.
+    pub(super) fn port_chains(&self, family: Family) -> Vec<(ChainName, Vec<Rule>)> {
+        let names = self.sorted_ports(family).into_iter();
+        names
+            .flat_map(|port| port.chains.iter())
+            .filter_map(|name| Some((*name, self.chains[family.index()].desired(name)?.rules())))
+            .collect()
+    }
+
+    /// The rules of service ports in a fixed chain, in their normal form, by service port.
+    pub(super) fn shared_rules(&self, chain: FixedChain, family: Family) -> Vec<Rule> {
+        let ports = self.sorted_ports(family).into_iter();
+        let rules = ports.flat_map(|port| port.rules.iter());
+        rules
+            .filter(|(of, _)| *of == chain)
+            .filter_map(|(_, text)| text.parse().ok())
+            .collect()
+    }
+
+    fn sorted_ports(&self, family: Family) -> Vec<&PortObjects> {
+        let mut ports: Vec<&PortObjects> = self
+            .ports
+            .iter()
+            .filter(|port| port.family == Some(family))
+            .collect();
+        ports.sort_by_key(|port| &port.name);
+        ports
+    }
+
+    /// The fixed chains of a family as last read or written.
+    pub(super) fn fixed(&self, family: Family) -> &BTreeMap<FixedChain, ObservedChain> {
+        &self.fixed[family.index()].observed
+    }
+
+    pub(super) fn has_jump(&self, family: Family, position: usize) -> bool {
+        let jumps = &self.fixed[family.index()].jumps;
+        jumps.get(position).copied().unwrap_or_default()
+    }
+
+    /// The jumps of IPVS mode that exist.
+    pub(super) fn former_jumps(&self, family: Family) -> &[Jump] {
+        &self.fixed[family.index()].former_jumps
+    }
+
+    /// Sets the rules of `KUBE-POSTROUTING` that are needed for what IPVS mode left on this node; `None` if nothing is left.
+    pub fn set_former_rules(&mut self, family: Family, rules: Option<Vec<Rule>>) {
+        let known = &mut self.former_rules[family.index()];
+        let is_equal = known.iter().flatten().eq(rules.iter().flatten());
+        *known = rules;
+        if !is_equal && self.managed.contains(&family) {
+            self.set_fixed_dirty(family);
+        }
+    }
+
+    /// Whether anything of IPVS mode is left on this node.
+    pub(super) fn leaves_ipvs(&self, family: Family) -> bool {
+        self.former_rules[family.index()].is_some()
+    }
+
+    /// Whether a table could not be read.
+    pub(super) fn is_unread(&self, family: Family, table: RuleTable) -> bool {
+        self.fixed[family.index()].unread.contains(&table)
+    }
+
+    /// Whether the tables of a family could be read.
+    pub(super) fn is_readable(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_readable
+    }
+
+    pub(super) fn is_fixed_dirty(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_dirty
+    }
+
+    pub(super) fn set_fixed_dirty(&mut self, family: Family) {
+        self.fixed[family.index()].is_dirty = true;
+    }
+
+    /// Whether rules of Services can be added to the fixed chains of a family.
+    pub(super) fn is_fixed_in_place(&self, family: Family) -> bool {
+        let observed = self.fixed(family);
+        let mut needed =
+            FixedChain::of(&self.config, family).filter(|chain| *chain != FixedChain::FilterFirewall);
+        needed.all(|chain| observed.contains_key(&chain))
+    }
+
+    /// Replaces what was read of a family, and makes it dirty. What is recorded of tables that could not be read stays, without the jumps.
+    pub(super) fn observe_rules(&mut self, family: Family, read: Observed) {
+        let is_changed = self.fixed[family.index()].is_changed_in(&read);
+        let (chain_table, _) = self.tables(family);
+        if read.unread.contains(&RuleTable::Nat) {
+            chain_table.set_all_dirty();
+        } else {
+            chain_table.observe_all(read.chains);
+        }
+        let fixed = &mut self.fixed[family.index()];
+        let recorded = std::mem::take(&mut fixed.observed).into_iter();
+        let mut observed = read.fixed;
+        observed.extend(recorded.filter(|(chain, _)| read.unread.contains(&chain.table())));
+        *fixed = FixedChains {
+            is_changed,
+            observed,
+            jumps: read.jumps,
+            former_jumps: read.former_jumps,
+            is_readable: read.unread.is_empty(),
+            unread: read.unread,
+            is_unsupported: fixed.is_unsupported,
+            is_dirty: true,
+            is_new: true,
+        };
+    }
+
+    /// Forgets what a table that cannot be read contains: all of it is written again.
+    pub(super) fn forget(&mut self, family: Family, table: RuleTable) {
+        let fixed = &mut self.fixed[family.index()];
+        if !fixed.unread.contains(&table) {
+            return;
+        }
+        fixed.observed.retain(|chain, _| chain.table() != table);
+        fixed.is_dirty = true;
+        let (chains, rules) = self.tables(family);
+        if table == RuleTable::Nat {
+            let names: Vec<ChainName> = chains.iter_observed().map(|(name, _)| *name).collect();
+            for name in names {
+                chains.observe(name, None);
+                chains.set_dirty(name);
+            }
+        }
+        let of_table = rules.iter_observed().map(|(key, ())| key);
+        let keys: Vec<RuleKey> = of_table
+            .filter(|key| key.chain.table() == table)
+            .cloned()
+            .collect();
+        for key in keys {
+            rules.observe(key.clone(), None);
+            rules.set_dirty(key);
+        }
+    }
+
+    pub(super) fn set_unsupported(&mut self, family: Family, is_unsupported: bool) {
+        self.fixed[family.index()].is_unsupported = is_unsupported;
+    }
+
+    /// Whether the host does not have the tables of a family.
+    pub(super) fn is_unsupported(&self, family: Family) -> bool {
+        self.fixed[family.index()].is_unsupported
+    }
+
+    /// Whether nothing is written in a family: the host does not have its tables, and no Service needs them.
+    pub(super) fn is_without_tables(&self, family: Family) -> bool {
+        let (chains, rules) = (&self.chains[family.index()], &self.rules[family.index()]);
+        let has_services = chains.iter_desired().next().is_some() || rules.iter_desired().next().is_some();
+        self.is_unsupported(family) && !has_services
+    }
+
+    /// Records what was read of the objects of these keys, and makes them dirty. All others stay as they are.
+    pub(super) fn observe_objects(&mut self, family: Family, observed: &Observed, keys: &[&Key]) {
+        let fingerprints: HashMap<&ChainName, &Fingerprint> = observed
+            .chains
+            .iter()
+            .map(|(name, found)| (name, found))
+            .collect();
+        // It is not known whether a rule exists: a second copy of it would stay for ever.
+        for table in &observed.unread {
+            self.forget(family, *table);
+        }
+        for key in keys {
+            let touched = match key {
+                Key::Chain(_, name) => vec![Touched::Chain(*name)],
+                _ => self.touched.get(*key).cloned().unwrap_or_default(),
+            };
+            let (chains, rules) = self.tables(family);
+            for object in touched {
+                match object {
+                    Touched::Chain(name) => {
+                        chains.observe(name, fingerprints.get(&name).map(|found| **found));
+                        chains.set_dirty(name);
+                    }
+                    Touched::Rule(rule) => {
+                        let chain = observed.fixed.get(&rule.chain);
+                        let exists = chain.is_some_and(|chain| chain.rules.contains(&rule.text));
+                        rules.observe(rule.clone(), exists.then_some(()));
+                        rules.set_dirty(rule);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Distinguishes the rules of Services in shared chains from those that do not depend on Services, if they were read since the last
+    /// call. Facts of the node must be known: some of the latter depend on them.
+    pub(super) fn split_rules(&mut self, family: Family) {
+        if !std::mem::take(&mut self.fixed[family.index()].is_new) {
+            return;
+        }
+        let mut rules = Vec::new();
+        let mut fixed = std::mem::take(&mut self.fixed[family.index()].observed);
+        let unread = self.fixed[family.index()].unread.clone();
+        let is_read = |chain: &FixedChain| !unread.contains(&chain.table());
+        let shared = fixed.iter_mut().filter(|(chain, _)| chain.is_shared());
+        for (chain, found) in shared.filter(|(chain, _)| is_read(chain)) {
+            let own = self.static_texts(*chain, family);
+            let of_services = found.rules.iter().filter(|text| !own.contains(text));
+            rules.extend(of_services.map(|text| (RuleKey::new(*chain, text), ())));
+            found.own = own;
+        }
+        if let Some(firewall) = fixed.get_mut(&FixedChain::FilterFirewall) {
+            firewall.own = self.static_texts(FixedChain::FilterFirewall, family);
+            firewall.own.retain(|text| firewall.rules.contains(text));
+        }
+        self.fixed[family.index()].observed = fixed;
+        let (_, rule_table) = self.tables(family);
+        let recorded = rule_table.iter_observed();
+        let recorded = recorded.filter(|(key, ())| !is_read(&key.chain));
+        rules.extend(recorded.map(|(key, ())| (key.clone(), ())));
+        rule_table.observe_all(rules);
+    }
+
+    fn static_texts(&self, chain: FixedChain, family: Family) -> Vec<Box<str>> {
+        let rules = self.static_rules(chain, family);
+        rules.iter().map(|rule| rule_text(rule, family)).collect()
+    }
+}
+
+impl RuleKey {
+    pub(super) fn new(chain: FixedChain, text: &str) -> Self {
+        Self {
+            chain,
+            text: text.into(),
+        }
+    }
+}
+
+/// The normal form of a rule as `iptables-save` prints it.
+pub(super) fn rule_text(rule: &Rule, family: Family) -> Box<str> {
+    rule.normal_form(family).render(Style::SAVE).into()
+}

@@ -1,0 +1,38 @@
+//! Notices changes that other programs make to the kernel objects of iptables mode.
+//!
+//! | object | how a change is noticed |
+//! |---|---|
+//! | the addresses of the node | events of route netlink |
+//! | jumps, whole tables, and chains in nftables without rules of Services | notifications of nf_tables |
+//! | the same in legacy tables | these chains are read every 5 seconds, see [`WatchOptions::check_interval`]; one of those in `nat` at a time if it has more than 1 000 chains of Services |
+//! | chains of Services and rules in the chains that they share, sysctls | only a full listing finds a change |
+//!
+//! Chains with rules of Services change with every Service: their notifications are nearly always about own changes. A flush of a table also
+//! removes the jumps, so it is noticed, and everything is then read.
+
+use kernlink_netfilter::watch::{Changed, Watchable, Watched};
+
+use super::chains::{FixedChain, jumps};
+use super::config::Config;
+use super::key::Key;
+pub use kernlink_netfilter::watch::{RulesSource, WatchError, WatchOptions, Watcher};
+
+/// What a [`Watcher`] noticed in iptables mode.
+pub type WatchEvent = kernlink_netfilter::watch::WatchEvent<Key>;
+
+impl Watchable for Config {
+    type Key = Key;
+
+    fn watched(&self) -> Result<Watched<Key>, WatchError> {
+        let fixed = FixedChain::ALL.into_iter().filter(|chain| !chain.is_shared());
+        let fixed = fixed.map(|chain| (chain.table(), chain.text().into()));
+        let built_in = jumps().into_iter();
+        let built_in = built_in.map(|jump| (jump.table, jump.chain.as_str().into()));
+        let key = |changed| match changed {
+            Changed::Rules(family) => Key::Fixed(family),
+            // Without a link, no address is bound.
+            Changed::Address(_) | Changed::NodeAddresses => Key::NodeAddresses,
+        };
+        Ok(Watched::new(None, fixed.chain(built_in).collect(), key))
+    }
+}

@@ -1,0 +1,142 @@
+//! What iptables mode left on a node that IPVS mode serves now: its chains and jumps, and its rules in chains that both modes have.
+//!
+//! The rules of `KUBE-SERVICES` translate new connections before IPVS sees them. They stay, at the top of the chain, until everything that
+//! serves the Services in IPVS mode is in place, and are removed then with the chains that they jump to. Established connections continue:
+//! connection tracking translates their packets without rules.
+
+use kernlink_iptables_restore::matches::ConntrackState;
+use kernlink_iptables_restore::{Chain, ChainName, Edit, Match, Restore, Rule, Ruleset, Table};
+use kernlink_netfilter::{Jump, Owned, chain_name, comment_match, removal};
+use kernlink_services::Family;
+
+use super::rules::{self, CHAINS, POSTROUTING, SERVICES};
+
+/// The rules and chains of iptables mode in the tables of a family.
+#[derive(Clone, Debug)]
+pub(super) struct Former {
+    /// Those in `KUBE-SERVICES`, in order.
+    services: Vec<Rule>,
+    /// What removes the chains and jumps that only iptables mode has.
+    filter: Vec<Edit>,
+    nat: Vec<Edit>,
+}
+
+impl Former {
+    /// What the tables of a family contain; `None` if there is nothing to remove. A chain that a foreign rule uses stays.
+    pub(super) fn of(saved: &Ruleset, family: Family) -> Option<Self> {
+        let jumps = jumps();
+        let edits = |table: Table| {
+            let owned = Owned {
+                is_owned: &|name: &ChainName| is_only_chain_of_iptables_mode(table, name),
+                jumps: &jumps,
+                rewritten: shared_chains(table),
+            };
+            removal(saved, family, table, &owned).edits
+        };
+        let is_former = |rule: &&Rule| {
+            let to = rule.target.as_ref().and_then(|target| target.chain());
+            to.is_some_and(|to| is_only_chain_of_iptables_mode(Table::Nat, to))
+        };
+        let services = saved.chain(Table::Nat, &chain_name(SERVICES)).into_iter();
+        let services: Vec<Rule> = services
+            .flat_map(|chain| chain.rules())
+            .filter(is_former)
+            .cloned()
+            .collect();
+        let former = Self {
+            services,
+            filter: edits(Table::Filter),
+            nat: edits(Table::Nat),
+        };
+        let is_empty = former.services.is_empty() && former.filter.is_empty() && former.nat.is_empty();
+        (!is_empty).then_some(former)
+    }
+
+    /// Adds the rules that stay for now to the chains of IPVS mode.
+    pub(super) fn add_to(&self, ruleset: &mut Ruleset, family: Family) {
+        if self.services.is_empty() {
+            return;
+        }
+        let nat = ruleset.table_mut(Table::Nat);
+        let mut prepend = |name: &str, first: Vec<Rule>| {
+            let name = chain_name(name);
+            let rules = nat
+                .chain(&name)
+                .into_iter()
+                .flat_map(|chain| chain.rules().cloned());
+            let rules: Vec<Rule> = first.into_iter().chain(rules).collect();
+            nat.insert(name, Chain::with_rules(rules));
+        };
+        prepend(SERVICES, self.services.clone());
+        // Virtual IPs become local addresses before the rules are removed.
+        prepend(POSTROUTING, vec![rules::masquerade_virtual_ips(family)]);
+    }
+
+    /// The removal, after the chains that both modes have are written by `changed`. Table `filter` first: its rules drop packets that are
+    /// not translated.
+    pub(super) fn removal(&self, family: Family, changed: Option<Restore>) -> Restore {
+        let mut restore = Restore::new(family);
+        restore
+            .table_mut(Table::Filter)
+            .extend(self.filter.iter().cloned());
+        for (table, edits) in changed.iter().flat_map(Restore::tables) {
+            restore.table_mut(table).extend(edits.iter().cloned());
+        }
+        restore.table_mut(Table::Nat).extend(self.nat.iter().cloned());
+        restore
+    }
+}
+
+fn shared_chains(table: Table) -> &'static [&'static str] {
+    let chains = CHAINS.iter().find(|(of, _)| *of == table);
+    chains.map_or(&[], |(_, chains)| *chains)
+}
+
+/// Whether a chain is one of iptables mode, and IPVS mode has none with this name. `KUBE-FIREWALL` belongs to the kubelet too.
+pub(super) fn is_only_chain_of_iptables_mode(table: Table, name: &ChainName) -> bool {
+    let name = name.as_str();
+    let prefixes = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
+    match table {
+        Table::Filter => [FILTER_SERVICES, EXTERNAL_SERVICES, NODE_PORTS, CANARY].contains(&name),
+        Table::Nat => {
+            [NODE_PORTS, CANARY].contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        }
+        _ => false,
+    }
+}
+
+const FILTER_SERVICES: &str = "KUBE-SERVICES";
+const EXTERNAL_SERVICES: &str = "KUBE-EXTERNAL-SERVICES";
+const NODE_PORTS: &str = "KUBE-NODEPORTS";
+const PROXY_FIREWALL: &str = "KUBE-PROXY-FIREWALL";
+const CANARY: &str = "KUBE-PROXY-CANARY";
+
+/// The jumps of iptables mode that IPVS mode does not have.
+pub(super) fn jumps() -> Vec<Jump> {
+    let external = "kubernetes externally-visible service portals";
+    let checks = "kubernetes health check service ports";
+    let portals = "kubernetes service portals";
+    let firewall = "kubernetes load balancer firewall";
+    let jumps = [
+        ("INPUT", EXTERNAL_SERVICES, true, external),
+        ("FORWARD", EXTERNAL_SERVICES, true, external),
+        ("INPUT", NODE_PORTS, false, checks),
+        ("FORWARD", FILTER_SERVICES, true, portals),
+        ("OUTPUT", FILTER_SERVICES, true, portals),
+        ("INPUT", PROXY_FIREWALL, true, firewall),
+        ("OUTPUT", PROXY_FIREWALL, true, firewall),
+        ("FORWARD", PROXY_FIREWALL, true, firewall),
+    ];
+    let jump = |(from, to, is_new, comment): (&str, &str, bool, &str)| {
+        let mut rule = Rule::new();
+        if is_new {
+            rule = rule.with(Match::conntrack_states([ConntrackState::New]));
+        }
+        Jump {
+            table: Table::Filter,
+            chain: chain_name(from),
+            rule: rule.with(comment_match(comment)).jump(chain_name(to)),
+        }
+    };
+    jumps.into_iter().map(jump).collect()
+}

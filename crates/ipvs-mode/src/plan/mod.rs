@@ -1,0 +1,162 @@
+//! Makes a plan: compares the dirty objects and adds the steps that change them.
+
+mod drains;
+mod entries;
+mod flows;
+mod frontends;
+mod ledger;
+mod links;
+mod replacement;
+mod retired;
+mod rules;
+mod servers;
+mod sysctls;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+
+use kernlink_engine::plan::{PlanBuilder, Subject};
+use kernlink_engine::table::Difference;
+use kernlink_ipset::{Entry, ProtocolPort};
+use kernlink_ipvs::VirtualServerKey;
+use kernlink_services::Family;
+
+use self::rules::plan_rules;
+use super::IpvsMode;
+use super::key::Key;
+use super::sets::SetId;
+use super::state::{DesiredServer, ObservedServer, State};
+
+type Need = kernlink_engine::plan::Need<Key>;
+type EntryKey = (Family, SetId, Entry);
+
+/// Adds the steps for all dirty objects.
+pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IpvsMode>) {
+    if state.retired.is_some() {
+        return retired::plan(state, builder);
+    }
+    state.find_stale_flows();
+    state.find_usable_sets();
+    let rules = plan_rules(state);
+    // The rules of a family that is not planned are not in place.
+    for chains in state
+        .chains
+        .iter_mut()
+        .filter(|chains| chains.is_dirty && !chains.is_unread)
+    {
+        chains.pending = None;
+    }
+    for (family, operations, interim) in &rules {
+        let chains = &mut state.chains[family.index()];
+        chains.pending = operations.as_ref().map(Vec::len);
+        chains.interim.clone_from(interim);
+    }
+    let mut planner = Planner {
+        state,
+        builder,
+        servers: decided_servers(state),
+        sysctls: HashMap::new(),
+        necessary: [Vec::new(), Vec::new()],
+        sets: HashMap::new(),
+        ledgers: BTreeMap::new(),
+        entries: HashMap::new(),
+        late: HashMap::new(),
+        after_servers: Vec::new(),
+        before_servers: HashMap::new(),
+        removed_local: HashMap::new(),
+        removed: HashMap::new(),
+        allowed: HashMap::new(),
+        rules: BTreeMap::new(),
+        new_servers: HashMap::new(),
+        added: HashMap::new(),
+        unbound: HashMap::new(),
+        deleted: HashMap::new(),
+        drain_sets: HashMap::new(),
+        deleted_real: HashMap::new(),
+        kept_deadlines: HashSet::new(),
+        link: None,
+        bound: Vec::new(),
+    };
+    planner.sysctls();
+    planner.links();
+    planner.sets();
+    planner.destroy_temporary_sets();
+    planner.replace_small_sets();
+    planner.write_ledgers();
+    planner.unbind_addresses();
+    planner.find_late_entries();
+    planner.add_entries();
+    planner.rules(rules);
+    planner.virtual_servers();
+    planner.add_frontends();
+    planner.remove_local_entries();
+    planner.real_servers();
+    planner.bind_addresses();
+    planner.remove_real_servers();
+    planner.add_late_entries();
+    planner.remove_frontends();
+    planner.remove_virtual_servers();
+    planner.remove_deadlines();
+    planner.remove_entries();
+    planner.delete_flows();
+    planner.remove_ledger_entries();
+    planner.remove_rules();
+    planner.remove_links();
+}
+
+/// The dirty virtual servers of the families whose objects may be changed.
+fn decided_servers(state: &State) -> Vec<ServerDifference<'_>> {
+    let mut servers = state.servers.differences();
+    servers.retain(|difference| state.is_server_decided(difference.key));
+    servers
+}
+
+type ServerDifference<'a> = Difference<'a, VirtualServerKey, DesiredServer, ObservedServer>;
+
+struct Planner<'a, 'b, 'c> {
+    state: &'a State,
+    builder: &'b mut PlanBuilder<'c, IpvsMode>,
+    servers: Vec<ServerDifference<'a>>,
+    // The added steps that later ones may need.
+    sysctls: HashMap<&'a str, Need>,
+    /// By family: the sysctls without which new frontends would not work, and that do not have their values.
+    necessary: [Vec<Need>; 2],
+    sets: HashMap<(Family, SetId), Need>,
+    /// The ledgers that are written in one step, each with its entries.
+    ledgers: BTreeMap<Family, (Need, Vec<Entry>)>,
+    entries: HashMap<EntryKey, Need>,
+    /// Local-policy entries that are added after removals of real servers, with the steps of these removals.
+    late: HashMap<EntryKey, Vec<Need>>,
+    /// The entries that are added after their virtual servers.
+    after_servers: Vec<(Family, SetId, Entry, Subject)>,
+    /// The removals of entries before their virtual servers.
+    before_servers: HashMap<EntryKey, Need>,
+    /// The removals of local-policy entries before real servers are added.
+    removed_local: HashMap<EntryKey, Need>,
+    /// The removals of entries from sets that become empty.
+    removed: HashMap<EntryKey, Need>,
+    /// The additions of allow-list entries, by frontend.
+    allowed: HashMap<(IpAddr, ProtocolPort), Vec<Need>>,
+    rules: BTreeMap<Family, Vec<Need>>,
+    /// The additions of virtual servers.
+    new_servers: HashMap<VirtualServerKey, Need>,
+    /// The additions of real servers, and the updates of those that had weight 0, by virtual server.
+    added: HashMap<VirtualServerKey, Vec<Need>>,
+    unbound: HashMap<IpAddr, Need>,
+    deleted: HashMap<VirtualServerKey, Need>,
+    drain_sets: HashMap<Family, Need>,
+    /// The deletions of real servers, by virtual server and address.
+    deleted_real: HashMap<(VirtualServerKey, IpAddr), Vec<Need>>,
+    /// The addresses of virtual servers with real servers that drain with a limit after the plan.
+    kept_deadlines: HashSet<(VirtualServerKey, IpAddr)>,
+    link: Option<Need>,
+    bound: Vec<Need>,
+}
+
+impl Planner<'_, '_, '_> {
+    /// The families whose objects may be changed.
+    fn families(&self) -> Vec<Family> {
+        let managed = self.state.managed.iter().copied();
+        managed.filter(|family| self.state.is_decided(*family)).collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! The value of the chains of a family, and the rules in them.
+
+use kernlink_engine::table::Table;
+use kernlink_ipset::Entry;
+use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
+use kernlink_netfilter::TABLES;
+use kernlink_services::{Event, Family};
+
+use super::State;
+use crate::error::Error;
+use crate::extensions;
+use crate::former::Former;
+use crate::rules::{self, RuleInputs};
+use crate::sets::SetId;
+
+/// The chains and jumps of one family.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chains {
+    pub(crate) observed: ObservedRules,
+    pub(crate) is_dirty: bool,
+    /// Whether they are to be read before a plan may depend on them: everything else was read since.
+    pub(crate) is_unread: bool,
+    /// Whether the chains and jumps are in the desired state.
+    pub(crate) is_in_place: bool,
+    /// The number of operations of the last plan that are not done yet. `None`: the host does not support the tables of the family.
+    pub(crate) pending: Option<usize>,
+    /// The rules that the last plan writes first, if they differ from the desired ones.
+    pub(crate) interim: Option<Interim>,
+    /// The rules that were in place before the tables were read. `None` after the plan, and if a step had failed.
+    pub(crate) before: Option<Box<Ruleset>>,
+    /// What iptables mode left in the tables, until it is removed.
+    pub(crate) former: Option<Box<Former>>,
+    /// Whether some of the tables were not readable when they were read last: it is not known what iptables mode left there.
+    pub(crate) is_former_unknown: bool,
+}
+
+/// Chains that still have the rules of sets that become empty, and the operation that removes these rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Interim {
+    pub(crate) rules: Box<Ruleset>,
+    pub(crate) removal: Box<Operation>,
+}
+
+/// The tables of one family.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum ObservedRules {
+    /// Never read.
+    #[default]
+    Unknown,
+    /// As read from the kernel.
+    Saved(Box<Ruleset>),
+    /// They could not be read.
+    Unreadable(Error),
+    /// As written by this process: the rules of the owned chains.
+    Written(Box<Ruleset>),
+}
+
+impl State {
+    /// The desired chains and rules of a family.
+    #[must_use]
+    pub fn rules(&self, family: Family) -> Ruleset {
+        self.rules_of(family, |_, table| !table.is_empty())
+    }
+
+    /// The chains of a family with the rules that they need while withdrawn entries exist, and while rules of iptables mode serve. `None` if
+    /// these are the desired ones.
+    pub(crate) fn interim_rules(&self, family: Family) -> Option<Ruleset> {
+        let former = self.chains[family.index()].former.as_deref();
+        if former.is_none() {
+            self.emptied(family).next()?;
+        }
+        let mut rules = self.rules_of(family, |set, table| {
+            !table.is_empty() || self.emptied(family).any(|emptied| emptied == set)
+        });
+        if let Some(former) = former {
+            former.add_to(&mut rules, family);
+        }
+        Some(rules)
+    }
+
+    /// Finds the extensions without which the rules of a family can be written, after a restore was refused. They are written again at once.
+    pub(crate) fn find_missing_extensions(&mut self, family: Family, error: &iptables_restore::Error) {
+        self.readings.has_changed_support |= self.missing.find(family, &extensions::ALL, error);
+    }
+
+    /// The events about missing extensions.
+    pub(crate) fn extension_events(&self) -> Vec<Event> {
+        self.missing.events(self.families())
+    }
+
+    /// Finds what iptables mode left in the tables of a family, after they were read. What was found before stays recorded while they cannot
+    /// be read.
+    pub(crate) fn observe_former(&mut self, family: Family) {
+        let chains = &mut self.chains[family.index()];
+        chains.is_former_unknown = match &chains.observed {
+            ObservedRules::Saved(saved) => {
+                chains.former = Former::of(saved, family).map(Box::new);
+                TABLES.iter().any(|table| saved.is_unreadable(*table))
+            }
+            // A host without the tables has no rules in them.
+            ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
+            _ => true,
+        };
+    }
+
+    /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.
+    pub(crate) fn emptied(&self, family: Family) -> impl Iterator<Item = SetId> {
+        let tables = &self.entries[family.index()];
+        let is_emptied = |table: &Table<Entry, ()>| table.is_empty() && table.iter_observed().len() > 0;
+        SetId::KUBE_PROXY
+            .into_iter()
+            .filter(move |set| is_emptied(&tables[set.index()]))
+    }
+
+    /// Whether the next rules of a family look up a set.
+    pub(crate) fn is_read_by_rules(&self, family: Family, set: SetId) -> bool {
+        let table = || &self.entries[family.index()][set.index()];
+        SetId::KUBE_PROXY.contains(&set)
+            && self.is_usable(family, set)
+            && (rules::ALWAYS_READ.contains(&set) || !table().is_empty() || table().iter_observed().len() > 0)
+    }
+
+    fn rules_of(&self, family: Family, has_rules: impl Fn(SetId, &Table<Entry, ()>) -> bool) -> Ruleset {
+        let mut filled = [false; SetId::KUBE_PROXY.len()];
+        let mut usable = [false; SetId::KUBE_PROXY.len()];
+        for set in SetId::KUBE_PROXY {
+            usable[set.index()] = self.is_usable(family, set);
+            filled[set.index()] =
+                usable[set.index()] && has_rules(set, &self.entries[family.index()][set.index()]);
+        }
+        rules::rules(&RuleInputs {
+            config: &self.config,
+            family,
+            pod_cidr: self.pod_cidrs[family.index()],
+            filled,
+            usable,
+            missing: self.missing.of(family),
+            denied_to_node: self.denied_to_node(family).copied().collect(),
+        })
+    }
+}

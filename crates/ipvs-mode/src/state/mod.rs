@@ -1,0 +1,401 @@
+//! The state of IPVS mode: a table of desired and observed values for each kind of kernel object.
+
+mod chains;
+mod desired;
+mod drains;
+mod events;
+mod flows;
+mod foreign;
+mod readings;
+mod record;
+mod retired;
+mod servers;
+mod service_ports;
+mod undone;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kernlink_base::KernelRelease;
+use kernlink_dummylink::{AddressKey, LinkName};
+use kernlink_engine::plan::Subject;
+use kernlink_engine::table::Table;
+use kernlink_ipset::{Entry, Set};
+use kernlink_iptables_restore::{Error as RulesError, Ruleset};
+use kernlink_ipvs::{Timeouts, VirtualServerKey};
+use kernlink_netfilter::flows::TrackedFlows;
+use kernlink_netfilter::{IPVS_LINK, MissingExtensions};
+use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
+
+pub(super) use self::chains::{Chains, Interim, ObservedRules};
+pub use self::desired::DesiredVirtualServer;
+pub(super) use self::drains::Drains;
+pub(super) use self::flows::udp_address;
+use self::foreign::Foreign;
+pub(super) use self::readings::{Part, Readings};
+use self::retired::Retired;
+pub use self::retired::SharedChains;
+pub(super) use self::servers::{DesiredServer, ObservedRealServer, ObservedServer};
+use self::service_ports::PortObjects;
+use super::config::Config;
+use super::key::Key;
+use super::options::IpvsOptions;
+use super::sets::SetId;
+use super::sysctls;
+use super::totals::{Sums, Totals};
+
+/// The desired and observed kernel objects of IPVS mode.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Arc<Config>,
+    defaults: Arc<IpvsOptions>,
+    /// The families that are served, and those that were served before the configuration changed.
+    pub(super) managed: BTreeSet<Family>,
+    pod_cidrs: [Option<IpNet>; 2],
+    /// By family: the addresses of this node that accept node ports.
+    node_port_addresses: [Vec<IpAddr>; 2],
+    pub(super) host: HostFacts,
+    pub(super) interfaces: BTreeSet<InterfaceAddress>,
+    pub(super) sysctls: Table<Box<str>, Box<str>>,
+    pub(super) timeouts: ObservedTimeouts,
+    /// The configured link, and formerly configured links that still exist.
+    pub(super) links: Table<LinkName, ()>,
+    pub(super) addresses: Table<AddressKey, ()>,
+    pub(super) sets: Table<(Family, SetId), Set>,
+    /// The temporary sets that a process left which ended while it replaced a set; never desired.
+    pub(super) temporary_sets: Table<(Family, SetId), ()>,
+    pub(super) entries: [[Table<Entry, ()>; SetId::ALL.len()]; 2],
+    pub(super) chains: [Chains; 2],
+    /// The tables that a listing read together with the virtual servers, until they are observed.
+    pub(super) early_tables: BTreeMap<Family, Result<Ruleset, RulesError>>,
+    /// The extensions of iptables that rules do without.
+    missing: MissingExtensions,
+    pub(super) servers: Table<VirtualServerKey, DesiredServer, ObservedServer>,
+    pub(super) flows: TrackedFlows,
+    pub(super) drains: Drains,
+    pub(super) readings: Readings,
+    /// The objects of each service port, by its id.
+    ports: Vec<PortObjects>,
+    /// The totals of the service ports, by family.
+    sums: [Sums; 2],
+    /// The frontends that processes of this node must not reach, each with the number of its service ports.
+    denied_to_node: [BTreeMap<FrontendKey, usize>; 2],
+    /// Events about Services as a whole.
+    service_events: NameMap<Vec<Event>>,
+    /// Whether all service ports are to be compiled again.
+    is_outdated: bool,
+    /// Whether the events about the configuration were returned.
+    is_config_reported: bool,
+    foreign: Foreign,
+    /// The families whose ledger is empty although owned virtual servers exist.
+    pub(super) without_ledger: BTreeSet<Family>,
+    /// Set if another mode serves the node: then everything that is owned is removed.
+    pub(super) retired: Option<Retired>,
+}
+
+/// The facts of the host that the desired state depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    /// The release of the running kernel; 0.0 if it could not be read.
+    pub kernel: KernelRelease,
+    /// The number of processors that are online.
+    pub processors: u32,
+}
+
+/// The IPVS timeouts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ObservedTimeouts {
+    pub(super) observed: Option<Timeouts>,
+    pub(super) is_dirty: bool,
+}
+
+impl State {
+    /// The state before Services and kernel were read: that of a node without Services.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let mut state = Self {
+            config: Arc::new(config.clone()),
+            defaults: Arc::default(),
+            managed: BTreeSet::new(),
+            pod_cidrs: [None; 2],
+            node_port_addresses: [Vec::new(), Vec::new()],
+            host: HostFacts::default(),
+            interfaces: BTreeSet::new(),
+            sysctls: Table::default(),
+            timeouts: ObservedTimeouts::default(),
+            links: Table::default(),
+            addresses: Table::default(),
+            sets: Table::default(),
+            temporary_sets: Table::default(),
+            entries: std::array::from_fn(|_| std::array::from_fn(|_| Table::default())),
+            chains: std::array::from_fn(|_| Chains::default()),
+            early_tables: BTreeMap::new(),
+            missing: MissingExtensions::default(),
+            servers: Table::default(),
+            flows: TrackedFlows::default(),
+            drains: Drains::default(),
+            readings: Readings::default(),
+            ports: Vec::new(),
+            sums: std::array::from_fn(|_| Sums::default()),
+            denied_to_node: std::array::from_fn(|_| BTreeMap::new()),
+            service_events: NameMap::default(),
+            is_outdated: false,
+            is_config_reported: false,
+            foreign: Foreign::default(),
+            without_ledger: BTreeSet::new(),
+            retired: None,
+        };
+        state.configure();
+        state
+    }
+
+    pub(super) fn set_config(&mut self, config: &Config) {
+        if *config == *self.config {
+            return;
+        }
+        let compiles_otherwise = config.defaults != self.config.defaults;
+        let before = self.config.link();
+        self.config = Arc::new(config.clone());
+        self.missing.clear();
+        self.is_config_reported = false;
+        if let Some(before) = before.filter(|before| Some(*before) != config.link()) {
+            self.links.remove(&before, &Subject::DataPath);
+            // They are on the former link and are deleted with it.
+            self.addresses.observe_all([]);
+        }
+        self.configure();
+        self.is_outdated |= compiles_otherwise;
+    }
+
+    /// Sets the desired values that depend on the configuration only.
+    fn configure(&mut self) {
+        self.defaults = Arc::new(self.config.defaults.usable());
+        self.managed.extend(&self.config.services.families);
+        if let Some(link) = self.config.link().filter(|link| !self.links.is_desired(link)) {
+            self.links.add(link, (), Subject::DataPath);
+        }
+        for family in self.managed.clone() {
+            for set in SetId::ALL {
+                let key = (family, set);
+                self.sets
+                    .set(key, Some(set.definition(family)), Subject::DataPath);
+            }
+            self.set_rules_dirty(family);
+        }
+        self.timeouts.is_dirty = true;
+        self.configure_sysctls();
+    }
+
+    /// Sets the desired sysctls, which depend on the configuration and on facts of the host.
+    pub(super) fn configure_sysctls(&mut self) {
+        let HostFacts { kernel, processors } = self.host;
+        let mut desired: BTreeMap<Box<str>, Box<str>> = sysctls::sysctls(&self.config, kernel, processors)
+            .into_iter()
+            .map(|sysctl| (sysctl.name, sysctl.value))
+            .collect();
+        if let Some(buckets) = sysctls::conntrack_buckets(&self.config, processors) {
+            desired.insert(sysctls::CONNTRACK_BUCKETS.into(), buckets.to_string().into());
+        }
+        let withdrawn: Vec<Box<str>> = self
+            .sysctls
+            .iter_desired()
+            .filter(|(name, _)| !desired.contains_key(*name))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in withdrawn {
+            self.sysctls.remove(&name, &Subject::Node);
+        }
+        for (name, value) in desired {
+            self.sysctls.set(name, Some(value), Subject::Node);
+        }
+    }
+
+    /// The families whose tables are read together with the virtual servers, which takes less time. None if there were no virtual servers:
+    /// this may be a first listing, and [first Services](kernlink_engine::DataPath::first_services) wait for the tables of their families only.
+    pub(super) fn families_read_early(&self) -> Vec<Family> {
+        let is_known = self.retired.is_none() && self.servers.iter_observed().len() > 0;
+        let families = is_known.then(|| self.managed.iter().copied());
+        families.into_iter().flatten().collect()
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Facts of the host, as last read.
+    #[must_use]
+    pub fn host(&self) -> HostFacts {
+        self.host
+    }
+
+    /// The families that are served.
+    pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
+        self.config.services.families.iter().copied()
+    }
+
+    /// The addresses of this node that accept node ports.
+    pub(super) fn node_port_addresses(&self, family: Family) -> &[IpAddr] {
+        &self.node_port_addresses[family.index()]
+    }
+
+    /// Whether the kernel has no owned virtual server, no entry of an owned set, no address of the dummy link, and no rules of iptables mode,
+    /// as after a boot. Tables that cannot be read may have such rules.
+    pub(super) fn is_kernel_empty(&self) -> bool {
+        let mut entries = self.entries.iter().flatten();
+        let mut servers = self.servers.iter_observed();
+        self.families().all(|family| self.is_decided(family))
+            && self.addresses.iter_observed().len() == 0
+            && entries.all(|table| table.iter_observed().len() == 0)
+            && !servers.any(|(_, server)| server.is_owned)
+            && self
+                .chains
+                .iter()
+                .all(|chains| chains.former.is_none() && !chains.is_former_unknown)
+    }
+
+    /// Makes the chains of a family dirty.
+    pub(super) fn set_rules_dirty(&mut self, family: Family) {
+        self.chains[family.index()].is_dirty = true;
+    }
+
+    /// The number of map entries that were looked up to change them, since the state was made.
+    #[must_use]
+    pub fn work(&self) -> usize {
+        let entries = self.entries.iter().flatten().map(Table::work);
+        self.sysctls.work()
+            + self.links.work()
+            + self.addresses.work()
+            + self.sets.work()
+            + self.temporary_sets.work()
+            + self.servers.work()
+            + entries.sum::<usize>()
+    }
+
+    /// The numbers of desired objects.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let of_family = |family: Family| {
+            let tables = &self.entries[family.index()];
+            let mut entries = [0; SetId::ALL.len()];
+            for set in SetId::ALL {
+                entries[set.index()] = tables[set.index()].len();
+            }
+            self.sums[family.index()].totals(entries)
+        };
+        let mut totals = Totals::default();
+        for family in Family::ALL {
+            totals.families[family.index()] = of_family(family);
+        }
+        totals.foreign_virtual_servers = self.foreign.keys.len();
+        totals
+    }
+
+    /// Makes an object dirty.
+    pub(super) fn set_dirty(&mut self, key: &Key) {
+        if let Some(retired) = &mut self.retired {
+            retired.is_dirty = true;
+        }
+        match key {
+            Key::Sysctl(name) => self.sysctls.set_dirty(name.clone()),
+            Key::Timeouts => self.timeouts.is_dirty = true,
+            Key::Link(name) => self.links.set_dirty(*name),
+            Key::Set(family, set) => self.sets.set_dirty((*family, *set)),
+            Key::TemporarySet(family, set) => self.temporary_sets.set_dirty((*family, *set)),
+            Key::Entry(family, set, entry) => {
+                self.entries[family.index()][set.index()].set_dirty(entry.clone());
+            }
+            Key::Rules(family) | Key::Jump(family, _) => self.set_rules_dirty(*family),
+            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
+                self.servers.set_dirty(*key);
+            }
+            // It is created with the first deadline that needs it.
+            Key::DrainSet(_) => {}
+            Key::Address(key) => self.addresses.set_dirty(*key),
+            Key::NodeAddresses => {}
+            Key::Flows(family) => self.flows.set_dirty(*family),
+        }
+    }
+
+    /// Whether an object is dirty.
+    pub(super) fn is_dirty(&self, key: &Key) -> bool {
+        // A plan of its kind compares all objects.
+        if let Some(retired) = &self.retired {
+            return retired.is_dirty;
+        }
+        match key {
+            Key::Sysctl(name) => self.sysctls.is_dirty(name),
+            Key::Timeouts => self.timeouts.is_dirty,
+            Key::Link(name) => self.links.is_dirty(name),
+            Key::Set(family, set) => {
+                // A ledger that is to be written is planned each time.
+                self.sets.is_dirty(&(*family, *set))
+                    || (*set == SetId::Ledger && self.without_ledger.contains(family))
+            }
+            Key::TemporarySet(family, set) => self.temporary_sets.is_dirty(&(*family, *set)),
+            Key::Entry(family, set, entry) => self.entries[family.index()][set.index()].is_dirty(entry),
+            Key::Rules(family) | Key::Jump(family, _) => self.chains[family.index()].is_dirty,
+            Key::VirtualServer(key) | Key::RealServer(key, _) | Key::Deadline(key, _) => {
+                self.servers.is_dirty(key)
+            }
+            Key::DrainSet(_) => false,
+            Key::Address(key) => self.addresses.is_dirty(key),
+            Key::NodeAddresses => false,
+            Key::Flows(family) => self.flows.is_dirty(*family),
+        }
+    }
+
+    /// Makes all objects clean, after a plan compared the dirty ones.
+    pub(super) fn clear_dirty(&mut self) {
+        self.sysctls.clear_dirty();
+        self.timeouts.is_dirty = false;
+        self.links.clear_dirty();
+        self.addresses.clear_dirty();
+        self.sets.clear_dirty();
+        self.temporary_sets.clear_dirty();
+        self.entries.iter_mut().flatten().for_each(Table::clear_dirty);
+        self.finish_drains();
+        self.servers.clear_dirty();
+        self.flows.clear_dirty();
+        self.finish_retired();
+        for family in Family::ALL {
+            let chains = &mut self.chains[family.index()];
+            chains.before = None;
+            if self.retired.is_some() {
+                chains.is_dirty = false;
+                continue;
+            }
+            if chains.is_unread {
+                // No plan compared them.
+                continue;
+            }
+            if !std::mem::take(&mut chains.is_dirty) {
+                continue;
+            }
+            chains.is_in_place = chains.pending == Some(0);
+            if chains.is_in_place && matches!(chains.observed, ObservedRules::Saved(_)) {
+                // Later plans compare the owned chains only.
+                let interim = chains.interim.take().map(|interim| interim.rules);
+                let rules = interim.unwrap_or_else(|| Box::new(self.rules(family)));
+                self.chains[family.index()].observed = ObservedRules::Written(rules);
+            }
+        }
+    }
+
+    /// The addresses of the interfaces of this node, without those of the dummy links.
+    pub(super) fn interface_addresses(&self) -> Vec<InterfaceAddress> {
+        self.interfaces.iter().cloned().collect()
+    }
+
+    /// Whether an interface carries virtual IPs: the configured link, a formerly configured one, or that of kube-proxy.
+    pub(super) fn is_dummy_link(&self, name: &LinkName) -> bool {
+        let text = name.to_string();
+        text == self.config.dummy_link
+            || text == IPVS_LINK
+            || self.links.is_observed(name)
+            || self.links.is_desired(name)
+    }
+}

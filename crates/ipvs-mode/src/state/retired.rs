@@ -1,0 +1,192 @@
+//! The state of IPVS mode on a node that another mode serves: what is removed when its connections have ended, and when it is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use kernlink_iptables_restore::Rule;
+use kernlink_services::Family;
+
+use super::{ObservedRules, State};
+use crate::key::Key;
+use crate::rules;
+use crate::sets::SetId;
+
+/// How often the connections of this node from virtual IPs are read while they keep an address. A listing of connection tracking is larger
+/// than one of a few virtual servers.
+pub(crate) const SOURCES_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What happens to the chains that iptables mode has too, on a node that another mode serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedChains {
+    /// They stay: iptables mode serves the node and writes its own rules to them.
+    Kept,
+    /// They are removed with the chains that only IPVS mode has, and with those that iptables mode left: a mode without them serves the node.
+    Removed,
+}
+
+/// What is known in addition about IPVS mode on a node that another mode serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Retired {
+    pub(crate) shared_chains: SharedChains,
+    /// Whether anything was read or failed since the last plan.
+    pub(crate) is_dirty: bool,
+    /// The addresses of the dummy link without virtual servers that connections of this node have as their source. `None`: not read.
+    pub(crate) sources: Option<BTreeSet<IpAddr>>,
+    /// Since when an address has no virtual servers.
+    unserved: BTreeMap<IpAddr, Instant>,
+    /// The families whose tables were read after the last virtual server and address were removed.
+    tables_read: BTreeSet<Family>,
+    /// The number of steps of the last plan.
+    pub(crate) steps: usize,
+    /// When [`due`](State::retired_due) returns objects.
+    next: Option<Instant>,
+    /// Whether a plan found nothing left to remove.
+    pub(crate) is_finished: bool,
+}
+
+impl State {
+    /// From now on everything that is owned is removed: another mode serves the node. Real servers get no new connections and drain; what
+    /// is removed only with them follows.
+    pub fn retire(&mut self, shared_chains: SharedChains) {
+        self.managed.extend(Family::ALL);
+        self.retired = Some(Retired {
+            shared_chains,
+            is_dirty: false,
+            sources: None,
+            unserved: BTreeMap::new(),
+            tables_read: BTreeSet::new(),
+            steps: 0,
+            next: None,
+            is_finished: false,
+        });
+    }
+
+    /// Whether everything was removed after [`retire`](Self::retire).
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.retired.as_ref().is_some_and(|retired| retired.is_finished)
+    }
+
+    /// The rules of `KUBE-POSTROUTING` that a family needs as long as it has virtual IPs, or virtual servers that may serve: the other mode
+    /// writes this chain before its own rules translate all connections.
+    #[must_use]
+    pub fn needed_rules(&self, family: Family) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        let mut addresses = self.addresses.iter_observed();
+        let has_any = addresses.any(|(key, ())| Family::of(key.address()) == family);
+        if has_any && self.sets.is_observed(&(family, SetId::IpvsIps)) {
+            rules.push(rules::masquerade_virtual_ips(family));
+        }
+        if self.has_served() && self.sets.is_observed(&(family, SetId::LoopBack)) {
+            rules.push(rules::masquerade_hairpin(family));
+        }
+        rules
+    }
+
+    /// Whether owned virtual servers and addresses exist.
+    pub(crate) fn has_served(&self) -> bool {
+        let mut servers = self.servers.iter_observed();
+        self.addresses.iter_observed().len() > 0 || servers.any(|(_, server)| server.is_owned)
+    }
+
+    /// The addresses of the dummy link that no owned virtual server has.
+    pub(crate) fn unserved_addresses(&self) -> BTreeSet<IpAddr> {
+        let servers = self.servers.iter_observed();
+        let owned = servers.filter(|(_, server)| server.is_owned);
+        let served: BTreeSet<IpAddr> = owned.filter_map(|(key, _)| key.address()).collect();
+        let addresses = self.addresses.iter_observed();
+        let addresses = addresses.map(|(key, ())| key.address());
+        addresses.filter(|address| !served.contains(address)).collect()
+    }
+
+    /// Whether the limit of an address that connections of this node still use has passed.
+    pub(crate) fn is_overdue(&self, address: &IpAddr) -> bool {
+        let limit = self.config.services.defaults.drain_timeout;
+        let since = self
+            .retired
+            .as_ref()
+            .and_then(|retired| retired.unserved.get(address));
+        let passed = since.zip(self.drains.now()).map(|(since, now)| now - *since);
+        limit.zip(passed).is_some_and(|(limit, passed)| passed >= limit)
+    }
+
+    /// Whether the tables of all families were read after everything that Services need was removed.
+    pub(crate) fn are_tables_read(&self) -> bool {
+        let retired = self.retired.as_ref();
+        retired.is_some_and(|retired| {
+            Family::ALL
+                .iter()
+                .all(|family| retired.tables_read.contains(family))
+        })
+    }
+
+    /// Records that the tables of a family were read.
+    pub(crate) fn retired_tables_read(&mut self, family: Family) {
+        let has_served = self.has_served();
+        if let Some(retired) = self.retired.as_mut().filter(|_| !has_served) {
+            retired.tables_read.insert(family);
+        }
+    }
+
+    /// Records that everything was read: the other mode may have changed the tables since they were read before.
+    pub(crate) fn retired_listed(&mut self) {
+        if let Some(retired) = &mut self.retired {
+            retired.is_dirty = true;
+            retired.is_finished = false;
+            retired.tables_read.clear();
+        }
+    }
+
+    /// Records that the owned chains of a family were removed.
+    pub(crate) fn record_removed_chains(&mut self, family: Family) {
+        self.chains[family.index()].observed = ObservedRules::Unknown;
+    }
+
+    /// The objects to read again. Each plan with steps is followed by another one at once.
+    pub(crate) fn retired_due(&self, now: Instant) -> Vec<Key> {
+        let is_due = |next: Instant| next <= now;
+        if !self
+            .retired
+            .as_ref()
+            .and_then(|retired| retired.next)
+            .is_some_and(is_due)
+        {
+            return Vec::new();
+        }
+        if self.has_served() {
+            vec![Key::NodeAddresses]
+        } else {
+            Family::ALL.map(Key::Rules).into()
+        }
+    }
+
+    /// When [`retired_due`](Self::retired_due) returns objects.
+    pub(crate) fn retired_next(&self) -> Option<Instant> {
+        self.retired.as_ref()?.next
+    }
+
+    /// Ends the sync in progress.
+    pub(crate) fn finish_retired(&mut self) {
+        let is_dirty = self.retired.as_ref().is_some_and(|retired| retired.is_dirty);
+        let Some(now) = self.drains.now().filter(|_| is_dirty) else {
+            return;
+        };
+        let unserved = self.unserved_addresses();
+        let (has_served, are_tables_read) = (self.has_served(), self.are_tables_read());
+        let Some(retired) = &mut self.retired else { return };
+        retired.is_dirty = false;
+        retired.unserved.retain(|address, _| unserved.contains(address));
+        for address in &unserved {
+            retired.unserved.entry(*address).or_insert(now);
+        }
+        retired.is_finished = !has_served && are_tables_read && retired.steps == 0;
+        retired.next = if retired.is_finished {
+            None
+        } else if retired.steps > 0 || (!has_served && !are_tables_read) {
+            Some(now)
+        } else {
+            (!unserved.is_empty()).then(|| now + SOURCES_INTERVAL)
+        };
+    }
+}

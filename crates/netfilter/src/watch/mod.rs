@@ -1,0 +1,165 @@
+//! Notices changes that other programs make to kernel objects, for every data path: links and addresses by events of route netlink, rules by
+//! notifications of nf_tables, or by checks at intervals.
+
+mod changes;
+mod pace;
+mod watcher;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use kernlink_dummylink::{AddressKey, LinkName};
+use kernlink_iptables_restore::{Client, Table, Variant};
+use kernlink_services::Family;
+
+pub use self::watcher::{WatchError, Watcher};
+
+/// What a [`Watcher`] noticed. `K` is the key of a data path.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WatchEvent<K> {
+    /// These objects may have been removed or changed: call [`Runner::recheck`](kernlink_engine::Runner::recheck). Own changes are noticed too;
+    /// the objects are then found as recorded.
+    Recheck(Vec<K>),
+    /// Any object may have been removed or changed: call [`Runner::resync`](kernlink_engine::Runner::resync). A watched link was removed or renamed,
+    /// or events were lost.
+    Resync,
+    /// A source of events failed. It is opened again every 5 seconds. Each error is reported once until the source works again.
+    Failed(WatchError),
+}
+
+impl<K> WatchEvent<K> {
+    /// The same event with other keys.
+    #[must_use]
+    pub fn map<L>(self, key: impl Fn(K) -> L) -> WatchEvent<L> {
+        match self {
+            WatchEvent::Recheck(keys) => WatchEvent::Recheck(keys.into_iter().map(key).collect()),
+            WatchEvent::Resync => WatchEvent::Resync,
+            WatchEvent::Failed(error) => WatchEvent::Failed(error),
+        }
+    }
+}
+
+/// What a [`Watcher`] watches: the configuration of a data path.
+pub trait Watchable {
+    /// The key of the data path.
+    type Key: 'static;
+
+    /// What is to be watched.
+    ///
+    /// # Errors
+    /// If the configuration is invalid.
+    fn watched(&self) -> Result<Watched<Self::Key>, WatchError>;
+}
+
+/// The objects of a data path that are watched.
+#[non_exhaustive]
+pub struct Watched<K> {
+    /// The link to which the data path binds addresses: its removal, and that of its addresses. `None`: it binds none.
+    pub link: Option<LinkName>,
+    /// The chains whose changes are noticed. A chain that the data path changes often should not be in the list: its own changes are noticed
+    /// too.
+    pub chains: Vec<(Table, Box<str>)>,
+    /// The object to read again after a change.
+    pub key: Box<dyn Fn(Changed) -> K + Send>,
+}
+
+/// What may have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Changed {
+    /// An address was removed from the [link](Watched::link).
+    Address(AddressKey),
+    /// Addresses of the node were added or removed.
+    NodeAddresses,
+    /// A chain of a family, or a whole table, was changed.
+    Rules(Family),
+}
+
+impl<K: 'static> Watched<K> {
+    /// The objects of a data path.
+    pub fn new(
+        link: Option<LinkName>,
+        chains: Vec<(Table, Box<str>)>,
+        key: impl Fn(Changed) -> K + Send + 'static,
+    ) -> Self {
+        Self {
+            link,
+            chains,
+            key: Box::new(key),
+        }
+    }
+
+    /// The same objects with other keys.
+    #[must_use]
+    pub fn map<L: 'static>(self, key: impl Fn(K) -> L + Send + 'static) -> Watched<L> {
+        let inner = self.key;
+        Watched::new(self.link, self.chains, move |changed| key(inner(changed)))
+    }
+}
+
+impl<K> fmt::Debug for Watched<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched")
+            .field("link", &self.link)
+            .field("chains", &self.chains)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How changes of the rules of a family are noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesSource {
+    /// By notifications of nf_tables, for the variant nft.
+    Events,
+    /// By reading the tables at intervals, for the legacy variant.
+    Checks,
+}
+
+/// How a [`Watcher`] works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WatchOptions {
+    /// How changes of rules are noticed. The rules of a family that is not in the map are not watched.
+    pub rules: BTreeMap<Family, RulesSource>,
+    /// How often rules with [`RulesSource::Checks`] are read, and all watched rules while nf_tables sends no notifications. Each reading
+    /// starts processes for each family: two in IPVS mode, one for each of ten chains in iptables mode, or of six if the legacy table `nat` is
+    /// large. 0: never. Default: 5 seconds.
+    pub check_interval: Duration,
+}
+
+impl WatchOptions {
+    /// The options for rules of these variants.
+    #[must_use]
+    pub fn new(variants: impl IntoIterator<Item = (Family, Variant)>) -> Self {
+        let source = |variant| match variant {
+            Variant::Nft => RulesSource::Events,
+            Variant::Legacy => RulesSource::Checks,
+        };
+        let variants = variants.into_iter();
+        Self {
+            rules: variants
+                .map(|(family, variant)| (family, source(variant)))
+                .collect(),
+            check_interval: Duration::from_secs(5),
+        }
+    }
+
+    /// The options for the variant that the iptables tools of this host have, for these families. A family without tools is not watched.
+    #[must_use]
+    pub fn detect(families: impl IntoIterator<Item = Family>) -> Self {
+        let mut client = Client::new();
+        let variants = families.into_iter().filter_map(|family| {
+            let version = client.version(family).ok()?;
+            Some((family, version.variant))
+        });
+        Self::new(variants)
+    }
+
+    /// Sets how often tables without events are read; 0 is never.
+    #[must_use]
+    pub fn with_check_interval(mut self, interval: Duration) -> Self {
+        self.check_interval = interval;
+        self
+    }
+}
