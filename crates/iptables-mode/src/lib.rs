@@ -143,7 +143,9 @@ impl DataPath for IptablesMode {
     }
 
     fn compile(state: &mut State, services: &Services, changes: &Changes) -> Vec<Event> {
-        state.compile(services, changes)
+        let events = state.compile(services, changes);
+        state.complete_dirty();
+        events
     }
 
     fn set_dirty(state: &mut State, key: &Key) {

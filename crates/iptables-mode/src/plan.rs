@@ -24,6 +24,7 @@ pub(super) type Need = kernlink_engine::plan::Need<Key>;
 
 /// Adds the steps for everything that is dirty.
 pub(super) fn plan(state: &mut State, builder: &mut PlanBuilder<'_, IptablesMode>) {
+    state.complete_dirty();
     plan_sysctls(state, builder, |name| name != ROUTE_LOCALNET, Phase::Sysctls, &[]);
     plan_accounting(state, builder);
     state.flows.compare_observed();

@@ -120,11 +120,17 @@ pub(super) fn plan_services(
         let mut writer = Writer::new(family);
         writer.edit(Table::Nat, Edit::delete_chain(name));
         writer.effects.chains.push((name, None));
-        let needs = match subject {
-            Subject::Service(_) => &fixed.needs,
-            _ => &leftover_needs,
+        let needs: Vec<Need> = match &subject {
+            // The kernel refuses to delete a chain that another one jumps to. So it may be passed to the tool together with the step that
+            // ends its use, and is not tried before.
+            Subject::Service(name) => {
+                let writes = written.services.get(name);
+                let waits = writes.filter(|need| matches!(need, Need::Waiting(_)));
+                fixed.needs.iter().chain(waits).cloned().collect()
+            }
+            _ => leftover_needs.clone(),
         };
-        let needs = Needs::all(needs.iter().cloned());
+        let needs = Needs::all(needs);
         let write = writer.finish(key.clone(), FILTER_FIRST);
         builder.push(deletions, key, subject, write, needs);
     }

@@ -75,6 +75,26 @@ impl State {
         }
     }
 
+    /// Makes all parts dirty of each operation that failed and of which one part is dirty. An operation on a Service changes several chains and
+    /// rules in one transaction: if only some of them were compared, a chain that others still jump to would be emptied.
+    pub(crate) fn complete_dirty(&mut self) {
+        let mut clean: Vec<Key> = self.touched.keys().cloned().collect();
+        loop {
+            let before = clean.len();
+            // Two operations may have a part in common.
+            clean.retain(|key| {
+                let is_dirty = self.is_dirty(key);
+                if is_dirty {
+                    self.set_dirty(key);
+                }
+                !is_dirty
+            });
+            if clean.len() == before {
+                return;
+            }
+        }
+    }
+
     /// Makes everything clean, after a plan compared what was dirty.
     pub(crate) fn clear_dirty(&mut self) {
         self.sysctls.clear_dirty();
