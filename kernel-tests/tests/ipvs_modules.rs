@@ -78,12 +78,15 @@ fn the_errors_of_missing_modules_contain_the_remedy() {
     let unknown = client
         .update_virtual_server(&server(Scheduler::new("nosuch").unwrap()))
         .unwrap_err();
-    let module = |error: &Error| match error.reason() {
-        Some(Reason::SchedulerUnavailable { module, .. }) => module.clone(),
-        other => panic!("{other:?}"),
+    let module = |error: &Error| match (error, error.reason()) {
+        (_, Some(Reason::SchedulerUnavailable { module, .. }))
+        | (Error::SchedulerNotLoaded { module, .. }, None) => module.clone(),
+        (other, _) => panic!("{other:?}"),
     };
     assert_eq!(module(&installed), Availability::Loadable);
     assert_eq!(module(&unknown), Availability::Missing);
+    // The kernel is not asked to load a module of any name.
+    assert!(unknown.is_scheduler_not_loaded() && !installed.is_scheduler_not_loaded());
     for error in [&installed, &unknown] {
         assert!(error.is_scheduler_unavailable() && error.is_unsupported());
         assert!(!error.is_unavailable() && !error.is_not_found() && !error.is_kernel_too_old());

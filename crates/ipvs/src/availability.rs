@@ -22,7 +22,8 @@ pub struct Support {
 pub enum Availability {
     /// It is loaded or built in.
     Loaded,
-    /// It is installed; the kernel loads it on first use.
+    /// It is installed. The kernel loads it on first use, except those that [`Client`](crate::Client) must load before, see
+    /// [Modules](crate::Scheduler#modules).
     Loadable,
     /// It is neither loaded nor installed. Remedy: install the kernel's full module package, or use a kernel built with it.
     Missing,

@@ -4,6 +4,7 @@ use kernlink_base::KernelRelease;
 use kernlink_netlink::generic::Family;
 use kernlink_netlink::{Batch, Connection, Errno, Namespace, Protocol};
 
+use self::load::Loading;
 use self::namespace::ClientNamespace;
 use self::read::complete;
 use crate::availability::{Availability, Support};
@@ -38,7 +39,8 @@ mod read;
 /// An implementation has four required methods: [`execute`](Self::execute),
 /// [`list_virtual_servers`](Self::list_virtual_servers), [`list_real_servers`](Self::list_real_servers) and
 /// [`timeouts`](Self::timeouts). A wrapper of another implementation should forward [`snapshot`](Self::snapshot) too, because the
-/// provided method lists the real servers of each virtual server separately. [`Error::custom`] is for errors that do not come from
+/// provided method lists the real servers of each virtual server separately, and
+/// [`is_scheduler_refused`](Self::is_scheduler_refused) and [`permit_loading`](Self::permit_loading). [`Error::custom`] is for errors that do not come from
 /// the kernel.
 ///
 /// ```
@@ -140,6 +142,22 @@ pub trait Ipvs: Send {
         Err(Error::custom("read the IPVS version", NOT_IMPLEMENTED))
     }
 
+    /// Whether a virtual server with this scheduler is refused with [`Error::is_scheduler_not_loaded`], because the kernel would have to
+    /// load its module for the request, and the implementation cannot load it before. See [Modules](Scheduler#modules). Nothing is loaded.
+    ///
+    /// False does not guarantee that the scheduler is available. The provided method returns false; a wrapper of another
+    /// implementation should forward it.
+    fn is_scheduler_refused(&mut self, _scheduler: Scheduler) -> bool {
+        false
+    }
+
+    /// Permits that the kernel loads the modules of these schedulers for a request, although it can block then. See
+    /// [Modules](Scheduler#modules). Replaces the schedulers of the last call; at first none is permitted. For schedulers that an
+    /// administrator chose, not for those that any user of a machine or cluster can choose.
+    ///
+    /// The provided method does nothing; a wrapper of another implementation should forward it.
+    fn permit_loading(&mut self, _schedulers: &[Scheduler]) {}
+
     /// All virtual servers with the whole configuration of their real servers, in the order of the keys:
     /// [`notation::save`](crate::notation::save) prints this. It takes one listing for each virtual server;
     /// [`snapshot`](Self::snapshot) is cheaper and has fewer fields. A virtual server that is deleted during the call may be in the
@@ -189,7 +207,8 @@ pub trait Ipvs: Send {
     /// Adds a virtual server: `ipvsadm -A`.
     ///
     /// # Errors
-    /// [`Error::is_already_exists`], or [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    /// [`Error::is_already_exists`], or [`Error::is_scheduler_unavailable`] without the scheduler's module; also
+    /// [`Error::is_scheduler_not_loaded`] if it would not be safe that the kernel loads it.
     fn add_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
         self.execute_one(Operation::AddVirtualServer(server.clone()))
     }
@@ -197,7 +216,8 @@ pub trait Ipvs: Send {
     /// Replaces the configuration of a virtual server and keeps its real servers and connections: `ipvsadm -E`.
     ///
     /// # Errors
-    /// [`Error::is_not_found`], or [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    /// [`Error::is_not_found`], or [`Error::is_scheduler_unavailable`] without the scheduler's module; also
+    /// [`Error::is_scheduler_not_loaded`] if it would not be safe that the kernel loads it.
     fn update_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
         self.execute_one(Operation::UpdateVirtualServer(server.clone()))
     }
@@ -205,7 +225,8 @@ pub trait Ipvs: Send {
     /// Adds a virtual server, or updates it if it exists.
     ///
     /// # Errors
-    /// [`Error::is_scheduler_unavailable`] without the scheduler's module.
+    /// [`Error::is_scheduler_unavailable`] without the scheduler's module; also [`Error::is_scheduler_not_loaded`] if it would not be safe
+    /// that the kernel loads it.
     fn ensure_virtual_server(&mut self, server: &VirtualServer) -> Result<(), Error> {
         self.execute_one(Operation::EnsureVirtualServer(server.clone()))
     }
@@ -378,6 +399,7 @@ pub struct Client {
     /// Reused between calls to keep its allocation.
     batch: Batch,
     namespace: ClientNamespace,
+    loading: Loading,
     /// The running kernel, once a request depended on it.
     release: Option<KernelRelease>,
     /// Whether the last listing had more virtual servers than fit into one datagram.
@@ -407,6 +429,7 @@ impl Client {
             family,
             batch: Batch::new(),
             namespace,
+            loading: Loading::default(),
             release: None,
             has_many: false,
         })
@@ -493,6 +516,14 @@ impl Client {
 impl Ipvs for Client {
     fn execute(&mut self, operations: &[Operation]) -> Vec<Result<(), Error>> {
         self.execute_chunks(operations)
+    }
+
+    fn is_scheduler_refused(&mut self, scheduler: Scheduler) -> bool {
+        self.loading.refuses(scheduler)
+    }
+
+    fn permit_loading(&mut self, schedulers: &[Scheduler]) {
+        self.loading.permit(schedulers);
     }
 
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {

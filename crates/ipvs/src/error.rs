@@ -6,8 +6,10 @@ use std::time::Duration;
 use kernlink_base::{Family, KernelRelease};
 use kernlink_netlink::Errno;
 
+use crate::availability::Availability;
 use crate::operation::Operation;
-use crate::reason::Reason;
+use crate::reason::{Reason, not_loaded};
+use crate::scheduler::Scheduler;
 
 /// An error. The predicates distinguish the cases. The text contains what was attempted on which object; the cause is in the text
 /// or in the source.
@@ -33,6 +35,17 @@ pub enum Error {
         /// Why it is invalid.
         #[source]
         problem: InvalidOperation,
+    },
+    /// The module of the scheduler is not loaded, and the kernel could block if it loaded the module for the operation, which was not
+    /// sent. See [Modules](Scheduler#modules).
+    #[error("cannot {}: {}", operation.describe(), not_loaded(scheduler, module))]
+    SchedulerNotLoaded {
+        /// The operation.
+        operation: Box<Operation>,
+        /// Its scheduler.
+        scheduler: Scheduler,
+        /// Whether the module is installed, according to the caller's file system.
+        module: Availability,
     },
     /// The kernel has no IPVS.
     #[error(transparent)]
@@ -271,12 +284,22 @@ impl Error {
     /// Whether the scheduler is not available. If the operation has a persistence engine too, the engine may be the missing one.
     #[must_use]
     pub fn is_scheduler_unavailable(&self) -> bool {
-        matches!(
-            self.reason(),
-            Some(
-                Reason::SchedulerUnavailable { .. } | Reason::SchedulerOrPersistenceEngineUnavailable { .. }
+        self.is_scheduler_not_loaded()
+            || matches!(
+                self.reason(),
+                Some(
+                    Reason::SchedulerUnavailable { .. }
+                        | Reason::SchedulerOrPersistenceEngineUnavailable { .. }
+                )
             )
-        )
+    }
+
+    /// Whether the operation was not sent because the kernel would have to load the module of its scheduler, and could block then. Remedies:
+    /// load the module before, or permit it with [`Ipvs::permit_loading`](crate::Ipvs::permit_loading). See
+    /// [Modules](Scheduler#modules).
+    #[must_use]
+    pub fn is_scheduler_not_loaded(&self) -> bool {
+        matches!(self, Self::SchedulerNotLoaded { .. })
     }
 
     /// Whether a newer kernel release is required.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kernlink_netlink::Errno;
 
+use crate::availability::Availability;
 use crate::client::Ipvs;
 use crate::daemon::{Daemon, DaemonRole, InterfaceName};
 use crate::error::Error;
@@ -34,6 +35,10 @@ pub struct Fake {
     timeouts: Timeouts,
     daemons: BTreeMap<DaemonRole, Daemon>,
     schedulers: BTreeSet<Scheduler>,
+    /// The schedulers whose modules are not loaded and must not be loaded for an operation.
+    not_loaded: BTreeSet<Scheduler>,
+    /// The schedulers of `permit_loading`.
+    permitted: BTreeSet<Scheduler>,
     engines: BTreeSet<PersistenceEngine>,
     /// Interfaces with their MTU in bytes.
     interfaces: BTreeMap<InterfaceName, u32>,
@@ -63,6 +68,8 @@ impl Fake {
             ),
             daemons: BTreeMap::new(),
             schedulers: Scheduler::KNOWN.into_iter().chain([Scheduler::NONE]).collect(),
+            not_loaded: BTreeSet::new(),
+            permitted: BTreeSet::new(),
             engines: BTreeSet::from([PersistenceEngine::SIP]),
             interfaces: BTreeMap::new(),
             is_permitted: true,
@@ -81,6 +88,19 @@ impl Fake {
     pub fn with_schedulers(mut self, schedulers: impl IntoIterator<Item = Scheduler>) -> Self {
         self.schedulers = schedulers.into_iter().chain([Scheduler::NONE]).collect();
         self
+    }
+
+    /// Makes these schedulers behave like `lblc` and `lblcr` on a kernel that has not loaded them, for a process that cannot load modules:
+    /// operations with them fail with [`Error::is_scheduler_not_loaded`], unless [`permit_loading`](Ipvs::permit_loading) names them.
+    #[must_use]
+    pub fn with_schedulers_not_loaded(mut self, schedulers: impl IntoIterator<Item = Scheduler>) -> Self {
+        self.not_loaded = schedulers.into_iter().collect();
+        self
+    }
+
+    /// Loads the module of a scheduler of [`with_schedulers_not_loaded`](Self::with_schedulers_not_loaded), as `modprobe` does.
+    pub fn load_scheduler(&mut self, scheduler: Scheduler) {
+        self.not_loaded.remove(&scheduler);
     }
 
     /// Makes all methods fail as for a caller without `CAP_NET_ADMIN`.
@@ -261,6 +281,17 @@ impl Fake {
         self.servers.get_mut(key).ok_or(Errno::ESRCH)
     }
 
+    /// The scheduler of an operation that the client would not send.
+    fn refused_scheduler(&self, operation: &Operation) -> Option<Scheduler> {
+        match operation {
+            Operation::AddVirtualServer(server)
+            | Operation::UpdateVirtualServer(server)
+            | Operation::EnsureVirtualServer(server) => Some(server.scheduler),
+            _ => None,
+        }
+        .filter(|scheduler| self.not_loaded.contains(scheduler) && !self.permitted.contains(scheduler))
+    }
+
     fn check_modules(&self, server: &VirtualServer) -> Result<(), Errno> {
         let has_engine = server
             .persistence_engine
@@ -365,6 +396,13 @@ impl Ipvs for Fake {
                 operation: Box::new(operation.clone()),
                 problem,
             })?;
+            if let Some(scheduler) = self.refused_scheduler(operation) {
+                return Err(Error::SchedulerNotLoaded {
+                    operation: Box::new(operation.clone()),
+                    scheduler,
+                    module: Availability::Loadable,
+                });
+            }
             self.apply(operation).map_err(|errno| {
                 let reason = match (Reason::of(operation, errno), operation) {
                     (
@@ -379,6 +417,14 @@ impl Ipvs for Fake {
             Ok(())
         };
         operations.iter().map(outcome).collect()
+    }
+
+    fn is_scheduler_refused(&mut self, scheduler: Scheduler) -> bool {
+        self.not_loaded.contains(&scheduler) && !self.permitted.contains(&scheduler)
+    }
+
+    fn permit_loading(&mut self, schedulers: &[Scheduler]) {
+        self.permitted = schedulers.iter().copied().collect();
     }
 
     fn list_virtual_servers(&mut self) -> Result<Vec<VirtualServerStatus>, Error> {
@@ -478,6 +524,34 @@ mod tests {
         fake.delete_real_server(&key, &real.key).unwrap();
         fake.add_real_server(&key, &real).unwrap();
         assert_eq!(fake.list_real_servers(&key).unwrap()[0].connections, connections);
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_loaded_is_refused_until_it_is_loaded_or_permitted() {
+        let schedulers = [Scheduler::LBLC, Scheduler::LBLCR];
+        let mut fake = Fake::new().with_schedulers_not_loaded(schedulers);
+        let key = VirtualServerKey::tcp(Ipv4Addr::new(10, 0, 0, 1), 80);
+        for scheduler in schedulers {
+            let server = VirtualServer::new(key, scheduler);
+            assert!(fake.is_scheduler_refused(scheduler));
+            let error = fake.ensure_virtual_server(&server).unwrap_err();
+            assert!(error.is_scheduler_not_loaded(), "{error}");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "cannot ensure virtual server -t 10.0.0.1:80: scheduler {scheduler} is not loaded (module ip_vs_{scheduler}), and the \
+                     kernel could block if it loaded the module for this request; run `modprobe ip_vs_{scheduler}` as root of the host"
+                )
+            );
+            assert_eq!(fake.list_virtual_servers().unwrap(), []);
+        }
+        fake.load_scheduler(Scheduler::LBLC);
+        fake.permit_loading(&[Scheduler::LBLCR]);
+        for scheduler in schedulers {
+            assert!(!fake.is_scheduler_refused(scheduler));
+            fake.ensure_virtual_server(&VirtualServer::new(key, scheduler))
+                .unwrap();
+        }
     }
 
     #[test]

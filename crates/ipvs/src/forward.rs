@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::info::Info;
 use crate::operation::Operation;
 use crate::real_server::RealServer;
+use crate::scheduler::Scheduler;
 use crate::snapshot::Snapshot;
 use crate::stats::{RealServerStatus, VirtualServerStatus};
 use crate::timeouts::Timeouts;
@@ -43,6 +44,14 @@ macro_rules! forward {
 
             fn timeouts(&mut self) -> Result<Timeouts, Error> {
                 (**self).timeouts()
+            }
+
+            fn is_scheduler_refused(&mut self, scheduler: Scheduler) -> bool {
+                (**self).is_scheduler_refused(scheduler)
+            }
+
+            fn permit_loading(&mut self, schedulers: &[Scheduler]) {
+                (**self).permit_loading(schedulers);
             }
 
             fn list_daemons(&mut self) -> Result<Vec<Daemon>, Error> {

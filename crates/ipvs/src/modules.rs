@@ -49,11 +49,13 @@ impl Modules {
             .lines()
             .any(|line| line.split(' ').next() == Some(module));
         // Built-in modules are not in `/proc/modules`.
-        is_listed
-            || self
-                .on_disk
-                .as_ref()
-                .is_some_and(|(built_in, _)| names(built_in, module))
+        is_listed || self.is_built_in(module)
+    }
+
+    /// Whether the module is part of the kernel. False if the module directory is not visible.
+    pub(crate) fn is_built_in(&self, module: &str) -> bool {
+        let on_disk = self.on_disk.as_ref();
+        on_disk.is_some_and(|(built_in, _)| names(built_in, module))
     }
 
     pub(crate) fn is_on_disk(&self, module: &str) -> Option<bool> {

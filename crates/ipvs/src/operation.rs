@@ -151,6 +151,8 @@ impl Operation {
     /// [`Client`](crate::Client) do not need it. `family` is the number of the generic-netlink family `IPVS`, see
     /// [`kernlink_netlink::generic::Family`]. It allocates only if the batch grows.
     ///
+    /// The modules of schedulers are not loaded, and not checked: see [Modules](crate::Scheduler#modules).
+    ///
     /// An operation is one request. An `Ensure` operation is two requests: those of [`add_and_update`](Self::add_and_update).
     ///
     /// # Errors

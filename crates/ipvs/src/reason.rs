@@ -248,6 +248,18 @@ fn remedy(module: &Availability, prefix: &str, name: &impl std::fmt::Display) ->
     }
 }
 
+/// Why an operation with a scheduler is not sent, and the remedy.
+pub(crate) fn not_loaded(scheduler: &Scheduler, module: &Availability) -> String {
+    let name = format!("ip_vs_{scheduler}");
+    let remedy = match module {
+        Availability::Missing => "; the module is not installed for this kernel".to_owned(),
+        _ => format!(
+            ", and the kernel could block if it loaded the module for this request; run `modprobe {name}` as root of the host"
+        ),
+    };
+    format!("scheduler {scheduler} is not loaded (module {name}){remedy}")
+}
+
 /// The kind of an address that is not valid for a real server on any host. In addition, the broadcast addresses of a host's own
 /// networks are not valid on this host.
 ///

@@ -13,14 +13,21 @@ use crate::uapi;
 /// [`Error::is_scheduler_unavailable`](crate::Error::is_scheduler_unavailable).
 ///
 /// # Modules
-/// The modules of [`LBLC`](Self::LBLC) and [`LBLCR`](Self::LBLCR) should be loaded at the start of the machine. If the kernel loads
-/// one for a request while it deletes a network namespace, both can wait for each other. The request then does not end
-/// before its process is killed, and until then no link, address or route of the machine can be changed
-/// ([`ip_vs_lblc_init`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_lblc.c) waits for the deletion, which waits in
-/// [`ip_vs_dst_event`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c) for the request). Therefore
-/// [`Client`](crate::Client) first loads a module of the two that is missing: with the program of the sysctl `kernel.modprobe`, as
-/// the kernel does. The program has to have `CAP_SYS_MODULE` (a process of root with this capability passes it on) and the kernel's module
-/// directory. Without them the kernel loads the module.
+/// The kernel loads the module of a scheduler while it holds the mutex of IPVS. The modules of [`LBLC`](Self::LBLC) and
+/// [`LBLCR`](Self::LBLCR) wait meanwhile for the end of the deletion of network namespaces
+/// ([`ip_vs_lblc_init`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_lblc.c)), which waits for this mutex
+/// ([`ip_vs_dst_event`](https://github.com/torvalds/linux/blob/v6.1/net/netfilter/ipvs/ip_vs_ctl.c)). If the kernel loads one of the two
+/// for a request while it deletes a network namespace, the request does not end before its process is killed, and until then no link,
+/// address or route of the machine can be changed. A module that is loaded before does no harm: load the two at the start of the machine,
+/// for example with a file in `/etc/modules-load.d`.
+///
+/// Therefore [`Client`](crate::Client) sends a virtual server with one of the two, or with a name that is not one of
+/// [`KNOWN`](Self::KNOWN), only if the scheduler is loaded. If it is missing, the client first runs the program of the sysctl
+/// `kernel.modprobe`, as the kernel does; the program needs `CAP_SYS_MODULE` (a process of root with this capability passes it on) and the
+/// kernel's module directory. Otherwise the operation fails with
+/// [`Error::is_scheduler_not_loaded`](crate::Error::is_scheduler_not_loaded).
+/// [`Ipvs::permit_loading`](crate::Ipvs::permit_loading) permits that the kernel loads the module. A virtual server that exists has a
+/// scheduler that is loaded. Requests that are made with [`Operation::encode`](crate::Operation::encode) are not checked.
 ///
 /// ```
 /// use kernlink_ipvs::Scheduler;

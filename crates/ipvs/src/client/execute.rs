@@ -4,7 +4,6 @@ use kernlink_base::KernelRelease;
 use kernlink_netlink::Errno;
 
 use super::Client;
-use super::load::load_schedulers;
 use super::namespace::has_local_table;
 use crate::error::{Error, InvalidOperation};
 use crate::modules::ModuleLookup;
@@ -44,19 +43,19 @@ impl Client {
 
     /// Appends the outcomes of one chunk. Returns whether the next chunk may be sent.
     fn execute_chunk(&mut self, operations: &[Operation], outcomes: &mut Vec<Result<(), Error>>) -> bool {
-        load_schedulers(operations);
+        let not_loaded = self.loading.prepare(operations);
         let mut batch = std::mem::take(&mut self.batch);
         batch.clear();
         let first = outcomes.len();
         for operation in operations {
             let outcome = match self.check_kernel_support(operation) {
-                Ok(()) => operation.encode(self.family, &mut batch),
+                Ok(()) => not_loaded.check(operation),
                 Err(problem) => Err(Error::Invalid {
                     operation: Box::new(operation.clone()),
                     problem,
                 }),
             };
-            outcomes.push(outcome);
+            outcomes.push(outcome.and_then(|()| operation.encode(self.family, &mut batch)));
         }
         if operations
             .iter()
@@ -156,6 +155,7 @@ impl Client {
 mod tests {
     use kernlink_netlink::Batch;
 
+    use super::super::load::Loading;
     use super::super::namespace::ClientNamespace;
     use super::*;
     use crate::client::Ipvs;
@@ -169,6 +169,7 @@ mod tests {
             family: 0x20,
             batch: Batch::new(),
             namespace: ClientNamespace::current().unwrap(),
+            loading: Loading::default(),
             release: None,
             has_many: false,
         };
