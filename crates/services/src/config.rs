@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernlink_base::Family;
 
-use crate::model::Options;
+use crate::model::{AnnotationPolicy, Options};
 
 /// Which Services are served, on which node, and with which defaults. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +30,11 @@ pub struct Config {
     pub service_proxy_name: Option<String>,
     /// The options of Services without annotations.
     pub defaults: Options,
+    /// The options that Services may set by annotations. Default: all, in every namespace.
+    pub annotations: AnnotationPolicy,
+    /// Whether `externalIPs` of Services are ignored, with an event: any user who may create a Service can receive the traffic to an address
+    /// of another host by them, on every node (CVE-2020-8554). Default: false, as in kube-proxy.
+    pub ignore_external_ips: bool,
     /// The addresses of this node that accept node ports.
     pub node_port_addresses: NodePortAddresses,
 }
@@ -47,6 +52,8 @@ impl Config {
             bind_address: None,
             service_proxy_name: None,
             defaults: Options::default(),
+            annotations: AnnotationPolicy::default(),
+            ignore_external_ips: false,
             node_port_addresses: NodePortAddresses::All,
         }
     }

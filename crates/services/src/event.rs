@@ -56,6 +56,13 @@ pub enum Reason {
         /// What is valid, and what is used instead.
         problem: String,
     },
+    /// The configuration does not permit what a Service requests. It is ignored.
+    NotPermitted {
+        /// The path of the field, or of the annotation.
+        field: String,
+        /// The reason, with the field of the configuration.
+        why: String,
+    },
     /// A Service has an annotation with the prefix `kernlink.io/` that does not exist.
     UnknownAnnotation {
         /// The name without the prefix.
@@ -267,6 +274,7 @@ impl fmt::Display for Reason {
                 value,
                 problem,
             } => write!(f, "{field}: invalid value {value:?}: {problem}"),
+            Reason::NotPermitted { field, why } => write!(f, "{field}: {why}; ignored"),
             Reason::UnknownAnnotation { name } => write!(
                 f,
                 "{}: unknown annotation; known: {}; ignored",

@@ -17,8 +17,8 @@ pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePor
 pub use self::config::{Config, NodePortAddresses};
 pub use self::event::{AddressScope, Event, Reason, Subject};
 pub use self::model::{
-    AffinityMask, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind, HealthCheck,
-    InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
+    AffinityMask, AnnotationPolicy, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind,
+    HealthCheck, InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,
 };
 pub use self::name_map::{NameMap, NameSet};
 pub use self::services::{NotSynced, Services};

@@ -3,6 +3,7 @@
 //! The model has the objects of all sources and the facts of this node. It resolves a Service to one [`ServicePort`] per port and
 //! family. For every change it determines the affected Services; indexes make the cost of this independent of the number of Services.
 
+mod annotation_policy;
 mod endpoint;
 mod endpoints;
 mod index;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 
 use kernlink_base::Family;
 
+pub use self::annotation_policy::AnnotationPolicy;
 use self::index::ServiceIndex;
 pub use self::node_facts::{InterfaceAddress, NodeFacts};
 use self::objects::{Changed, Objects};
@@ -322,8 +324,7 @@ impl Model {
 
     fn set_service(&mut self, name: ObjectName, service: Option<&Service>, events: &mut Vec<Event>) {
         let now = service.map(|service| {
-            let proxy_name = self.config.service_proxy_name.as_deref();
-            service_spec::service_ports(service, &self.families, proxy_name, &self.defaults)
+            service_spec::service_ports(service, &self.families, &self.config, &self.defaults)
         });
         let resolvable = self.resolvable.entry(name.clone()).or_default();
         let before = std::mem::replace(&mut resolvable.ports, now);

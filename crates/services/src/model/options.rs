@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use kernlink_base::Family;
 
+use super::annotation_policy::AnnotationPolicy;
 use crate::duration::{GoDuration, parse_go_duration};
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
@@ -37,8 +38,15 @@ pub fn is_drain_timeout(timeout: Duration) -> bool {
     timeout.subsec_nanos() == 0 && timeout <= MAX_DRAIN_TIMEOUT
 }
 
+/// Whether there is an annotation with this name (without the prefix).
+#[must_use]
+pub fn is_known_annotation(name: &str) -> bool {
+    ANNOTATIONS.contains(&name) || DATA_PATH_ANNOTATIONS.contains(&name)
+}
+
 /// All annotations without the prefix, sorted and separated by commas.
-pub(crate) fn known_annotations() -> String {
+#[must_use]
+pub fn known_annotations() -> String {
     let mut names = [&ANNOTATIONS[..], &DATA_PATH_ANNOTATIONS].concat();
     names.sort_unstable();
     names.join(", ")
@@ -157,10 +165,12 @@ impl Default for AffinityMask {
     }
 }
 
-/// Applies the annotations of a Service to the defaults. An invalid annotation is reported and has no effect.
+/// Applies the annotations of a Service to the defaults. An annotation that is invalid or not permitted is reported and has no effect. If
+/// none is permitted, unknown ones are not reported.
 pub(crate) fn options(
     service: &Service,
     defaults: &Arc<Options>,
+    policy: &AnnotationPolicy,
     mut report: impl FnMut(Reason),
 ) -> Arc<Options> {
     if !service
@@ -170,15 +180,22 @@ pub(crate) fn options(
     {
         return Arc::clone(defaults);
     }
+    let namespace = &*service.name.namespace;
     let mut options = Options::clone(defaults);
     let mut has_affinity_mask = false;
     for (name, value) in &service.annotations {
         let Some(name) = name.strip_prefix(ANNOTATION_PREFIX) else {
             continue;
         };
-        if !ANNOTATIONS.contains(&name) && !DATA_PATH_ANNOTATIONS.contains(&name) {
-            let name = name.to_owned();
-            report(Reason::UnknownAnnotation { name });
+        if !is_known_annotation(name) {
+            if policy.permits_any(namespace) {
+                let name = name.to_owned();
+                report(Reason::UnknownAnnotation { name });
+            }
+            continue;
+        }
+        if let Some(refusal) = policy.refusal(namespace, name) {
+            report(refusal);
             continue;
         }
         match set(&mut options, name, value.trim()) {
@@ -233,6 +250,10 @@ mod tests {
     use crate::source::{ObjectName, Port};
 
     fn read(annotations: &[(&str, &str)]) -> (Options, Vec<String>) {
+        read_with(annotations, &AnnotationPolicy::default())
+    }
+
+    fn read_with(annotations: &[(&str, &str)], policy: &AnnotationPolicy) -> (Options, Vec<String>) {
         let mut service = Service::new(ObjectName::new("shop", "web")).with_port(Port::new("http", 80));
         for (name, value) in annotations {
             service
@@ -240,7 +261,7 @@ mod tests {
                 .insert(format!("{ANNOTATION_PREFIX}{name}"), (*value).to_owned());
         }
         let mut reported = Vec::new();
-        let options = options(&service, &Arc::default(), |reason| {
+        let options = options(&service, &Arc::default(), policy, |reason| {
             reported.push(reason.to_string());
         });
         (Options::clone(&options), reported)
@@ -321,6 +342,50 @@ mod tests {
         assert_eq!(timeout("1m30s"), Ok(Some(Duration::from_secs(90))));
         assert_eq!(timeout("2147483s"), Ok(Some(MAX_DRAIN_TIMEOUT)));
         assert_eq!(timeout("none"), Ok(None));
+    }
+
+    #[test]
+    fn an_annotation_that_is_not_permitted_is_reported_once_and_has_no_effect() {
+        let given = [
+            ("drain-timeout", "30s"),
+            ("scheduler", "wrr"),
+            ("weights", "zone=a:3"),
+            ("unknown", "x"),
+        ];
+        let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let policy = AnnotationPolicy {
+            names: names(&["weights"]),
+            namespaces: names(&["shop"]),
+        };
+        let (options, reported) = read_with(&given, &policy);
+        assert_eq!(options.weights.of(None, Some("a")), 3);
+        assert_eq!((options.drain_timeout, options.data_path.len()), (None, 0));
+        let text = |name: &str, why: &str| {
+            format!(
+                "metadata.annotations[kernlink.io/{name}]: not permitted {why} of the configuration; ignored"
+            )
+        };
+        assert_eq!(
+            reported[..2],
+            ["drain-timeout", "scheduler"].map(|name| text(name, "by kernlink.serviceAnnotations"))
+        );
+        assert!(reported[2].contains("unknown annotation"), "{reported:?}");
+
+        let policy = AnnotationPolicy {
+            names: None,
+            namespaces: names(&["other"]),
+        };
+        let (options, reported) = read_with(&given, &policy);
+        assert_eq!(options, Options::default());
+        assert_eq!(
+            reported,
+            ["drain-timeout", "scheduler", "weights"]
+                .map(|name| text(name, "in namespace shop by kernlink.serviceAnnotationNamespaces"))
+        );
+        assert_eq!(
+            read_with(&given, &AnnotationPolicy::nothing()).0,
+            Options::default()
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use kernlink_base::Family;
 use super::options::{self, Options};
 use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
 use crate::address::{parse_address, parse_net};
+use crate::config::Config;
 use crate::event::{Event, Reason};
 use crate::source::{IngressMode, Service, ServiceType, SessionAffinity, TrafficPolicy};
 
@@ -56,12 +57,11 @@ const MAX_AFFINITY: u64 = 86_400;
 /// The label that assigns a Service to another service proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// Parses a Service for the given families. `proxy_name` is the required value of the label [`PROXY_NAME_LABEL`]; `None`: a Service
-/// must not have the label.
+/// Parses a Service for the given families, which are those of the configuration, as `defaults` are.
 pub(crate) fn service_ports(
     service: &Service,
     families: &[Family],
-    proxy_name: Option<&str>,
+    config: &Config,
     defaults: &Arc<Options>,
 ) -> ServicePorts {
     let excluded = |reason| ServicePorts {
@@ -69,7 +69,7 @@ pub(crate) fn service_ports(
         events: Vec::new(),
         excluded: Some(reason),
     };
-    if service.labels.get(PROXY_NAME_LABEL).map(String::as_str) != proxy_name {
+    if service.labels.get(PROXY_NAME_LABEL) != config.service_proxy_name.as_ref() {
         return excluded(ExclusionReason::OtherProxy);
     }
     if service.service_type == ServiceType::ExternalName {
@@ -85,9 +85,13 @@ pub(crate) fn service_ports(
     let mut reader = Reader {
         service,
         cluster_ip,
+        external_ips: &service.external_ips,
         events: Vec::new(),
     };
-    let options = options::options(service, defaults, |reason| {
+    if config.ignore_external_ips {
+        reader.ignore_external_ips();
+    }
+    let options = options::options(service, defaults, &config.annotations, |reason| {
         reader.events.push(Event::service(service.name.clone(), reason));
     });
     let mut ports = Vec::with_capacity(service.ports.len());
@@ -140,6 +144,8 @@ struct Reader<'a> {
     service: &'a Service,
     /// `clusterIP`; if empty, the first of `clusterIPs`.
     cluster_ip: &'a str,
+    /// `externalIPs`; none if they are ignored.
+    external_ips: &'a [String],
     events: Vec<Event>,
 }
 
@@ -155,6 +161,17 @@ impl Reader<'_> {
             value: value.to_owned(),
             problem: problem.to_owned(),
         });
+    }
+
+    /// Leaves out `externalIPs`.
+    fn ignore_external_ips(&mut self) {
+        let mut ignored = std::mem::take(&mut self.external_ips).iter();
+        if ignored.any(|text| !text.trim().is_empty()) {
+            self.report(Reason::NotPermitted {
+                field: "spec.externalIPs".to_owned(),
+                why: "not permitted by kernlink.ignoreExternalIPs of the configuration".to_owned(),
+            });
+        }
     }
 
     /// The cluster IP of a family: that at the position of the family in `ipFamilies`, or `clusterIP` if `ipFamilies` is empty.
@@ -199,7 +216,7 @@ impl Reader<'_> {
         let load_balancer_ips = self.load_balancer_ips(family);
         let source_ranges = self.source_ranges(family, !load_balancer_ips.is_empty());
         // As in kube-proxy, the external traffic policy applies only to Services with external frontends.
-        let external = service.service_type != ServiceType::ClusterIp || !service.external_ips.is_empty();
+        let external = service.service_type != ServiceType::ClusterIp || !self.external_ips.is_empty();
         let local = external && service.external_traffic_policy == TrafficPolicy::Local;
         let balanced = service.service_type == ServiceType::LoadBalancer;
         let health_check_node_port = if balanced && service.external_traffic_policy == TrafficPolicy::Local {
@@ -247,7 +264,7 @@ impl Reader<'_> {
     fn external_ips(&mut self, family: Family) -> Vec<IpAddr> {
         let mut addresses = Vec::new();
         let mut seen = HashSet::new();
-        for (position, text) in self.service.external_ips.iter().enumerate() {
+        for (position, text) in self.external_ips.iter().enumerate() {
             match parse_address(text) {
                 Some(address) if Family::of(address) != family => {}
                 Some(address) if !seen.insert(address) => {}
@@ -324,7 +341,7 @@ impl Reader<'_> {
     /// Reports the external and load-balancer IPs of a family in which the Service has no cluster IP.
     fn addresses_of_other_families(&mut self, families: &[Family], served: [bool; 2]) {
         let service = self.service;
-        let external = service
+        let external = self
             .external_ips
             .iter()
             .enumerate()
@@ -358,7 +375,7 @@ mod tests {
     }
 
     fn read(service: &Service) -> ServicePorts {
-        service_ports(service, &Family::ALL, None, &Default::default())
+        service_ports(service, &Family::ALL, &Config::new("n"), &Default::default())
     }
 
     fn events(read: &ServicePorts) -> Vec<String> {
@@ -427,8 +444,10 @@ mod tests {
         let mut service = web();
         service.labels.insert(PROXY_NAME_LABEL.into(), "other".into());
         assert_eq!(read(&service).excluded, Some(ExclusionReason::OtherProxy));
+        let mut config = Config::new("n");
+        config.service_proxy_name = Some("other".to_owned());
         assert_eq!(
-            service_ports(&service, &Family::ALL, Some("other"), &Default::default())
+            service_ports(&service, &Family::ALL, &config, &Default::default())
                 .ports
                 .len(),
             1
@@ -493,5 +512,33 @@ mod tests {
                  2001:db8::2 is not programmed",
             ]
         );
+    }
+
+    #[test]
+    fn external_ips_that_the_configuration_ignores_are_reported_once() {
+        let mut config = Config::new("n");
+        config.ignore_external_ips = true;
+        let mut service = web();
+        service.external_traffic_policy = TrafficPolicy::Local;
+        let read = |service: &Service| service_ports(service, &Family::ALL, &config, &Default::default());
+        let without = read(&service);
+        assert_eq!(events(&without), [""; 0]);
+        // Of both families, invalid, and of another family than the Service.
+        service.external_ips = vec![
+            "203.0.113.1".into(),
+            "2001:db8::1".into(),
+            "x".into(),
+            String::new(),
+        ];
+        let ports = read(&service);
+        assert_eq!(ports.ports, without.ports);
+        assert_eq!(
+            events(&ports),
+            [
+                "Service shop/web: spec.externalIPs: not permitted by kernlink.ignoreExternalIPs of the configuration; ignored"
+            ]
+        );
+        service.external_ips = vec![" ".into()];
+        assert_eq!(events(&read(&service)), [""; 0]);
     }
 }
