@@ -76,6 +76,9 @@ impl Config {
                 "no address family; valid: IPv4, IPv6 or both".to_owned(),
             ));
         }
+        if let Err(problem) = self.services.annotations.validate() {
+            problems.push(("services.annotations.names", problem));
+        }
         let mapped = |address: &&IpAddr| address.to_canonical() != **address;
         if let Some(address) = self.services.node_ips.iter().find(mapped) {
             problems.push((

@@ -7,13 +7,13 @@ use ipnet::IpNet;
 use kernlink_dummylink::LinkName;
 use kernlink_engine::error::InvalidConfig;
 use kernlink_engine::schedule::Intervals;
-use kernlink_ipvs::Timeouts;
+use kernlink_ipvs::{Scheduler, Timeouts};
 use kernlink_netfilter::IPVS_LINK;
 pub use kernlink_netfilter::{Conntrack, InvalidMasqueradeBit, LocalDetection, MasqueradeBit};
 use kernlink_services::ObjectName;
 use kernlink_services::model::options::is_drain_timeout;
 
-use super::options::IpvsOptions;
+use super::options::{IpvsOptions, known_scheduler};
 
 /// The configuration of IPVS mode. [`Config::new`] has kube-proxy's defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +22,12 @@ pub struct Config {
     pub services: kernlink_services::Config,
     /// The options of Services without the corresponding annotation, such as the scheduler.
     pub defaults: IpvsOptions,
+    /// The schedulers that Services may request by the annotation `scheduler`, in addition to the default one; a Service with another one
+    /// has the default scheduler, and an event. Default: `None`, all schedulers of [`Scheduler::KNOWN`], but those whose module the kernel
+    /// should not load for a Service, `lblc` and `lblcr`, only if it is loaded or this process can load it before (see
+    /// [Modules](Scheduler#modules)). The kernel may load the modules of the schedulers that are named here, and that of the default
+    /// scheduler, in any case: load those of `lblc` and `lblcr` at the start of the node.
+    pub service_schedulers: Option<Vec<Scheduler>>,
     /// Masquerades all traffic to cluster IPs, from any source. Default: false.
     pub masquerade_all: bool,
     /// The bit of the packet mark that requests masquerading. Default: 14.
@@ -61,6 +67,7 @@ impl Config {
         Self {
             services: kernlink_services::Config::new(node_name),
             defaults: IpvsOptions::default(),
+            service_schedulers: None,
             masquerade_all: false,
             masquerade_bit: MasqueradeBit::default(),
             local_detection: LocalDetection::ClusterCidr(Vec::new()),
@@ -114,6 +121,17 @@ impl Config {
                 "services.defaults.drain_timeout",
                 format!("{timeout:?} is invalid; valid: none, 0, or whole seconds from 1s to 2147483s"),
             ));
+        }
+        for scheduler in self.service_schedulers.iter().flatten() {
+            if let Err(problem) = known_scheduler(scheduler.as_str()) {
+                problems.push((
+                    "service_schedulers",
+                    format!("{:?}: {problem}", scheduler.as_str()),
+                ));
+            }
+        }
+        if let Err(problem) = self.services.annotations.validate() {
+            problems.push(("services.annotations.names", problem));
         }
         let limit = u64::from(Timeouts::MAX_SECONDS);
         for (field, timeout) in [

@@ -26,6 +26,7 @@ mod plan;
 mod recheck;
 pub mod replacement;
 pub mod rules;
+mod schedulers;
 pub mod sets;
 mod state;
 pub mod sysctls;
@@ -234,6 +235,9 @@ impl DataPath for IpvsMode {
                 if error.is_already_exists() =>
             {
                 state.refuse_as_existing(server.key);
+            }
+            (Operation::Ipvs(operation), Error::Ipvs(error)) if error.is_scheduler_not_loaded() => {
+                state.refuse_scheduler(operation);
             }
             (Operation::Set(kernlink_ipset::Operation::Create { set, .. }), _) => {
                 if let Some(key) = SetId::of_name(&set.name) {

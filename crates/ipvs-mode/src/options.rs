@@ -3,7 +3,7 @@
 //!
 //! | annotation | value |
 //! |---|---|
-//! | `scheduler` | a scheduler of the kernel: `rr`, `wrr`, `lc`, `sh`, `mh`, … |
+//! | `scheduler` | a scheduler of the kernel: `rr`, `wrr`, `lc`, `sh`, `mh`, …, see [`Config::service_schedulers`](super::Config::service_schedulers) |
 //! | `scheduler-flags` | flags of `ipvsadm -b`, separated by commas: `sh-fallback,sh-port` |
 //! | `one-packet` | `true`: schedule every UDP packet separately |
 //! | `forwarding-method` | `masquerade`; `direct` or `tunnel` for external and load-balancer IPs, see [`Forwarding`] |
@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use kernlink_ipvs::{Scheduler, SchedulerFlags};
 use kernlink_services::model::options::{ANNOTATION_PREFIX as PREFIX, annotation_field};
-use kernlink_services::{Options, Protocol, Reason, Service, ServiceType};
+use kernlink_services::{Config, Options, Protocol, Reason, Service, ServiceType};
 
 use super::drain::refuses_at_weight_0;
 use super::forwarding::Forwarding;
+use super::schedulers::Schedulers;
 
 /// The options of a Service in IPVS mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,18 +56,23 @@ impl IpvsOptions {
     }
 }
 
-/// The defaults, changed by the annotations of a Service. An invalid annotation is ignored; [`events`] reports it.
-pub(crate) fn options(annotations: &Options, defaults: &Arc<IpvsOptions>) -> Arc<IpvsOptions> {
+/// The defaults, changed by the annotations of a Service. An annotation that is invalid or not permitted is ignored; [`events`] reports it.
+pub(crate) fn options(
+    annotations: &Options,
+    defaults: &Arc<IpvsOptions>,
+    schedulers: &Schedulers,
+) -> Arc<IpvsOptions> {
     if annotations.data_path.is_empty() {
         return Arc::clone(defaults);
     }
-    Arc::new(read(annotations, defaults, |_| ()).0)
+    Arc::new(read(annotations, defaults, schedulers, |_| ()).0)
 }
 
 /// The defaults, changed by annotations, and which annotations were given.
 fn read(
     annotations: &Options,
     defaults: &IpvsOptions,
+    schedulers: &Schedulers,
     mut report: impl FnMut(Reason),
 ) -> (IpvsOptions, Given) {
     let mut options = defaults.clone();
@@ -80,6 +86,13 @@ fn read(
             });
         }
     }
+    if given.scheduler
+        && let Some(refusal) = schedulers.refusal(options.scheduler)
+    {
+        report(refusal);
+        options.scheduler = defaults.scheduler;
+        given.scheduler = false;
+    }
     // The flags of the default scheduler have another meaning for this one.
     if given.scheduler && !given.flags {
         options.scheduler_flags = None;
@@ -87,10 +100,20 @@ fn read(
     (options, given)
 }
 
-/// Events about the annotations of a Service.
-pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOptions) -> Vec<Reason> {
+/// Events about the annotations of a Service. Those that `config` does not permit are not in `annotations`.
+pub(crate) fn events(
+    service: &Service,
+    annotations: &Options,
+    defaults: &IpvsOptions,
+    schedulers: &Schedulers,
+    config: &Config,
+) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let (options, given) = read(annotations, defaults, |reason| reasons.push(reason));
+    let (options, given) = read(annotations, defaults, schedulers, |reason| reasons.push(reason));
+    let is_given = |name: &str| {
+        service.annotations.contains_key(&format!("{PREFIX}{name}"))
+            && config.annotations.permits(&service.name.namespace, name)
+    };
     let without_effect = |name: &str, why: String| Reason::OptionWithoutEffect {
         option: format!("{PREFIX}{name}"),
         why,
@@ -113,10 +136,7 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
             ));
         }
     }
-    let has_limit = service
-        .annotations
-        .contains_key(&format!("{PREFIX}drain-timeout"))
-        && annotations.drain_timeout != Some(Duration::ZERO);
+    let has_limit = is_given("drain-timeout") && annotations.drain_timeout != Some(Duration::ZERO);
     let flags = options.scheduler_flags.unwrap_or_default();
     if has_limit && !service.ports.iter().any(|port| port.protocol == Protocol::Tcp) {
         reasons.push(without_effect(
@@ -131,8 +151,10 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
             ),
         ));
     }
-    let has_weights = service.annotations.contains_key(&format!("{PREFIX}weights"));
-    if has_weights && annotations.weights.has_weight_above_one() && IGNORE_WEIGHTS.contains(&scheduler) {
+    if is_given("weights")
+        && annotations.weights.has_weight_above_one()
+        && IGNORE_WEIGHTS.contains(&scheduler)
+    {
         reasons.push(without_effect(
             "weights",
             format!("scheduler {scheduler} ignores weights other than 0"),
@@ -157,7 +179,8 @@ pub(crate) fn events(service: &Service, annotations: &Options, defaults: &IpvsOp
         }
     }
     if given.forwarding && options.forwarding.keeps_addresses() {
-        if service.external_ips.is_empty() && service.service_type != ServiceType::LoadBalancer {
+        let has_external_ips = !service.external_ips.is_empty() && !config.ignore_external_ips;
+        if !has_external_ips && service.service_type != ServiceType::LoadBalancer {
             reasons.push(without_effect(
                 "forwarding-method",
                 "the Service has no external or load-balancer IP".to_owned(),
@@ -275,8 +298,13 @@ mod tests {
         Service::new(ObjectName::new("shop", "web")).with_port(Port::new("http", 80))
     }
 
+    fn all_events(service: &Service, annotations: &Options) -> Vec<Reason> {
+        let (defaults, schedulers) = (IpvsOptions::default(), Schedulers::default());
+        events(service, annotations, &defaults, &schedulers, &Config::new("n"))
+    }
+
     fn reported(given: &[(&str, &str)]) -> Vec<String> {
-        let events = events(&web(), &annotations(given), &IpvsOptions::default());
+        let events = all_events(&web(), &annotations(given));
         events.iter().map(ToString::to_string).collect()
     }
 
@@ -301,7 +329,8 @@ mod tests {
                 [format!("{field}: invalid value {value:?}: {problem}; ignored")]
             );
             let defaults = Arc::new(IpvsOptions::default());
-            assert_eq!(options(&annotations(&[(name, value)]), &defaults), defaults);
+            let given = annotations(&[(name, value)]);
+            assert_eq!(options(&given, &defaults, &Schedulers::default()), defaults);
         }
         for name in ["zz", "none", "RR", "a-name-that-is-too-long", "", "r\nr"] {
             assert_eq!(
@@ -348,7 +377,7 @@ mod tests {
             service.annotations.insert(format!("{PREFIX}drain-timeout"), text);
             let mut options = annotations(given);
             options.drain_timeout = Some(Duration::from_secs(timeout));
-            let reasons = events(&service, &options, &IpvsOptions::default());
+            let reasons = all_events(&service, &options);
             reasons.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         let mut udp = Port::new("dns", 53);
@@ -379,7 +408,7 @@ mod tests {
             .insert(format!("{PREFIX}weights"), "zone=a:3".to_owned());
         let mut options = Options::default();
         options.weights.zones.insert("a".into(), 3);
-        let reasons = events(&service, &options, &IpvsOptions::default());
+        let reasons = all_events(&service, &options);
         assert_eq!(
             reasons.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["kernlink.io/weights has no effect: scheduler rr ignores weights other than 0"]
@@ -392,7 +421,9 @@ mod tests {
             forwarding: Forwarding::Direct,
             ..IpvsOptions::default()
         });
-        let read = |given: &[(&str, &str)]| options(&annotations(given), &defaults).forwarding;
+        let read = |given: &[(&str, &str)]| {
+            options(&annotations(given), &defaults, &Schedulers::default()).forwarding
+        };
         assert_eq!(read(&[]), Forwarding::Direct);
         assert_eq!(
             read(&[("forwarding-method", "masquerade")]),
@@ -408,8 +439,9 @@ mod tests {
             scheduler_flags: Some(SchedulerFlags::PORT),
             ..IpvsOptions::default()
         });
-        assert_eq!(options(&Options::default(), &defaults), defaults);
+        let schedulers = Schedulers::default();
+        assert_eq!(options(&Options::default(), &defaults, &schedulers), defaults);
         let given = annotations(&[("scheduler", "rr")]);
-        assert_eq!(options(&given, &defaults).scheduler_flags, None);
+        assert_eq!(options(&given, &defaults, &schedulers).scheduler_flags, None);
     }
 }

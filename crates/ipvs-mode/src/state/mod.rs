@@ -24,7 +24,7 @@ use kernlink_engine::plan::Subject;
 use kernlink_engine::table::Table;
 use kernlink_ipset::{Entry, Set};
 use kernlink_iptables_restore::{Error as RulesError, Ruleset};
-use kernlink_ipvs::{Timeouts, VirtualServerKey};
+use kernlink_ipvs::{Ipvs, Timeouts, VirtualServerKey};
 use kernlink_netfilter::flows::TrackedFlows;
 use kernlink_netfilter::{IPVS_LINK, MissingExtensions};
 use kernlink_services::{Event, Family, FrontendKey, InterfaceAddress, NameMap};
@@ -42,6 +42,7 @@ use self::service_ports::PortObjects;
 use super::config::Config;
 use super::key::Key;
 use super::options::IpvsOptions;
+use super::schedulers::Schedulers;
 use super::sets::SetId;
 use super::sysctls;
 use super::totals::{Sums, Totals};
@@ -51,6 +52,7 @@ use super::totals::{Sums, Totals};
 pub struct State {
     config: Arc<Config>,
     defaults: Arc<IpvsOptions>,
+    schedulers: Schedulers,
     /// The families that are served, and those that were served before the configuration changed.
     pub(super) managed: BTreeSet<Family>,
     pod_cidrs: [Option<IpNet>; 2],
@@ -118,6 +120,7 @@ impl State {
         let mut state = Self {
             config: Arc::new(config.clone()),
             defaults: Arc::default(),
+            schedulers: Schedulers::default(),
             managed: BTreeSet::new(),
             pod_cidrs: [None; 2],
             node_port_addresses: [Vec::new(), Vec::new()],
@@ -155,7 +158,8 @@ impl State {
         if *config == *self.config {
             return;
         }
-        let compiles_otherwise = config.defaults != self.config.defaults;
+        let compiles_otherwise = config.defaults != self.config.defaults
+            || config.service_schedulers != self.config.service_schedulers;
         let before = self.config.link();
         self.config = Arc::new(config.clone());
         self.missing.clear();
@@ -172,6 +176,7 @@ impl State {
     /// Sets the desired values that depend on the configuration only.
     fn configure(&mut self) {
         self.defaults = Arc::new(self.config.defaults.usable());
+        self.schedulers.configure(&self.config, self.defaults.scheduler);
         self.managed.extend(&self.config.services.families);
         if let Some(link) = self.config.link().filter(|link| !self.links.is_desired(link)) {
             self.links.add(link, (), Subject::DataPath);
@@ -209,6 +214,27 @@ impl State {
         }
         for (name, value) in desired {
             self.sysctls.set(name, Some(value), Subject::Node);
+        }
+    }
+
+    /// Finds the schedulers that Services may not request because of their modules. If others are found than before, all Services are
+    /// compiled again.
+    pub(super) fn observe_schedulers(&mut self, ipvs: &mut dyn Ipvs) {
+        self.is_outdated |= self.schedulers.observe(ipvs);
+    }
+
+    /// Records that a virtual server was refused because the module of its scheduler is not loaded. The next sync is at once, and does
+    /// without the scheduler.
+    pub(super) fn refuse_scheduler(&mut self, operation: &kernlink_ipvs::Operation) {
+        let (kernlink_ipvs::Operation::AddVirtualServer(server)
+        | kernlink_ipvs::Operation::UpdateVirtualServer(server)
+        | kernlink_ipvs::Operation::EnsureVirtualServer(server)) = operation
+        else {
+            return;
+        };
+        if self.schedulers.refuse(server.scheduler) {
+            self.is_outdated = true;
+            self.readings.has_changed_support = true;
         }
     }
 

@@ -121,7 +121,7 @@ impl State {
                 self.replace_port(id, None, &mut events);
                 continue;
             };
-            let options = options::options(&port.options, &self.defaults);
+            let options = options::options(&port.options, &self.defaults, &self.schedulers);
             let mut compiled = compile(port, services.owned_frontends(id), &options);
             self.withhold_foreign(id, &port.key.name.service, &mut compiled);
             self.replace_port(id, Some((port, compiled)), &mut events);
@@ -134,10 +134,13 @@ impl State {
             }
             let annotations = services.ports_of(name).next().map(|(_, port)| &port.options);
             let now: Vec<Event> = match (service, annotations) {
-                (Some(service), Some(annotations)) => options::events(service, annotations, &self.defaults)
-                    .into_iter()
-                    .map(|reason| Event::service(name.clone(), reason))
-                    .collect(),
+                (Some(service), Some(annotations)) => {
+                    let config = &self.config.services;
+                    options::events(service, annotations, &self.defaults, &self.schedulers, config)
+                        .into_iter()
+                        .map(|reason| Event::service(name.clone(), reason))
+                        .collect()
+                }
                 _ => Vec::new(),
             };
             let before = self.service_events.remove(name).unwrap_or_default();

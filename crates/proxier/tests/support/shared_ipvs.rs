@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kernlink_ipvs::{
-    ConnectionCounts, Error, Fake, Ipvs, Operation, RealServerKey, RealServerStatus, Snapshot, Timeouts,
-    VirtualServerKey, VirtualServerStatus,
+    ConnectionCounts, Error, Fake, Ipvs, Operation, RealServerKey, RealServerStatus, Scheduler, Snapshot,
+    Timeouts, VirtualServerKey, VirtualServerStatus,
 };
 
 /// Clones share the fake.
@@ -13,6 +13,10 @@ use kernlink_ipvs::{
 pub(crate) struct SharedIpvs(Arc<Mutex<Fake>>);
 
 impl SharedIpvs {
+    pub(crate) fn new(fake: Fake) -> Self {
+        Self(Arc::new(Mutex::new(fake)))
+    }
+
     pub(crate) fn fake(&self) -> MutexGuard<'_, Fake> {
         self.0.lock().unwrap()
     }
@@ -48,6 +52,14 @@ impl Ipvs for SharedIpvs {
 
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         self.fake().snapshot()
+    }
+
+    fn is_scheduler_refused(&mut self, scheduler: Scheduler) -> bool {
+        self.fake().is_scheduler_refused(scheduler)
+    }
+
+    fn permit_loading(&mut self, schedulers: &[Scheduler]) {
+        self.fake().permit_loading(schedulers);
     }
 
     fn timeouts(&mut self) -> Result<Timeouts, Error> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::options::{annotation_field, is_known_annotation};
+use super::options::{annotation_field, is_known_annotation, known_annotations};
 use crate::event::Reason;
 
 /// Which options Services may set by annotations. The default permits all of them to every Service: an option concerns the traffic of
@@ -57,9 +57,18 @@ impl AnnotationPolicy {
         Some(Reason::NotPermitted { field, why })
     }
 
-    /// The names that are not annotations, of which none is permitted to have an effect.
-    pub fn unknown_names(&self) -> impl Iterator<Item = &str> {
-        let names = self.names.iter().flatten().map(String::as_str);
-        names.filter(|name| !is_known_annotation(name))
+    /// Checks the names.
+    ///
+    /// # Errors
+    /// The first name that is not an annotation, and the valid ones.
+    pub fn validate(&self) -> Result<(), String> {
+        let mut names = self.names.iter().flatten();
+        match names.find(|name| !is_known_annotation(name)) {
+            Some(name) => Err(format!(
+                "{name:?} is not an annotation; valid: {}",
+                known_annotations()
+            )),
+            None => Ok(()),
+        }
     }
 }

@@ -62,6 +62,9 @@ impl Config {
                 "no address family; valid: IPv4, IPv6 or both".to_owned(),
             ));
         }
+        if let Err(problem) = self.services.annotations.validate() {
+            problems.push(("services.annotations.names", problem));
+        }
         if let Some(address) = self.services.bind_address.filter(IpAddr::is_loopback) {
             let problem =
                 format!("{address} is a loopback address; valid: another address of this node, or none");
