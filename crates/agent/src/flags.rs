@@ -36,6 +36,12 @@ Keeps the kernel in step with the Services, EndpointSlices and Nodes of an API s
   --first-services LIST          Services (NAMESPACE/NAME) that IPVS mode programs before all others on an empty kernel;
                                  default: default/kubernetes,kube-system/kube-dns
 
+What Services may request, with the field of the configuration file; without the flag, everything that is safe:
+  --service-annotations LIST     kernlink.serviceAnnotations: the annotations that have an effect, without kernlink.io/; empty: none
+  --service-annotation-namespaces LIST    kernlink.serviceAnnotationNamespaces: only annotations of Services in these
+  --service-schedulers LIST      kernlink.serviceSchedulers: the schedulers that annotations may name, and --ipvs-scheduler
+  --ignore-external-ips          kernlink.ignoreExternalIPs: do not serve externalIPs
+
 What to do instead of running until SIGTERM or SIGINT:
   --once                         sync once; exit status 1 if something failed
   --init-only                    sync once, after waiting for the API server, with the rights that the agent does not keep, such as

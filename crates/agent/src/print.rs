@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kernlink_base::ErrorChain;
-use kernlink_kubernetes::kube_proxy_config::{DetectLocalMode, KubeProxyConfiguration, NodePortAddresses};
+use kernlink_kubernetes::kube_proxy_config::{
+    DetectLocalMode, Kernlink, KubeProxyConfiguration, NodePortAddresses,
+};
 use serde_json::{Value, json};
 
 use crate::exit::Exit;
@@ -79,7 +81,7 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
         DetectLocalMode::InterfaceNamePrefix => "InterfaceNamePrefix",
         _ => "ClusterCIDR",
     };
-    json!({
+    let mut value = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": file.mode,
@@ -125,7 +127,21 @@ pub fn configuration_value(file: &KubeProxyConfiguration) -> Value {
         },
         "portRange": file.port_range,
         "udpIdleTimeout": duration(file.udp_idle_timeout),
-    })
+    });
+    // kube-proxy warns about fields that it does not have.
+    let kernlink = &file.kernlink;
+    if *kernlink != Kernlink::default()
+        && let Value::Object(fields) = &mut value
+    {
+        let block = json!({
+            "serviceAnnotations": kernlink.service_annotations,
+            "serviceAnnotationNamespaces": kernlink.service_annotation_namespaces,
+            "serviceSchedulers": kernlink.service_schedulers,
+            "ignoreExternalIPs": kernlink.ignore_external_ips,
+        });
+        fields.insert("kernlink".to_owned(), block);
+    }
+    value
 }
 
 fn server(address: Option<SocketAddr>) -> String {
@@ -187,6 +203,7 @@ conntrack: {{maxPerCore: 1, min: 2, tcpBeLiberal: true, udpTimeout: 10s, udpStre
   tcpCloseWaitTimeout: 2s}}
 portRange: 300-400
 udpIdleTimeout: 250ms
+kernlink: {{serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [a, b], serviceSchedulers: [lblc, rr], ignoreExternalIPs: true}}
 "
             ));
         }
@@ -201,6 +218,8 @@ udpIdleTimeout: 250ms
             "nodePortAddresses: []",
             "clusterCIDR: 10.0.0.0/8,fd00::/8",
             "detectLocalMode: NodeCIDR",
+            "kernlink: {serviceAnnotations: [], serviceAnnotationNamespaces: [], serviceSchedulers: []}",
+            "kernlink: {ignoreExternalIPs: true}",
             "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: \"b\\\"\\u00e9\"}",
         ] {
             assert_round_trip(rest);
@@ -217,6 +236,8 @@ udpIdleTimeout: 250ms
             "--healthz-bind-address none --metrics-bind-address none",
             "--proxy-mode ipvs --ipvs-scheduler wrr --nodeport-addresses primary --hostname-override X",
             "--proxy-mode userspace --proxy-port-range 300+10 --udp-timeout 5s --bind-address 192.0.2.1",
+            "--service-annotations= --ignore-external-ips",
+            "--proxy-mode ipvs --service-annotations scheduler,weights --service-annotation-namespaces a --service-schedulers lblc",
             "--cluster-cidr 10.0.0.0/8 --kubeconfig /k --masquerade-all --iptables-localhost-nodeports=false",
         ] {
             let mut line = vec!["--watch", "/m"];

@@ -315,6 +315,57 @@ mod tests {
     }
 
     #[test]
+    fn what_services_may_request_is_restricted_by_flags_or_the_file() {
+        let file = file(
+            "mode: ipvs\nhostnameOverride: node-a\nipvs: {scheduler: wrr}
+kernlink: {serviceAnnotations: [scheduler], serviceAnnotationNamespaces: [shop], serviceSchedulers: [lblc], ignoreExternalIPs: true}\n",
+        );
+        let of_file = settings(&format!("--watch /m --config {}", file.path().display())).unwrap();
+        let of_flags = settings(
+            "--watch /m --node-name node-a --proxy-mode ipvs --ipvs-scheduler wrr --service-annotations scheduler \
+             --service-annotation-namespaces shop --service-schedulers lblc --ignore-external-ips",
+        )
+        .unwrap();
+        assert_eq!(of_flags, of_file);
+        let services = of_file.config.services();
+        assert!(services.ignore_external_ips);
+        assert!(services.annotations.permits("shop", "scheduler"));
+        assert!(!services.annotations.permits("shop", "weights"));
+        assert!(!services.annotations.permits("default", "scheduler"));
+        let any_mode::Config::Ipvs(config) = in_kernel(of_file.config) else {
+            panic!("another mode")
+        };
+        let names = config
+            .service_schedulers
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["lblc"]);
+
+        for mode in ["ipvs", "iptables", "userspace"] {
+            let line = format!("--watch /m --node-name n --proxy-mode {mode}");
+            let default = settings(&line).unwrap().config;
+            assert!(default.services().annotations.permits("any", "scheduler"));
+            assert!(!default.services().ignore_external_ips);
+            let none = settings(&format!("{line} --service-annotations= --ignore-external-ips")).unwrap();
+            assert!(!none.config.services().annotations.permits("any", "scheduler"));
+            assert!(none.config.services().ignore_external_ips);
+            let error = settings(&format!("{line} --service-annotations weight")).unwrap_err();
+            assert!(
+                error.contains("--service-annotations: \"weight\" must be one of "),
+                "{error}"
+            );
+        }
+        let error =
+            settings("--watch /m --node-name n --proxy-mode ipvs --service-schedulers lblc,ftp").unwrap_err();
+        assert!(
+            error.contains("--service-schedulers: \"ftp\": unknown scheduler; known: dh,"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn servers_can_be_switched_off_and_on() {
         let servers = |line: &str| {
             let settings = settings(&format!("--watch /m --node-name n {line}")).unwrap();

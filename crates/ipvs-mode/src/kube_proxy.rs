@@ -22,6 +22,18 @@ impl Config {
                 problems.push(("ipvs.scheduler", format!("{:?}: {problem}", file.ipvs.scheduler)))
             }
         }
+        if let Some(names) = &file.kernlink.service_schedulers {
+            let mut schedulers = Vec::new();
+            for name in names {
+                match known_scheduler(name) {
+                    Ok(scheduler) => schedulers.push(scheduler),
+                    Err(problem) => {
+                        problems.push(("kernlink.serviceSchedulers", format!("{name:?}: {problem}")));
+                    }
+                }
+            }
+            config.service_schedulers = Some(schedulers);
+        }
         let common = FromFile::new(file, &mut problems);
         config.services = common.services;
         config.local_detection = common.local_detection;

@@ -412,3 +412,76 @@ fn overrides_replace_fields_of_the_file_before_they_are_checked() {
     let error = read_with("c.yaml", "", &[set("mode", text_of("x"))]).unwrap_err();
     assert!(error.to_string().contains("mode: must be"), "{error}");
 }
+
+#[test]
+fn restrictions_of_what_services_may_request_are_read() {
+    let none = parsed("").kernlink;
+    assert_eq!(
+        (&none.service_annotations, &none.service_annotation_namespaces),
+        (&None, &None)
+    );
+    assert_eq!(
+        (&none.service_schedulers, none.ignore_external_ips),
+        (&None, false)
+    );
+    assert_eq!(parsed("kernlink: {serviceAnnotations: null}").kernlink, none);
+    let names = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let read = parsed(
+        "kernlink: {serviceAnnotations: [scheduler, weights], serviceAnnotationNamespaces: [kube-system, a], serviceSchedulers: [lblc],
+  ignoreExternalIPs: true}",
+    );
+    assert_eq!(read.warnings, []);
+    assert_eq!(
+        read.kernlink.service_annotations,
+        names(&["scheduler", "weights"])
+    );
+    assert_eq!(
+        read.kernlink.service_annotation_namespaces,
+        names(&["kube-system", "a"])
+    );
+    assert_eq!(read.kernlink.service_schedulers, names(&["lblc"]));
+    assert!(read.kernlink.ignore_external_ips);
+    // An empty list permits nothing.
+    let empty = parsed("kernlink: {serviceAnnotations: [], serviceSchedulers: []}").kernlink;
+    assert_eq!(
+        (empty.service_annotations, empty.service_schedulers),
+        (names(&[]), names(&[]))
+    );
+}
+
+#[test]
+fn an_invalid_restriction_is_an_error_and_not_taken_for_absent() {
+    for (block, expected) in [
+        (
+            "{ignoreExternalIps: true}",
+            "kernlink.ignoreExternalIps: is not a field; valid: serviceAnnotations, serviceAnnotationNamespaces, serviceSchedulers, \
+             ignoreExternalIPs",
+        ),
+        (
+            "{ignoreExternalIPs: 'yes'}",
+            "kernlink.ignoreExternalIPs: expected",
+        ),
+        (
+            "{serviceAnnotations: [kernlink.io/scheduler]}",
+            "kernlink.serviceAnnotations[0]: \"kernlink.io/scheduler\" must be one of affinity-mask, drain-timeout, forwarding-method, \
+             one-packet, scheduler, scheduler-flags, weights",
+        ),
+        (
+            "{serviceAnnotationNamespaces: [a, A_b, null]}",
+            "kernlink.serviceAnnotationNamespaces[1]: \"A_b\" must be the name of a namespace: at most 63 lower-case letters, digits and -; \
+             kernlink.serviceAnnotationNamespaces[2]: \"\" must be",
+        ),
+        (
+            "{serviceSchedulers: ['']}",
+            "kernlink.serviceSchedulers[0]: \"\" must be the name of an IPVS scheduler",
+        ),
+        (
+            "{serviceSchedulers: rr}",
+            "kernlink.serviceSchedulers: expected a list",
+        ),
+        ("[]", "kernlink: expected an object"),
+    ] {
+        let error = error_of(&format!("kernlink: {block}"));
+        assert!(error.starts_with(&format!("f: {expected}")), "{block}: {error}");
+    }
+}

@@ -3,7 +3,7 @@
 use kernlink_kubernetes::kube_proxy_config::{
     DetectLocalMode, KubeProxyConfiguration, NodePortAddresses as FileNodePortAddresses,
 };
-use kernlink_services::NodePortAddresses;
+use kernlink_services::{AnnotationPolicy, NodePortAddresses};
 
 use super::{Conntrack, LocalDetection, MasqueradeBit};
 
@@ -53,6 +53,12 @@ pub fn services_from_kube_proxy(file: &KubeProxyConfiguration) -> kernlink_servi
     let mut services = kernlink_services::Config::new(file.hostname_override.as_str());
     services.bind_address = file.bind_address;
     services.service_proxy_name.clone_from(&file.service_proxy_name);
+    let names = |list: &Option<Vec<String>>| list.as_ref().map(|list| list.iter().cloned().collect());
+    services.annotations = AnnotationPolicy {
+        names: names(&file.kernlink.service_annotations),
+        namespaces: names(&file.kernlink.service_annotation_namespaces),
+    };
+    services.ignore_external_ips = file.kernlink.ignore_external_ips;
     services.node_port_addresses = match &file.node_port_addresses {
         FileNodePortAddresses::Networks(nets) => NodePortAddresses::Networks(nets.clone()),
         FileNodePortAddresses::Primary => NodePortAddresses::Primary,

@@ -1,11 +1,11 @@
-//! The flags that replace fields of kube-proxy's configuration file, and those of kube-proxy that are not supported.
+//! The flags that replace fields of the configuration file, and those of kube-proxy that are not supported.
 
 use kernlink_kubernetes::kube_proxy_config::OverrideValue;
 use lexopt::Parser;
 
 use super::{InvalidFlags, text, utf8};
 
-/// A flag that replaces a field of kube-proxy's configuration file.
+/// A flag that replaces a field of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeProxyFlag {
     /// The name, without the dashes.
@@ -87,6 +87,15 @@ pub(super) const FLAGS: &[KubeProxyFlag] = &[
         "conntrack.udpStreamTimeout",
         Form::Text,
     ),
+    // Of fields that kube-proxy does not have.
+    flag("service-annotations", "kernlink.serviceAnnotations", Form::List),
+    flag(
+        "service-annotation-namespaces",
+        "kernlink.serviceAnnotationNamespaces",
+        Form::List,
+    ),
+    flag("service-schedulers", "kernlink.serviceSchedulers", Form::List),
+    flag("ignore-external-ips", "kernlink.ignoreExternalIPs", Form::Bool),
     // Without effect, which a warning about the field reports: command lines of kube-proxy often have them.
     flag(
         "kube-api-content-type",

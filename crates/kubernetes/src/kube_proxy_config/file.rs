@@ -41,6 +41,19 @@ pub(super) struct Fields {
     pub(super) iptables: Iptables,
     #[serde(deserialize_with = "object_or_default")]
     pub(super) conntrack: Conntrack,
+    #[serde(deserialize_with = "object_or_default")]
+    pub(super) kernlink: Kernlink,
+}
+
+/// The fields that kube-proxy does not have.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Kernlink {
+    pub(super) service_annotations: Option<Vec<Option<String>>>,
+    pub(super) service_annotation_namespaces: Option<Vec<Option<String>>>,
+    pub(super) service_schedulers: Option<Vec<Option<String>>>,
+    #[serde(rename = "ignoreExternalIPs")]
+    pub(super) ignore_external_ips: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

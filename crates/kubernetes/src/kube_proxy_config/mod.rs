@@ -87,6 +87,8 @@ pub struct KubeProxyConfiguration {
     /// `udpIdleTimeout`: how long userspace mode keeps an idle UDP flow. Default: 0, the program chooses; kube-proxy 1.25 had 250 ms. No
     /// effect in the other modes.
     pub udp_idle_timeout: Duration,
+    /// `kernlink`: fields that kube-proxy does not have.
+    pub kernlink: Kernlink,
     /// Fields that have no effect, or an effect that differs from the value. A field without effect that is empty, zero or has the default of
     /// kube-proxy is not listed: kubeadm and kube-proxy write all fields.
     pub warnings: Vec<Warning>,
@@ -113,6 +115,7 @@ impl Default for KubeProxyConfiguration {
             conntrack: Conntrack::default(),
             port_range: String::new(),
             udp_idle_timeout: Duration::ZERO,
+            kernlink: Kernlink::default(),
             warnings: Vec::new(),
         }
     }
@@ -274,6 +277,23 @@ impl Default for Conntrack {
     }
 }
 
+/// `kernlink`: fields that kube-proxy does not have; it ignores them with a warning. They restrict what Services may request, so a field
+/// below `kernlink` that does not exist is an error.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kernlink {
+    /// `serviceAnnotations`: the annotations that Services may set, without the prefix `kernlink.io/`. `None` (absent in the file): all.
+    /// Empty: none.
+    pub service_annotations: Option<Vec<String>>,
+    /// `serviceAnnotationNamespaces`: the namespaces whose Services may set annotations. `None` (absent in the file): all. Empty: none.
+    pub service_annotation_namespaces: Option<Vec<String>>,
+    /// `serviceSchedulers`: the IPVS schedulers that Services may request by an annotation, in addition to [`Ipvs::scheduler`]. `None`
+    /// (absent in the file): the program chooses. Whether the names are schedulers is not checked.
+    pub service_schedulers: Option<Vec<String>>,
+    /// `ignoreExternalIPs`: whether `externalIPs` of Services are ignored. Default: false.
+    pub ignore_external_ips: bool,
+}
+
 const DEFAULT_SYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// A field that has no effect, or an effect that differs from the value.
@@ -357,6 +377,8 @@ pub fn read_with(
     errors.iter_mut().for_each(expect_duration);
     match file {
         Some(file) => {
+            // A restriction with a typing error must not be taken for absent.
+            errors.extend(unused::unknown_restrictions(&file.undeclared));
             let warnings = unused::warnings(&file.undeclared, &value);
             validation::validate(&file.fields, errors, warnings).map_err(failed)
         }

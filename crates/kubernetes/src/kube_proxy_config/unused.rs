@@ -5,6 +5,7 @@ use kernlink_services::duration::parse_go_duration;
 use serde_json::Value;
 
 use super::Warning;
+use crate::error::FieldError;
 
 /// A field without effect.
 struct Unused {
@@ -103,6 +104,16 @@ pub(super) fn warnings(fields: &[String], file: &Value) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// The errors about fields below `kernlink` that do not exist.
+pub(super) fn unknown_restrictions(fields: &[String]) -> impl Iterator<Item = FieldError> {
+    let unknown = fields.iter().filter(|field| field.starts_with("kernlink."));
+    unknown.map(|field| FieldError {
+        field: field.clone(),
+        reason: "is not a field; valid: serviceAnnotations, serviceAnnotationNamespaces, serviceSchedulers, ignoreExternalIPs"
+            .to_owned(),
+    })
 }
 
 /// The paths below a field whose values the user chose.

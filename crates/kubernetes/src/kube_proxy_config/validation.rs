@@ -7,10 +7,11 @@ use ipnet::IpNet;
 use kernlink_services::Family;
 use kernlink_services::address::{parse_address, parse_net};
 use kernlink_services::duration::{GoDuration, parse_go_duration};
+use kernlink_services::model::options::{is_known_annotation, known_annotations};
 
 use super::file;
 use super::{
-    ClientConnection, Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs,
+    ClientConnection, Conntrack, DEFAULT_SYNC_PERIOD, DetectLocal, DetectLocalMode, Iptables, Ipvs, Kernlink,
     KubeProxyConfiguration, NodePortAddresses, Warning,
 };
 use crate::error::{FieldError, FieldErrors};
@@ -63,6 +64,7 @@ impl Validator {
         let node_port_addresses = self.node_port_addresses(file.node_port_addresses.as_deref());
         let conntrack = self.conntrack(&file.conntrack);
         let udp_idle_timeout = self.userspace(file, &mode);
+        let kernlink = self.kernlink(&file.kernlink);
         let (all, loopback) = if matches!(bind_address, Some(IpAddr::V6(_))) {
             ("[::]:10256", "[::1]:10249")
         } else {
@@ -95,6 +97,7 @@ impl Validator {
             conntrack,
             port_range: text(file.port_range.as_ref()).trim().to_owned(),
             udp_idle_timeout,
+            kernlink,
             warnings: Vec::new(),
         }
     }
@@ -234,6 +237,52 @@ impl Validator {
             }
         }
         idle
+    }
+
+    fn kernlink(&mut self, file: &file::Kernlink) -> Kernlink {
+        let annotations = format!("must be one of {}", known_annotations());
+        Kernlink {
+            service_annotations: self.names(
+                "kernlink.serviceAnnotations",
+                file.service_annotations.as_deref(),
+                is_known_annotation,
+                &annotations,
+            ),
+            service_annotation_namespaces: self.names(
+                "kernlink.serviceAnnotationNamespaces",
+                file.service_annotation_namespaces.as_deref(),
+                is_namespace,
+                "must be the name of a namespace: at most 63 lower-case letters, digits and -",
+            ),
+            service_schedulers: self.names(
+                "kernlink.serviceSchedulers",
+                file.service_schedulers.as_deref(),
+                |name| !name.is_empty(),
+                "must be the name of an IPVS scheduler",
+            ),
+            ignore_external_ips: file.ignore_external_ips.unwrap_or_default(),
+        }
+    }
+
+    /// A list of names. `None` if it is absent.
+    fn names(
+        &mut self,
+        field: &str,
+        list: Option<&[Option<String>]>,
+        is_valid: impl Fn(&str) -> bool,
+        expected: &str,
+    ) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        for (position, name) in list?.iter().enumerate() {
+            let name = name.as_deref().unwrap_or_default();
+            if is_valid(name) {
+                names.push(name.to_owned());
+            } else {
+                self.errors
+                    .add(format!("{field}[{position}]"), format!("{name:?} {expected}"));
+            }
+        }
+        Some(names)
     }
 
     fn local_detection(&mut self, file: &file::Fields) -> (DetectLocalMode, Vec<IpNet>) {
@@ -432,6 +481,16 @@ impl Validator {
             }
         }
     }
+}
+
+/// Whether a text is the name of a namespace: a label of RFC 1123.
+fn is_namespace(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(is_part)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }
 
 fn text(text: Option<&String>) -> &str {
