@@ -56,7 +56,9 @@ pub(super) fn observe(state: &mut State, kernel: &mut Kernel) -> Result<Vec<Even
         events.push(Event::host("TornListing", text));
     }
     let timeouts = kernel.ipvs.timeouts()?;
-    state.observe_schedulers(&mut *kernel.ipvs);
+    if state.retired.is_none() {
+        events.extend(state.observe_schedulers(&mut *kernel.ipvs));
+    }
     // Errors from here on do not prevent a plan.
     let with_weight_0 = snapshot.virtual_servers.iter().map(|entry| {
         let of_weight_0 = entry.real_servers.iter().filter(|real| real.weight.is_draining());

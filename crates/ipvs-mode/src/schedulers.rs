@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 
 use kernlink_ipvs::{Ipvs, Scheduler};
-use kernlink_services::Reason;
 use kernlink_services::model::options::annotation_field;
+use kernlink_services::{Event, Reason};
 
 use super::config::Config;
 
@@ -35,24 +35,30 @@ impl Schedulers {
         self.failed.clear();
     }
 
-    /// Permits the kernel to load the schedulers that the configuration names, and finds those that it would have to load for a Service.
-    /// Returns whether Services may request others than before.
-    pub(super) fn observe(&mut self, ipvs: &mut dyn Ipvs) -> bool {
-        let named: Vec<Scheduler> = self
-            .default
-            .iter()
-            .chain(self.permitted.iter().flatten())
-            .copied()
-            .collect();
-        ipvs.permit_loading(&named);
-        let mut known = Scheduler::KNOWN.to_vec();
-        known.retain(|scheduler| ipvs.is_scheduler_refused(*scheduler));
+    /// Finds the schedulers that the kernel would have to load for a request, and permits it for those that the configuration names. Returns
+    /// whether Services may request others than before, and an event for each named scheduler that is not loaded.
+    pub(super) fn observe(&mut self, ipvs: &mut dyn Ipvs) -> (bool, Vec<Event>) {
+        ipvs.permit_loading(&[]);
+        let mut not_loaded: BTreeSet<Scheduler> = Scheduler::KNOWN.into();
+        not_loaded.retain(|scheduler| ipvs.is_scheduler_refused(*scheduler));
+        let named = self.default.iter().chain(self.permitted.iter().flatten());
+        let named: BTreeSet<Scheduler> = named.copied().collect();
+        ipvs.permit_loading(&named.iter().copied().collect::<Vec<_>>());
+        let event = |scheduler: &Scheduler| {
+            let text = format!(
+                "the configuration names scheduler {scheduler}, and its module ip_vs_{scheduler} is not loaded: the kernel loads it for the \
+                 first virtual server, and blocks the node if a network namespace is deleted meanwhile; load it at the start of the node \
+                 (/etc/modules-load.d)"
+            );
+            Event::host("SchedulerNotLoaded", text)
+        };
+        let events = named.intersection(&not_loaded).map(event).collect();
         let before = self.clone();
-        self.not_loaded = known.into_iter().collect();
+        self.not_loaded = &not_loaded - &named;
         self.failed.retain(|scheduler| {
             !before.not_loaded.contains(scheduler) || self.not_loaded.contains(scheduler)
         });
-        *self != before
+        (*self != before, events)
     }
 
     /// Records that the kernel API refused a scheduler. Returns whether Services may request others than before.

@@ -159,7 +159,13 @@ fn a_scheduler_that_the_configuration_names_is_used_although_its_module_is_not_l
                 format!("-t 10.96.0.2:80 {default}")
             ]
         );
-        assert_eq!(synced.events.len(), 1, "{:?}", synced.events);
+        let about = |text: &str| {
+            let events = events(&synced);
+            events.iter().filter(|event| event.contains(text)).count()
+        };
+        assert_eq!(about("Service ns/b: "), 1, "{:?}", synced.events);
+        let text = "host: the configuration names scheduler lblc, and its module ip_vs_lblc is not loaded: ";
+        assert_eq!((about(text), synced.events.len()), (1, 2), "{:?}", synced.events);
 
         // What the configuration no longer names is withdrawn from Services that exist.
         proxier.set_config(&config()).unwrap();

@@ -218,9 +218,11 @@ impl State {
     }
 
     /// Finds the schedulers that Services may not request because of their modules. If others are found than before, all Services are
-    /// compiled again.
-    pub(super) fn observe_schedulers(&mut self, ipvs: &mut dyn Ipvs) {
-        self.is_outdated |= self.schedulers.observe(ipvs);
+    /// compiled again. Returns events about those that the configuration names.
+    pub(super) fn observe_schedulers(&mut self, ipvs: &mut dyn Ipvs) -> Vec<Event> {
+        let (has_changed, events) = self.schedulers.observe(ipvs);
+        self.is_outdated |= has_changed;
+        events
     }
 
     /// Records that a virtual server was refused because the module of its scheduler is not loaded. The next sync is at once, and does
