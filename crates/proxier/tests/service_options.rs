@@ -399,6 +399,35 @@ fn external_ips_that_the_configuration_ignores_are_not_served() {
 }
 
 #[test]
+fn a_running_proxier_reports_what_a_new_configuration_does_not_permit() {
+    let mut proxier = proxier(config(), kernel());
+    let mut with_ips = annotated("a", "10.96.0.1", &[("scheduler", "sh")]);
+    with_ips.external_ips = vec!["203.0.113.7".to_owned()];
+    upsert(&mut proxier, with_ips);
+    assert_eq!(events(&proxier.sync(Instant::now()).unwrap()), [""; 0]);
+    let mut restricted = config();
+    restricted.services.annotations = AnnotationPolicy::nothing();
+    restricted.services.ignore_external_ips = true;
+    let mut withdrawn = config();
+    withdrawn.services.annotations.namespaces = Some(BTreeSet::new());
+    for config in [&withdrawn, &restricted, &restricted] {
+        proxier.set_config(config).unwrap();
+    }
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert_eq!(
+        events(&synced),
+        [
+            "Service ns/a: metadata.annotations[kernlink.io/scheduler]: not permitted by kernlink.serviceAnnotations of the configuration; \
+             ignored",
+            "Service ns/a: spec.externalIPs: not permitted by kernlink.ignoreExternalIPs of the configuration; ignored",
+        ]
+    );
+    assert_eq!(virtual_servers(proxier.kernel_mut()), ["-t 10.96.0.1:80"]);
+    proxier.set_config(&restricted).unwrap();
+    assert_eq!(events(&proxier.sync(Instant::now()).unwrap()), [""; 0]);
+}
+
+#[test]
 fn iptables_mode_does_not_serve_external_ips_that_the_configuration_ignores() {
     for ignores in [false, true] {
         let mut config = iptables_mode::Config::new("node-a");

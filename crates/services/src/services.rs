@@ -27,6 +27,8 @@ pub struct Services {
     arbitration: Arbitration,
     /// The events about the configuration that were returned.
     reported: BTreeSet<Event>,
+    /// The events about Services since the configuration changed.
+    of_new_config: Vec<Event>,
 }
 
 impl Services {
@@ -37,6 +39,7 @@ impl Services {
             model: Model::new(config),
             arbitration: Arbitration::default(),
             reported: BTreeSet::new(),
+            of_new_config: Vec::new(),
         }
     }
 
@@ -46,9 +49,10 @@ impl Services {
         self.model.config()
     }
 
-    /// Replaces the configuration. The next update resolves all Services again, unless the configuration is the same.
+    /// Replaces the configuration. The next update resolves all Services again, unless the configuration is the same, and returns the new
+    /// events about them.
     pub fn set_config(&mut self, config: Config) {
-        self.model.set_config(config);
+        self.of_new_config.extend(self.model.set_config(config));
     }
 
     /// The facts of this node.
@@ -103,6 +107,14 @@ impl Services {
         let affected = self.model.take_affected();
         let is_node_changed = affected.node;
         let mut updated = self.arbitration.update(&self.model, affected);
+        if !self.of_new_config.is_empty() {
+            // Of several configurations since the last update only the last one matters.
+            let present: BTreeSet<Event> = self.model.object_events().into_iter().collect();
+            let events = std::mem::take(&mut self.of_new_config).into_iter();
+            updated
+                .events
+                .extend(events.filter(|event| present.contains(event)));
+        }
         if is_node_changed {
             let now: BTreeSet<Event> = self.model.configuration_events().into_iter().collect();
             updated.events.extend(now.difference(&self.reported).cloned());

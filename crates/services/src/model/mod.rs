@@ -215,10 +215,11 @@ impl Model {
         }
     }
 
-    /// Replaces the configuration. All Services are affected, unless the configuration is the same.
-    pub(crate) fn set_config(&mut self, config: Config) {
+    /// Replaces the configuration. All Services are affected, unless the configuration is the same. Returns new events about them.
+    pub(crate) fn set_config(&mut self, config: Config) -> Vec<Event> {
+        let mut events = Vec::new();
         if config == *self.config {
-            return;
+            return events;
         }
         self.config = Arc::new(config);
         self.families = self.config.families.iter().copied().collect();
@@ -226,7 +227,7 @@ impl Model {
         let mut services: Vec<Arc<Service>> = self.services.iter().cloned().collect();
         services.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         for service in services {
-            self.set_service(service.name.clone(), Some(&service), &mut Vec::new());
+            self.set_service(service.name.clone(), Some(&service), &mut events);
         }
         let own = ObjectName::new("", Arc::clone(&self.config.node_name));
         if self.own_node.as_ref().is_some_and(|node| node.name != own) {
@@ -241,6 +242,7 @@ impl Model {
             self.other_nodes.add(node);
         }
         self.node_changed = true;
+        events
     }
 
     /// The changes since the last call.
