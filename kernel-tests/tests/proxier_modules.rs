@@ -15,11 +15,13 @@ mod desired;
 #[path = "proxier/support.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kernlink_ipvs::{Client, Ipvs, Scheduler};
 use kernlink_kernel_tests::kernel;
 use kernlink_kernel_tests::traffic::{Connection, Network, Protocol, ask_many};
 use kernlink_kernel_tests::{requires_ipvs_mode, tools, wait};
@@ -62,6 +64,12 @@ fn assert_served(network: &Network, number: u8) {
     for address in cluster_ips(number) {
         ask_many(&network.client, Protocol::Tcp, (address, 80).into(), 2).assert_balanced(&["pod0"], 0);
     }
+}
+
+/// The schedulers of the virtual servers in the calling thread's namespace.
+fn schedulers() -> BTreeSet<Scheduler> {
+    let servers = Client::open().unwrap().list_virtual_servers().unwrap();
+    servers.iter().map(|status| status.server.scheduler).collect()
 }
 
 /// Syncs when retries are due until nothing waits.
@@ -175,6 +183,23 @@ fn each_missing_module_is_reported_and_affects_only_what_needs_it() {
         "modprobe ip_vs_mh",
         first_is_served,
         autoload,
+    );
+    // The kernel must not load this one for a Service, which has the default scheduler until it is loaded.
+    let lblc = ", annotations: {kernlink.io/scheduler: lblc}";
+    let two = web("web", 1, "") + &web("local", 2, lblc);
+    without(
+        &["ip_vs_lblc"],
+        rules_in_memory,
+        &two,
+        "load it at the start of the node",
+        |network| {
+            assert_served(network, 1);
+            assert_served(network, 2);
+            assert_eq!(schedulers(), BTreeSet::from([Scheduler::RR]));
+        },
+        || {
+            tools::must("modprobe", &["ip_vs_lblc"]);
+        },
     );
     let conntrack = ["nf_conntrack_netlink"];
     without(
