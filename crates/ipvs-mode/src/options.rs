@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernlink_ipvs::{Scheduler, SchedulerFlags};
+use kernlink_services::escape::excerpt;
 use kernlink_services::model::options::{ANNOTATION_PREFIX as PREFIX, annotation_field};
 use kernlink_services::{Config, Options, Protocol, Reason, Service, ServiceType};
 
@@ -81,7 +82,7 @@ fn read(
         if let Err(problem) = take(&mut options, &mut given, name, value) {
             report(Reason::Invalid {
                 field: annotation_field(name),
-                value: value.to_string(),
+                value: excerpt(value).into_owned(),
                 problem: format!("{problem}; ignored"),
             });
         }
@@ -272,6 +273,7 @@ fn scheduler_flags(text: &str, words: &mut Vec<&'static str>) -> Result<Schedule
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let Some((known, flag)) = FLAG_WORDS.iter().find(|(known, _)| *known == word) else {
             let known: Vec<&str> = FLAG_WORDS.iter().map(|(known, _)| *known).collect();
+            let word = excerpt(word);
             return Err(format!("unknown flag {word:?}; known: {}", known.join(", ")));
         };
         words.push(known);
@@ -340,6 +342,15 @@ mod tests {
                      mh, nq, ovf, rr, sed, sh, twos, wlc, wrr; ignored"
                 )]
             );
+        }
+    }
+
+    #[test]
+    fn an_event_about_an_annotation_has_only_the_beginning_of_a_long_value() {
+        let long = "x".repeat(200_000);
+        for name in ["scheduler", "scheduler-flags", "one-packet", "forwarding-method"] {
+            let reported = reported(&[(name, &long)]);
+            assert!(reported.len() == 1 && reported[0].len() < 500, "{name}");
         }
     }
 

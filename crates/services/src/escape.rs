@@ -1,5 +1,6 @@
 //! Escaping of text that comes from objects.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// A writer that escapes control characters, line separators and characters that change the text direction, so that the output stays
@@ -27,4 +28,16 @@ impl Write for EscapeWriter<'_, '_> {
 
 fn is_escaped(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The largest number of characters of [`excerpt`], without the ellipsis.
+const EXCERPT: usize = 80;
+
+/// The first 80 characters of a text that a user of the cluster wrote, followed by `…` if there are more, for messages.
+#[must_use]
+pub fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(EXCERPT) {
+        None => Cow::Borrowed(text),
+        Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
+    }
 }

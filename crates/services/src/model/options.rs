@@ -16,6 +16,7 @@ use kernlink_base::Family;
 
 use super::annotation_policy::AnnotationPolicy;
 use crate::duration::{GoDuration, parse_go_duration};
+use crate::escape::excerpt;
 use crate::event::Reason;
 use crate::source::{Service, SessionAffinity};
 
@@ -100,23 +101,24 @@ impl Weights {
                 .split_once('=')
                 .and_then(|(place, rest)| Some((place, rest.rsplit_once(':')?)));
             let Some((place, (name, weight))) = parts else {
+                let part = excerpt(part);
                 return Err(format!("{part:?} is not zone=NAME:WEIGHT or node=NAME:WEIGHT"));
             };
             let map = match place.trim() {
                 "zone" => &mut weights.zones,
                 "node" => &mut weights.nodes,
-                other => return Err(format!("{other:?} is neither zone nor node")),
+                other => return Err(format!("{:?} is neither zone nor node", excerpt(other))),
             };
             let weight = weight
                 .trim()
                 .parse()
-                .map_err(|_| format!("{weight:?} is not a weight from 0 to 65535"))?;
+                .map_err(|_| format!("{:?} is not a weight from 0 to 65535", excerpt(weight)))?;
             let name = name.trim();
             if name.is_empty() {
-                return Err(format!("{part:?} has an empty name"));
+                return Err(format!("{:?} has an empty name", excerpt(part)));
             }
             if map.insert(Arc::from(name), weight).is_some() {
-                return Err(format!("{place} {name} occurs more than once"));
+                return Err(format!("{place} {} occurs more than once", excerpt(name)));
             }
         }
         Ok(weights)
@@ -149,7 +151,10 @@ impl AffinityMask {
             .map_or((text, None), |(v4, v6)| (v4, Some(v6)));
         let length = |text: &str, most: u8| match text.trim().parse() {
             Ok(length) if (1..=most).contains(&length) => Ok(length),
-            _ => Err(format!("{text:?} is not a prefix length from 1 to {most}")),
+            _ => Err(format!(
+                "{:?} is not a prefix length from 1 to {most}",
+                excerpt(text)
+            )),
         };
         Ok(Self {
             v4: length(v4, 32)?,
@@ -202,7 +207,7 @@ pub(crate) fn options(
             Ok(()) => has_affinity_mask |= name == "affinity-mask",
             Err(problem) => report(Reason::Invalid {
                 field: annotation_field(name),
-                value: value.clone(),
+                value: excerpt(value).into_owned(),
                 problem: format!("{problem}; ignored"),
             }),
         }
@@ -327,6 +332,23 @@ mod tests {
             );
             assert_eq!(options, Options::default());
         }
+    }
+
+    #[test]
+    fn an_event_about_an_annotation_has_only_the_beginning_of_a_long_value() {
+        let long = "zone=".to_owned() + &"ä".repeat(200_000);
+        let values = ["", "x:1", ":x", ":1,zone=y:1", "=:1"].map(|end| long.clone() + end);
+        for name in ANNOTATIONS {
+            for value in &values {
+                let (_, reported) = read(&[(name, value)]);
+                let longest = reported.iter().map(String::len).max();
+                assert!(longest.is_none_or(|length| length < 700), "{name}: {longest:?}");
+            }
+        }
+        // The second of two equal long names.
+        let twice = format!("{long}:1,{long}:2");
+        let (_, reported) = read(&[("weights", &twice)]);
+        assert!(reported[0].contains("occurs more than once") && reported[0].len() < 700);
     }
 
     #[test]
