@@ -8,6 +8,8 @@ mod changes;
 mod frontend;
 mod owners;
 mod slab;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -79,7 +81,8 @@ impl Arbitration {
     }
 
     pub(crate) fn take_changes(&mut self) -> Changes {
-        self.changed.clear();
+        // `clear` costs the capacity, which is that of the largest change so far.
+        self.changed = HashSet::default();
         std::mem::take(&mut self.changes)
     }
 
