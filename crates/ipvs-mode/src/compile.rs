@@ -7,7 +7,8 @@ use std::sync::Arc;
 use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServer, VirtualServer};
 use kernlink_services::{
-    Event, Family, Frontend, FrontendKey, FrontendKind, Reason, ServicePort, ServicePortName, TrafficPolicy,
+    Event, Family, Frontend, FrontendKey, FrontendKind, Precedence, Reason, ServicePort, ServicePortName,
+    TrafficPolicy,
 };
 
 use super::drain::Drain;
@@ -88,7 +89,7 @@ pub(super) fn compile<'a>(
         known.insert(new.virtual_server.key, place);
         match compiled.frontends.get_mut(place) {
             Some(known) if known.agrees_with(&new) => known.merge(new),
-            _ => compiled.events.push(event(conflict(&port.key.name, frontend))),
+            _ => compiled.events.push(event(conflict(port, frontend))),
         }
     }
     compiled.entries = sets::of_endpoints(port);
@@ -204,12 +205,16 @@ fn address_of_this_node(address: IpAddr) -> Reason {
 }
 
 /// The event for a frontend whose virtual server differs from that of an earlier frontend of the same service port with the same key.
-fn conflict(owner: &ServicePortName, frontend: &Frontend) -> Reason {
+fn conflict(port: &ServicePort, frontend: &Frontend) -> Reason {
+    let key = FrontendKey::of(frontend);
+    let mut frontends = port.frontends.iter();
+    let earlier = frontends.find(|other| FrontendKey::of(other) == key);
     Reason::Conflict {
         kind: frontend.kind,
         address: frontend.address,
         port: frontend.port,
         protocol: frontend.protocol,
-        owner: owner.clone(),
+        owner: port.key.name.clone(),
+        precedence: Precedence::SamePort(earlier.unwrap_or(frontend).kind),
     }
 }

@@ -130,6 +130,8 @@ pub enum Reason {
         protocol: Protocol,
         /// The owner.
         owner: ServicePortName,
+        /// Why the owner owns it.
+        precedence: Precedence,
     },
     /// Another Service owns the health-check node port. It is not served for this Service.
     HealthCheckConflict {
@@ -137,6 +139,8 @@ pub enum Reason {
         port: u16,
         /// The owner.
         owner: ObjectName,
+        /// Why the owner owns it.
+        precedence: Precedence,
     },
     /// A Service of type `LoadBalancer` with `externalTrafficPolicy: Local` has no health-check node port.
     NoHealthCheckNodePort,
@@ -169,6 +173,34 @@ pub enum Reason {
         /// The message for the operator.
         text: String,
     },
+}
+
+/// Why a service port owns what another one defines too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Precedence {
+    /// The owner has it as a frontend of this kind, which takes precedence, see [`FrontendKind::precedence`].
+    Kind(FrontendKind),
+    /// The Service of the owner is older.
+    Age,
+    /// The Services are of equal age, and the owner has the lower namespace, name, port name or protocol.
+    Name,
+    /// The owner is the same service port, and has it as a frontend of this kind with another traffic policy or forwarding method.
+    SamePort(FrontendKind),
+}
+
+impl fmt::Display for Precedence {
+    /// The end of "is already used by NAME".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Precedence::Kind(kind) => write!(f, " as {kind}, which takes precedence"),
+            Precedence::Age => f.write_str(", which is older"),
+            Precedence::Name => f.write_str(", which is as old and has the lower name"),
+            Precedence::SamePort(kind) => {
+                write!(f, " as {kind} with another traffic policy or forwarding method")
+            }
+        }
+    }
 }
 
 /// The scopes of addresses that are valid neither for a virtual IP nor for an endpoint.
@@ -327,13 +359,22 @@ impl fmt::Display for Reason {
                 port,
                 protocol,
                 owner,
+                precedence,
             } => {
                 let address = std::net::SocketAddr::new(*address, *port);
-                write!(f, "{kind} {address}/{protocol} is already used by {owner}; not programmed")
+                write!(
+                    f,
+                    "{kind} {address}/{protocol} is already used by {owner}{precedence}; not programmed"
+                )
             }
-            Reason::HealthCheckConflict { port, owner } => {
-                write!(f, "health-check node port {port} is already used by {owner}; not served for this Service")
-            }
+            Reason::HealthCheckConflict {
+                port,
+                owner,
+                precedence,
+            } => write!(
+                f,
+                "health-check node port {port} is already used by {owner}{precedence}; not served for this Service"
+            ),
             Reason::NoHealthCheckNodePort => {
                 f.write_str("spec.healthCheckNodePort: 0 is not valid with type LoadBalancer and externalTrafficPolicy Local")
             }

@@ -15,7 +15,7 @@ pub use kernlink_base::Family;
 
 pub use self::arbitration::{ArbitratedFrontend, Changes, FrontendKey, ServicePortId, UpdateReport};
 pub use self::config::{Config, NodePortAddresses};
-pub use self::event::{AddressScope, Event, Reason, Subject};
+pub use self::event::{AddressScope, Event, Precedence, Reason, Subject};
 pub use self::model::{
     AffinityMask, AnnotationPolicy, ChosenEndpoint, ChosenEndpoints, ExclusionReason, Frontend, FrontendKind,
     HealthCheck, InterfaceAddress, NodeFacts, Options, ServicePort, ServicePortKey, ServicePortName, Weights,

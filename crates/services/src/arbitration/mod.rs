@@ -1,8 +1,14 @@
 //! Arbitration: which service port owns each frontend key. Conflicts between Services are decided here, once for all data paths.
 //!
-//! A frontend key is an address, a protocol and a port. If several service ports define one key, the port of the oldest Service owns
-//! it; if they are of equal age, the one with the lower namespace, name, port name and protocol. When the owner is removed, the next
-//! one in this order owns the key. The same applies to health-check node ports.
+//! A frontend key is an address, a protocol and a port. If several service ports define one key, the kind of the frontend decides which of
+//! them owns it: a cluster IP takes precedence over a node port, this over a load-balancer IP, and this over an external IP. So an external
+//! IP, which a user of any namespace writes, never takes the traffic of a cluster IP. Of one kind, the port of the oldest Service
+//! owns it; if they are of equal age, the one with the lower namespace, name, port name and protocol. When the owner is removed, the next
+//! one in this order owns the key. A service port that has a key as several kinds counts as the first of them in this order.
+//!
+//! A node port has a key for each address of this node that accepts node ports, and is arbitrated at each of them separately.
+//!
+//! The same applies to health-check node ports, where only age and name decide.
 
 mod changes;
 mod frontend;
@@ -18,11 +24,11 @@ use kernlink_base::Family;
 
 pub use self::changes::{Changes, UpdateReport};
 pub use self::frontend::{ArbitratedFrontend, FrontendKey};
-use self::owners::{Added, Candidates, Owners, Removed};
+use self::owners::{Added, Candidates, Owners, Rank, Removed};
 pub use self::slab::ServicePortId;
-use self::slab::{Slab, precedence};
-use crate::event::{Event, Reason};
-use crate::model::{Affected, Frontend, HealthCheck, Model, ServicePort, ServicePortKey};
+use self::slab::Slab;
+use crate::event::{Event, Precedence, Reason};
+use crate::model::{Affected, Frontend, FrontendKind, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, TrafficPolicy};
 
@@ -39,7 +45,23 @@ pub(crate) struct Arbitration {
     /// The ports in `changes`.
     changed: HashSet<ServicePortId, RandomState>,
     /// Used during an update: the conflicts, before it, of the keys whose conflicts may change.
-    conflicts_before: HashMap<FrontendKey, Vec<Event>, RandomState>,
+    conflicts_before: HashMap<SharedKey, Vec<Event>, RandomState>,
+}
+
+/// A key that several service ports may define.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum SharedKey {
+    Frontend(FrontendKey),
+    HealthCheck(Family, u16),
+}
+
+/// The health-check node port of a Service in one family. Every port of the Service has the same one, so one of them is enough to
+/// arbitrate it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ServiceCheck {
+    id: ServicePortId,
+    rank: Rank,
+    check: HealthCheck,
 }
 
 impl Arbitration {
@@ -158,13 +180,12 @@ impl Arbitration {
             .flat_map(|(_, port)| &port.events)
             .cloned()
             .collect();
-        events.extend(self.conflicting.iter().flat_map(|key| self.conflicts(*key)));
-        for checks in &self.health_checks {
-            for (&port, candidates) in checks.iter() {
-                let (owner, others) = (candidates.owner(), candidates.others().iter());
-                events.extend(others.filter_map(|&other| self.health_check_conflict(port, owner, other)));
-            }
-        }
+        let frontends = self.conflicting.iter().copied().map(SharedKey::Frontend);
+        let checks = Family::ALL.into_iter().flat_map(|family| {
+            let checks = self.health_checks[family.index()].iter();
+            checks.map(move |(port, _)| SharedKey::HealthCheck(family, *port))
+        });
+        events.extend(frontends.chain(checks).flat_map(|key| self.conflicts(key)));
         events.sort();
         events.dedup();
         events
@@ -178,10 +199,17 @@ impl Arbitration {
             for port in ports {
                 now.extend(self.add(port, updated));
             }
+            self.update_health_checks([None, None], &now, updated);
             if !now.is_empty() {
                 self.ports_of.insert(service.clone(), now);
             }
             return;
+        }
+        let checks = self.health_checks_of(&before);
+        for (family, check) in Family::ALL.into_iter().zip(&checks) {
+            if let Some(check) = check {
+                self.record_conflicts(SharedKey::HealthCheck(family, check.check.port.get()));
+            }
         }
         let mut known: BTreeMap<ServicePortKey, ServicePortId> = BTreeMap::new();
         for id in before.drain(..) {
@@ -205,6 +233,7 @@ impl Arbitration {
         for port in added {
             now.extend(self.add(port, updated));
         }
+        self.update_health_checks(checks, &now, updated);
         if now.is_empty() {
             self.ports_of.remove(service);
         } else {
@@ -220,6 +249,7 @@ impl Arbitration {
     }
 
     fn remove(&mut self, id: ServicePortId, updated: &mut UpdateReport) {
+        self.record_conflicts_of(id);
         let before = self.ports.replace(id, None);
         self.update_keys(id, before, updated);
         self.ports.release(id);
@@ -232,57 +262,37 @@ impl Arbitration {
         }
         let new = port.events.iter().filter(|event| !known.events.contains(event));
         updated.events.extend(new.cloned());
-        if precedence(known, &port).is_eq() {
-            let before = self.ports.replace(id, Some(port));
-            self.update_keys(id, before, updated);
-        } else {
-            // The order of the service ports that define its keys changes.
-            let before = self.ports.replace(id, None);
-            self.update_keys(id, before, updated);
-            self.ports.replace(id, Some(port));
-            self.update_keys(id, None, updated);
-        }
+        self.record_conflicts_of(id);
+        let before = self.ports.replace(id, Some(port));
+        self.update_keys(id, before, updated);
     }
 
-    /// Removes a service port from the keys that only `before` defines, and adds it to those that only the one in the slab defines.
+    /// Removes a service port from the keys that only `before` defines, adds it to those that only the one in the slab defines, and moves
+    /// it in the order of those that both define, if its kind or age changed.
     fn update_keys(&mut self, id: ServicePortId, before: Option<ServicePort>, updated: &mut UpdateReport) {
         self.record_port(id);
         let old = keys(before.as_ref());
         let new = keys(self.ports.get(id));
-        for key in old.iter().filter(|key| new.binary_search(key).is_err()) {
-            updated.map_entries += 1;
-            if self.conflicting.contains(key) {
-                self.record_conflicts(*key);
-            }
-            match self.frontends.remove(*key, id) {
-                Removed::OwnerUnchanged => {}
-                Removed::Last => _ = self.changes.frontends.insert(*key),
-                Removed::NewOwner(owner) => {
-                    self.changes.frontends.insert(*key);
-                    self.record_port(owner);
-                }
-            }
-            let candidates = self.frontends.get(key);
-            if candidates.is_none_or(|candidates| candidates.others().is_empty()) {
-                self.conflicting.remove(key);
+        if let Some(before) = &before {
+            for &(key, kind) in old.iter().filter(|(key, _)| kind_of(&new, key).is_none()) {
+                updated.map_entries += 1;
+                self.remove_key(id, key, &Rank::new(Some(kind), before));
             }
         }
-        for key in new.iter().filter(|key| old.binary_search(key).is_err()) {
+        for &(key, kind) in new.iter().filter(|(key, _)| kind_of(&old, key).is_none()) {
             updated.map_entries += 1;
-            match self.frontends.add(*key, id, &self.ports) {
-                Added::Owner => {}
-                Added::NewOwner(former) => {
-                    self.record_conflicts(*key);
-                    self.conflicting.insert(*key);
-                    self.record_port(former);
-                }
-                Added::Conflict(_) => {
-                    self.record_conflicts(*key);
-                    self.conflicting.insert(*key);
+            self.add_key(id, key, kind);
+        }
+        if let Some(before) = &before {
+            let now = self.ports.get(id);
+            let is_age_same = now.is_none_or(|now| now.created == before.created);
+            for &(key, kind) in &new {
+                let Some(known) = kind_of(&old, &key).filter(|known| !is_age_same || *known != kind) else {
                     continue;
-                }
+                };
+                updated.map_entries += 1;
+                self.move_key(id, key, &Rank::new(Some(known), before), kind);
             }
-            self.changes.frontends.insert(*key);
         }
         if let (Some(before), Some(now)) = (&before, self.ports.get(id)) {
             let is_same = before.endpoints == now.endpoints && before.options == now.options;
@@ -293,43 +303,104 @@ impl Arbitration {
                 }
             }
         }
-        self.update_health_check(id, before.as_ref(), updated);
     }
 
-    fn update_health_check(
-        &mut self,
-        id: ServicePortId,
-        before: Option<&ServicePort>,
-        updated: &mut UpdateReport,
-    ) {
-        let now = self.ports.get(id);
-        let check = |port: Option<&ServicePort>| port.and_then(|port| port.health_check.clone());
-        let (old, new) = (check(before), check(now));
-        let Some(family) = before.or(now).map(|port| port.key.family).filter(|_| old != new) else {
-            return;
-        };
-        let number = |check: &Option<HealthCheck>| check.as_ref().map(|check| check.port.get());
-        let (old, new) = (number(&old), number(&new));
-        if old != new {
-            if let Some(port) = old {
-                updated.map_entries += 1;
-                self.health_checks[family.index()].remove(port, id);
-            }
-            if let Some(port) = new {
-                updated.map_entries += 1;
-                let checks = &mut self.health_checks[family.index()];
-                let conflict = match checks.add(port, id, &self.ports) {
-                    Added::Owner => None,
-                    Added::NewOwner(former) => Some((id, former)),
-                    Added::Conflict(owner) => Some((owner, id)),
-                };
-                let event =
-                    conflict.and_then(|(owner, other)| self.health_check_conflict(port, owner, other));
-                updated.events.extend(event);
+    fn add_key(&mut self, id: ServicePortId, key: FrontendKey, kind: FrontendKind) {
+        if self.conflicting.contains(&key) {
+            self.record_conflicts(SharedKey::Frontend(key));
+        }
+        let added = self.frontends.add(key, id, Some(kind), &self.ports);
+        if added != Added::Owner && self.conflicting.insert(key) {
+            // Before the update, or since a removal during it, only one service port defined the key.
+            self.conflicts_before.entry(SharedKey::Frontend(key)).or_default();
+        }
+        if let Added::NewOwner(former) = added {
+            self.record_port(former);
+        }
+        if added != Added::Conflict {
+            self.changes.frontends.insert(key);
+        }
+    }
+
+    /// Removes a service port with the rank that it had.
+    fn remove_key(&mut self, id: ServicePortId, key: FrontendKey, rank: &Rank) {
+        match self.frontends.remove(key, id, rank) {
+            Removed::OwnerUnchanged => {}
+            Removed::Last => _ = self.changes.frontends.insert(key),
+            Removed::NewOwner(owner) => {
+                self.changes.frontends.insert(key);
+                self.record_port(owner);
             }
         }
-        let ports = old.into_iter().chain(new).map(|port| (family, port));
-        self.changes.health_checks.extend(ports);
+        let candidates = self.frontends.get(&key);
+        if candidates.is_none_or(|candidates| candidates.others().is_empty()) {
+            self.conflicting.remove(&key);
+        }
+    }
+
+    /// Moves a service port that had a rank and has another one.
+    fn move_key(&mut self, id: ServicePortId, key: FrontendKey, rank: &Rank, kind: FrontendKind) {
+        if !self.conflicting.contains(&key) {
+            self.frontends.set_kind(&key, Some(kind));
+            return;
+        }
+        let owner = |frontends: &Owners<FrontendKey>| frontends.get(&key).map(Candidates::owner);
+        let before = owner(&self.frontends);
+        self.frontends.remove(key, id, rank);
+        self.frontends.add(key, id, Some(kind), &self.ports);
+        let now = owner(&self.frontends);
+        if before != now {
+            self.changes.frontends.insert(key);
+            before
+                .into_iter()
+                .chain(now)
+                .for_each(|port| self.record_port(port));
+        }
+    }
+
+    /// The health-check node ports of a Service with these ports, by family.
+    fn health_checks_of(&self, ids: &[ServicePortId]) -> [Option<ServiceCheck>; 2] {
+        let mut checks = [None, None];
+        for &id in ids {
+            let Some(port) = self.ports.get(id) else { continue };
+            if let (Some(check), place @ None) = (&port.health_check, &mut checks[port.key.family.index()]) {
+                *place = Some(ServiceCheck {
+                    id,
+                    rank: Rank::new(None, port),
+                    check: check.clone(),
+                });
+            }
+        }
+        checks
+    }
+
+    /// Replaces the health-check node ports of a Service, which has these ports now.
+    fn update_health_checks(
+        &mut self,
+        before: [Option<ServiceCheck>; 2],
+        ids: &[ServicePortId],
+        updated: &mut UpdateReport,
+    ) {
+        let now = self.health_checks_of(ids);
+        for (family, (before, now)) in Family::ALL.into_iter().zip(before.into_iter().zip(now)) {
+            if before == now {
+                continue;
+            }
+            let checks = &mut self.health_checks[family.index()];
+            if let Some(before) = &before {
+                let port = before.check.port.get();
+                updated.map_entries += 1;
+                self.changes.health_checks.insert((family, port));
+                checks.remove(port, before.id, &before.rank);
+            }
+            if let Some(now) = &now {
+                let port = now.check.port.get();
+                updated.map_entries += 1;
+                self.changes.health_checks.insert((family, port));
+                self.record_conflicts(SharedKey::HealthCheck(family, port));
+                self.health_checks[family.index()].add(port, now.id, None, &self.ports);
+            }
+        }
     }
 
     fn record_port(&mut self, id: ServicePortId) {
@@ -338,64 +409,81 @@ impl Arbitration {
         }
     }
 
-    /// Records the conflicts of a key before the update. A key that only one service port defined had none.
-    fn record_conflicts(&mut self, key: FrontendKey) {
+    /// Records the conflicts about the keys of a service port before it changes.
+    fn record_conflicts_of(&mut self, id: ServicePortId) {
+        if self.conflicting.is_empty() {
+            return;
+        }
+        for (key, _) in keys(self.ports.get(id)) {
+            if self.conflicting.contains(&key) {
+                self.record_conflicts(SharedKey::Frontend(key));
+            }
+        }
+    }
+
+    /// Records the conflicts about a key before it changes, unless they were recorded in this update.
+    fn record_conflicts(&mut self, key: SharedKey) {
         if !self.conflicts_before.contains_key(&key) {
-            let before = if self.conflicting.contains(&key) {
-                self.conflicts(key)
-            } else {
-                Vec::new()
-            };
+            let before = self.conflicts(key);
             self.conflicts_before.insert(key, before);
         }
     }
 
     /// Events about the service ports that define a key without owning it.
-    fn conflicts(&self, key: FrontendKey) -> Vec<Event> {
-        let Some(candidates) = self.frontends.get(&key) else {
+    fn conflicts(&self, key: SharedKey) -> Vec<Event> {
+        let candidates = match key {
+            SharedKey::Frontend(key) => self.frontends.get(&key),
+            SharedKey::HealthCheck(family, port) => self.health_checks[family.index()].get(&port),
+        };
+        let Some(candidates) = candidates.filter(|candidates| !candidates.others().is_empty()) else {
             return Vec::new();
         };
-        let others = candidates.others().iter();
-        others
-            .filter_map(|&other| self.conflict(key, candidates.owner(), other))
-            .collect()
-    }
-
-    fn conflict(&self, key: FrontendKey, owner: ServicePortId, other: ServicePortId) -> Option<Event> {
-        let owner = &self.ports.get(owner)?.key;
-        let other = self.ports.get(other)?;
-        let frontend = other
-            .frontends
-            .iter()
-            .find(|frontend| FrontendKey::of(frontend) == key)?;
-        let reason = Reason::Conflict {
-            kind: frontend.kind,
-            address: key.address,
-            port: key.port,
-            protocol: key.protocol,
-            owner: owner.name.clone(),
+        let Some(owner) = self.ports.get(candidates.owner()) else {
+            return Vec::new();
         };
-        Some(Event::service(other.key.name.service.clone(), reason))
-    }
-
-    fn health_check_conflict(&self, port: u16, owner: ServicePortId, other: ServicePortId) -> Option<Event> {
-        let owner = &self.ports.get(owner)?.key.name.service;
-        let other = &self.ports.get(other)?.key.name.service;
-        let reason = Reason::HealthCheckConflict {
-            port,
-            owner: owner.clone(),
-        };
-        (other != owner).then(|| Event::service(other.clone(), reason))
+        let owner = Rank::new(candidates.kind(), owner);
+        let others = candidates.others().keys();
+        others.filter_map(|other| conflict(key, &owner, other)).collect()
     }
 }
 
-/// The keys of a service port, sorted, each once.
-fn keys(port: Option<&ServicePort>) -> Vec<FrontendKey> {
+/// The event about a service port that defines a key of another one.
+fn conflict(key: SharedKey, owner: &Rank, other: &Rank) -> Option<Event> {
+    let precedence = owner.precedence_over(other);
+    let owner = owner.port.name.clone();
+    let reason = match key {
+        SharedKey::Frontend(key) => Reason::Conflict {
+            kind: other.kind?,
+            address: key.address,
+            port: key.port,
+            protocol: key.protocol,
+            owner,
+            precedence,
+        },
+        SharedKey::HealthCheck(_, port) => Reason::HealthCheckConflict {
+            port,
+            owner: owner.service,
+            precedence,
+        },
+    };
+    Some(Event::service(other.port.name.service.clone(), reason))
+}
+
+/// The keys of a service port, sorted, each once, with the kind that takes precedence of those that the service port has it as.
+fn keys(port: Option<&ServicePort>) -> Vec<(FrontendKey, FrontendKind)> {
     let frontends = port.into_iter().flat_map(|port| &port.frontends);
-    let mut keys: Vec<FrontendKey> = frontends.map(FrontendKey::of).collect();
-    keys.sort_unstable();
-    keys.dedup();
+    let mut keys: Vec<(FrontendKey, FrontendKind)> = frontends
+        .map(|frontend| (FrontendKey::of(frontend), frontend.kind))
+        .collect();
+    keys.sort_unstable_by_key(|(key, kind)| (*key, kind.precedence()));
+    keys.dedup_by_key(|(key, _)| *key);
     keys
+}
+
+/// The kind of a key in what [`keys`] returned.
+fn kind_of(keys: &[(FrontendKey, FrontendKind)], key: &FrontendKey) -> Option<FrontendKind> {
+    let place = keys.binary_search_by_key(key, |(key, _)| *key).ok()?;
+    keys.get(place).map(|(_, kind)| *kind)
 }
 
 /// The keys that both service ports have, with the frontends of each.
@@ -422,12 +510,12 @@ fn remove_conflicting_policies(port: &mut ServicePort) {
     if port.frontends.len() < 2 {
         return;
     }
-    let mut policies: HashMap<FrontendKey, TrafficPolicy, RandomState> = HashMap::default();
+    let mut first: HashMap<FrontendKey, (TrafficPolicy, FrontendKind), RandomState> = HashMap::default();
     let (name, events) = (&port.key.name, &mut port.events);
     port.frontends.retain(|frontend| {
-        let policy = *policies
+        let (policy, kind) = *first
             .entry(FrontendKey::of(frontend))
-            .or_insert(frontend.policy);
+            .or_insert((frontend.policy, frontend.kind));
         if policy != frontend.policy {
             let reason = Reason::Conflict {
                 kind: frontend.kind,
@@ -435,6 +523,7 @@ fn remove_conflicting_policies(port: &mut ServicePort) {
                 port: frontend.port,
                 protocol: frontend.protocol,
                 owner: name.clone(),
+                precedence: Precedence::SamePort(kind),
             };
             events.push(Event::service(name.service.clone(), reason));
         }

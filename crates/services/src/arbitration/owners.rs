@@ -1,20 +1,80 @@
 //! The owner of each key, and the other service ports that define it.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::time::SystemTime;
 
 use foldhash::quality::RandomState;
 
 use super::slab::{ServicePortId, Slab};
+use crate::event::Precedence;
+use crate::model::{FrontendKind, ServicePort, ServicePortKey};
+
+/// The position of a service port among those that define a key; the lowest one owns the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    /// The kind of the frontend with the key; `None` for a health-check node port. Of several frontends with the key, the kind that takes
+    /// precedence.
+    pub(super) kind: Option<FrontendKind>,
+    created: Option<SystemTime>,
+    pub(super) port: ServicePortKey,
+}
+
+impl Rank {
+    pub(super) fn new(kind: Option<FrontendKind>, port: &ServicePort) -> Self {
+        Self {
+            kind,
+            created: port.created,
+            port: port.key.clone(),
+        }
+    }
+
+    fn compare_kinds(&self, other: &Self) -> Ordering {
+        let place = |kind: Option<FrontendKind>| kind.map(FrontendKind::precedence);
+        place(self.kind).cmp(&place(other.kind))
+    }
+
+    /// A Service without a creation time counts as the youngest.
+    fn compare_ages(&self, other: &Self) -> Ordering {
+        let age = |rank: &Self| (rank.created.is_none(), rank.created);
+        age(self).cmp(&age(other))
+    }
+
+    /// Why the owner, which has this rank, takes precedence over a service port with a higher rank.
+    pub(super) fn precedence_over(&self, other: &Self) -> Precedence {
+        match self.kind {
+            Some(kind) if self.compare_kinds(other).is_ne() => Precedence::Kind(kind),
+            _ if self.compare_ages(other).is_ne() => Precedence::Age,
+            _ => Precedence::Name,
+        }
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        super::tests::count_comparison();
+        self.compare_kinds(other)
+            .then_with(|| self.compare_ages(other))
+            .then_with(|| self.port.cmp(&other.port))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 /// The service ports that define one key; at least one.
 #[derive(Clone, Debug)]
 pub(super) struct Candidates {
     owner: ServicePortId,
-    /// In order of precedence.
-    others: Vec<ServicePortId>,
+    /// The kind in the rank of the owner. The rank itself is needed only if there are others.
+    kind: Option<FrontendKind>,
+    others: BTreeMap<Rank, ServicePortId>,
 }
 
 impl Candidates {
@@ -22,8 +82,13 @@ impl Candidates {
         self.owner
     }
 
+    /// The kind of the owner's frontend; `None` for a health-check node port.
+    pub(super) fn kind(&self) -> Option<FrontendKind> {
+        self.kind
+    }
+
     /// The service ports that are in conflict with the owner, in order of precedence.
-    pub(super) fn others(&self) -> &[ServicePortId] {
+    pub(super) fn others(&self) -> &BTreeMap<Rank, ServicePortId> {
         &self.others
     }
 }
@@ -49,8 +114,8 @@ pub(super) enum Added {
     Owner,
     /// The service port owns the key; this one owned it before.
     NewOwner(ServicePortId),
-    /// This service port owns the key.
-    Conflict(ServicePortId),
+    /// Another service port owns the key.
+    Conflict,
 }
 
 /// The result of [`Owners::remove`].
@@ -77,46 +142,63 @@ impl<K: Eq + Hash> Owners<K> {
         self.candidates.reserve(more);
     }
 
-    /// Adds a service port that defines a key.
-    pub(super) fn add(&mut self, key: K, id: ServicePortId, ports: &Slab) -> Added {
+    /// Adds a service port of the slab that defines a key, with the kind of its frontend.
+    pub(super) fn add(
+        &mut self,
+        key: K,
+        id: ServicePortId,
+        kind: Option<FrontendKind>,
+        ports: &Slab,
+    ) -> Added {
         let candidates = match self.candidates.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(Candidates {
                     owner: id,
-                    others: Vec::new(),
+                    kind,
+                    others: BTreeMap::new(),
                 });
                 return Added::Owner;
             }
             Entry::Occupied(entry) => entry.into_mut(),
         };
-        if ports.order(id, candidates.owner) == Ordering::Less {
+        let (Some(added), Some(owner)) = (ports.get(id), ports.get(candidates.owner)) else {
+            return Added::Conflict;
+        };
+        let rank = Rank::new(kind, added);
+        let owner = Rank::new(candidates.kind, owner);
+        if rank < owner {
             let former = std::mem::replace(&mut candidates.owner, id);
-            candidates.others.insert(0, former);
+            candidates.kind = kind;
+            candidates.others.insert(owner, former);
             return Added::NewOwner(former);
         }
-        let position = candidates
-            .others
-            .partition_point(|&other| ports.order(other, id) == Ordering::Less);
-        candidates.others.insert(position, id);
-        Added::Conflict(candidates.owner)
+        candidates.others.insert(rank, id);
+        Added::Conflict
     }
 
-    /// Removes a service port that does not define a key any more.
-    pub(super) fn remove(&mut self, key: K, id: ServicePortId) -> Removed {
+    /// Removes a service port that does not define a key any more, or has another rank. `rank` is the one that it had.
+    pub(super) fn remove(&mut self, key: K, id: ServicePortId, rank: &Rank) -> Removed {
         let Entry::Occupied(mut entry) = self.candidates.entry(key) else {
             return Removed::OwnerUnchanged;
         };
         let candidates = entry.get_mut();
         if candidates.owner != id {
-            candidates.others.retain(|&other| other != id);
+            candidates.others.remove(rank);
             return Removed::OwnerUnchanged;
         }
-        if candidates.others.is_empty() {
+        let Some((next, owner)) = candidates.others.pop_first() else {
             entry.remove();
             return Removed::Last;
+        };
+        candidates.owner = owner;
+        candidates.kind = next.kind;
+        Removed::NewOwner(owner)
+    }
+
+    /// Sets the kind of the only service port that defines a key.
+    pub(super) fn set_kind(&mut self, key: &K, kind: Option<FrontendKind>) {
+        if let Some(candidates) = self.candidates.get_mut(key) {
+            candidates.kind = kind;
         }
-        candidates.owner = candidates.others.remove(0);
-        candidates.others.shrink_to_fit();
-        Removed::NewOwner(candidates.owner)
     }
 }

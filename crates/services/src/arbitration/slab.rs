@@ -1,6 +1,4 @@
-//! The service ports by id, and which of two takes precedence.
-
-use std::cmp::Ordering;
+//! The service ports by id.
 
 use crate::model::ServicePort;
 
@@ -58,19 +56,4 @@ impl Slab {
         self.replace(id, None);
         self.free.push(id);
     }
-
-    /// The [`precedence`] of two service ports; the lower one takes precedence. An id without a service port is the highest.
-    pub(super) fn order(&self, a: ServicePortId, b: ServicePortId) -> Ordering {
-        match (self.get(a), self.get(b)) {
-            (Some(a), Some(b)) => precedence(a, b),
-            (a, b) => b.is_some().cmp(&a.is_some()),
-        }
-    }
-}
-
-/// Compares two service ports by the age of their Services, then by namespace, name, port name and protocol; the lower one takes
-/// precedence. A Service without a creation time counts as the youngest.
-pub(super) fn precedence(a: &ServicePort, b: &ServicePort) -> Ordering {
-    let age = |port: &ServicePort| (port.created.is_none(), port.created);
-    age(a).cmp(&age(b)).then_with(|| a.key.cmp(&b.key))
 }

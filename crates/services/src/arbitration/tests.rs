@@ -1,11 +1,22 @@
 //! The cost of arbitration, counted.
 #![allow(clippy::unwrap_used, reason = "a failed test reports the reason by panicking")]
 
+use std::cell::Cell;
+
 use super::Arbitration;
 use crate::config::Config;
 use crate::event::Event;
 use crate::model::Model;
 use crate::source::{Change, ObjectChange, ObjectName, Port, Service, SourceId};
+
+thread_local! {
+    static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts a comparison of two service ports that define one key.
+pub(super) fn count_comparison() {
+    COMPARISONS.set(COMPARISONS.get() + 1);
+}
 
 /// A model with the arbitration of its service ports.
 struct Cluster {

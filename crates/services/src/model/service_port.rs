@@ -18,8 +18,8 @@ use crate::source::{ObjectName, Protocol, TrafficPolicy};
 pub struct ServicePort {
     /// The name and family.
     pub key: ServicePortKey,
-    /// `metadata.creationTimestamp` of the Service. The oldest Service owns a frontend that several define; a Service without it counts
-    /// as the youngest.
+    /// `metadata.creationTimestamp` of the Service. Of several Services with one frontend of one kind the oldest owns it; a Service
+    /// without it counts as the youngest.
     pub created: Option<SystemTime>,
     /// The frontends, sorted by kind, those of a kind in the order of the Service. An address occurs at most once per kind.
     pub frontends: Vec<Frontend>,
@@ -64,7 +64,7 @@ pub struct Frontend {
     pub is_node_address: bool,
 }
 
-/// The field that the address of a frontend is from.
+/// The field that the address of a frontend is from. See [`precedence`](Self::precedence) for the order in arbitration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FrontendKind {
     /// `clusterIPs`.
@@ -75,6 +75,21 @@ pub enum FrontendKind {
     LoadBalancer,
     /// `nodePort` at an address of this node.
     NodePort,
+}
+
+impl FrontendKind {
+    /// The position of the kind in arbitration: of several Services with one address, port and protocol, that with the lowest position
+    /// owns it, regardless of age. Cluster IPs (0) and node ports (1) are allocated by the API server, which gives none to two Services.
+    /// Load-balancer IPs (2) are written by a controller. External IPs (3) are what a user of any namespace writes.
+    #[must_use]
+    pub fn precedence(self) -> u8 {
+        match self {
+            FrontendKind::ClusterIp => 0,
+            FrontendKind::NodePort => 1,
+            FrontendKind::LoadBalancer => 2,
+            FrontendKind::ExternalIp => 3,
+        }
+    }
 }
 
 impl fmt::Display for FrontendKind {

@@ -1,5 +1,7 @@
 //! Changes of Services and endpoints.
 
+use std::time::{Duration, SystemTime};
+
 use kernlink_iptables_restore::{Edit, Iptables, Restore, Table};
 use kernlink_services::{Family, Port, Protocol, ServiceType};
 use kernlink_userspace::data_path::Operation;
@@ -133,6 +135,47 @@ fn of_two_services_with_one_address_the_older_one_has_it_and_then_the_other() {
     fixture.delete(if of_a { "a" } else { "b" }).sync();
     assert_ne!(owner(&fixture), of_a);
     assert_eq!(fixture.claimed(), ["tcp 192.0.2.10:80"]);
+}
+
+#[test]
+fn external_ips_of_an_old_service_take_no_cluster_ip_and_node_port_of_a_newer_one() {
+    let mut fixture = Fixture::new();
+    let created = |second| Some(SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+    let mut old = web("old", 10);
+    old.created = created(1);
+    // The cluster IP of the new Service, and an address of this node.
+    old.external_ips = vec!["10.96.0.11".into(), "192.0.2.10".into()];
+    old.ports.push(Port::new("high", 31_080));
+    let mut new = web("new", 11);
+    new.created = created(2);
+    new.service_type = ServiceType::NodePort;
+    new.ports = vec![Port::new("http", 80).with_node_port(31_080)];
+    fixture.services(vec![old.clone()]).sync();
+    fixture.change(new).sync();
+    let cluster_ip = |fixture: &Fixture| {
+        let rules = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-HOST", "-d 10.96.0.11/32 ");
+        let rules = rules.into_iter().filter(|rule| rule.contains("--dport 80 "));
+        rules.collect::<Vec<_>>()
+    };
+    let rules = cluster_ip(&fixture);
+    assert!(
+        rules.len() == 1 && rules[0].contains("default/new:http"),
+        "{rules:?}"
+    );
+    let rules = fixture.rules_with(Family::Ipv4, "KUBE-PORTALS-HOST", "--dport 31080 ");
+    assert!(
+        rules.iter().all(|rule| !rule.contains("-d 192.0.2.10/32 ")),
+        "{rules:?}"
+    );
+    assert_eq!(fixture.claimed(), ["tcp 0.0.0.0:31080", "tcp 192.0.2.10:80"]);
+
+    fixture.delete("new").sync();
+    let rules = cluster_ip(&fixture);
+    assert!(
+        rules.iter().all(|rule| rule.contains("default/old:http")),
+        "{rules:?}"
+    );
+    assert_eq!(fixture.claimed(), ["tcp 192.0.2.10:80", "tcp 192.0.2.10:31080"]);
 }
 
 #[test]
