@@ -142,6 +142,26 @@ pub enum Reason {
         /// Why the owner owns it.
         precedence: Precedence,
     },
+    /// More service ports define an address, port and protocol of this Service than are reported in a [`Conflict`](Self::Conflict). The
+    /// frontends are not programmed.
+    MoreConflicts {
+        /// The address.
+        address: IpAddr,
+        /// The port.
+        port: u16,
+        /// The protocol.
+        protocol: Protocol,
+        /// Their number, rounded down to a power of two.
+        at_least: usize,
+    },
+    /// More Services have the health-check node port of this Service than are reported in a
+    /// [`HealthCheckConflict`](Self::HealthCheckConflict). It is not served for them.
+    MoreHealthCheckConflicts {
+        /// The port.
+        port: u16,
+        /// Their number, rounded down to a power of two.
+        at_least: usize,
+    },
     /// A Service of type `LoadBalancer` with `externalTrafficPolicy: Local` has no health-check node port.
     NoHealthCheckNodePort,
     /// No address of this node in this family accepts node ports, except loopback addresses in modes that serve node ports at them.
@@ -374,6 +394,22 @@ impl fmt::Display for Reason {
             } => write!(
                 f,
                 "health-check node port {port} is already used by {owner}{precedence}; not served for this Service"
+            ),
+            Reason::MoreConflicts {
+                address,
+                port,
+                protocol,
+                at_least,
+            } => {
+                let address = std::net::SocketAddr::new(*address, *port);
+                write!(
+                    f,
+                    "{address}/{protocol} is defined by more Services than are reported one by one, at least {at_least}; not programmed for them"
+                )
+            }
+            Reason::MoreHealthCheckConflicts { port, at_least } => write!(
+                f,
+                "health-check node port {port} is defined by more Services than are reported one by one, at least {at_least}; not served for them"
             ),
             Reason::NoHealthCheckNodePort => {
                 f.write_str("spec.healthCheckNodePort: 0 is not valid with type LoadBalancer and externalTrafficPolicy Local")

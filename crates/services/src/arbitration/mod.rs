@@ -9,6 +9,9 @@
 //! A node port has a key for each address of this node that accepts node ports, and is arbitrated at each of them separately.
 //!
 //! The same applies to health-check node ports, where only age and name decide.
+//!
+//! Any user can give many Services one external IP. So neither the events about one key nor the cost of a change grow with the number of
+//! Services that define it, except for the logarithm.
 
 mod changes;
 mod frontend;
@@ -31,6 +34,10 @@ use crate::event::{Event, Precedence, Reason};
 use crate::model::{Affected, Frontend, FrontendKind, HealthCheck, Model, ServicePort, ServicePortKey};
 use crate::name_map::NameMap;
 use crate::source::{ObjectName, TrafficPolicy};
+
+/// Of the service ports that define a key without owning it, so many are reported by an event each: those that are next in the order. How many
+/// there are besides is reported by one event about the owner.
+const REPORTED_CONFLICTS: usize = 8;
 
 /// The service ports, and the owner of each key.
 #[derive(Clone, Debug, Default)]
@@ -442,13 +449,36 @@ impl Arbitration {
             return Vec::new();
         };
         let owner = Rank::new(candidates.kind(), owner);
-        let others = candidates.others().keys();
-        others.filter_map(|other| conflict(key, &owner, other)).collect()
+        let others = candidates.others();
+        let reported = others.keys().take(REPORTED_CONFLICTS);
+        let mut events: Vec<Event> = reported
+            .filter_map(|other| conflict(key, &owner, other))
+            .collect();
+        events.extend(more_conflicts(key, &owner, others.len()));
+        events
     }
+}
+
+/// The event about the service ports with a key that have no event of their own.
+fn more_conflicts(key: SharedKey, owner: &Rank, others: usize) -> Option<Event> {
+    // A power of two, so that a new event does not follow from every Service that comes or goes.
+    let at_least = 1 << others.checked_sub(REPORTED_CONFLICTS)?.checked_ilog2()?;
+    let reason = match key {
+        SharedKey::Frontend(key) => Reason::MoreConflicts {
+            address: key.address,
+            port: key.port,
+            protocol: key.protocol,
+            at_least,
+        },
+        SharedKey::HealthCheck(_, port) => Reason::MoreHealthCheckConflicts { port, at_least },
+    };
+    Some(Event::service(owner.port.name.service.clone(), reason))
 }
 
 /// The event about a service port that defines a key of another one.
 fn conflict(key: SharedKey, owner: &Rank, other: &Rank) -> Option<Event> {
+    #[cfg(test)]
+    tests::count_visit();
     let precedence = owner.precedence_over(other);
     let owner = owner.port.name.clone();
     let reason = match key {

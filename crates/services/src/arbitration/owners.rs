@@ -13,7 +13,7 @@ use crate::event::Precedence;
 use crate::model::{FrontendKind, ServicePort, ServicePortKey};
 
 /// The position of a service port among those that define a key; the lowest one owns the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Eq)]
 pub(super) struct Rank {
     /// The kind of the frontend with the key; `None` for a health-check node port. Of several frontends with the key, the kind that takes
     /// precedence.
@@ -52,10 +52,16 @@ impl Rank {
     }
 }
 
+impl PartialEq for Rank {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> Ordering {
         #[cfg(test)]
-        super::tests::count_comparison();
+        super::tests::count_visit();
         self.compare_kinds(other)
             .then_with(|| self.compare_ages(other))
             .then_with(|| self.port.cmp(&other.port))
