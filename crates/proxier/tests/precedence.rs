@@ -91,7 +91,7 @@ fn new() -> Vec<Change> {
 }
 
 fn proxier(mode: Mode) -> Proxier {
-    let mut proxier = Proxier::with_data_path(&config(mode), SharedKernel::new().apis()).unwrap();
+    let mut proxier = Proxier::new(&config(mode), SharedKernel::new().apis()).unwrap();
     for kind in [Kind::Service, Kind::EndpointSlice, Kind::Node] {
         proxier.change(SourceId(0), Change::synced(kind));
     }

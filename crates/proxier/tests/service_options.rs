@@ -217,7 +217,7 @@ fn an_unknown_name_among_the_permitted_schedulers_or_annotations_is_an_error() {
     let mut with_names = config();
     with_names.service_schedulers = Some(vec![Scheduler::LC, Scheduler::new("ftp").unwrap()]);
     with_names.services.annotations.names = Some(["shceduler".to_owned()].into());
-    let error = Proxier::new(with_names, kernel()).unwrap_err().to_string();
+    let error = Proxier::new(&with_names, kernel()).unwrap_err().to_string();
     assert!(
         error.contains("service_schedulers: \"ftp\": unknown scheduler; known: dh,"),
         "{error}"
@@ -433,7 +433,7 @@ fn iptables_mode_does_not_serve_external_ips_that_the_configuration_ignores() {
         let mut config = iptables_mode::Config::new("node-a");
         config.services.ignore_external_ips = ignores;
         let mut proxier =
-            iptables_mode::Proxier::with_data_path(&config, iptables_mode::Kernel::fake()).unwrap();
+            iptables_mode::Proxier::new(&&config, iptables_mode::Kernel::fake()).unwrap();
         let mut with_ips = service("a", "10.96.0.1");
         with_ips.external_ips = vec!["203.0.113.7".to_owned()];
         let change = Change::Services(ObjectChange::Upsert(with_ips));
