@@ -151,8 +151,10 @@ pub trait DataPath: Clone + Copy + Debug + PartialEq + Eq + Send + Sync + 'stati
     /// addresses; without any there are no frontends for node ports.
     fn interface_addresses(state: &Self::State) -> Vec<InterfaceAddress>;
 
-    /// The Services that the next sync programs completely before all others. Called after [`observe`](Self::observe); must be empty if
-    /// the kernel contains objects of the data path: a plan for a part of the Services removes what only the others need. Default: none.
+    /// The Services that the next sync programs completely before all others. Must be empty if the kernel contains objects of the data path,
+    /// or of another one that serves: a plan for a part of the Services removes what only the others need. Called after
+    /// [`observe`](Self::observe), and again after [`observe_families`](Self::observe_families) read what concerns the families of these
+    /// Services: if it is empty then, there is one plan for all Services. Default: none.
     fn first_services(_state: &Self::State) -> &[ObjectName] {
         &[]
     }

@@ -33,6 +33,14 @@ pub(crate) fn split(services: &Services, names: &[ObjectName], changes: &mut Cha
     Some(first)
 }
 
+/// Undoes [`split`], apart from the order of service ports and Services.
+pub(crate) fn join(changes: &mut Changes, first: Changes) {
+    changes.ports.extend(first.ports);
+    changes.services.extend(first.services);
+    changes.frontends.extend(first.frontends);
+    changes.node |= first.node;
+}
+
 /// The families of the service ports in the first part, and the others.
 pub(crate) fn families(services: &Services, first: &Changes) -> (Vec<Family>, Vec<Family>) {
     let ports = first.ports.iter().filter_map(|id| services.port(*id));
@@ -91,6 +99,13 @@ mod tests {
                 .iter()
                 .all(|id| first.ports.contains(id) != rest.ports.contains(id))
         );
+        join(&mut rest, first);
+        rest.ports.sort_unstable();
+        rest.services.sort_unstable();
+        let mut whole = whole;
+        whole.ports.sort_unstable();
+        whole.services.sort_unstable();
+        assert_eq!(rest, whole);
     }
 
     #[test]

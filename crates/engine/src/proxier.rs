@@ -221,6 +221,14 @@ impl<M: DataPath> Proxier<M> {
         };
         let (of_first, others) = first::families(&self.services, &first);
         self.read_deferred(&of_first);
+        if M::first_services(&self.state).is_empty() {
+            // What was read shows that something serves the Services already.
+            first::join(&mut changes, first);
+            self.read_deferred(&Family::ALL);
+            self.compile(&changes, is_listing)?;
+            let built = self.make_plan();
+            return Ok(self.execute(built, now));
+        }
         self.compile(&first, is_listing)?;
         let built = self.make_plan();
         let synced = self.execute(built, now);

@@ -436,3 +436,109 @@ fn rules_of_iptables_mode_that_were_found_stay_while_tables_cannot_be_read_and_n
         assert!(matches!(end[0], End::Served(_)), "{end:?} {when}");
     });
 }
+
+/// `default/kubernetes`, and three Services in namespace `ns`, each with a cluster IP and two endpoints.
+fn cluster() -> Vec<Change> {
+    let names = [("default", "kubernetes"), ("ns", "a"), ("ns", "b"), ("ns", "c")];
+    let mut changes = Vec::new();
+    for ((namespace, name), last) in names.into_iter().zip(1..) {
+        let service = Service::new(ObjectName::new(namespace, name))
+            .with_cluster_ip(format!("10.96.0.{last}"))
+            .with_port(Port::new("http", 80));
+        changes.extend(slices(&service, &[1, 3], true));
+        changes.push(Change::Services(ObjectChange::Upsert(service)));
+    }
+    changes.extend([Kind::Service, Kind::EndpointSlice, Kind::Node].map(Change::synced));
+    changes
+}
+
+/// A client outside reaches an endpoint at each cluster IP of [`cluster`].
+fn assert_cluster_is_served(proxier: &mut ipvs_mode::Proxier, when: &str) {
+    let tracer = Tracer::of_kernel(proxier.kernel_mut());
+    for last in 1..=4 {
+        let address: IpAddr = [10, 96, 0, last].into();
+        let source = "8.8.8.8".parse().unwrap();
+        let to = SocketAddr::new(address, 80);
+        let end = tracer.trace(Packet::new(Some("eth0"), source, to, Protocol::Tcp));
+        assert!(matches!(end, End::Served(_)), "{address} {when}: {end}");
+    }
+}
+
+/// Whether table `nat` has chains of service ports of iptables mode.
+fn has_chains_of_iptables_mode(proxier: &mut ipvs_mode::Proxier) -> bool {
+    let request = kernlink_iptables_restore::Save::table(Family::Ipv4, Table::Nat);
+    let rules = proxier.kernel_mut().rules.save(&request).unwrap();
+    rules.to_string().contains("KUBE-SVC-")
+}
+
+/// A process of IPVS mode, with the default first Services, on a node that iptables mode serves.
+fn ipvs_after_iptables() -> (Faults, ipvs_mode::Proxier) {
+    let shared = SharedKernel::new();
+    let mut before = any_mode::Proxier::new(&config(Mode::Iptables), shared.apis()).unwrap();
+    for change in cluster() {
+        before.change(SourceId(0), change);
+    }
+    assert!(before.sync(Instant::now()).unwrap().is_success());
+    let mut kernel = ipvs_mode::Kernel::fake();
+    kernel.ipvs = Box::new(shared.ipvs.clone());
+    kernel.rules = Box::new(shared.rules.clone());
+    kernel.links = Box::new(shared.links.clone());
+    let (kernel, faults) = Faults::of_kernel(kernel);
+    let Config::Ipvs(config) = config(Mode::Ipvs) else {
+        panic!("another mode");
+    };
+    let mut proxier = ipvs_mode::Proxier::new(&config, kernel).unwrap();
+    for change in cluster() {
+        proxier.change(SourceId(0), change);
+    }
+    (faults, proxier)
+}
+
+#[test]
+fn a_new_process_in_ipvs_mode_keeps_all_rules_of_iptables_mode_although_some_services_are_first() {
+    let (faults, mut proxier) = ipvs_after_iptables();
+    // One of the other Services cannot be programmed.
+    faults.refuse("-A -t 10.96.0.3:80");
+    let synced = proxier.sync(Instant::now()).unwrap();
+    assert!(synced.counts().failed == 1, "{synced}");
+    assert_cluster_is_served(&mut proxier, "after the first sync");
+    faults.allow("-A -t 10.96.0.3:80");
+    let synced = proxier.sync(synced.next.unwrap()).unwrap();
+    assert!(synced.is_success(), "{synced}");
+    assert_cluster_is_served(&mut proxier, "after the retry");
+    assert!(!has_chains_of_iptables_mode(&mut proxier));
+}
+
+#[test]
+fn a_service_that_waits_for_its_retry_keeps_the_rules_of_iptables_mode_when_other_changes_write_rules() {
+    for refused in [
+        "-A -t 10.96.0.3:80",
+        "-a -t 10.96.0.3:80",
+        "address replace 10.96.0.3/32",
+    ] {
+        let (faults, mut proxier) = ipvs_after_iptables();
+        faults.refuse(refused);
+        let now = Instant::now();
+        let synced = proxier.sync(now).unwrap();
+        assert!(synced.counts().failed > 0, "{synced}");
+        // A Service with other rules is added and removed before the retry is due.
+        let restricted = restricted_service();
+        for change in [
+            ObjectChange::Upsert(restricted.clone().with_cluster_ip("10.96.0.9")),
+            ObjectChange::Delete(restricted.name.clone()),
+        ] {
+            proxier.change(SourceId(0), Change::Services(change));
+            let synced = proxier.sync(now).unwrap();
+            assert!(!synced.plan.is_empty());
+            assert_cluster_is_served(&mut proxier, &format!("{refused}: after\n{}", synced.plan));
+        }
+        faults.allow(refused);
+        let mut next = synced.next;
+        for _ in 0..20 {
+            let Some(at) = next else { break };
+            next = proxier.sync(at).unwrap().next;
+        }
+        assert_cluster_is_served(&mut proxier, "after the retry");
+        assert!(!has_chains_of_iptables_mode(&mut proxier), "{refused}");
+    }
+}

@@ -59,6 +59,41 @@ impl Planner<'_, '_, '_> {
         needs.extend(added.flat_map(|(_, needs)| needs.iter().cloned()));
         // Addresses of the other family are needed too, which delays nothing.
         needs.extend(self.bound.iter().cloned());
+        needs.extend(self.unserved(family));
+        needs
+    }
+
+    /// The objects without which a frontend of a family is not served and that this plan does not change: their operations failed before and wait
+    /// for their retries.
+    fn unserved(&self, family: Family) -> Vec<Need> {
+        let mut needs = Vec::new();
+        for (key, desired) in self.state.servers.iter_desired() {
+            if key.address().map(Family::of) != Some(family) || self.state.servers.is_dirty(key) {
+                continue;
+            }
+            let Some(observed) = self.state.servers.observed(key) else {
+                needs.push(Need::Waiting(Key::VirtualServer(*key)));
+                continue;
+            };
+            let real_servers = &observed.real_servers;
+            let serves = real_servers
+                .iter()
+                .any(|(real, known)| !known.is_draining() && desired.real_server(real).is_some());
+            let first = desired
+                .real_servers
+                .iter()
+                .find(|real| !real.weight.is_draining());
+            if let Some(first) = first.filter(|_| !serves) {
+                needs.push(Need::Waiting(Key::RealServer(*key, first.key)));
+            }
+        }
+        for (key, ()) in self.state.addresses.iter_desired() {
+            let addresses = &self.state.addresses;
+            if Family::of(key.address()) == family && !addresses.is_dirty(key) && !addresses.is_observed(key)
+            {
+                needs.push(Need::Waiting(Key::Address(*key)));
+            }
+        }
         needs
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn slices(service: &Service, endpoints: &[u8], ready: bool) -> Vec<Ch
         .flat_map(|family| [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(|protocol| (family, protocol)))
     {
         let name = format!("{}-{family}-{protocol}", service.name.name).to_lowercase();
-        let name = ObjectName::new("ns", name);
+        let name = ObjectName::new(&*service.name.namespace, name);
         let mut slice = EndpointSlice::new(name, Arc::clone(&service.name.name), family);
         for port in &service.ports {
             let port = EndpointPort::new(Arc::clone(&port.name), 8_080).with_protocol(protocol);
