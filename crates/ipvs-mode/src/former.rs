@@ -1,11 +1,16 @@
 //! What iptables mode left on a node that IPVS mode serves now: its chains and jumps, and its rules in chains that both modes have.
 //!
 //! The rules of `KUBE-SERVICES` translate new connections before IPVS sees them. They stay, at the top of the chain, until everything that
-//! serves the Services in IPVS mode is in place, and are removed then with the chains that they jump to. Established connections continue:
-//! connection tracking translates their packets without rules.
+//! serves the Services in IPVS mode is in place, and are removed then with the chains that they jump to. If operations of some Services fail,
+//! only the rules of these stay: the others, and those of Services that do not exist any more, are removed by the next sync, with the chains of
+//! table `filter`. Established connections continue: connection tracking translates their packets without rules.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use kernlink_iptables_restore::matches::ConntrackState;
 use kernlink_iptables_restore::{Chain, ChainName, Edit, Match, Restore, Rule, Ruleset, Table};
+use kernlink_ipvs::Protocol;
 use kernlink_netfilter::{Jump, Owned, chain_name, comment_match, removal};
 use kernlink_services::Family;
 
@@ -18,6 +23,8 @@ pub(super) struct Former {
     services: Vec<Rule>,
     /// What removes the chains and jumps that only iptables mode has.
     filter: Vec<Edit>,
+    /// Whether the next input that writes rules removes those of table `filter`.
+    releases_filter: bool,
     nat: Vec<Edit>,
 }
 
@@ -46,6 +53,7 @@ impl Former {
         let former = Self {
             services,
             filter: edits(Table::Filter),
+            releases_filter: false,
             nat: edits(Table::Nat),
         };
         let is_empty = former.services.is_empty() && former.filter.is_empty() && former.nat.is_empty();
@@ -76,15 +84,77 @@ impl Former {
     /// not translated.
     pub(super) fn removal(&self, family: Family, changed: Option<Restore>) -> Restore {
         let mut restore = Restore::new(family);
-        restore
-            .table_mut(Table::Filter)
-            .extend(self.filter.iter().cloned());
+        if !self.releases_filter {
+            let filter = self.filter.iter().cloned();
+            restore.table_mut(Table::Filter).extend(filter);
+        }
         for (table, edits) in changed.iter().flat_map(Restore::tables) {
             restore.table_mut(table).extend(edits.iter().cloned());
         }
         restore.table_mut(Table::Nat).extend(self.nat.iter().cloned());
         restore
     }
+}
+
+impl Former {
+    /// Keeps only the rules of `KUBE-SERVICES` for frontends that IPVS does not serve. Returns whether there is anything to write: rules that are
+    /// not needed any more, or the chains of table `filter`, which reject and drop what is not translated.
+    ///
+    /// Does nothing if all frontends are served: then everything is removed together.
+    pub(super) fn release(&mut self, unserved: &BTreeSet<Frontend>) -> bool {
+        let named: Vec<Option<Frontend>> = self.services.iter().map(frontend).collect();
+        let known: BTreeSet<Frontend> = named.iter().flatten().copied().collect();
+        // Node ports have one rule for all.
+        let has_others = !unserved.is_subset(&known);
+        let is_kept = |of: &Option<Frontend>| of.map_or(has_others, |of| unserved.contains(&of));
+        if !named.iter().any(is_kept) {
+            return false;
+        }
+        let before = self.services.len();
+        let mut named = named.iter();
+        self.services.retain(|_| named.next().is_some_and(is_kept));
+        self.releases_filter = !self.filter.is_empty();
+        self.releases_filter || self.services.len() < before
+    }
+
+    /// What an input that writes rules removes first.
+    pub(super) fn released(&self) -> &[Edit] {
+        if self.releases_filter { &self.filter } else { &[] }
+    }
+
+    /// Records that such an input was executed.
+    pub(super) fn record_released(&mut self) {
+        if std::mem::take(&mut self.releases_filter) {
+            self.filter.clear();
+        }
+    }
+}
+
+/// The address, protocol and port of a frontend.
+pub(super) type Frontend = (IpAddr, Protocol, u16);
+
+/// The frontend whose packets a rule of `KUBE-SERVICES` translates. `None` for the rule of all node ports.
+fn frontend(rule: &Rule) -> Option<Frontend> {
+    let text = rule.to_string();
+    let mut words = text.split_ascii_whitespace();
+    let (mut address, mut protocol, mut port) = (None, None, None);
+    while let Some(word) = words.next() {
+        match word {
+            "!" => return None,
+            "-d" => address = words.next()?.split('/').next()?.parse().ok(),
+            "-p" => {
+                protocol = match words.next()? {
+                    "tcp" => Some(Protocol::Tcp),
+                    "udp" => Some(Protocol::Udp),
+                    "sctp" => Some(Protocol::Sctp),
+                    _ => None,
+                }
+            }
+            "--dport" => port = words.next()?.parse().ok(),
+            _ => {}
+        }
+    }
+    Some((address?, protocol?, port?))
 }
 
 fn shared_chains(table: Table) -> &'static [&'static str] {

@@ -158,7 +158,8 @@ impl DataPath for IpvsMode {
     }
 
     fn next(state: &State) -> Option<Instant> {
-        let now = state.drains.now().filter(|_| state.readings.has_changed_support);
+        let is_due = state.readings.has_changed_support || state.releases_former();
+        let now = state.drains.now().filter(|_| is_due);
         // On a node that another mode serves, an error while listing ends the sync of this part.
         let readings = [now, state.readings.retry_at()];
         let readings = readings.into_iter().filter(|_| state.retired.is_none());

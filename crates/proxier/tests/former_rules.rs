@@ -503,8 +503,13 @@ fn a_new_process_in_ipvs_mode_keeps_all_rules_of_iptables_mode_although_some_ser
     assert!(synced.counts().failed == 1, "{synced}");
     assert_cluster_is_served(&mut proxier, "after the first sync");
     faults.allow("-A -t 10.96.0.3:80");
-    let synced = proxier.sync(synced.next.unwrap()).unwrap();
-    assert!(synced.is_success(), "{synced}");
+    let mut next = synced.next;
+    for _ in 0..5 {
+        let Some(at) = next else { break };
+        next = proxier.sync(at).unwrap().next;
+        assert_cluster_is_served(&mut proxier, "before the retry");
+    }
+    assert_eq!(next, None);
     assert_cluster_is_served(&mut proxier, "after the retry");
     assert!(!has_chains_of_iptables_mode(&mut proxier));
 }
@@ -540,5 +545,71 @@ fn a_service_that_waits_for_its_retry_keeps_the_rules_of_iptables_mode_when_othe
         }
         assert_cluster_is_served(&mut proxier, "after the retry");
         assert!(!has_chains_of_iptables_mode(&mut proxier), "{refused}");
+    }
+}
+
+/// The cluster IPs of [`cluster`] whose packets a rule of iptables mode translates.
+fn translated_by_iptables_mode(proxier: &mut ipvs_mode::Proxier) -> Vec<u8> {
+    let request = kernlink_iptables_restore::Save::table(Family::Ipv4, Table::Nat);
+    let rules = proxier.kernel_mut().rules.save(&request).unwrap().to_string();
+    let of = |last: &u8| {
+        let begins = format!("-A KUBE-SERVICES -d 10.96.0.{last}/32 ");
+        rules
+            .lines()
+            .any(|line| line.starts_with(&begins) && line.contains("-j KUBE-SVC-"))
+    };
+    (1..=4).filter(of).collect()
+}
+
+#[test]
+fn a_service_that_cannot_be_programmed_in_ipvs_mode_keeps_only_its_own_rules_of_iptables_mode() {
+    for refused in [
+        "-A -t 10.96.0.3:80",
+        "-a -t 10.96.0.3:80",
+        "address replace 10.96.0.3/32",
+    ] {
+        let (faults, mut proxier) = ipvs_after_iptables();
+        faults.refuse(refused);
+        let now = Instant::now();
+        let synced = proxier.sync(now).unwrap();
+        assert_cluster_is_served(&mut proxier, "after the first sync");
+        // The next sync is due at once.
+        assert_eq!(synced.next, Some(now), "{refused}: {synced}");
+        proxier.sync(now).unwrap();
+        assert_eq!(translated_by_iptables_mode(&mut proxier), [3], "{refused}");
+        assert_cluster_is_served(&mut proxier, "after the second sync");
+        let saved = |proxier: &mut ipvs_mode::Proxier| {
+            let request = kernlink_iptables_restore::Save::table(Family::Ipv4, Table::Filter);
+            proxier.kernel_mut().rules.save(&request).unwrap().to_string()
+        };
+        let filter = saved(&mut proxier);
+        assert!(!filter.contains("KUBE-EXTERNAL-SERVICES"), "{filter}");
+        // Nothing more is due before the retry, a listing finds nothing to change, and so does another process.
+        let synced = proxier.sync(now).unwrap();
+        assert!(
+            synced.plan.is_empty() && synced.next > Some(now),
+            "{}",
+            synced.plan
+        );
+        proxier.resync();
+        let synced = proxier.sync(now).unwrap();
+        assert!(synced.plan.is_empty(), "{refused}: {}", synced.plan);
+        assert_eq!(translated_by_iptables_mode(&mut proxier), [3], "{refused}");
+        // A deleted Service is not forwarded to its former endpoints.
+        let name = ObjectName::new("ns", "b");
+        proxier.change(SourceId(0), Change::Services(ObjectChange::Delete(name)));
+        let mut next = Some(now);
+        for _ in 0..5 {
+            let Some(at) = next else { break };
+            next = proxier.sync(at).unwrap().next;
+        }
+        assert!(!has_chains_of_iptables_mode(&mut proxier), "{refused}");
+        let tracer = Tracer::of_kernel(proxier.kernel_mut());
+        let packet = |last: u8| {
+            let to = SocketAddr::new([10, 96, 0, last].into(), 80);
+            Packet::new(Some("eth0"), "8.8.8.8".parse().unwrap(), to, Protocol::Tcp)
+        };
+        assert!(!matches!(tracer.trace(packet(3)), End::Served(_)));
+        assert!(matches!(tracer.trace(packet(4)), End::Served(_)));
     }
 }

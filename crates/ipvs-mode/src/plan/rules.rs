@@ -1,12 +1,13 @@
 //! Steps of chains, rules and jumps.
 
 use kernlink_engine::plan::{Needs, Subject};
-use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, diff_operations};
+use kernlink_iptables_restore::{Edit, Operation, Ownership, Restore, Ruleset, Table, diff_operations};
 use kernlink_ipvs::VirtualServerKey;
 use kernlink_services::Family;
 
 use super::{Need, Planner};
 use crate::error::Error;
+use crate::former::Former;
 use crate::key::Key;
 use crate::order::Phase;
 use crate::rules;
@@ -75,15 +76,7 @@ impl Planner<'_, '_, '_> {
                 needs.push(Need::Waiting(Key::VirtualServer(*key)));
                 continue;
             };
-            let real_servers = &observed.real_servers;
-            let serves = real_servers
-                .iter()
-                .any(|(real, known)| !known.is_draining() && desired.real_server(real).is_some());
-            let first = desired
-                .real_servers
-                .iter()
-                .find(|real| !real.weight.is_draining());
-            if let Some(first) = first.filter(|_| !serves) {
+            if let Some(first) = desired.missing_first(observed) {
                 needs.push(Need::Waiting(Key::RealServer(*key, first.key)));
             }
         }
@@ -179,12 +172,10 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             let owned = Ownership::new().with_foreign_jumps();
             Some(diff_operations(saved, &desired, &owned))
         }
-        ObservedRules::Written(written) if state.chains[family.index()].is_in_place => Some(
-            changed_chains(family, written, rules)
-                .into_iter()
-                .map(Into::into)
-                .collect(),
-        ),
+        ObservedRules::Written(written) if state.chains[family.index()].is_in_place => {
+            let changed = released(state, family, changed_chains(family, written, rules));
+            Some(changed.into_iter().map(Into::into).collect())
+        }
         // A host without the tables of a family is accepted if it serves no Services in that family.
         ObservedRules::Unreadable(Error::Rules(error))
             if error.is_unsupported() && !has_servers(state, family) =>
@@ -196,10 +187,26 @@ fn rules_operations(state: &State, family: Family, rules: &Ruleset) -> Option<Ve
             let jumps = desired
                 .jumps()
                 .map(|(table, jump)| Operation::ensure_jump(family, table, jump.clone()));
-            let restore = Operation::from(desired.to_restore());
-            Some(std::iter::once(restore).chain(jumps).collect())
+            let restore = released(state, family, Some(desired.to_restore()));
+            let restore = restore.into_iter().map(Operation::from);
+            Some(restore.chain(jumps).collect())
         }
     }
+}
+
+/// The restore, after the removal of chains of iptables mode that reject and drop what it would translate.
+fn released(state: &State, family: Family, restore: Option<Restore>) -> Option<Restore> {
+    let former = state.chains[family.index()].former.as_deref();
+    let edits = former.map(Former::released).unwrap_or_default();
+    if edits.is_empty() {
+        return restore;
+    }
+    let mut whole = Restore::new(family);
+    whole.table_mut(Table::Filter).extend(edits.iter().cloned());
+    for (table, edits) in restore.iter().flat_map(Restore::tables) {
+        whole.table_mut(table).extend(edits.iter().cloned());
+    }
+    Some(whole)
 }
 
 fn has_servers(state: &State, family: Family) -> bool {

@@ -1,5 +1,9 @@
 //! The value of the chains of a family, and the rules in them.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use kernlink_dummylink::AddressKey;
 use kernlink_engine::table::Table;
 use kernlink_ipset::Entry;
 use kernlink_iptables_restore::{self as iptables_restore, Operation, Ruleset};
@@ -9,7 +13,7 @@ use kernlink_services::{Event, Family};
 use super::State;
 use crate::error::Error;
 use crate::extensions;
-use crate::former::Former;
+use crate::former::{Former, Frontend};
 use crate::rules::{self, RuleInputs};
 use crate::sets::SetId;
 
@@ -101,6 +105,46 @@ impl State {
             ObservedRules::Unreadable(Error::Rules(error)) => !error.is_unsupported(),
             _ => true,
         };
+    }
+
+    /// After operations of some Services failed: the next sync, which is due at once, removes the rules of iptables mode that the others do not need
+    /// any more.
+    pub(crate) fn release_former(&mut self, family: Family) {
+        let chains = &self.chains[family.index()];
+        let is_written = matches!(chains.observed, ObservedRules::Written(_));
+        if chains.former.is_none() || !chains.is_in_place || !is_written {
+            return;
+        }
+        let unserved = self.unserved(family);
+        let chains = &mut self.chains[family.index()];
+        let former = chains.former.as_deref_mut();
+        if former.is_some_and(|former| former.release(&unserved)) {
+            chains.is_dirty = true;
+        }
+    }
+
+    /// Whether the next sync removes rules of iptables mode.
+    pub(crate) fn releases_former(&self) -> bool {
+        let mut chains = self.chains.iter();
+        chains.any(|chains| chains.is_dirty && chains.former.is_some() && chains.is_in_place)
+    }
+
+    /// The frontends of a family that IPVS does not serve although it should.
+    fn unserved(&self, family: Family) -> BTreeSet<Frontend> {
+        let addresses = self.addresses.iter_desired().map(|(key, ())| key);
+        let unbound: BTreeSet<IpAddr> = addresses
+            .filter(|key| !self.addresses.is_observed(key))
+            .map(AddressKey::address)
+            .collect();
+        let servers = self.servers.iter_desired().filter(|(key, desired)| {
+            let observed = self.servers.observed(key).filter(|server| server.is_owned);
+            observed.is_none_or(|observed| desired.missing_first(observed).is_some())
+                || key.address().is_some_and(|address| unbound.contains(&address))
+        });
+        let frontends = servers.filter_map(|(key, _)| Some((key.address()?, key.protocol()?, key.port()?)));
+        frontends
+            .filter(|(address, ..)| Family::of(*address) == family)
+            .collect()
     }
 
     /// The sets of a family, as far as rules read them, that have observed entries, but no desired ones.

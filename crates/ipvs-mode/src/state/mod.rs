@@ -411,6 +411,9 @@ impl State {
                 self.chains[family.index()].observed = ObservedRules::Written(rules);
             }
         }
+        for family in Family::ALL {
+            self.release_former(family);
+        }
     }
 
     /// The addresses of the interfaces of this node, without those of the dummy links.

@@ -48,6 +48,9 @@ impl State {
                     chains.former = None;
                 } else {
                     chains.pending = chains.pending.map(|pending| pending.saturating_sub(1));
+                    if let Some(former) = chains.former.as_deref_mut().filter(|_| is_restore) {
+                        former.record_released();
+                    }
                 }
                 if let Some(rules) = rules {
                     let interim = chains.interim.as_ref().map(|interim| interim.rules.clone());
