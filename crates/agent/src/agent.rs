@@ -368,16 +368,17 @@ impl Agent {
         let reporter = self.reporter.clone();
         let mut last_failure = None;
         let mut is_first = true;
+        let mut limit = report::Limit::default();
         move |proxier, notice| {
             match notice {
                 Notice::Events(events) => {
-                    report::events(&events);
+                    report::events(&events, &mut limit);
                     return reporter.events(&events);
                 }
                 Notice::Synced(synced) => {
                     state::lock(&state).is_serving = true;
                     report::failed(&mut last_failure, None);
-                    report::synced(&synced, std::mem::take(&mut is_first));
+                    report::synced(&synced, std::mem::take(&mut is_first), &mut limit);
                     reporter.synced(&synced);
                     checks.set(&config, proxier.services());
                 }

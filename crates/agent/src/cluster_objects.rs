@@ -2,10 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Change, Kind};
 
 use crate::cluster::Update;
 use crate::pending::Pending;
+
+/// The largest number of invalid objects of one update that have a line each.
+const MAX_PROBLEMS: usize = 20;
+/// The longest text about one of them, in bytes.
+const MAX_PROBLEM: usize = 1_000;
 
 /// What the API server delivered, and what is wrong with it.
 #[derive(Debug, Default)]
@@ -34,8 +40,15 @@ impl ClusterObjects {
                 self.changes.extend(changes);
             }
             Update::Invalid(problems) => {
-                for problem in problems {
-                    tracing::error!("{problem}; it stays as it was");
+                for problem in problems.iter().take(MAX_PROBLEMS) {
+                    tracing::error!("{}; it stays as it was", excerpt_of(problem, MAX_PROBLEM));
+                }
+                if let Some(others) = problems
+                    .len()
+                    .checked_sub(MAX_PROBLEMS)
+                    .filter(|others| *others > 0)
+                {
+                    tracing::error!("{others} other invalid objects, or parts of them, stay as they were");
                 }
             }
             Update::Failed { kind, problem } => {

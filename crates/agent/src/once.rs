@@ -14,7 +14,7 @@ use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
 use crate::print;
-use crate::report;
+use crate::report::{self, Limit};
 use crate::settings::Settings;
 use crate::signals;
 
@@ -125,7 +125,7 @@ fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String
     };
     match proxier.sync(Instant::now()) {
         Ok(synced) => {
-            report::events(&synced.events);
+            report::events(&synced.events, &mut Limit::default());
             let exit = print::line(&synced.to_string());
             if synced.is_success() { exit } else { Exit::Failure }
         }
@@ -179,8 +179,9 @@ fn proxier(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), Str
             return None;
         }
     };
+    let mut limit = Limit::default();
     for (source, change) in changes {
-        report::events(&proxier.change(source, change));
+        report::events(&proxier.change(source, change), &mut limit);
     }
     Some(proxier)
 }

@@ -1,11 +1,11 @@
 //! Lines of the log about syncs.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use kernlink_base::ErrorChain;
 use kernlink_proxier::report::Outcome;
-use kernlink_services::Event;
+use kernlink_services::{Event, Subject};
 
 use crate::all_modes::{SyncError, Synced};
 use crate::folder::{Problem, ProblemDifference};
@@ -13,16 +13,83 @@ use crate::folder::{Problem, ProblemDifference};
 /// The largest number of failed steps of one sync that have a line each, at level `debug`: events report each cause once.
 const MAX_FAILURES: usize = 20;
 
-/// Logs events, one line for each.
-pub(crate) fn events(events: &[Event]) {
+/// The number of lines about one object that are logged at once.
+const BURST: u32 = 30;
+/// The time after which another line about the object is logged.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// The number of objects whose lines are counted separately.
+const MAX_OBJECTS: usize = 10_000;
+
+/// Limits the lines of the log about each object: who may write it could otherwise fill the logs of all nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Limit {
+    /// By object; `None` for those that are too many.
+    lines: BTreeMap<Option<Subject>, Lines>,
+}
+
+/// The lines about an object.
+#[derive(Debug)]
+struct Lines {
+    used: u32,
+    /// The time up to which what was used has become available again.
+    since: Instant,
+}
+
+impl Lines {
+    /// Whether all lines have become available again.
+    fn refill(&mut self, now: Instant) -> bool {
+        let intervals = now.saturating_duration_since(self.since).as_secs() / INTERVAL.as_secs();
+        let intervals = u32::try_from(intervals).unwrap_or(u32::MAX);
+        self.used = self.used.saturating_sub(intervals);
+        self.since += INTERVAL * intervals;
+        self.used == 0
+    }
+}
+
+impl Limit {
+    /// Whether a line about this object is logged, and whether it is the last one.
+    fn permits(&mut self, subject: &Subject, now: Instant) -> (bool, bool) {
+        if !matches!(subject, Subject::Object(..)) {
+            return (true, false);
+        }
+        let mut key = Some(subject.clone());
+        if !self.lines.contains_key(&key) && self.lines.len() >= MAX_OBJECTS {
+            self.lines.retain(|_, lines| !lines.refill(now));
+            key = key.filter(|_| self.lines.len() < MAX_OBJECTS);
+        }
+        let lines = self.lines.entry(key).or_insert(Lines { used: 0, since: now });
+        if lines.refill(now) {
+            lines.since = now;
+        }
+        if lines.used == BURST {
+            return (false, false);
+        }
+        lines.used += 1;
+        (true, lines.used == BURST)
+    }
+}
+
+/// Logs events, one line for each; those about one object that are too many at level `debug`.
+pub(crate) fn events(events: &[Event], limit: &mut Limit) {
     for event in events {
-        tracing::warn!(subject = %event.subject, "{}", event.reason);
+        let (is_permitted, is_last) = limit.permits(&event.subject, Instant::now());
+        if is_permitted {
+            tracing::warn!(subject = %event.subject, "{}", event.reason);
+        } else {
+            tracing::debug!(subject = %event.subject, "{}", event.reason);
+        }
+        if is_last {
+            tracing::warn!(
+                subject = %event.subject,
+                "of further events about this object one a minute is logged; all of them at level debug"
+            );
+        }
     }
 }
 
 /// Logs a sync: nothing if it had nothing to do and is not the first, otherwise the counts, and a line for each step that failed.
-pub(crate) fn synced(synced: &Synced, is_first: bool) {
-    events(&synced.events);
+pub(crate) fn synced(synced: &Synced, is_first: bool, limit: &mut Limit) {
+    events(&synced.events, limit);
     if synced.plan.is_empty() && !is_first {
         return;
     }
@@ -97,7 +164,43 @@ pub(crate) fn failed(last: &mut Option<String>, error: Option<&SyncError>) {
 
 #[cfg(test)]
 mod tests {
+    use kernlink_services::{Kind, ObjectName};
+
     use super::*;
+
+    fn object(number: usize) -> Subject {
+        Subject::Object(Kind::Service, ObjectName::new("shop", number.to_string()))
+    }
+
+    #[test]
+    fn an_object_that_changes_all_the_time_does_not_fill_the_log() {
+        let (mut limit, start) = (Limit::default(), Instant::now());
+        let mut logged = |subject: &Subject, now| {
+            let lines = (0..1_000).map(|_| limit.permits(subject, now));
+            lines.filter(|(is_permitted, _)| *is_permitted).count()
+        };
+        assert_eq!(logged(&object(1), start), BURST as usize);
+        assert_eq!(logged(&object(2), start), BURST as usize, "another object");
+        assert_eq!(logged(&Subject::Host, start), 1_000);
+        assert_eq!(logged(&object(1), start + INTERVAL * 3), 3);
+        assert_eq!(logged(&object(1), start + INTERVAL * 1_000), BURST as usize);
+    }
+
+    #[test]
+    fn many_objects_that_change_all_the_time_do_not_fill_memory() {
+        let (mut limit, now) = (Limit::default(), Instant::now());
+        let lines = (0..3 * MAX_OBJECTS).map(|number| limit.permits(&object(number), now).0);
+        let logged = lines.filter(|is_permitted| *is_permitted).count();
+        assert_eq!(logged, MAX_OBJECTS + BURST as usize);
+        assert_eq!(limit.lines.len(), MAX_OBJECTS + 1);
+        limit.permits(&object(0), now + INTERVAL);
+        limit.permits(&object(4 * MAX_OBJECTS), now + INTERVAL);
+        assert_eq!(
+            limit.lines.len(),
+            3,
+            "the first one, the new one and those that are too many"
+        );
+    }
 
     #[test]
     fn a_kernel_that_cannot_be_used_is_reported_once_for_each_cause() {

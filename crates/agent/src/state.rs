@@ -66,7 +66,8 @@ impl State {
     /// The node is eligible for traffic of load balancers if its kernel was programmed, unless its Node object excludes it. A folder need
     /// not have Node objects.
     pub(crate) fn healthz(&self) -> Response {
-        let is_eligible = self.is_serving && self.status().is_node_eligible != Some(false);
+        let is_eligible =
+            self.is_serving && self.with_status(|status| status.is_node_eligible) != Some(false);
         let response = self
             .health()
             .healthz(Instant::now(), SystemTime::now(), is_eligible);
@@ -86,7 +87,7 @@ impl State {
         response
     }
 
-    /// The page of metrics.
+    /// The page of metrics. The status is copied: making the page takes longer.
     pub(crate) fn metrics(&self) -> Result<String, prometheus::Error> {
         self.metrics.encode_with(&self.status(), |page| {
             if let Some(proxy) = &self.proxy {
@@ -107,7 +108,7 @@ impl State {
     }
 
     fn health(&self) -> Health {
-        let mut health = self.status().health(self.sync_period);
+        let mut health = self.with_status(|status| status.health(self.sync_period));
         for (kind, since) in self.stale.iter() {
             health.on_stale(kind, since);
         }
@@ -115,11 +116,14 @@ impl State {
     }
 
     fn status(&self) -> Status<AllModes> {
+        self.with_status(Status::clone)
+    }
+
+    /// Calls a function with the status.
+    fn with_status<T>(&self, read: impl FnOnce(&Status<AllModes>) -> T) -> T {
         match &self.runner {
-            Some(runner) => runner.status(),
-            None => Recorder::new(self.families.iter().copied(), SystemTime::now())
-                .status()
-                .clone(),
+            Some(runner) => runner.with_status(read),
+            None => read(Recorder::new(self.families.iter().copied(), SystemTime::now()).status()),
         }
     }
 }

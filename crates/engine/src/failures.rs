@@ -6,6 +6,7 @@ use std::hash::Hash;
 
 use foldhash::quality::RandomState;
 use kernlink_base::ErrorChain;
+use kernlink_services::escape::excerpt_of;
 use kernlink_services::{Event, Reason};
 
 use crate::data_path::{Class, DataPath};
@@ -126,8 +127,16 @@ impl<K: Clone + Eq + Hash> FailureEvents<K> {
 fn text(operation: &str, error: &(dyn Error + 'static)) -> String {
     let command = operation.lines().next().unwrap_or_default();
     let command = command.strip_suffix(" <<'EOF'").unwrap_or(command);
-    format!("{command} failed: {}", ErrorChain(error))
+    let reason = ErrorChain(error).to_string();
+    format!(
+        "{} failed: {}",
+        excerpt_of(command, MAX_TEXT),
+        excerpt_of(&reason, MAX_TEXT)
+    )
 }
+
+/// The longest command or error in an event, in bytes: tools may quote their input.
+const MAX_TEXT: usize = 1_000;
 
 /// The code of the event about operations that failed for one cause ([`Reason::DataPath`]).
 pub const OPERATION_FAILED: &str = "OperationFailed";

@@ -199,6 +199,11 @@ impl<M: DataPath> Runner<M> {
         self.recorder.lock().status().clone()
     }
 
+    /// Calls a function with the present status, which is not copied. Does not wait for a sync in progress; its end waits for the function.
+    pub fn with_status<T>(&self, read: impl FnOnce(&Status<M>) -> T) -> T {
+        read(self.recorder.lock().status())
+    }
+
     /// The health-check node port with this number, as of the last sync. `None` if no Service has it. Does not wait for a sync in
     /// progress.
     #[must_use]

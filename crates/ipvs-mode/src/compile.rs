@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use kernlink_ipset::Entry;
 use kernlink_ipvs::{RealServer, VirtualServer};
+use kernlink_services::event::limit;
 use kernlink_services::{
     Event, Family, Frontend, FrontendKey, FrontendKind, Precedence, Reason, ServicePort, ServicePortName,
     TrafficPolicy,
@@ -98,6 +99,7 @@ pub(super) fn compile<'a>(
             .as_ref()
             .map(|check| (SetId::HealthCheckNodePort, Entry::port(check.port.get()))),
     );
+    limit(&mut compiled.events);
     compiled
 }
 

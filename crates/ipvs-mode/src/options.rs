@@ -80,11 +80,8 @@ fn read(
     let mut given = Given::default();
     for (name, value) in &annotations.data_path {
         if let Err(problem) = take(&mut options, &mut given, name, value) {
-            report(Reason::Invalid {
-                field: annotation_field(name),
-                value: excerpt(value).into_owned(),
-                problem: format!("{problem}; ignored"),
-            });
+            let problem = format!("{}; ignored", excerpt(&problem));
+            report(Reason::invalid(annotation_field(name), value, &problem));
         }
     }
     if given.scheduler

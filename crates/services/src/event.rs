@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use kernlink_base::Family;
 
-use crate::escape::EscapeWriter;
+use crate::escape::{EscapeWriter, excerpt};
 use crate::model::options::{annotation_field, known_annotations};
 use crate::model::{FrontendKind, ServicePortName};
 use crate::source::{Kind, ObjectName, Protocol, SourceId};
@@ -51,7 +51,7 @@ pub enum Reason {
     Invalid {
         /// The path of the field.
         field: String,
-        /// The value as written.
+        /// The value as written; cut if it is long, see [`Reason::invalid`].
         value: String,
         /// What is valid, and what is used instead.
         problem: String,
@@ -67,6 +67,11 @@ pub enum Reason {
     UnknownAnnotation {
         /// The name without the prefix.
         name: String,
+    },
+    /// The object has further events, which are not kept.
+    Others {
+        /// Their number.
+        count: usize,
     },
     /// An external or load-balancer IP has a family in which the Service has no cluster IP. The address is not programmed.
     FamilyMismatch {
@@ -258,6 +263,37 @@ impl AddressScope {
     }
 }
 
+impl Reason {
+    /// A field has an invalid value. Of a long value, and of a problem that quotes it, only the beginning is kept.
+    #[must_use]
+    pub fn invalid(field: impl Into<String>, value: &str, problem: &str) -> Self {
+        Reason::Invalid {
+            field: field.into(),
+            value: excerpt(value).into_owned(),
+            problem: excerpt(problem).into_owned(),
+        }
+    }
+}
+
+/// The largest number of events about one object that are kept.
+pub const MAX_EVENTS: usize = 10;
+
+/// Sorts the events of one object, with each once, and replaces those that are too many by their number ([`Reason::Others`]). Any user who
+/// may write the object could otherwise fill memory and log of all nodes.
+pub fn limit(events: &mut Vec<Event>) {
+    events.sort();
+    events.dedup();
+    let Some(count) = events.len().checked_sub(MAX_EVENTS).filter(|count| *count > 0) else {
+        return;
+    };
+    events.truncate(MAX_EVENTS);
+    if let Some(subject) = events.last().map(|event| event.subject.clone()) {
+        let reason = Reason::Others { count };
+        events.push(Event { subject, reason });
+    }
+    events.shrink_to_fit();
+}
+
 impl Event {
     /// An event about a Service.
     #[must_use]
@@ -333,6 +369,8 @@ impl fmt::Display for Reason {
                 annotation_field(name),
                 known_annotations()
             ),
+            Reason::Others { count: 1 } => f.write_str("1 more event about this object"),
+            Reason::Others { count } => write!(f, "{count} more events about this object"),
             Reason::FamilyMismatch { field, address } => {
                 let family = Family::of(*address);
                 write!(

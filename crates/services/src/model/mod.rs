@@ -38,7 +38,7 @@ pub use self::service_port::{
 pub use self::service_spec::ExclusionReason;
 use self::service_spec::ServicePorts;
 use crate::config::{Config, NodePortAddresses};
-use crate::event::{Event, Reason, Subject};
+use crate::event::{self, Event, Reason, Subject};
 use crate::name_map::{NameMap, NameSet};
 use crate::source::{Change, EndpointSlice, Kind, Node, ObjectName, Service, SourceId};
 
@@ -276,7 +276,7 @@ impl Model {
             .cloned()
             .collect();
         for slice in self.slices.iter() {
-            events.extend(endpoints::unusable(slice).map(|reason| slice_event(slice, reason)));
+            events.extend(slice_events(slice));
         }
         events.sort();
         events.dedup();
@@ -344,14 +344,9 @@ impl Model {
     fn slice_changed(&mut self, changed: Changed<EndpointSlice>, events: &mut Vec<Event>) {
         let Changed { name, before, now } = changed;
         if let Some(slice) = now.as_deref() {
-            let known: BTreeSet<_> = before
-                .iter()
-                .flat_map(|slice| endpoints::unusable(slice))
-                .collect();
-            let new: BTreeSet<_> = endpoints::unusable(slice)
-                .filter(|reason| !known.contains(reason))
-                .collect();
-            events.extend(new.into_iter().map(|reason| slice_event(slice, reason)));
+            let known = before.as_deref().map(slice_events).unwrap_or_default();
+            let now = slice_events(slice).into_iter();
+            events.extend(now.filter(|event| !known.contains(event)));
         }
         let owner = |slice: &Arc<EndpointSlice>| {
             let service = slice.service.as_ref()?;
@@ -452,9 +447,15 @@ impl Model {
     }
 }
 
-fn slice_event(slice: &EndpointSlice, reason: Reason) -> Event {
-    Event {
-        subject: Subject::Object(Kind::EndpointSlice, slice.name.clone()),
-        reason,
-    }
+/// Events about the parts of a slice that are ignored, sorted.
+fn slice_events(slice: &EndpointSlice) -> Vec<Event> {
+    let subject = || Subject::Object(Kind::EndpointSlice, slice.name.clone());
+    let mut events = endpoints::unusable(slice)
+        .map(|reason| Event {
+            subject: subject(),
+            reason,
+        })
+        .collect();
+    event::limit(&mut events);
+    events
 }

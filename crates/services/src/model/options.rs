@@ -194,7 +194,7 @@ pub(crate) fn options(
         };
         if !is_known_annotation(name) {
             if policy.permits_any(namespace) {
-                let name = name.to_owned();
+                let name = excerpt(name).into_owned();
                 report(Reason::UnknownAnnotation { name });
             }
             continue;
@@ -205,11 +205,10 @@ pub(crate) fn options(
         }
         match set(&mut options, name, value.trim()) {
             Ok(()) => has_affinity_mask |= name == "affinity-mask",
-            Err(problem) => report(Reason::Invalid {
-                field: annotation_field(name),
-                value: excerpt(value).into_owned(),
-                problem: format!("{problem}; ignored"),
-            }),
+            Err(problem) => {
+                let problem = format!("{}; ignored", excerpt(&problem));
+                report(Reason::invalid(annotation_field(name), value, &problem));
+            }
         }
     }
     if has_affinity_mask && service.session_affinity == SessionAffinity::None {
@@ -252,7 +251,10 @@ fn drain_timeout(value: &str) -> Result<Option<Duration>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{ObjectName, Port};
+    use crate::config::Config;
+    use crate::event;
+    use crate::model::Model;
+    use crate::source::{Change, ObjectChange, ObjectName, Port, SourceId};
 
     fn read(annotations: &[(&str, &str)]) -> (Options, Vec<String>) {
         read_with(annotations, &AnnotationPolicy::default())
@@ -421,6 +423,44 @@ mod tests {
             ]
         );
         assert_eq!(options, Options::default());
+    }
+
+    #[test]
+    fn many_unknown_annotations_and_a_long_value_are_a_few_short_events() {
+        let mut model = Model::new(Config::new("n1"));
+        let service = |round: u32| {
+            let mut service = Service::new(ObjectName::new("shop", "web"))
+                .with_cluster_ip("10.96.0.1")
+                .with_port(Port::new("http", 80));
+            for number in 0..14_000 {
+                let name = format!("{ANNOTATION_PREFIX}x{round}-{number}");
+                service.annotations.insert(name, String::new());
+            }
+            let long = "\u{1}".repeat(258_000 + round as usize);
+            for name in ["weights", "drain-timeout", "affinity-mask"] {
+                service
+                    .annotations
+                    .insert(format!("{ANNOTATION_PREFIX}{name}"), long.clone());
+            }
+            service
+        };
+        for round in 0..2 {
+            let change = Change::Services(ObjectChange::Upsert(service(round)));
+            let events = model.change(SourceId(0), change);
+            assert_eq!(
+                events.len(),
+                event::MAX_EVENTS + usize::from(round == 0),
+                "the number of others is the same"
+            );
+            let text: Vec<String> = events.iter().map(ToString::to_string).collect();
+            assert!(text.iter().all(|line| line.len() < 4_000), "{text:#?}");
+            if round == 0 {
+                let last = "Service shop/web: 13993 more events about this object";
+                assert_eq!(text.last().map(String::as_str), Some(last));
+            }
+            let all = model.object_events();
+            assert_eq!(all.len(), event::MAX_EVENTS + 1);
+        }
     }
 
     #[test]

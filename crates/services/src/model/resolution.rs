@@ -12,7 +12,7 @@ use super::service_port::{
     ChosenEndpoint, ChosenEndpoints, Frontend, FrontendKind, HealthCheck, ServicePort,
 };
 use super::{Model, endpoints, topology};
-use crate::event::{AddressScope, Event, Reason};
+use crate::event::{self, AddressScope, Event, Reason};
 use crate::source::{EndpointSlice, ObjectName};
 
 impl Model {
@@ -65,10 +65,12 @@ impl Model {
                 })
                 .collect()
         };
+        let frontends = self.frontends(port, &mut events);
+        event::limit(&mut events);
         ServicePort {
             key: port.key(),
             created: port.service.created,
-            frontends: self.frontends(port, &mut events),
+            frontends,
             node_port: port.node_port,
             external_policy: port.service.external_policy,
             endpoints: ChosenEndpoints {

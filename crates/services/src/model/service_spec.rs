@@ -14,7 +14,7 @@ use super::options::{self, Options};
 use super::port_spec::{PortSpec, ServicePortName, ServiceSpec};
 use crate::address::{parse_address, parse_net};
 use crate::config::Config;
-use crate::event::{Event, Reason};
+use crate::event::{self, Event, Reason};
 use crate::source::{IngressMode, Service, ServiceType, SessionAffinity, TrafficPolicy};
 
 /// The ports of a Service.
@@ -131,8 +131,7 @@ pub(crate) fn service_ports(
         reader.addresses_of_other_families(families, served);
     }
     let mut events = reader.events;
-    events.sort();
-    events.dedup();
+    event::limit(&mut events);
     ServicePorts {
         ports: ports.into_boxed_slice(),
         events,
@@ -156,11 +155,7 @@ impl Reader<'_> {
     }
 
     fn invalid(&mut self, field: String, value: &str, problem: &str) {
-        self.report(Reason::Invalid {
-            field,
-            value: value.to_owned(),
-            problem: problem.to_owned(),
-        });
+        self.report(Reason::invalid(field, value, problem));
     }
 
     /// Leaves out `externalIPs`.
