@@ -24,6 +24,6 @@ pub use self::name_map::{NameMap, NameSet};
 pub use self::services::{NotSynced, Services};
 pub use self::source::{
     AddressType, Change, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, Ingress, IngressMode,
-    Kind, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, ParseProtocolError, Port, Protocol,
-    Service, ServiceType, SessionAffinity, SourceId, TrafficPolicy,
+    Kind, MergedChanges, Node, NodeAddress, NodeAddressType, ObjectChange, ObjectName, ParseProtocolError,
+    Port, Protocol, Service, ServiceType, SessionAffinity, SourceId, TrafficPolicy,
 };

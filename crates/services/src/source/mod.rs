@@ -4,6 +4,7 @@
 //! converts Kubernetes API objects, YAML and JSON to them.
 
 mod endpoint_slice;
+mod merged;
 mod node;
 mod service;
 
@@ -11,6 +12,7 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 pub use self::endpoint_slice::{AddressType, Conditions, Endpoint, EndpointPort, EndpointSlice, Hints};
+pub use self::merged::MergedChanges;
 pub use self::node::{Node, NodeAddress, NodeAddressType};
 pub use self::service::{
     Ingress, IngressMode, ParseProtocolError, Port, Protocol, Service, ServiceType, SessionAffinity,
