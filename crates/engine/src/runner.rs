@@ -1,5 +1,6 @@
 //! A proxier on a thread of its own.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Instant, SystemTime};
 
-use kernlink_services::{Change, Event, Family, HealthCheck, Kind, SourceId};
+use kernlink_services::{Change, Event, Family, HealthCheck, Kind, MergedChanges, SourceId};
 
 use crate::broadcast::{Broadcaster, Subscriber, Subscription};
 use crate::data_path::DataPath;
@@ -34,24 +35,41 @@ pub enum Notice<M: DataPath> {
 type Read<M> = Box<dyn FnOnce(&Proxier<M>) + Send>;
 
 enum Command<M: DataPath> {
-    Change(SourceId, Box<Change>),
-    Changes(SourceId, Vec<Change>),
+    Changes(Batch),
     RegisterSource(SourceId, Kind),
     RemoveSource(SourceId),
     SetConfig(Box<M::Config>),
-    Resync,
+    KernelChanges,
     Read(Read<M>),
-    Recheck(Vec<M::Key>),
     Subscribe(Subscriber),
     Stop,
 }
 
+/// Changes that wait for the thread; `None` after it took them. Later changes are added as long as no other call came in between, so that
+/// they need memory for each object, not for each change.
+type Batch = Arc<Mutex<Option<MergedChanges>>>;
+
+/// What other programs changed in the kernel, until the thread takes it.
+struct KernelChanges<M: DataPath> {
+    needs_listing: bool,
+    keys: BTreeSet<M::Key>,
+}
+
+/// A value that calls and the thread share. A panic while it was locked leaves it valid.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs a [`Proxier`] on a thread, when its [`Schedule`] is due. Two syncs never overlap.
 ///
-/// Calls return at once; the thread handles them in order, up to 10 000 before a sync that is due. Dropping the runner stops the thread
+/// Calls return at once; the thread handles them in order, up to 10 000 before a sync that is due. Changes of objects that wait, for example during
+/// a sync, are merged: the last one of each object is applied ([`MergedChanges`]). Dropping the runner stops the thread
 /// after the sync in progress, and leaves the kernel as it is.
 pub struct Runner<M: DataPath> {
     commands: Sender<Command<M>>,
+    /// The last batch of changes, until another command is sent.
+    open: Mutex<Option<Batch>>,
+    kernel_changes: Arc<Mutex<Option<KernelChanges<M>>>>,
     thread: Option<JoinHandle<Proxier<M>>>,
     recorder: Shared<M>,
 }
@@ -115,11 +133,15 @@ where
         let recorder = Shared(Arc::new(Mutex::new(Recorder::new(families, SystemTime::now()))));
         let shared = recorder.clone();
         let (commands, received) = mpsc::channel();
+        let kernel_changes = Arc::new(Mutex::new(None));
+        let of_thread = Arc::clone(&kernel_changes);
         let thread = thread::Builder::new()
             .name("kernlink-proxier".to_owned())
-            .spawn(move || run(proxier, schedule, &received, &shared, notify))?;
+            .spawn(move || run(proxier, schedule, &received, &of_thread, &shared, notify))?;
         Ok(Self {
             commands,
+            open: Mutex::new(None),
+            kernel_changes,
             thread: Some(thread),
             recorder,
         })
@@ -129,10 +151,7 @@ where
 impl<M: DataPath> Runner<M> {
     /// Applies a change of a source, as [`Proxier::change`].
     pub fn change(&self, source: SourceId, change: Change) {
-        self.recorder
-            .lock()
-            .on_change(&change, Instant::now(), SystemTime::now());
-        self.send(Command::Change(source, Box::new(change)));
+        self.change_all(source, vec![change]);
     }
 
     /// Applies changes that belong together: no sync begins between them.
@@ -144,7 +163,37 @@ impl<M: DataPath> Runner<M> {
                 .iter()
                 .for_each(|change| recorder.on_change(change, now, time));
         }
-        self.send(Command::Changes(source, changes));
+        self.send_changes(source, changes);
+    }
+
+    /// Adds changes to those that wait, or sends them.
+    fn send_changes(&self, source: SourceId, changes: Vec<Change>) {
+        let mut open = lock(&self.open);
+        if let Some(batch) = &*open
+            && let Some(merged) = &mut *lock(batch)
+        {
+            changes.into_iter().for_each(|change| merged.add(source, change));
+            return;
+        }
+        let mut merged = MergedChanges::default();
+        changes.into_iter().for_each(|change| merged.add(source, change));
+        let batch = Arc::new(Mutex::new(Some(merged)));
+        *open = Some(Arc::clone(&batch));
+        self.send_now(Command::Changes(batch));
+    }
+
+    /// Adds what other programs changed to what waits, or sends it.
+    fn send_kernel_changes(&self, needs_listing: bool, keys: Vec<M::Key>) {
+        let mut waiting = lock(&self.kernel_changes);
+        if let Some(waiting) = &mut *waiting {
+            waiting.needs_listing |= needs_listing;
+            waiting.keys.extend(keys);
+            return;
+        }
+        let keys = keys.into_iter().collect();
+        *waiting = Some(KernelChanges { needs_listing, keys });
+        // It is not applied to the Services: changes may be merged across it.
+        self.send_now(Command::KernelChanges);
     }
 
     /// Declares that a source delivers a kind of object, as [`Proxier::register_source`].
@@ -165,13 +214,13 @@ impl<M: DataPath> Runner<M> {
     /// Reads the whole kernel at the next sync, which is due now, or at [`Synced::no_listing_before`]. Call it when another program changed
     /// the kernel.
     pub fn resync(&self) {
-        self.send(Command::Resync);
+        self.send_kernel_changes(true, Vec::new());
     }
 
     /// Reads these objects again at the next sync, which is due now unless none is recorded as existing; see [`Proxier::recheck`]. Call it
     /// when another program may have removed or changed them.
     pub fn recheck(&self, keys: Vec<M::Key>) {
-        self.send(Command::Recheck(keys));
+        self.send_kernel_changes(false, keys);
     }
 
     /// A listener that receives what the data path receives, beginning with a snapshot; see [`broadcast`](crate::broadcast). At most
@@ -228,7 +277,14 @@ impl<M: DataPath> Runner<M> {
         thread.join().map_err(|_| RunnerPanicked)
     }
 
+    /// Sends a command that is handled after the changes before it, and before those after it.
     fn send(&self, command: Command<M>) {
+        let mut open = lock(&self.open);
+        *open = None;
+        self.send_now(command);
+    }
+
+    fn send_now(&self, command: Command<M>) {
         // It fails only if the thread panicked, which `has_ended` and `stop` report.
         let _ = self.commands.send(command);
     }
@@ -252,6 +308,7 @@ fn run<M: DataPath>(
     mut proxier: Proxier<M>,
     mut schedule: Schedule,
     commands: &Receiver<Command<M>>,
+    kernel_changes: &Mutex<Option<KernelChanges<M>>>,
     recorder: &Shared<M>,
     mut notify: impl FnMut(&Proxier<M>, Notice<M>),
 ) -> Proxier<M> {
@@ -265,7 +322,13 @@ fn run<M: DataPath>(
             if matches!(command, Command::Stop) {
                 return proxier;
             }
-            handle(command, &mut proxier, &mut schedule, recorder, &mut notify);
+            if matches!(command, Command::KernelChanges) {
+                if let Some(changes) = lock(kernel_changes).take() {
+                    handle_kernel_changes(changes, &mut proxier, &mut schedule);
+                }
+            } else {
+                handle(command, &mut proxier, &mut schedule, recorder, &mut notify);
+            }
             handled += 1;
             if handled == COMMANDS_BEFORE_SYNC {
                 break;
@@ -322,6 +385,20 @@ fn receive<T>(commands: &Receiver<T>, time: Option<Instant>) -> Option<Option<T>
     }
 }
 
+fn handle_kernel_changes<M: DataPath>(
+    changes: KernelChanges<M>,
+    proxier: &mut Proxier<M>,
+    schedule: &mut Schedule,
+) {
+    let now = Instant::now();
+    if changes.needs_listing {
+        schedule.on_kernel_change(now);
+    }
+    if proxier.recheck(changes.keys) {
+        schedule.on_change(now);
+    }
+}
+
 fn handle<M: DataPath>(
     command: Command<M>,
     proxier: &mut Proxier<M>,
@@ -331,11 +408,14 @@ fn handle<M: DataPath>(
 ) {
     let now = Instant::now();
     let events = match command {
-        Command::Change(source, change) => proxier.change(source, *change),
-        Command::Changes(source, changes) => {
-            let changes = changes.into_iter();
+        Command::Changes(batch) => {
+            let changes = lock(&batch).take().unwrap_or_default();
+            for (source, kind) in changes.registered() {
+                proxier.register_source(source, kind);
+            }
+            let changes = changes.into_changes();
             changes
-                .flat_map(|change| proxier.change(source, change))
+                .flat_map(|(source, change)| proxier.change(source, change))
                 .collect()
         }
         Command::RemoveSource(source) => proxier.remove_source(source),
@@ -364,17 +444,7 @@ fn handle<M: DataPath>(
             proxier.add_subscriber(subscriber);
             return;
         }
-        Command::Resync => {
-            schedule.on_kernel_change(now);
-            return;
-        }
-        Command::Recheck(keys) => {
-            if proxier.recheck(keys) {
-                schedule.on_change(now);
-            }
-            return;
-        }
-        Command::Stop => return,
+        Command::KernelChanges | Command::Stop => return,
     };
     schedule.on_change(now);
     if !events.is_empty() {

@@ -1,8 +1,9 @@
 //! A proxier on a thread of its own, on the in-memory kernel.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kernlink_proxier::ipvs_mode::{Config, IpvsMode, Kernel, Proxier};
 use kernlink_proxier::runner::{Notice, Runner};
@@ -179,6 +180,50 @@ fn dropping_the_runner_ends_its_thread() {
     // The closure of the thread, which holds the sender, is gone.
     while notices.recv_timeout(LIMIT).is_ok() {}
     assert_eq!(notices.try_recv().unwrap_err(), mpsc::TryRecvError::Disconnected);
+}
+
+#[test]
+fn changes_that_wait_for_a_long_sync_are_merged() {
+    let proxier = Proxier::new(Config::new("node-a"), Kernel::fake()).unwrap();
+    let (sender, notices) = mpsc::sync_channel(0);
+    let runner = Runner::start(proxier, Schedule::new(INTERVALS), move |notice| {
+        // The thread waits here, as it does in a long sync, until the test receives.
+        let _ = sender.send(notice);
+    });
+    let runner = runner.unwrap();
+    deliver(&runner);
+    let node: Arc<str> = Arc::from("a node");
+    for _ in 0..1_000 {
+        let slice = EndpointSlice::new(ObjectName::new("shop", "web-4n8dz"), "web", Family::Ipv4);
+        let slice = slice.with_port(EndpointPort::new("http", 8080));
+        let mut endpoint = Endpoint::new([10, 244, 1, 9].into());
+        endpoint.node = Some(Arc::clone(&node));
+        let change = Change::EndpointSlices(ObjectChange::Upsert(slice.with_endpoint(endpoint)));
+        runner.change(SOURCE, change);
+        // The kernel changes too, which does not separate the changes.
+        runner.resync();
+        runner.recheck(Vec::new());
+    }
+    // One that waits, one that the proxier may have, and this one.
+    assert!(
+        Arc::strong_count(&node) <= 3,
+        "{} versions",
+        Arc::strong_count(&node)
+    );
+    while !matches!(notices.recv_timeout(LIMIT).unwrap(), Notice::Synced(_)) {}
+    drop(notices);
+    let mut proxier = runner.stop().unwrap();
+    proxier.sync(Instant::now()).unwrap();
+    let servers = proxier.kernel_mut().ipvs.list_all().unwrap();
+    let addresses: Vec<_> = servers
+        .iter()
+        .flat_map(|(_, real_servers)| real_servers)
+        .collect();
+    assert_eq!(addresses.len(), 1, "{addresses:?}");
+    assert!(
+        addresses[0].to_string().contains("10.244.1.9:8080"),
+        "{addresses:?}"
+    );
 }
 
 #[test]

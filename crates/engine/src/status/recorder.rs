@@ -22,6 +22,9 @@ const RECENT_EVENTS: usize = 100;
 /// The number of EndpointSlices whose trigger times are kept while no sync is successful.
 const WAITING_TRIGGERS: usize = 100_000;
 
+/// The number of trigger times of one EndpointSlice that are kept: the first ones, which wait longest.
+const TRIGGERS_OF_SLICE: usize = 100;
+
 /// Builds a [`Status`]. It has no clock: times are arguments.
 ///
 /// Call [`on_change`](Self::on_change) when a source delivers a change, [`on_started`](Self::on_started) before a sync, and
@@ -146,7 +149,9 @@ impl<M: DataPath> Recorder<M> {
                     let triggers = self.triggers.entry(slice.name.clone());
                     let times = Vec::new();
                     let triggers = triggers.or_insert(Triggers { family, times });
-                    triggers.times.push(time);
+                    if triggers.times.len() < TRIGGERS_OF_SLICE {
+                        triggers.times.push(time);
+                    }
                 }
             }
             ObjectChange::Delete(name) => _ = self.triggers.remove(name),
