@@ -25,6 +25,8 @@ const MAX_OBJECTS: usize = 10_000;
 pub(crate) struct Limit {
     /// By object; `None` for those that are too many.
     lines: BTreeMap<Option<Subject>, Lines>,
+    /// When the objects whose lines have all become available again were last removed.
+    cleaned: Option<Instant>,
 }
 
 /// The lines about an object.
@@ -54,7 +56,14 @@ impl Limit {
         }
         let mut key = Some(subject.clone());
         if !self.lines.contains_key(&key) && self.lines.len() >= MAX_OBJECTS {
-            self.lines.retain(|_, lines| !lines.refill(now));
+            // All of them are visited, so not for each line.
+            if self
+                .cleaned
+                .is_none_or(|cleaned| now.saturating_duration_since(cleaned) >= INTERVAL)
+            {
+                self.lines.retain(|_, lines| !lines.refill(now));
+                self.cleaned = Some(now);
+            }
             key = key.filter(|_| self.lines.len() < MAX_OBJECTS);
         }
         let lines = self.lines.entry(key).or_insert(Lines { used: 0, since: now });
