@@ -1,7 +1,7 @@
 //! Which events about the Node are written, and how many.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::ErrorChain;
@@ -18,8 +18,12 @@ const INTERVAL: Duration = Duration::from_secs(300);
 /// The same event is written again after this time.
 const REPEAT: Duration = Duration::from_secs(3600);
 
+/// The operations of Services may fail on all nodes, for a reason that any user who may write a Service causes: of their events one is written in
+/// this time, and not that they are solved.
+const SERVICES_INTERVAL: Duration = Duration::from_secs(3600);
+
 /// Writes events about this node to its Node object: that the agent starts, and what an operator must know. Events about Services are in
-/// the log only: every node has them.
+/// the log only, because every node has them, except one an hour about failed operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Reporter {
     /// `None`: there is no API server.
@@ -70,20 +74,29 @@ impl Reporter {
                 (_, Reason::DataPath { code, .. }) if [OPERATION_FAILED, SOLVED].contains(code) => code,
                 _ => continue,
             };
-            let note = match &event.subject {
-                Subject::Object(..) => format!("{}: {}", event.subject, event.reason),
-                _ => event.reason.to_string(),
-            };
-            self.write(reason != SOLVED, reason, "Sync", note);
+            if let Subject::Object(..) = &event.subject {
+                if reason != SOLVED && self.limit().permits_services(Instant::now()) {
+                    let note = format!("{}: {}{OTHERS}", event.subject, event.reason);
+                    self.send(true, reason, "Sync", note);
+                }
+                continue;
+            }
+            self.write(reason != SOLVED, reason, "Sync", event.reason.to_string());
         }
     }
 
+    fn limit(&self) -> MutexGuard<'_, Limit> {
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(&self, is_warning: bool, reason: &str, action: &'static str, note: String) {
-        let Some(events) = &self.events else {
-            return;
-        };
-        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        if limit.permits(reason, &note, Instant::now()) {
+        if self.events.is_some() && self.limit().permits(reason, &note, Instant::now()) {
+            self.send(is_warning, reason, action, note);
+        }
+    }
+
+    fn send(&self, is_warning: bool, reason: &str, action: &'static str, note: String) {
+        if let Some(events) = &self.events {
             events.write(NodeEvent {
                 is_warning,
                 reason: reason.to_owned(),
@@ -95,6 +108,10 @@ impl Reporter {
     }
 }
 
+/// The end of an event about an operation of a Service.
+const OTHERS: &str =
+    "; other Services may be affected: their failures, and when they are solved, are in the log only";
+
 /// Limits the number of events: the API server stores each of them.
 #[derive(Debug, Default)]
 struct Limit {
@@ -103,9 +120,22 @@ struct Limit {
     used: u32,
     /// The time up to which what was used has become available again.
     since: Option<Instant>,
+    /// When an event about the operations of Services was last written.
+    services: Option<Instant>,
 }
 
 impl Limit {
+    /// Whether an event about the operations of Services is written. They have a limit of their own, so that the events about the host are not
+    /// affected.
+    fn permits_services(&mut self, now: Instant) -> bool {
+        let is_due = |last: Instant| now.saturating_duration_since(last) >= SERVICES_INTERVAL;
+        let is_permitted = self.services.is_none_or(is_due);
+        if is_permitted {
+            self.services = Some(now);
+        }
+        is_permitted
+    }
+
     fn permits(&mut self, reason: &str, note: &str, now: Instant) -> bool {
         self.written
             .retain(|_, time| now.saturating_duration_since(*time) < REPEAT);
@@ -132,7 +162,44 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
+    use kernlink_services::ObjectName;
+
     use super::*;
+    use crate::cluster::NodeEvents;
+
+    #[test]
+    fn failed_operations_of_services_leave_the_events_about_the_host() {
+        let (events, mut written) = NodeEvents::for_test();
+        let reporter = Reporter::new(Some(events));
+        for round in 0..100 {
+            let name = ObjectName::new("shop", round.to_string());
+            for code in [OPERATION_FAILED, SOLVED] {
+                let text = format!("failure {round}");
+                let reason = Reason::DataPath { code, text };
+                reporter.events(&[Event::service(name.clone(), reason)]);
+            }
+        }
+        reporter.events(&[Event::host("MissingModule", "ip_vs")]);
+        let written: Vec<_> = std::iter::from_fn(|| written.try_recv().ok())
+            .map(|event| (event.is_warning, event.reason, event.note))
+            .collect();
+        let of_services = format!("Service shop/0: failure 0{OTHERS}");
+        assert_eq!(
+            written,
+            [
+                (true, OPERATION_FAILED.to_owned(), of_services),
+                (true, "MissingModule".to_owned(), "ip_vs".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn there_is_one_event_an_hour_about_failed_operations_of_services() {
+        let (mut limit, start) = (Limit::default(), Instant::now());
+        assert!(limit.permits_services(start));
+        assert!(!limit.permits_services(start + SERVICES_INTERVAL - Duration::from_secs(1)));
+        assert!(limit.permits_services(start + SERVICES_INTERVAL));
+    }
 
     #[test]
     fn the_same_event_is_written_once_an_hour() {

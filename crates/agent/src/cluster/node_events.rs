@@ -42,6 +42,13 @@ pub struct NodeEvent {
 pub struct NodeEvents(Sender<NodeEvent>);
 
 impl NodeEvents {
+    /// Events that a test receives.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> (Self, Receiver<NodeEvent>) {
+        let (sender, events) = channel(WAITING);
+        (Self(sender), events)
+    }
+
     /// Writes an event when the server can be reached. If too many wait, it is dropped.
     pub fn write(&self, event: NodeEvent) {
         if let Err(error) = self.0.try_send(event) {
