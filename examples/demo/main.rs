@@ -1,6 +1,6 @@
 //! Reads Kubernetes manifests, programs a kernel, and sends requests to every virtual IP.
 //!
-//! `cargo run --example demo [-- [--mode MODE] FILE...]`
+//! `cargo xtask demo` installs what it needs, and runs it. `cargo run --example demo [-- [--mode MODE] [--in-memory] FILE...]`
 //!
 //! As root, this program creates network namespaces for a node, two pods and a client (`network.rs`), starts a server for every endpoint
 //! (`traffic.rs`), programs the node's kernel in one of the modes (`mode.rs`), and sends requests. Then it removes an endpoint and sends
@@ -41,13 +41,14 @@ use network::Network;
 
 const SOURCE: SourceId = SourceId(0);
 const REQUESTS: usize = 60;
-const USAGE: &str = "usage: demo [--mode MODE] [FILE]...
+const USAGE: &str = "usage: demo [--mode MODE] [--in-memory] [FILE]...
 
 Programs a kernel with the Services and EndpointSlices of the manifests (default: those in examples/manifests), in network namespaces
 that it creates and that end with it.
 
   --mode iptables  needs root
-  --mode ipvs      the default; needs root and a kernel with IPVS, otherwise an in-memory kernel is used";
+  --mode ipvs      the default; needs root and a kernel with IPVS, otherwise an in-memory kernel is used
+  --in-memory      use an in-memory kernel in any case";
 
 fn main() -> ExitCode {
     match run() {
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
 /// Returns whether every object was read, and every operation and every request succeeded.
 fn run() -> Result<bool> {
     let mut mode = "ipvs".to_owned();
+    let mut is_in_memory = false;
     let mut files: Vec<PathBuf> = Vec::new();
     let mut arguments = std::env::args_os().skip(1);
     while let Some(argument) = arguments.next() {
@@ -71,6 +73,7 @@ fn run() -> Result<bool> {
                 print_line!("{USAGE}");
                 return Ok(true);
             }
+            Some("--in-memory") => is_in_memory = true,
             Some("--mode") => {
                 let value = arguments.next().and_then(|value| value.into_string().ok());
                 mode = value.with_context(|| format!("--mode requires a value\n{USAGE}"))?;
@@ -85,6 +88,11 @@ fn run() -> Result<bool> {
         }
     }
     let (is_complete, is_success) = match mode.as_str() {
+        "ipvs" if is_in_memory => {
+            let objects = read(files)?;
+            (objects.missing.is_empty(), in_memory(objects)?)
+        }
+        _ if is_in_memory => bail!("--in-memory is for --mode ipvs only"),
         "iptables" => {
             let usable = mode::usable::<IptablesMode>()?;
             let objects = read(files)?;

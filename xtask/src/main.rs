@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod conformance;
+mod demo;
 mod e2e;
 mod guest;
 mod host;
@@ -37,6 +38,10 @@ use crate::{test::Tier, workspace::Workspace};
 const USAGE: &str = "\
 usage: cargo xtask VERB
 
+  demo [--mode MODE] [FILE]...
+                            program a node's kernel with the manifests, in network namespaces, and send requests;
+                            as root, install missing programs first; MODE is iptables (default) or ipvs;
+                            without root or what cannot be installed, show the plan on an in-memory kernel
   check [PART]              run all checks except tests, or those with PART in their names
   fix                       sort imports, format, update example programs and tables in documents
   public-api                write the public API of each published crate to public-api/
@@ -80,6 +85,10 @@ enum Verb {
     Help,
     Check {
         part: Option<String>,
+    },
+    Demo {
+        mode: Option<e2e::Mode>,
+        files: Vec<String>,
     },
     Fix,
     PublicApi,
@@ -132,6 +141,7 @@ fn run() -> Result<ExitCode> {
     }
     let workspace = Workspace::load()?;
     let good = match verb {
+        Verb::Demo { mode, files } => return demo::run(&workspace, mode, &files),
         Verb::Check { part } => check::run(&workspace, part.as_deref())?,
         Verb::Fix => {
             import_order::fix(&workspace)?;
@@ -197,6 +207,10 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     let verb = match words.next().as_deref() {
         None => Verb::Help,
         Some("check") => Verb::Check { part: words.next() },
+        Some("demo") => Verb::Demo {
+            mode: end_to_end.mode.take(),
+            files: words.by_ref().collect(),
+        },
         Some("fix") => Verb::Fix,
         Some("public-api") => Verb::PublicApi,
         Some("shape") => Verb::Shape,
@@ -248,7 +262,7 @@ fn parse(mut parser: Parser) -> Result<(Verb, vm::Options)> {
     ensure!(tiers.is_empty(), "--tier is an option of `test` only");
     ensure!(
         end_to_end == e2e::Options::default(),
-        "--mode, --kube-apiserver, --kube-proxy and --services are options of `e2e` only"
+        "--kube-apiserver, --kube-proxy and --services are options of `e2e` only, --mode of `e2e` and `demo`"
     );
     ensure!(
         image == image::Options::default(),
@@ -276,6 +290,14 @@ mod tests {
             .to_vec();
         assert_eq!(verb, Verb::VmRun { command });
         assert!(options.kvm);
+    }
+
+    #[test]
+    fn the_demo_has_a_mode_and_files() {
+        let (verb, _) = parsed("demo --mode ipvs a.yaml").unwrap();
+        let files = vec!["a.yaml".to_owned()];
+        let mode = Some(e2e::Mode::Ipvs);
+        assert_eq!(verb, Verb::Demo { mode, files });
     }
 
     #[test]
