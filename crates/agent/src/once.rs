@@ -9,7 +9,7 @@ use kernlink_proxier::unreadable::is_unreadable;
 use kernlink_services::{Change, Kind, SourceId};
 use tokio::runtime::Builder;
 
-use crate::all_modes::{Kernel, Mode, Proxier};
+use crate::all_modes::{Kernel, Mode, Proxier, Synced};
 use crate::cluster;
 use crate::exit::Exit;
 use crate::folder::Folder;
@@ -70,7 +70,10 @@ pub fn dry_run(settings: &Settings) -> Exit {
 /// `--once`: syncs once, and prints the report if something failed.
 #[must_use]
 pub fn once(settings: &Settings) -> Exit {
-    sync(settings, Err)
+    sync(settings, Err, |synced| {
+        report::events(&synced.events, &mut Limit::default());
+        print::line(&synced.to_string())
+    })
 }
 
 /// `--init-only`: the sync of a process that ends before the agent, and has rights that the agent does not have. It waits for the API server.
@@ -78,14 +81,20 @@ pub fn once(settings: &Settings) -> Exit {
 #[must_use]
 pub fn init_only(settings: &Settings) -> Exit {
     if settings.config.mode() == Mode::Userspace {
-        return print::line("nothing to do in userspace mode");
+        tracing::info!("nothing to do in userspace mode");
+        return Exit::Success;
     }
     if let Err(error) = end_on_signals() {
         tracing::warn!("SIGTERM and SIGINT cannot be received: {error}");
     }
-    let exit = sync(settings, |problem| {
+    let on_failure = |problem| {
         tracing::error!("API server: {problem}; tried again");
         Ok(())
+    };
+    // Its output is a log, which may be in JSON.
+    let exit = sync(settings, on_failure, |synced| {
+        report::synced(synced, true, &mut Limit::default());
+        Exit::Success
     });
     match exit {
         Exit::Locked => Exit::Locked,
@@ -112,7 +121,12 @@ fn end_on_signals() -> io::Result<()> {
         .map(drop)
 }
 
-fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String>) -> Exit {
+/// `on_synced` shows the report.
+fn sync(
+    settings: &Settings,
+    on_failure: impl FnMut(String) -> Result<(), String>,
+    on_synced: impl FnOnce(&Synced) -> Exit,
+) -> Exit {
     let _lock = match Lock::acquire() {
         Ok(lock) => lock,
         Err(error) => {
@@ -125,8 +139,7 @@ fn sync(settings: &Settings, on_failure: impl FnMut(String) -> Result<(), String
     };
     match proxier.sync(Instant::now()) {
         Ok(synced) => {
-            report::events(&synced.events, &mut Limit::default());
-            let exit = print::line(&synced.to_string());
+            let exit = on_synced(&synced);
             if synced.is_success() { exit } else { Exit::Failure }
         }
         Err(error) => {

@@ -83,13 +83,13 @@ pub(crate) fn events(events: &[Event], limit: &mut Limit) {
     for event in events {
         let (is_permitted, is_last) = limit.permits(&event.subject, Instant::now());
         if is_permitted {
-            tracing::warn!(subject = %event.subject, "{}", event.reason);
+            tracing::warn!(subject = event.subject.to_string(), "{}", event.reason);
         } else {
-            tracing::debug!(subject = %event.subject, "{}", event.reason);
+            tracing::debug!(subject = event.subject.to_string(), "{}", event.reason);
         }
         if is_last {
             tracing::warn!(
-                subject = %event.subject,
+                subject = event.subject.to_string(),
                 "of further events about this object one a minute is logged; all of them at level debug"
             );
         }
@@ -111,7 +111,12 @@ pub(crate) fn synced(synced: &Synced, is_first: bool, limit: &mut Limit) {
     for (step, error) in failures.take(MAX_FAILURES) {
         let operation = step.operation.to_string();
         let operation = operation.lines().next().unwrap_or_default();
-        tracing::debug!(subject = %step.subject, operation, "failed: {}", ErrorChain(error));
+        tracing::debug!(
+            subject = step.subject.to_string(),
+            operation,
+            "failed: {}",
+            ErrorChain(error)
+        );
     }
     let (done, failed, skipped, waiting) = (counts.done, counts.failed, counts.skipped, synced.waiting);
     if synced.is_success() {

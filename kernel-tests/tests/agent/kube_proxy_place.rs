@@ -103,8 +103,24 @@ fn an_agent_takes_the_place_of_kube_proxy_with_its_configuration() {
         assert!(status.success(), "{log}");
 
         // The init container finds everything as it should be; cleanup removes it.
-        let once = command(&["--init-only"]).output().unwrap();
+        let once = command(&["--init-only", "--logging-format=json"])
+            .output()
+            .unwrap();
         assert!(once.status.success(), "{}", text(&once));
+        // All of its output is the log.
+        let lines: Vec<String> = [&once.stdout, &once.stderr]
+            .into_iter()
+            .flat_map(|output| {
+                String::from_utf8_lossy(output)
+                    .lines()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        assert!(lines.iter().any(|line| line.contains("synced")), "{lines:?}");
+        for line in &lines {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
         assert_eq!(ask(&network.client, "10.96.0.2").unwrap(), "pod1");
         let cleanup = command(&["--cleanup"]).output().unwrap();
         assert!(cleanup.status.success(), "{}", text(&cleanup));
