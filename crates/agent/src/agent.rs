@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use kernlink_base::{Backoff, ErrorChain};
@@ -27,7 +28,7 @@ use crate::pending::Pending;
 use crate::print;
 use crate::report;
 use crate::reporter::Reporter;
-use crate::service_manager::{self, READY, STOPPING};
+use crate::service_manager::{self, PROGRESS_INTERVAL, READY, STOPPING};
 use crate::settings::Settings;
 use crate::state::{self, State};
 
@@ -42,6 +43,8 @@ pub(crate) enum Message {
     Synced,
     /// The proxier stopped because of a defect.
     RunnerEnded,
+    /// Some seconds have passed.
+    Tick,
     /// A signal with this name.
     Signal(&'static str),
     /// An address cannot be listened on, and `bindAddressHardFail` is set.
@@ -84,6 +87,10 @@ pub fn run(settings: Settings) -> Exit {
         }
     };
     let reporter = Reporter::new(sources.1.as_ref().map(|cluster| cluster.events().clone()));
+    if let Err(error) = start_ticks(&sender) {
+        print::error(&error);
+        return Exit::Failure;
+    }
     reporter.starting(format!(
         "kernlink-agent {}, mode {mode}",
         env!("CARGO_PKG_VERSION")
@@ -100,6 +107,8 @@ pub fn run(settings: Settings) -> Exit {
         watcher: None,
         has_nodes: false,
         is_announced: false,
+        started: Instant::now(),
+        is_progress_reported: false,
     };
     let exit = agent.run(&messages);
     service_manager::notify(STOPPING);
@@ -168,6 +177,26 @@ struct Agent {
     has_nodes: bool,
     /// Whether the service manager was notified that the agent runs.
     is_announced: bool,
+    started: Instant,
+    /// Whether the log has a line that the first lists take long.
+    is_progress_reported: bool,
+}
+
+/// The time after which the log has a line that the agent still waits for its first sync.
+const PROGRESS_AFTER: Duration = Duration::from_secs(30);
+
+/// Sends a message every few seconds, as often as the service manager needs one, until the agent ends.
+fn start_ticks(sender: &Sender<Message>) -> std::io::Result<()> {
+    let watchdog = service_manager::watchdog_interval();
+    let interval = watchdog.map_or(PROGRESS_INTERVAL, |watchdog| watchdog.min(PROGRESS_INTERVAL));
+    let sender = sender.clone();
+    let run = move || {
+        while sender.send(Message::Tick).is_ok() {
+            thread::sleep(interval);
+        }
+    };
+    let builder = thread::Builder::new().name("kernlink-ticks".to_owned());
+    builder.spawn(run).map(drop)
 }
 
 /// The delays between attempts to open the kernel APIs.
@@ -411,6 +440,7 @@ impl Agent {
                 tracing::error!("the thread of the proxier ended");
                 return Some(Exit::Failure);
             }
+            Message::Tick => self.tick(),
             Message::Signal(name) => {
                 tracing::info!("{name}");
                 return Some(Exit::Success);
@@ -478,6 +508,27 @@ impl Agent {
             };
             let status = state.stale.describe();
             service_manager::notify(&format!("STATUS={}", status.as_deref().unwrap_or(running)));
+        }
+    }
+
+    /// Notifies the service manager that the agent works, and before it is ready, that it needs more time. After some time the log has a line about
+    /// what is awaited.
+    fn tick(&mut self) {
+        if service_manager::watchdog_interval().is_some() {
+            service_manager::notify(service_manager::WATCHDOG);
+        }
+        if self.is_announced {
+            return;
+        }
+        let status = match &self.settings.cluster {
+            Some(_) => self.cluster.progress(),
+            None => "waiting for the first sync".to_owned(),
+        };
+        service_manager::notify_status(&service_manager::extension(), &status);
+        if self.started.elapsed() >= PROGRESS_AFTER
+            && !std::mem::replace(&mut self.is_progress_reported, true)
+        {
+            tracing::info!("no sync yet after {PROGRESS_AFTER:?}: {status}");
         }
     }
 

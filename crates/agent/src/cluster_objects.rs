@@ -91,6 +91,24 @@ impl ClusterObjects {
         format!("; not yet: {}", others.join(", "))
     }
 
+    /// Which first lists were received, for the operator.
+    pub(crate) fn progress(&self) -> String {
+        let (synced, awaited): (Vec<_>, Vec<_>) = KINDS.iter().partition(|kind| self.synced.contains(kind));
+        let names = |kinds: &[&Kind]| {
+            let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+            names.join(", ")
+        };
+        match (synced.as_slice(), awaited.as_slice()) {
+            (_, []) => "the first lists were received; the first sync follows".to_owned(),
+            ([], awaited) => format!("waiting for the first lists of {}", names(awaited)),
+            (synced, awaited) => format!(
+                "waiting for the first lists of {}; received: {}",
+                names(awaited),
+                names(synced)
+            ),
+        }
+    }
+
     /// The changes since the last call.
     pub(crate) fn take(&mut self) -> Vec<Change> {
         self.changes.take()
@@ -134,6 +152,16 @@ mod tests {
         objects.receive(Update::Recovered(Kind::Node));
         let reason = Some("Service objects cannot be read: refused".to_owned());
         assert_eq!(objects.may_start(), Err(reason));
+    }
+
+    #[test]
+    fn the_progress_names_the_first_lists_that_are_missing() {
+        let mut objects = ClusterObjects::default();
+        let waiting = "waiting for the first lists of Service, EndpointSlice, Node";
+        assert_eq!(objects.progress(), waiting);
+        objects.receive(Update::Changes(vec![Change::synced(Kind::Node)]));
+        let waiting = "waiting for the first lists of Service, EndpointSlice; received: Node";
+        assert_eq!(objects.progress(), waiting);
     }
 
     #[test]
