@@ -1,6 +1,7 @@
 //! An API server that refuses requests, and credential plugins that fail, in iptables mode.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 
 use kernlink_kernel_tests::kernel::Feature;
@@ -9,9 +10,10 @@ use kernlink_kernel_tests::{requires, wait};
 use nix::sys::stat::Mode;
 use serde_json::json;
 
-use crate::api_objects::api_slice;
+use crate::api_objects::{api_service, api_slice};
 use crate::api_server::ApiServer;
 use crate::cluster::{ADDRESS, add, api_node, delete, lists};
+use crate::service_manager::{SOCKET, ServiceManager};
 use crate::support::{Agent, Manifests, api_command, ask, wait_for_answer, wait_until_gone};
 
 const SERVICES: &str = "/api/v1/services";
@@ -58,6 +60,62 @@ fn watches_that_are_refused_are_repeated_or_their_list_is_read_again() {
         let (_, log) = agent.stop();
         let reports = log.matches("watch of services is refused: a message (400)");
         assert_eq!(reports.count(), 1, "{log}");
+    });
+}
+
+#[test]
+fn the_service_manager_gives_more_time_while_the_first_list_is_slow() {
+    requires!(Feature::Iptables);
+    let network = Network::new(1);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    files.replace(
+        "kubeconfig",
+        "apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: \"http://127.0.0.1:6443\"}}]
+users: [{name: u, user: {}}]
+",
+    );
+    network.node.run(|| {
+        // It accepts connections, and does not answer.
+        let _server = TcpListener::bind(ADDRESS).unwrap();
+        let manager = ServiceManager::start();
+        let mut command = api_command(&kubeconfig, &[]);
+        command.env("NOTIFY_SOCKET", SOCKET);
+        let _agent = Agent::spawn(command);
+        manager.wait_for(
+            "EXTEND_TIMEOUT_USEC=90000000\nSTATUS=waiting for the first lists of Service, EndpointSlice, Node",
+        );
+    });
+}
+
+#[test]
+fn many_annotations_of_one_service_are_a_few_short_lines_of_the_log() {
+    requires!(Feature::Iptables);
+    let network = Network::new(1);
+    let files = Manifests::new();
+    let kubeconfig = files.0.join("kubeconfig");
+    network.node.run(|| {
+        let server = ApiServer::start(ADDRESS, false);
+        files.replace("kubeconfig", &server.kubeconfig("secret"));
+        server.apply(api_node(&["192.0.2.1"]));
+        let mut service = api_service("a", "10.96.0.1");
+        let mut annotations = serde_json::Map::new();
+        for number in 0..14_000 {
+            annotations.insert(format!("kernlink.io/x{number}"), json!(""));
+        }
+        annotations.insert("kernlink.io/weights".to_owned(), json!("\u{1}".repeat(200_000)));
+        service["metadata"]["annotations"] = json!(annotations);
+        server.apply(service);
+        let agent = Agent::spawn(api_command(&kubeconfig, &[]));
+        agent.wait_for("subject=\"Service shop/a\"", 11);
+        agent.wait_for("13991 more events about this object", 1);
+        let (_, log) = agent.stop();
+        assert!(log.len() < 30_000, "{} bytes", log.len());
+        assert!(log.lines().all(|line| line.len() < 4_000), "{log}");
     });
 }
 
