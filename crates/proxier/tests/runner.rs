@@ -184,7 +184,7 @@ fn dropping_the_runner_ends_its_thread() {
 
 #[test]
 fn changes_that_wait_for_a_long_sync_are_merged() {
-    let proxier = Proxier::new(Config::new("node-a"), Kernel::fake()).unwrap();
+    let proxier = Proxier::new(&Config::new("node-a"), Kernel::fake()).unwrap();
     let (sender, notices) = mpsc::sync_channel(0);
     let runner = Runner::start(proxier, Schedule::new(INTERVALS), move |notice| {
         // The thread waits here, as it does in a long sync, until the test receives.
