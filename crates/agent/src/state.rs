@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kernlink_proxier::Runner;
 use kernlink_proxier::health::{Health, Response, service_health};
 use kernlink_proxier::iptables_mode::accounting::{Accounting, AccountingCollector};
+use kernlink_proxier::metrics::prometheus::Registry;
 use kernlink_proxier::metrics::{Metrics, prometheus};
 use kernlink_proxier::status::{Recorder, Status};
 use kernlink_services::{Family, HealthCheck};
@@ -100,6 +101,11 @@ impl State {
     pub(crate) fn check(&self, address: SocketAddr) -> Option<Response> {
         let check = self.checks.get(&address)?;
         Some(service_health(check, self.health().is_healthy(Instant::now())))
+    }
+
+    /// The metrics on the page.
+    pub(crate) fn registry(&self) -> &Registry {
+        self.metrics.registry()
     }
 
     /// Counts requests to the API server.

@@ -11,6 +11,7 @@ mod api_server;
 mod certificates;
 mod cluster;
 mod cluster_failures;
+mod hostile_clients;
 mod iptables_mode;
 mod kube_proxy_place;
 mod mode_round_trip;

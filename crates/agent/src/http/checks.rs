@@ -8,6 +8,7 @@ use kernlink_services::{Config, Family, HealthCheck, NodePortAddresses, Services
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::connections::Connections;
 use super::server::{Routes, Server};
 use super::{answer, not_found};
 use crate::state::{self, State};
@@ -92,7 +93,11 @@ fn addresses(configured: &NodePortAddresses, family: Family, accepting: &[IpAddr
 }
 
 /// Opens and closes servers until the other end is dropped.
-pub(super) async fn serve(mut listeners: watch::Receiver<Listeners>, state: Arc<Mutex<State>>) {
+pub(super) async fn serve(
+    mut listeners: watch::Receiver<Listeners>,
+    state: Arc<Mutex<State>>,
+    connections: Connections,
+) {
     let mut servers: BTreeMap<SocketAddr, JoinHandle<()>> = BTreeMap::new();
     loop {
         let desired = listeners.borrow_and_update().clone();
@@ -114,7 +119,7 @@ pub(super) async fn serve(mut listeners: watch::Receiver<Listeners>, state: Arc<
                 continue;
             }
             let server = Server::new(name, address, routes(address, Arc::clone(&state))).one_family();
-            servers.insert(address, tokio::spawn(server.serve()));
+            servers.insert(address, tokio::spawn(server.serve(connections.clone())));
         }
         if listeners.changed().await.is_err() {
             return;

@@ -8,8 +8,12 @@
 //!
 //! The answers are those of kube-proxy 1.36. A server that cannot listen tries again every 5 seconds; with `bindAddressHardFail` the agent
 //! ends instead if that is the health or the metrics server.
+//!
+//! A connection has one request. All servers together have a limited number of connections, whose clients may be hostile: see
+//! [`Connections`].
 
 mod checks;
+mod connections;
 mod server;
 
 use std::io;
@@ -28,6 +32,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 
 pub(crate) use self::checks::Checks;
+use self::connections::{Connections, MAX_CONNECTIONS};
 use self::server::{Routes, Server};
 use crate::agent::Message;
 use crate::print;
@@ -51,7 +56,7 @@ impl Servers {
     /// Starts the thread. Signals are received from then on.
     ///
     /// # Errors
-    /// If the system has no resources for the thread.
+    /// If the system has no resources for the thread, or this is called twice with one state, whose metrics have the connections then.
     pub(crate) fn start(
         settings: &Settings,
         state: Arc<Mutex<State>>,
@@ -59,14 +64,16 @@ impl Servers {
     ) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let signals = signals::register(&runtime)?;
+        let connections = Connections::new(MAX_CONNECTIONS, state::lock(&state).registry());
+        let connections = connections.map_err(io::Error::other)?;
         let (checks, listeners) = Checks::new(Arc::clone(&state));
         let (stop, mut stopped) = watch::channel(());
         let servers = servers(settings, &state, &sender);
         let thread = thread::Builder::new()
             .name("kernlink-http".to_owned())
             .spawn(move || {
-                start(&runtime, servers, signals, &sender);
-                runtime.spawn(checks::serve(listeners, state));
+                start(&runtime, servers, &connections, signals, &sender);
+                runtime.spawn(checks::serve(listeners, state, connections));
                 // It returns when the other end is dropped.
                 let _ = runtime.block_on(stopped.changed());
             })?;
@@ -96,11 +103,12 @@ impl Drop for Servers {
 fn start(
     runtime: &Runtime,
     servers: Vec<Server>,
+    connections: &Connections,
     signals: [(&'static str, Signal); 2],
     sender: &Sender<Message>,
 ) {
     for server in servers {
-        runtime.spawn(server.serve());
+        runtime.spawn(server.serve(connections.clone()));
     }
     for (name, mut signal) in signals {
         let sender = sender.clone();

@@ -14,9 +14,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::Answer;
+use super::connections::{Connections, Place, Reason};
 
 /// The families of the connections that a server on an unspecified address accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub(super) struct Server {
 
 /// The time between attempts to listen, as in kube-proxy.
 const RETRY: Duration = Duration::from_secs(5);
-/// The largest number of connections of a server; more are closed at once.
-const MAX_CONNECTIONS: usize = 128;
-/// The longest time until a request is complete, also of the next request on a connection.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest time of a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest time until a request is complete, regardless of how much of it was received.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time of a connection, until its answer was read.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest request line with headers, in bytes. A longer one is answered with 431.
+const MAX_REQUEST: usize = 16 << 10;
 /// The connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 
 impl Server {
     pub(super) fn new(name: impl Into<String>, address: SocketAddr, routes: Routes) -> Self {
@@ -90,7 +90,7 @@ impl Server {
     }
 
     /// Serves until the future is dropped.
-    pub(super) async fn serve(self) {
+    pub(super) async fn serve(self, connections: Connections) {
         let (name, address) = (&self.name, self.address);
         let mut is_reported = false;
         let listener = loop {
@@ -111,41 +111,52 @@ impl Server {
             tokio::time::sleep(self.retry).await;
         };
         tracing::info!("{name}: listening on {address}");
-        accept(&listener, &self.routes).await;
+        accept(&listener, &self.routes, &connections).await;
     }
 }
 
 /// Serves connections until the future is dropped.
-pub(super) async fn accept(listener: &TcpListener, routes: &Routes) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+pub(super) async fn accept(listener: &TcpListener, routes: &Routes, connections: &Connections) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, client)) = listener.accept().await else {
             // The client is gone already, or the process has no file descriptor left.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-            continue;
-        };
-        let routes = Arc::clone(routes);
-        tokio::spawn(async move {
-            // An error is one of the client, which is gone.
-            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serve(stream, routes)).await;
-            drop(permit);
-        });
+        let place = connections.add(client.ip());
+        tokio::spawn(serve(stream, Arc::clone(routes), connections.clone(), place));
+        // One that has to be closed is closed, and this one read, before more are accepted.
+        tokio::task::yield_now().await;
     }
 }
 
-async fn serve(stream: TcpStream, routes: Routes) -> Result<(), hyper::Error> {
+/// Answers one request. A connection that stays open for more would be idle most of the time.
+async fn serve(stream: TcpStream, routes: Routes, connections: Connections, mut place: Place) {
     let service = service_fn(move |request: Request<Incoming>| {
         let answer = routes(request.uri().path());
         async move { Ok::<_, Infallible>(answer) }
     });
-    http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+        .keep_alive(false)
+        .max_buf_size(MAX_REQUEST)
+        .serve_connection(TokioIo::new(stream), service);
+    let reason = tokio::select! {
+        outcome = &mut connection => match outcome {
+            Err(error) if error.is_timeout() => Reason::Timeout,
+            // An error is one of the client, which is gone.
+            _ => return,
+        },
+        () = tokio::time::sleep(CONNECTION_TIMEOUT) => Reason::Timeout,
+        // Counted where it is chosen.
+        _ = &mut place.withdrawn => Reason::Limit,
+    };
+    if reason == Reason::Timeout {
+        connections.count(reason);
+    }
+    // Reset, so that the kernel keeps nothing of it. An error is that of a connection that is closed already.
+    let _ = connection.into_parts().io.into_inner().set_zero_linger();
 }
 
 /// Listens on an address. On a host without IPv6, on the IPv4 address.
@@ -171,6 +182,8 @@ fn listen_on(address: SocketAddr, is_ipv6_only: bool) -> io::Result<TcpListener>
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Connections of a former process do not prevent listening.
     socket.set_reuse_address(true)?;
+    // Connections inherit it: the kernel keeps no more of what a client sends.
+    socket.set_recv_buffer_size(MAX_REQUEST)?;
     if address.is_ipv6() {
         socket.set_only_v6(is_ipv6_only)?;
     }

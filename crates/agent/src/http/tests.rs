@@ -7,6 +7,7 @@ use std::num::NonZeroU16;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use kernlink_proxier::metrics::prometheus::Registry;
 use kernlink_proxier::runner::Notice;
 use kernlink_proxier::{Intervals, Runner, Schedule};
 use kernlink_services::{Change, HealthCheck, Node, ObjectChange, ObjectName, SourceId};
@@ -48,6 +49,10 @@ fn routes_with(line: &str, state: &Arc<Mutex<State>>) -> [Routes; 2] {
     routes.try_into().ok().unwrap()
 }
 
+fn connections(limit: usize) -> Connections {
+    Connections::new(limit, &Registry::new()).unwrap()
+}
+
 /// Serves on a port that the kernel chooses, on a thread that ends with the test program.
 fn serve(routes: Routes) -> SocketAddr {
     let (sender, address) = mpsc::channel();
@@ -56,7 +61,7 @@ fn serve(routes: Routes) -> SocketAddr {
         runtime.block_on(async {
             let listener = server::listen(ANY_PORT.into(), Families::OfAddress).unwrap();
             sender.send(listener.local_addr().unwrap()).unwrap();
-            server::accept(&listener, &routes).await;
+            server::accept(&listener, &routes, &connections(MAX_CONNECTIONS)).await;
         });
     });
     address.recv().unwrap()
@@ -260,7 +265,7 @@ fn a_port_that_is_in_use_is_tried_again() {
         .on_failure(move |problem| _ = sender.send(problem));
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(server.serve());
+        runtime.block_on(server.serve(connections(MAX_CONNECTIONS)));
     });
     let problem = problems.recv().unwrap();
     assert!(
