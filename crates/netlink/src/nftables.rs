@@ -1,15 +1,26 @@
-//! Notifications of nf_tables: which chains changed, and the end of each transaction
+//! Notifications of nf_tables: which chains changed, and the end of each transaction. Tables that belong to a connection
 //! ([`nf_tables.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nf_tables.h)).
 
 use std::time::Duration;
 
-use crate::{Error, Events, Message, Protocol, Subscription, netfilter};
+use crate::flags::{NLM_F_CREATE, NLM_F_EXCL};
+use crate::{
+    AttributeWriter, Batch, Connection, Errno, Error, Events, Message, Protocol, Subscription, netfilter,
+};
 
 /// The multicast group of nf_tables
 /// ([`nfnetlink.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nfnetlink.h)).
 pub const NFNLGRP_NFTABLES: u32 = 7;
 
+/// `NFPROTO_INET`: both IP families.
+pub const NFPROTO_INET: u8 = 1;
+
+/// `NFNL_MSG_BATCH_BEGIN` and `NFNL_MSG_BATCH_END`: message types of a transaction.
+const BATCH_BEGIN: u16 = 16;
+const BATCH_END: u16 = 17;
+
 const NFT_MSG_NEWTABLE: u8 = 0;
+const NFT_MSG_GETTABLE: u8 = 1;
 const NFT_MSG_DELTABLE: u8 = 2;
 const NFT_MSG_NEWCHAIN: u8 = 3;
 const NFT_MSG_DELCHAIN: u8 = 5;
@@ -18,6 +29,13 @@ const NFT_MSG_DELRULE: u8 = 8;
 const NFT_MSG_NEWGEN: u8 = 15;
 
 const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_TABLE_USERDATA: u16 = 6;
+const NFTA_TABLE_OWNER: u16 = 7;
+const NFT_TABLE_F_OWNER: u32 = 2;
+/// The type of a comment in the user data of a table, for `nft`
+/// ([`udata.h`](https://git.netfilter.org/libnftnl/tree/include/libnftnl/udata.h?h=libnftnl-1.2.8)).
+const NFTNL_UDATA_TABLE_COMMENT: u8 = 0;
 const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_RULE_TABLE: u16 = 1;
@@ -177,10 +195,170 @@ fn decode_generation(message: Message<'_>) -> Result<Option<Notification>, Error
     Ok(Some(Notification::Generation(generation)))
 }
 
+/// A table, without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Table {
+    /// The port ID of the connection that it belongs to. `None`: to none, it stays until it is deleted.
+    pub owner: Option<u32>,
+    /// The comment, which `nft` prints.
+    pub comment: Option<Box<str>>,
+}
+
+/// The largest length of a comment, in bytes.
+#[doc(alias = "NFTNL_UDATA_COMMENT_MAXLEN")]
+pub const MAX_COMMENT: usize = 128;
+
+/// Creates a table that belongs to a connection of [`Protocol::Netfilter`]: only this one can change or delete it, `nft flush ruleset` of other
+/// processes keeps it, and the kernel deletes it when the connection is closed. A table without chains has no effect on packets.
+/// `comment` is for the operator; what exceeds [`MAX_COMMENT`] is cut.
+///
+/// Since Linux 5.12. The kernel loads the module `nf_tables` if necessary. Requires `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// [`Error::Refused`]: with `EPERM` if the table belongs to another connection, or without `CAP_NET_ADMIN`; with `EEXIST` if it exists and
+/// belongs to none or to this one; see also [`is_unsupported`].
+#[doc(alias = "NFT_TABLE_F_OWNER")]
+pub fn add_owned_table(
+    connection: &mut Connection,
+    family: u8,
+    name: &str,
+    comment: &str,
+) -> Result<(), Error> {
+    let end = (0..=MAX_COMMENT.min(comment.len())).rev();
+    let comment = end.into_iter().find_map(|end| comment.get(..end)).unwrap_or("");
+    transaction(connection, |batch| {
+        let message_type = table_message(NFT_MSG_NEWTABLE);
+        batch.push(message_type, NLM_F_CREATE | NLM_F_EXCL, |writer| {
+            write_table(writer, family, name);
+            writer.be_u32(NFTA_TABLE_FLAGS, NFT_TABLE_F_OWNER);
+            writer.bytes(NFTA_TABLE_USERDATA, &user_data(comment));
+        })
+    })
+}
+
+/// Deletes a table with all that is in it.
+///
+/// # Errors
+/// [`Error::Refused`]: with `EPERM` if the table belongs to another connection, or without `CAP_NET_ADMIN`; with `ENOENT` if it does not
+/// exist.
+pub fn delete_table(connection: &mut Connection, family: u8, name: &str) -> Result<(), Error> {
+    transaction(connection, |batch| {
+        batch.push(table_message(NFT_MSG_DELTABLE), 0, |writer| {
+            write_table(writer, family, name)
+        })
+    })
+}
+
+/// Reads a table. `None` if it does not exist. Requires `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// [`Error::Refused`], see also [`is_unsupported`].
+pub fn read_table(connection: &mut Connection, family: u8, name: &str) -> Result<Option<Table>, Error> {
+    let write = |writer: &mut AttributeWriter<'_>| write_table(writer, family, name);
+    match connection.request(table_message(NFT_MSG_GETTABLE), 0, write, decode_table) {
+        Ok(tables) => Ok(tables.into_iter().next()),
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error means that the kernel has no nf_tables, not this family of tables, or no tables that belong to a connection.
+#[must_use]
+pub fn is_unsupported(error: &Error) -> bool {
+    let errnos = [
+        // No netfilter, or no nf_tables.
+        Errno::EPROTONOSUPPORT,
+        Errno::EOPNOTSUPP,
+        Errno::EAFNOSUPPORT,
+        // Before Linux 5.12: an unknown flag.
+        Errno::EINVAL,
+    ];
+    error.errno().is_some_and(|errno| errnos.contains(&errno))
+}
+
+fn table_message(command: u8) -> u16 {
+    netfilter::message_type(netfilter::NFNL_SUBSYS_NFTABLES, command)
+}
+
+fn transaction(
+    connection: &mut Connection,
+    push: impl FnOnce(&mut Batch) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let header = netfilter::Header {
+        resource: netfilter::NFNL_SUBSYS_NFTABLES.into(),
+        ..netfilter::Header::new(0)
+    };
+    let mark = |writer: &mut AttributeWriter<'_>| _ = writer.header(&header.to_bytes());
+    let mut batch = Batch::new();
+    batch.push(BATCH_BEGIN, 0, mark)?;
+    push(&mut batch)?;
+    batch.push(BATCH_END, 0, mark)?;
+    connection.execute_transaction(&mut batch)
+}
+
+fn write_table(writer: &mut AttributeWriter<'_>, family: u8, name: &str) {
+    writer.header(&netfilter::Header::new(family).to_bytes());
+    writer.string(NFTA_TABLE_NAME, name);
+}
+
+/// Type, length and value of a comment, which ends with a zero byte.
+fn user_data(comment: &str) -> Vec<u8> {
+    let length = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
+    let mut bytes = vec![NFTNL_UDATA_TABLE_COMMENT, length];
+    bytes.extend_from_slice(comment.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
+fn decode_table(message: Message<'_>) -> Result<Option<Table>, Error> {
+    if message.message_type != table_message(NFT_MSG_NEWTABLE) {
+        return Ok(None);
+    }
+    let mut table = Table {
+        owner: None,
+        comment: None,
+    };
+    for attribute in message.attributes(netfilter::HEADER_LENGTH)? {
+        let attribute = attribute?;
+        match attribute.kind() {
+            NFTA_TABLE_OWNER => table.owner = Some(attribute.be_u32()?),
+            NFTA_TABLE_USERDATA => table.comment = comment(attribute.bytes()),
+            _ => {}
+        }
+    }
+    Ok(Some(table))
+}
+
+/// The comment in the user data of a table. Other programs may write any bytes there.
+fn comment(mut data: &[u8]) -> Option<Box<str>> {
+    while let [kind, length, rest @ ..] = data {
+        let (value, next) = rest.split_at_checked(usize::from(*length))?;
+        if *kind == NFTNL_UDATA_TABLE_COMMENT {
+            let text = value.strip_suffix(&[0]).unwrap_or(value);
+            return std::str::from_utf8(text).ok().map(Into::into);
+        }
+        data = next;
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::take_message;
+
+    #[test]
+    fn the_comment_of_a_table_is_found_among_other_user_data() {
+        let data = user_data("process 7");
+        assert_eq!(data, b"\x00\x0aprocess 7\0");
+        assert_eq!(comment(&data).as_deref(), Some("process 7"));
+        let other = [&[9, 2, 1, 1][..], &data].concat();
+        assert_eq!(comment(&other).as_deref(), Some("process 7"));
+        for invalid in [&b""[..], b"\x00", b"\x00\x05abc", b"\x00\x01\xff", b"\x07\x01a"] {
+            assert_eq!(comment(invalid), None, "{invalid:?}");
+        }
+    }
 
     fn bytes(hex: &str) -> Vec<u8> {
         let digits: Vec<char> = hex.chars().filter(char::is_ascii_hexdigit).collect();
